@@ -1,0 +1,83 @@
+//! How much memory prefetched and unread data may take.
+//!
+//! The page cache is charged to the control group of the process that brings a page in, and that is
+//! foretell: a budget above the group's limit would push out the program's own pages. So the budget
+//! is at most half of the smallest limit above this process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The share of a control group's limit that prefetched data may take, as a divisor.
+const LIMIT_DIVISOR: u64 = 2;
+
+/// `asked_bytes`, or what this process's control groups leave of it.
+pub(crate) fn within_limits(asked_bytes: u64) -> u64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    match smallest_limit_bytes(&groups, Path::new("/sys/fs/cgroup")) {
+        Some(limit_bytes) => asked_bytes.min(limit_bytes / LIMIT_DIVISOR),
+        None => asked_bytes,
+    }
+}
+
+/// The memory of this machine in bytes, if it can be told.
+pub fn machine_memory_bytes() -> Option<u64> {
+    let table = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The smallest memory limit of the groups in `groups` (the text of `/proc/self/cgroup`) and of the
+/// groups above them, with the hierarchies mounted at `root` in the usual places.
+fn smallest_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
+    groups.lines().filter_map(|line| group_limit_bytes(line, root)).min()
+}
+
+fn group_limit_bytes(line: &str, root: &Path) -> Option<u64> {
+    let mut fields = line.splitn(3, ':');
+    let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let (hierarchy, file): (PathBuf, &str) = if controllers.is_empty() {
+        (root.into(), "memory.max")
+    } else if controllers.split(',').any(|name| name == "memory") {
+        (root.join("memory"), "memory.limit_in_bytes")
+    } else {
+        return None;
+    };
+    let group = hierarchy.join(path.trim_start_matches('/'));
+    group
+        .ancestors()
+        .take_while(|ancestor| ancestor.starts_with(&hierarchy))
+        .filter_map(|ancestor| fs::read_to_string(ancestor.join(file)).ok())
+        .filter_map(|limit| limit.trim().parse().ok()) // "max" is no number: no limit.
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_counts_in_both_versions() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("below the root")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("a/memory.max", "4000\n");
+        write("a/b/memory.max", "max\n");
+        write("memory/c/memory.limit_in_bytes", "3000\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        let limit = |groups: &str| smallest_limit_bytes(groups, root.path());
+        assert_eq!(limit("0::/a/b\n"), Some(4000));
+        assert_eq!(limit("5:cpu:/x\n3:memory:/c\n0::/a/b\n"), Some(3000));
+        assert_eq!(limit("3:memory:/\n"), Some(9_223_372_036_854_771_712));
+        assert_eq!(limit("1:cpu:/x\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn the_budget_never_grows() {
+        assert!(within_limits(1 << 20) <= 1 << 20);
+        assert!(machine_memory_bytes().is_none_or(|bytes| bytes > 1 << 20));
+    }
+}

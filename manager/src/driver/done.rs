@@ -1,0 +1,55 @@
+//! The way back from device threads to the manager's loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::pool::Done;
+
+/// A queue with a descriptor that is readable while something is in it.
+#[derive(Debug)]
+pub(crate) struct DoneQueue {
+    waiting: Mutex<Vec<Done>>,
+    bell: OwnedFd,
+}
+
+impl DoneQueue {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(DoneQueue { waiting: Mutex::default(), bell })
+    }
+
+    /// Adds `done`, and rings if nothing was waiting: one system call a batch, not one a job.
+    pub(crate) fn push(&self, done: Done) {
+        let mut waiting = self.lock();
+        waiting.push(done);
+        if waiting.len() == 1 {
+            self.ring();
+        }
+    }
+
+    /// Makes the loop look.
+    pub(crate) fn ring(&self) {
+        // It can only fail if the bell has been rung 2⁶⁴ times without being heard.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Everything that has come in.
+    pub(crate) fn take(&self) -> Vec<Done> {
+        let mut waiting = self.lock();
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        std::mem::take(&mut waiting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Done>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for DoneQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}

@@ -1,0 +1,261 @@
+//! The page-cache driver: carries the policy's fetches out as advice to the kernel, and verifies.
+//!
+//! A fetch is `posix_fadvise(WILLNEED)`, in as many calls as the kernel needs to accept all of it;
+//! it counts as done only when its pages are seen to be valid. A lookup is opening the file, which
+//! brings its metadata into the kernel's caches; the file stays open while the policy has blocks of
+//! it to fetch. Both are made on the threads of their device ([`pool`]), so this object never waits.
+//!
+//! Arrival is found out by asking: the kernel tells nobody when read-ahead completes. The session
+//! asks for everything on its way at once, at an interval that follows the device's measured fetch
+//! time ([`PageCache::poll_interval`]).
+//!
+//! Not here: what to fetch, and when (the policy).
+
+pub(crate) mod done;
+pub(crate) mod file;
+pub(crate) mod pool;
+pub(crate) mod residency;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretell_policy::{Cost, Costs, DeviceId, Fetch, FetchId, FileId, NameId, Nanos, Outcome};
+
+use done::DoneQueue;
+use file::{Advised, Found, OpenFile, State};
+use pool::{Done, Job, Pool};
+use residency::Range;
+
+/// A fetch that has not arrived after this long is given up: its pages were dropped again, or the
+/// device does not answer.
+const ARRIVAL_TIMEOUT: Nanos = Nanos(30_000_000_000);
+
+/// Bounds of the interval between two looks at what is on its way. A look costs about 0.3 µs a fetch.
+const POLL_MIN: Duration = Duration::from_micros(500);
+const POLL_MAX: Duration = Duration::from_millis(5);
+
+/// Looks made, on average, while one fetch is on its way.
+const POLLS_PER_FETCH: u32 = 4;
+
+/// Something that came to an end, for the session to tell the policy.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) fetch: FetchId,
+    pub(crate) device: DeviceId,
+    pub(crate) took: Nanos,
+    pub(crate) subject: Subject,
+    pub(crate) end: End,
+}
+
+/// What a fetch was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The lookup of a name.
+    Name(NameId),
+    /// A read of this range, clipped to the file's size when it was opened.
+    Read(FileId, Range),
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The name is this file.
+    Found(Arc<OpenFile>),
+    /// The name is a folder.
+    Folder,
+    /// The name is neither file nor folder.
+    Other,
+    /// The name, or the data, cannot be had.
+    Failed(io::Error),
+    /// A read ended like this.
+    Read(Outcome),
+}
+
+#[derive(Debug)]
+struct Held {
+    file: Arc<OpenFile>,
+    reads: usize,
+}
+
+#[derive(Debug)]
+struct Started {
+    device: DeviceId,
+    at: Nanos,
+    subject: Subject,
+}
+
+/// The driver; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct PageCache {
+    block_bytes: u64,
+    pools: HashMap<DeviceId, Pool>,
+    files: HashMap<FileId, Held>,
+    started: HashMap<FetchId, Started>,
+    /// Reads that the kernel has accepted, to be asked about.
+    on_their_way: Vec<FetchId>,
+    done: Arc<DoneQueue>,
+}
+
+impl PageCache {
+    pub(crate) fn new(block_bytes: u64, done: Arc<DoneQueue>) -> Self {
+        PageCache {
+            block_bytes,
+            pools: HashMap::new(),
+            files: HashMap::new(),
+            started: HashMap::new(),
+            on_their_way: Vec::new(),
+            done,
+        }
+    }
+
+    /// Makes `device` known.
+    pub(crate) fn add_device(&mut self, device: DeviceId) {
+        let done = &self.done;
+        self.pools.entry(device).or_insert_with(|| Pool::new(Arc::clone(done)));
+    }
+
+    /// The devices made known.
+    pub(crate) fn devices(&self) -> Vec<DeviceId> {
+        self.pools.keys().copied().collect()
+    }
+
+    /// Starts the lookup of `name`, which is `path`.
+    pub(crate) fn find(&mut self, now: Nanos, fetch: Fetch, name: NameId, path: PathBuf) {
+        let job = Job::Find { fetch: fetch.id, path };
+        self.start(now, fetch, Subject::Name(name), job);
+    }
+
+    /// Starts a read of `blocks` blocks of `file`, which the policy wants.
+    pub(crate) fn read(
+        &mut self,
+        now: Nanos,
+        fetch: Fetch,
+        file: FileId,
+        first_block: u64,
+        blocks: u64,
+    ) {
+        let held = self.files.get_mut(&file).expect("a file is held while the policy wants it");
+        held.reads += 1;
+        let offset_bytes = first_block * self.block_bytes;
+        let existing_bytes = held.file.size_bytes().saturating_sub(offset_bytes);
+        let length_bytes = (blocks * self.block_bytes).min(existing_bytes);
+        let range = Range { offset_bytes, length_bytes };
+        let job = Job::Advise { fetch: fetch.id, file: Arc::clone(&held.file), range };
+        self.start(now, fetch, Subject::Read(file, range), job);
+    }
+
+    fn start(&mut self, now: Nanos, fetch: Fetch, subject: Subject, job: Job) {
+        let device = fetch.device;
+        self.started.insert(fetch.id, Started { device, at: now, subject });
+        self.pools.get(&device).expect("a device with a hint was made known").submit(job);
+    }
+
+    /// Everything that has ended since the last call. A file that was found is held from here on.
+    pub(crate) fn ended(&mut self, now: Nanos) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for done in self.done.take() {
+            match done {
+                Done::Found { fetch, found } => {
+                    let end = match found {
+                        Ok(Found::File(file)) => End::Found(self.hold(file)),
+                        Ok(Found::Folder) => End::Folder,
+                        Ok(Found::Other) => End::Other,
+                        Err(error) => End::Failed(error),
+                    };
+                    ended.extend(self.end(now, fetch, end));
+                }
+                Done::Advised { fetch, advised: Advised::Started } => {
+                    self.on_their_way.push(fetch);
+                }
+                Done::Advised { fetch, advised } => {
+                    let end = self.end_of_advice(advised);
+                    ended.extend(self.end(now, fetch, end));
+                }
+                Done::Lost { fetch } => {
+                    let end = End::Failed(io::Error::other("the thread was lost"));
+                    ended.extend(self.end(now, fetch, end));
+                }
+            }
+        }
+        self.look_at_arrivals(now, &mut ended);
+        ended
+    }
+
+    fn hold(&mut self, file: OpenFile) -> Arc<OpenFile> {
+        let held = self.files.entry(file.id());
+        Arc::clone(&held.or_insert_with(|| Held { file: Arc::new(file), reads: 0 }).file)
+    }
+
+    fn end_of_advice(&self, advised: Advised) -> End {
+        match advised {
+            Advised::AlreadyCached => End::Read(Outcome::AlreadyCached),
+            Advised::Started | Advised::Fetched => End::Read(Outcome::Fetched),
+            Advised::Short { length_bytes } => End::Read(self.short(length_bytes)),
+            Advised::Failed(error) => End::Failed(error),
+        }
+    }
+
+    fn short(&self, length_bytes: u64) -> Outcome {
+        Outcome::Short { blocks: length_bytes.div_ceil(self.block_bytes) }
+    }
+
+    fn look_at_arrivals(&mut self, now: Nanos, ended: &mut Vec<Ended>) {
+        let mut waiting = std::mem::take(&mut self.on_their_way);
+        waiting.retain(|&fetch| {
+            let Some(end) = self.arrival(now, fetch) else { return true };
+            ended.extend(self.end(now, fetch, end));
+            false
+        });
+        self.on_their_way = waiting;
+    }
+
+    /// How a read that the kernel has accepted ended, or `None` if it is on its way.
+    fn arrival(&self, now: Nanos, fetch: FetchId) -> Option<End> {
+        let started = self.started.get(&fetch)?;
+        let Subject::Read(file, range) = started.subject else { return None };
+        match self.files.get(&file)?.file.state(range) {
+            State::Arrived => Some(End::Read(Outcome::Fetched)),
+            State::Short { length_bytes } => Some(End::Read(self.short(length_bytes))),
+            State::Waiting if now.saturating_sub(started.at) > ARRIVAL_TIMEOUT => {
+                Some(End::Failed(io::ErrorKind::TimedOut.into()))
+            }
+            State::Waiting => None,
+        }
+    }
+
+    fn end(&mut self, now: Nanos, fetch: FetchId, end: End) -> Option<Ended> {
+        let started = self.started.remove(&fetch)?;
+        if let Subject::Read(file, _) = started.subject
+            && let Some(held) = self.files.get_mut(&file)
+        {
+            held.reads -= 1;
+        }
+        let (device, subject) = (started.device, started.subject);
+        Some(Ended { fetch, device, took: now.saturating_sub(started.at), subject, end })
+    }
+
+    /// Closes `file` unless it is still `wanted` or being read.
+    pub(crate) fn release(&mut self, file: FileId, wanted: bool) {
+        if !wanted && self.files.get(&file).is_some_and(|held| held.reads == 0) {
+            self.files.remove(&file);
+        }
+    }
+
+    /// Closes every file that is neither wanted nor being read.
+    pub(crate) fn release_all(&mut self, wanted: impl Fn(FileId) -> bool) {
+        self.files.retain(|&file, held| held.reads > 0 || wanted(file));
+    }
+
+    /// How long until the next look at what is on its way, or `None` if nothing is.
+    pub(crate) fn poll_interval(&self, costs: &Costs) -> Option<Duration> {
+        if self.on_their_way.is_empty() {
+            return None;
+        }
+        let fastest = self.pools.keys().filter_map(|&device| costs.mean(device, Cost::Disk)).min();
+        let fetch_time = Duration::from_nanos(fastest.unwrap_or_default().0);
+        Some((fetch_time / POLLS_PER_FETCH).clamp(POLL_MIN, POLL_MAX))
+    }
+}

@@ -1,0 +1,147 @@
+//! Threads that wait for a device so that nobody else has to.
+//!
+//! Looking a name up waits for the device, and an advice may. Each device has its own threads, so a
+//! slow one does not hold up the others. Threads are started as jobs pile up, at most
+//! [`THREADS_MAX`] a device, and end with the pool.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use foretell_policy::FetchId;
+
+use super::done::DoneQueue;
+use super::file::{self, Advised, Found, OpenFile};
+use super::residency::Range;
+
+/// Threads a device has at most: as many lookups can wait for it at once.
+const THREADS_MAX: usize = 64;
+
+/// A thread opens files and reads into 32 KiB of scratch; 128 KiB of stack is ample.
+const STACK_BYTES: usize = 128 * 1024;
+
+/// Something that may have to wait for the device.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Look a name up.
+    Find { fetch: FetchId, path: PathBuf },
+    /// Have a range fetched.
+    Advise { fetch: FetchId, file: Arc<OpenFile>, range: Range },
+}
+
+/// What came of a [`Job`].
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// Of [`Job::Find`].
+    Found { fetch: FetchId, found: std::io::Result<Found> },
+    /// Of [`Job::Advise`].
+    Advised { fetch: FetchId, advised: Advised },
+    /// The job's thread failed.
+    Lost { fetch: FetchId },
+}
+
+/// The threads of one device. Dropping it lets them finish their current job and end; nobody waits
+/// for them, since a job may wait for a device that never answers.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+    done: Arc<DoneQueue>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Shared {
+    /// No code that can panic runs under the lock, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(done: Arc<DoneQueue>) -> Self {
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), done };
+        Pool { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn submit(&self, job: Job) {
+        let mut state = self.shared.lock();
+        state.jobs.push_back(job);
+        let start_one = state.idle < state.jobs.len() && state.threads < THREADS_MAX;
+        if start_one && self.start_thread() {
+            state.threads += 1;
+        } else if state.threads == 0 {
+            // Not one thread can be had: the job is lost, and with it no more than a prefetch.
+            if let Some(job) = state.jobs.pop_back() {
+                self.shared.done.push(Done::Lost { fetch: job.fetch() });
+            }
+        }
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    fn start_thread(&self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new()
+            .name("foretell-device".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || serve(&shared))
+            .is_ok()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.jobs.clear();
+        drop(state);
+        self.shared.work.notify_all();
+    }
+}
+
+impl Job {
+    fn fetch(&self) -> FetchId {
+        match self {
+            Job::Find { fetch, .. } | Job::Advise { fetch, .. } => *fetch,
+        }
+    }
+
+    fn carry_out(self) -> Done {
+        match self {
+            Job::Find { fetch, path } => Done::Found { fetch, found: file::find(&path) },
+            Job::Advise { fetch, file, range } => {
+                Done::Advised { fetch, advised: file.advise(range) }
+            }
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    loop {
+        let mut state = shared.lock();
+        state.idle += 1;
+        while state.jobs.is_empty() && !state.closed {
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.idle -= 1;
+        let Some(job) = state.jobs.pop_front() else { return };
+        drop(state);
+        let fetch = job.fetch();
+        let done = catch_unwind(AssertUnwindSafe(|| job.carry_out()));
+        shared.done.push(done.unwrap_or(Done::Lost { fetch }));
+    }
+}

@@ -1,0 +1,159 @@
+//! The Advice Manager: hints in, page-cache prefetches out.
+//!
+//! ```text
+//!  sources ──▶ feeds ──┐                       ┌──▶ device threads ──▶ open, fadvise
+//!  control socket ─────┼──▶ session ──▶ policy ┤
+//!  rings of programs ──┘    (one thread)       └◀── arrivals (mincore)
+//! ```
+//!
+//! [`Manager::start`] opens the control socket and starts the session's thread; programs that run
+//! with the interposing library and the socket's name in their environment introduce themselves.
+//! Nothing here can reach into a program: if the manager fails, programs run on without it.
+
+mod budget;
+mod driver;
+mod fault;
+mod feed;
+mod mounts;
+mod programs;
+mod report;
+mod session;
+pub mod source;
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use foretell_policy::Config;
+use foretell_protocol::Listener;
+
+pub use budget::machine_memory_bytes;
+pub use fault::Fault;
+pub use feed::SourceItem;
+pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
+
+use driver::done::DoneQueue;
+use feed::Feed;
+use session::Session;
+
+/// The policy's block: the papers' 8 KiB.
+pub const BLOCK_BYTES: u64 = 8 * 1024;
+
+/// Lookups and open files have this share of the descriptors that the process may have, as a divisor.
+const DESCRIPTOR_DIVISOR: u64 = 2;
+
+/// How long [`Manager::stop`] waits for the report.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A source of disclosures, as [`Manager::start`] takes it.
+pub type Source = Box<dyn Iterator<Item = SourceItem> + Send>;
+
+/// What a manager is started with.
+#[derive(Default)]
+pub struct Options {
+    /// Most bytes prefetched and unread; control groups may allow less.
+    pub budget_bytes: u64,
+    /// Where hints come from, besides the control socket.
+    pub sources: Vec<Source>,
+    /// For tests.
+    pub fault: Option<Fault>,
+}
+
+/// Why a manager cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// No control socket.
+    #[error("cannot open a control socket: {0}")]
+    Socket(io::Error),
+    /// No bell or no thread.
+    #[error("cannot start the manager: {0}")]
+    Start(io::Error),
+}
+
+/// A running manager. Dropping it leaves its thread to end with the process; [`stop`](Self::stop)
+/// ends it in order.
+#[derive(Debug)]
+pub struct Manager {
+    address: String,
+    budget_bytes: u64,
+    stop: Arc<AtomicBool>,
+    bell: Arc<DoneQueue>,
+    report: Receiver<Report>,
+}
+
+impl Manager {
+    /// Starts a manager in this process.
+    ///
+    /// # Errors
+    /// [`ManagerError`], when the system is out of descriptors or threads.
+    pub fn start(options: Options) -> Result<Self, ManagerError> {
+        let listener = Listener::bind().map_err(ManagerError::Socket)?;
+        let address = listener.address().to_owned();
+        let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
+        let stop = Arc::new(AtomicBool::new(false));
+        let budget_bytes = budget::within_limits(options.budget_bytes).max(BLOCK_BYTES);
+        let mut config = Config::with_budget(BLOCK_BYTES, budget_bytes);
+        config.resolved_max = config.resolved_max.min(descriptors_for_files());
+        let mut session =
+            Session::new(listener, Arc::clone(&bell), Arc::clone(&stop), config, options.fault);
+        for source in options.sources {
+            session.add_feed(Feed::start(source, Arc::clone(&bell)));
+        }
+        let (sender, report) = channel();
+        thread::Builder::new()
+            .name("foretell-session".into())
+            .spawn(move || {
+                let report = catch_unwind(AssertUnwindSafe(|| session.run()));
+                let _ = sender.send(report.unwrap_or_else(|panic| {
+                    let reason = panic_message(panic.as_ref());
+                    Report::empty(ManagerState::Failed(reason), budget_bytes)
+                }));
+            })
+            .map_err(ManagerError::Start)?;
+        Ok(Manager { address, budget_bytes, stop, bell, report })
+    }
+
+    /// What programs need in the environment variable `FORETELL_SOCKET`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends the manager and returns its report; waits two seconds at most.
+    pub fn stop(self) -> Report {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
+        match self.report.recv_timeout(REPORT_PATIENCE) {
+            Ok(report) => report,
+            Err(RecvTimeoutError::Timeout) => {
+                Report::empty(ManagerState::Unresponsive, self.budget_bytes)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let state = ManagerState::Failed("its thread ended".into());
+                Report::empty(state, self.budget_bytes)
+            }
+        }
+    }
+}
+
+/// Raises the soft limit on descriptors to the hard one and says how many files may be held open.
+fn descriptors_for_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let share = current.unwrap_or(u64::MAX) / DESCRIPTOR_DIVISOR;
+    usize::try_from(share).unwrap_or(usize::MAX).max(1)
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no reason given".into())
+}

@@ -1,0 +1,90 @@
+//! Which device serves a path, told without touching the path.
+//!
+//! Asking the path itself (`stat`) would wait for the very device that prefetching is to keep busy.
+//! The mount table is in memory: the mount point that is the longest prefix of the path names the
+//! device. A symbolic link that leads elsewhere is taken for what it looks like; that costs the wrong
+//! thread pool, nothing else.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use foretell_policy::DeviceId;
+
+/// The mount table as it was when it was read.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts {
+    /// Mount point and device, later mounts after earlier ones.
+    mounts: Vec<(PathBuf, DeviceId)>,
+}
+
+impl Mounts {
+    /// Reads this process's table; an unreadable one makes everything a single device.
+    pub(crate) fn read() -> Self {
+        Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    /// `mountinfo` as in proc(5): the third field is major:minor, the fifth the mount point.
+    fn parse(table: &[u8]) -> Self {
+        let mounts = table
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| {
+                let mut fields = line.split(|&byte| byte == b' ').skip(2);
+                let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
+                let (major, minor) = (major.parse::<u64>().ok()?, minor.parse::<u64>().ok()?);
+                let point = unescape(fields.nth(1)?);
+                Some((point, DeviceId(major << 32 | minor)))
+            })
+            .collect();
+        Mounts { mounts }
+    }
+
+    /// The device that serves `path`, which is absolute.
+    pub(crate) fn device_of(&self, path: &Path) -> DeviceId {
+        self.mounts
+            .iter()
+            .filter(|(point, _)| path.starts_with(point))
+            .max_by_key(|(point, _)| point.as_os_str().len())
+            .map_or(DeviceId(0), |&(_, device)| device)
+    }
+}
+
+/// Undoes the octal escapes of `mountinfo` (space, tab, newline and backslash).
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = rest.get(1..4).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(value) if byte == b'\\' => {
+                bytes.push(value);
+                rest = &rest[4..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_mount_point_wins_and_the_latest_of_equals() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            2 1 0:40 / /data rw - nfs server:/x rw\n\
+            3 1 0:41 / /data/with\\040space rw - fuse.x y rw\n\
+            4 1 0:42 / /data rw - tmpfs z rw\nnonsense\n";
+        let mounts = Mounts::parse(table);
+        let device = |path: &str| mounts.device_of(Path::new(path)).0;
+        assert_eq!(device("/etc/passwd"), 8 << 32 | 1);
+        assert_eq!(device("/data/file"), 42);
+        assert_eq!(device("/database/file"), 8 << 32 | 1);
+        assert_eq!(device("/data/with space/file"), 41);
+        assert_eq!(Mounts::default().device_of(Path::new("/x")), DeviceId(0));
+    }
+}

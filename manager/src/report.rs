@@ -1,0 +1,138 @@
+//! What a run did, as the manager saw it.
+
+use foretell_policy::Counts;
+use foretell_protocol::Counters;
+use serde::Serialize;
+
+/// Hints, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HintReport {
+    /// Hints given, guesses that named nothing left out.
+    pub given: u64,
+    /// Hints whose file was looked up.
+    pub resolved: u64,
+    /// Hints whose file could not be had.
+    pub refused: u64,
+}
+
+/// Prefetched blocks, by what became of them. Every prefetched block ends as exactly one of useful,
+/// late, wasted and refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BlockReport {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Fetched, or handed out to be.
+    pub prefetched: u64,
+    /// In memory before the program read them.
+    pub useful: u64,
+    /// Still on their way when the program read them.
+    pub late: u64,
+    /// Not read by the time the run ended.
+    pub wasted: u64,
+    /// Could not be fetched, or lie beyond the end of their file.
+    pub refused: u64,
+    /// Hinted, and in memory without foretell's doing.
+    pub already_cached: u64,
+    /// Hinted, and read by the program before their turn came.
+    pub overtaken: u64,
+}
+
+/// What the programs did, summed over all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProgramReport {
+    /// Processes that reported.
+    pub processes: u64,
+    /// Reads of regular files.
+    pub read_calls: u64,
+    /// Bytes they returned.
+    pub read_bytes: u64,
+    /// Bytes that were read from anything else, as far as seen.
+    pub other_read_bytes: u64,
+    /// Seconds spent in reads that had to wait (took longer than 50 µs).
+    pub read_stall_s: f64,
+    /// Seconds spent in opens that had to wait.
+    pub open_stall_s: f64,
+    /// Records that were lost because a ring was full. Counts of blocks may be off by as many.
+    pub dropped_records: u64,
+}
+
+/// Whether the manager did its work to the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagerState {
+    /// It did.
+    Finished,
+    /// It failed, for this reason; the program ran on without it.
+    Failed(String),
+    /// It did not answer in time when it was asked for the report.
+    Unresponsive,
+}
+
+/// The report of one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// How the manager fared.
+    pub manager: ManagerState,
+    /// The budget in force, in bytes.
+    pub budget_bytes: u64,
+    /// Hints.
+    pub hints: HintReport,
+    /// Blocks.
+    pub blocks: BlockReport,
+    /// Programs.
+    pub programs: ProgramReport,
+    /// The first thing that was refused, in words.
+    pub first_refusal: Option<String>,
+}
+
+impl Report {
+    /// A report of nothing, by a manager in `state`.
+    pub(crate) fn empty(state: ManagerState, budget_bytes: u64) -> Self {
+        Report {
+            manager: state,
+            budget_bytes,
+            hints: HintReport::default(),
+            blocks: BlockReport::default(),
+            programs: ProgramReport::default(),
+            first_refusal: None,
+        }
+    }
+}
+
+impl HintReport {
+    pub(crate) fn new(counts: &Counts) -> Self {
+        HintReport {
+            given: counts.hints - counts.hints_void,
+            resolved: counts.hints_resolved,
+            refused: counts.hints_refused,
+        }
+    }
+}
+
+impl BlockReport {
+    pub(crate) fn new(block_bytes: u64, counts: &Counts) -> Self {
+        BlockReport {
+            block_bytes,
+            prefetched: counts.prefetched,
+            useful: counts.useful,
+            late: counts.late,
+            wasted: counts.wasted,
+            refused: counts.refused,
+            already_cached: counts.already_cached,
+            overtaken: counts.overtaken,
+        }
+    }
+}
+
+impl ProgramReport {
+    /// Adds one process.
+    pub(crate) fn add(&mut self, counters: &Counters) {
+        self.processes += 1;
+        self.read_calls += counters.read_calls;
+        self.read_bytes += counters.read_bytes;
+        self.other_read_bytes += counters.other_read_bytes;
+        self.read_stall_s += counters.read_stall_ns as f64 / 1e9;
+        self.open_stall_s += counters.open_stall_ns as f64 / 1e9;
+        self.dropped_records += counters.dropped_records;
+    }
+}

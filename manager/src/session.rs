@@ -1,0 +1,425 @@
+//! The manager's loop: one thread that owns the policy and never waits for a device or a program.
+//!
+//! Each turn: take what has come in (connections, hints, records of reads, ends of fetches), tell the
+//! policy, start what the policy says next, and sleep until there is more. Records lie in shared
+//! memory and ring no bell, so while hints are being worked off the loop looks at the rings at an
+//! interval; without hints it sleeps until someone connects, hints or ends, and the programs write
+//! no records at all.
+//!
+//! What may fail: a connection (dropped), a ring (not mapped; that program goes unseen), a source (its
+//! error is remembered as a refusal). None of it reaches a program.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use foretell_policy::{
+    Block, Config, Cost, Extent, FileId, Hint, NameId, Nanos, Outcome, Policy, ReaderId, Segment,
+    StreamId, Work,
+};
+use foretell_protocol::{
+    Connection, Listener, Message, Record, RecordKind, STALL_THRESHOLD_NS, STREAM_EXTERNAL,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::BLOCK_BYTES;
+use crate::driver::done::DoneQueue;
+use crate::driver::file::file_id;
+use crate::driver::{End, Ended, PageCache, Subject};
+use crate::fault::{Fault, FaultState};
+use crate::feed::Feed;
+use crate::mounts::Mounts;
+use crate::programs::Program;
+use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
+use crate::source::{Certainty, Disclosure, walk};
+
+/// Hints that wait in the policy before sources are asked for more.
+const LOW_WATER_HINTS: usize = 4096;
+
+/// How often rings are looked at while the next prefetch waits for a read to make room.
+const POLL_AT_CEILING: Duration = Duration::from_millis(1);
+
+/// The same while nothing waits, for the accounting: a ring holds what a program reads in this time
+/// at 200,000 reads a second.
+const POLL_UNREAD: Duration = Duration::from_millis(10);
+
+/// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
+const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
+
+/// What the loop is made of; see the [module](self).
+pub(crate) struct Session {
+    clock: Instant,
+    policy: Policy,
+    driver: PageCache,
+    done: Arc<DoneQueue>,
+    stop: Arc<AtomicBool>,
+    listener: Listener,
+    peers: Vec<Peer>,
+    programs: Vec<Program>,
+    ended_programs: ProgramReport,
+    interest: bool,
+    mounts: Mounts,
+    names: HashMap<NameId, (PathBuf, Certainty)>,
+    next_name: u64,
+    feeds: Vec<(StreamId, Feed)>,
+    /// Hints that came over the control socket for everybody.
+    external: StreamId,
+    first_refusal: Option<String>,
+    budget_bytes: u64,
+    fault: FaultState,
+}
+
+/// A connection, and the streams that end with it.
+struct Peer {
+    connection: Connection,
+    streams: HashMap<u64, StreamId>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        listener: Listener,
+        done: Arc<DoneQueue>,
+        stop: Arc<AtomicBool>,
+        config: Config,
+        fault: Option<Fault>,
+    ) -> Self {
+        let mut policy = Policy::new(config);
+        let external = policy.open_stream(Nanos::ZERO);
+        Session {
+            clock: Instant::now(),
+            driver: PageCache::new(config.block_bytes, Arc::clone(&done)),
+            policy,
+            done,
+            stop,
+            listener,
+            peers: Vec::new(),
+            programs: Vec::new(),
+            ended_programs: ProgramReport::default(),
+            interest: false,
+            mounts: Mounts::read(),
+            names: HashMap::new(),
+            next_name: 0,
+            feeds: Vec::new(),
+            external,
+            first_refusal: None,
+            budget_bytes: config.ceiling_blocks * config.block_bytes,
+            fault: FaultState::new(fault),
+        }
+    }
+
+    /// Works off `feed` as a stream of its own.
+    pub(crate) fn add_feed(&mut self, feed: Feed) {
+        let stream = self.policy.open_stream(Nanos::ZERO);
+        self.feeds.push((stream, feed));
+    }
+
+    /// Runs until it is told to stop, and reports.
+    pub(crate) fn run(mut self) -> Report {
+        while !self.stop.load(Ordering::Acquire) {
+            self.turn();
+            self.sleep();
+        }
+        // What the programs did up to their ends is in their rings, and in the backlog those that
+        // introduced themselves last.
+        self.turn();
+        self.report()
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.clock.elapsed().as_nanos() as u64)
+    }
+
+    fn turn(&mut self) {
+        self.take_connections();
+        self.take_messages();
+        self.take_disclosures();
+        self.take_records();
+        for ended in self.driver.ended(self.now()) {
+            self.fetch_ended(ended);
+        }
+        self.start_fetches();
+        self.update_interest();
+        self.fault.strike();
+    }
+
+    fn take_connections(&mut self) {
+        while let Ok(Some(connection)) = self.listener.accept() {
+            self.peers.push(Peer { connection, streams: HashMap::new() });
+        }
+    }
+
+    fn take_messages(&mut self) {
+        let mut peers = std::mem::take(&mut self.peers);
+        peers.retain_mut(|peer| {
+            loop {
+                match peer.connection.receive() {
+                    Ok(None) => return true,
+                    Ok(Some(Message::End)) | Err(_) => break,
+                    Ok(Some(message)) => self.take_message(peer, message),
+                }
+            }
+            for stream in peer.streams.values() {
+                self.policy.close(self.now(), *stream);
+            }
+            self.driver.release_all(|file| self.policy.wants(file));
+            false
+        });
+        self.peers = peers;
+    }
+
+    fn take_message(&mut self, peer: &mut Peer, message: Message) {
+        let now = self.now();
+        match message {
+            Message::Hello(hello) => match Program::adopt(&peer.connection, hello) {
+                Ok(program) => {
+                    self.fault.adopted(&program);
+                    program.set_interest(self.interest);
+                    self.programs.push(program);
+                }
+                Err(error) => self.refused(error),
+            },
+            Message::Hint(hint) => {
+                let stream = if hint.stream == STREAM_EXTERNAL {
+                    self.external
+                } else {
+                    let policy = &mut self.policy;
+                    *peer.streams.entry(hint.stream).or_insert_with(|| policy.open_stream(now))
+                };
+                let extent = match hint.extent {
+                    foretell_protocol::Extent::WholeFile => Extent::WholeFile,
+                    foretell_protocol::Extent::Segments(segments) => {
+                        let convert = |segment: foretell_protocol::Segment| Segment {
+                            offset_bytes: segment.offset_bytes,
+                            length_bytes: segment.length_bytes,
+                        };
+                        Extent::Segments(segments.into_iter().map(convert).collect())
+                    }
+                };
+                let (path, repeats) = (hint.path, hint.repeat);
+                let certainty = Certainty::File;
+                self.disclose(stream, Disclosure { path, extent, repeats, certainty });
+            }
+            Message::Cancel { stream } => {
+                if let Some(&stream) = peer.streams.get(&stream) {
+                    self.policy.cancel(now, stream);
+                    self.driver.release_all(|file| self.policy.wants(file));
+                }
+            }
+            Message::End => {}
+        }
+    }
+
+    fn take_disclosures(&mut self) {
+        let mut feeds = std::mem::take(&mut self.feeds);
+        feeds.retain_mut(|(stream, feed)| {
+            while self.policy.waiting_hints() < LOW_WATER_HINTS {
+                match feed.next() {
+                    Some(Ok(disclosure)) => self.disclose(*stream, disclosure),
+                    Some(Err(error)) => self.refused(error),
+                    None => return !feed.is_finished(),
+                }
+            }
+            true
+        });
+        self.feeds.append(&mut feeds);
+    }
+
+    fn disclose(&mut self, stream: StreamId, disclosure: Disclosure) {
+        let name = NameId(self.next_name);
+        self.next_name += 1;
+        let device = self.mounts.device_of(&disclosure.path);
+        self.names.insert(name, (disclosure.path, disclosure.certainty));
+        let (extent, repeats) = (disclosure.extent, disclosure.repeats);
+        let now = self.now();
+        self.policy.hint(now, stream, Hint { name, device, extent, repeats });
+        self.driver.add_device(device);
+    }
+
+    fn take_records(&mut self) {
+        let now = self.now();
+        if self.fault.ignores_rings() {
+            return;
+        }
+        let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
+        self.programs.retain_mut(|program| {
+            let reader = program.reader();
+            let each = |record: Record| apply_read(policy, now, reader, record);
+            let ended = program.end().is_some_and(is_readable);
+            if !ended {
+                program.drain(each);
+                return true;
+            }
+            program.drain_to_end(each);
+            ended_programs.add(&program.counters());
+            false
+        });
+    }
+
+    fn fetch_ended(&mut self, ended: Ended) {
+        let now = self.now();
+        match ended.subject {
+            Subject::Name(name) => {
+                let (path, certainty) = self.names.remove(&name).expect("a name is looked up once");
+                let (outcome, found) = self.outcome_of_lookup(path, certainty, ended.end);
+                self.policy.completed(now, ended.fetch, outcome);
+                if let Some(file) = found {
+                    self.driver.release(file, self.policy.wants(file));
+                }
+            }
+            Subject::Read(file, _) => {
+                let outcome = match ended.end {
+                    End::Read(outcome) => outcome,
+                    End::Failed(error) => {
+                        self.refused(format!("read ahead: {error}"));
+                        Outcome::Refused
+                    }
+                    End::Found(_) | End::Folder | End::Other => unreachable!("not a lookup"),
+                };
+                if outcome == Outcome::Fetched {
+                    self.policy.observe(ended.device, Cost::Disk, ended.took);
+                }
+                self.policy.completed(now, ended.fetch, outcome);
+                self.driver.release(file, self.policy.wants(file));
+            }
+        }
+    }
+
+    fn outcome_of_lookup(
+        &mut self,
+        path: PathBuf,
+        certainty: Certainty,
+        end: End,
+    ) -> (Outcome, Option<FileId>) {
+        let refusal = match end {
+            End::Found(file) => {
+                let outcome = Outcome::Resolved { file: file.id(), size_bytes: file.size_bytes() };
+                return (outcome, Some(file.id()));
+            }
+            End::Folder if certainty == Certainty::MaybeTree => {
+                self.walk(path);
+                return (Outcome::Void, None);
+            }
+            _ if certainty != Certainty::File => return (Outcome::Void, None),
+            End::Folder => format!("{}: is a folder", path.display()),
+            End::Other => format!("{}: not a regular file", path.display()),
+            End::Failed(error) => format!("{}: {error}", path.display()),
+            End::Read(_) => unreachable!("a lookup reads nothing"),
+        };
+        self.refused(refusal);
+        (Outcome::Refused, None)
+    }
+
+    /// Discloses everything below `folder`, after the folders that were found before it.
+    fn walk(&mut self, folder: PathBuf) {
+        let files = walk::disclosures(folder).map(Ok);
+        let feed = Feed::start(Box::new(files), Arc::clone(&self.done));
+        self.add_feed(feed);
+    }
+
+    fn start_fetches(&mut self) {
+        for device in self.driver.devices() {
+            let now = self.now();
+            while let Some(fetch) = self.policy.next_fetch(now, device) {
+                match fetch.work {
+                    Work::Resolve { name } => {
+                        let path = self.names.get(&name).map(|(path, _)| path.clone());
+                        let path = path.expect("a name is kept until it is looked up");
+                        self.driver.find(now, fetch, name, path);
+                    }
+                    Work::Read { file, first_block, blocks } => {
+                        self.driver.read(now, fetch, file, first_block, blocks);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether hints are being worked off, or prefetched blocks wait for their reader.
+    fn is_active(&self) -> bool {
+        !self.feeds.is_empty() || !self.policy.is_idle() || self.policy.pending_blocks() > 0
+    }
+
+    fn update_interest(&mut self) {
+        let wanted = self.is_active();
+        if wanted != self.interest {
+            self.interest = wanted;
+            for program in &self.programs {
+                program.set_interest(wanted);
+            }
+        }
+    }
+
+    /// Sleeps until something comes in, or the rings or the fetches should be looked at.
+    fn sleep(&self) {
+        let timeout = self.driver.poll_interval(self.policy.costs()).or_else(|| {
+            let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
+            match (at_ceiling, self.policy.pending_blocks() > 0) {
+                (true, _) => Some(POLL_AT_CEILING),
+                (false, true) => Some(POLL_UNREAD),
+                (false, false) => None,
+            }
+        });
+        let mut fds = vec![
+            PollFd::new(&self.done, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        let connections = self.peers.iter().map(|peer| peer.connection.as_fd());
+        let ends = self.programs.iter().filter_map(Program::end);
+        fds.extend(connections.chain(ends).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // An interrupted or failed wait is a short one.
+        let _ = poll(&mut fds, timeout.map(timespec).as_ref());
+    }
+
+    fn refused(&mut self, reason: String) {
+        self.first_refusal.get_or_insert(reason);
+    }
+
+    fn report(mut self) -> Report {
+        let now = self.now();
+        for (stream, _) in std::mem::take(&mut self.feeds) {
+            self.policy.close(now, stream);
+        }
+        self.policy.close_all(now);
+        let mut programs = self.ended_programs;
+        for program in &self.programs {
+            programs.add(&program.counters());
+        }
+        let counts = self.policy.counts();
+        Report {
+            manager: ManagerState::Finished,
+            budget_bytes: self.budget_bytes,
+            hints: HintReport::new(&counts),
+            blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
+            programs,
+            first_refusal: self.first_refusal,
+        }
+    }
+}
+
+/// Tells the policy of one call of a program.
+fn apply_read(policy: &mut Policy, now: Nanos, reader: ReaderId, record: Record) {
+    if record.kind != RecordKind::Read || record.length_bytes == 0 {
+        return;
+    }
+    let file = file_id(record.device, record.inode);
+    let stalled = record.duration_ns > STALL_THRESHOLD_NS;
+    let block_bytes = policy.config().block_bytes;
+    let first = record.offset_bytes / block_bytes;
+    let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
+    // A record is a program's word; more blocks than any one call reads are not believed.
+    for index in first..=last.min(first + READ_BLOCKS_MAX) {
+        policy.read(now, reader, Block { file, index }, stalled);
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}

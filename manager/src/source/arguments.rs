@@ -1,0 +1,136 @@
+//! Hints from a command line: `grep pattern FILES…` says what it will read.
+//!
+//! Every word that is not an option may name a file (and so may what follows the `=` of one that is:
+//! `--file=list`, `if=image`). Whether it does is left to the lookup, which the policy makes in
+//! parallel and ahead; asking here, one by one, would wait for the device once a file. The order is
+//! the command line's. The program itself, `argv[0]`, is not disclosed: it is read before foretell
+//! could help.
+//!
+//! Folders count for programs that are known to read all of a folder when told to; see [`Recursion`].
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::{Certainty, Disclosure};
+
+/// When a program reads the whole tree below a folder that it is given.
+enum Recursion {
+    /// Always.
+    Always,
+    /// With one of these letters among its short options, or one of these long options.
+    With { letters: &'static [u8], words: &'static [&'static str] },
+}
+
+/// Programs known to read folders, by the last component of `argv[0]`.
+const RECURSIVE_PROGRAMS: [(&str, Recursion); 13] = [
+    ("grep", GREP),
+    ("egrep", GREP),
+    ("fgrep", GREP),
+    ("zgrep", GREP),
+    ("rg", Recursion::Always),
+    ("ag", Recursion::Always),
+    ("ack", Recursion::Always),
+    ("tar", Recursion::With { letters: b"cru", words: &["--create", "--append", "--update"] }),
+    ("cp", Recursion::With { letters: b"rRa", words: &["--recursive", "--archive"] }),
+    ("rsync", Recursion::With { letters: b"ra", words: &["--recursive", "--archive"] }),
+    ("diff", Recursion::With { letters: b"r", words: &["--recursive"] }),
+    ("zip", Recursion::With { letters: b"r", words: &["--recurse-paths"] }),
+    ("md5deep", Recursion::With { letters: b"r", words: &[] }),
+];
+
+const GREP: Recursion = Recursion::With {
+    letters: b"rR",
+    words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
+};
+
+/// What the command line `argv`, run in the folder `working_folder`, discloses.
+pub fn disclosures(argv: &[OsString], working_folder: &Path) -> Vec<Disclosure> {
+    let Some((program, arguments)) = argv.split_first() else { return Vec::new() };
+    let certainty =
+        if recurses(program, arguments) { Certainty::MaybeTree } else { Certainty::MaybeFile };
+    let mut options_end = false;
+    let mut found = Vec::new();
+    for argument in arguments {
+        let word = argument.as_bytes();
+        if !options_end && word == b"--" {
+            options_end = true;
+            continue;
+        }
+        let name = if options_end || !word.starts_with(b"-") { Some(word) } else { None };
+        let value = word.iter().position(|&byte| byte == b'=').map(|at| &word[at + 1..]);
+        for candidate in name.into_iter().chain(value) {
+            if !candidate.is_empty() && candidate.len() < libc::PATH_MAX as usize {
+                let path = working_folder.join(OsStr::from_bytes(candidate));
+                found.push(Disclosure::whole_file(path, certainty));
+            }
+        }
+    }
+    found
+}
+
+fn recurses(program: &OsStr, arguments: &[OsString]) -> bool {
+    let name = Path::new(program).file_name().unwrap_or(program);
+    let known = RECURSIVE_PROGRAMS.iter().find(|(known, _)| name == *known);
+    match known {
+        None => false,
+        Some((_, Recursion::Always)) => true,
+        Some((_, Recursion::With { letters, words })) => {
+            // `tar cf archive folder`: the first word may be a bundle of options without a dash.
+            let bundle = arguments.first().filter(|_| name == "tar");
+            let options = arguments.iter().filter(|word| word.as_bytes().starts_with(b"-"));
+            options.chain(bundle).any(|word| {
+                let long = word.as_bytes().starts_with(b"--");
+                words.iter().any(|known| word == known)
+                    || (!long && word.as_bytes().iter().any(|letter| letters.contains(letter)))
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn paths(line: &str) -> (Vec<PathBuf>, bool) {
+        let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let found = disclosures(&argv, Path::new("/here"));
+        let tree = found.iter().any(|disclosure| disclosure.certainty == Certainty::MaybeTree);
+        (found.into_iter().map(|disclosure| disclosure.path).collect(), tree)
+    }
+
+    #[test]
+    fn words_that_are_no_options_may_be_files_in_their_order() {
+        let (found, tree) = paths("grep -n needle b.txt /abs/a.txt --file=list -- -dash");
+        let expected = ["/here/needle", "/here/b.txt", "/abs/a.txt", "/here/list", "/here/-dash"];
+        assert_eq!(found, expected.map(PathBuf::from));
+        assert!(!tree);
+    }
+
+    #[test]
+    fn values_behind_an_equals_sign_count_with_or_without_dashes() {
+        let (found, _) = paths("dd if=image of=/dev/null");
+        let expected = ["/here/if=image", "/here/image", "/here/of=/dev/null", "/dev/null"];
+        assert_eq!(found, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn folders_count_for_programs_told_to_recurse() {
+        for line in [
+            "grep -rn x .",
+            "/usr/bin/grep --recursive x .",
+            "rg x",
+            "rg x .",
+            "tar cf - folder",
+            "tar -czf a.tgz folder",
+            "cp -a one two",
+        ] {
+            // `rg x` has one word and would search the working folder; the word is a candidate.
+            assert!(paths(line).1, "{line}");
+        }
+        for line in ["grep x .", "tar xf archive", "cat -r folder", "find . -name x"] {
+            assert!(!paths(line).1, "{line}");
+        }
+    }
+}

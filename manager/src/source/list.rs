@@ -1,0 +1,122 @@
+//! Hints from a file or a pipe: one path a line, or one JSON object a line.
+//!
+//! ```text
+//! /data/a.bin
+//! {"path": "/data/b.bin", "segments": [[0, 4096], [1048576, 65536]], "repeat": 2}
+//! ```
+//!
+//! Segments are `[offset, length]` in bytes, in the order in which they will be read. Empty lines are
+//! skipped. A line that begins with `{` is JSON; a path that does so must be written as JSON.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use foretell_policy::{Extent, Segment};
+use serde::Deserialize;
+
+use super::{Certainty, Disclosure};
+
+/// A line that is no hint.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// It cannot be read.
+    #[error("hint line {line}: {error}")]
+    Read {
+        /// Its number, from 1.
+        line: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// It begins with `{` and is not an object with the keys path, segments and repeat.
+    #[error("hint line {line}: {error}")]
+    Json {
+        /// Its number, from 1.
+        line: usize,
+        /// Why.
+        error: serde_json::Error,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    path: PathBuf,
+    segments: Option<Vec<(u64, u64)>>,
+    repeat: Option<u32>,
+}
+
+/// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
+/// line that cannot be read.
+pub fn disclosures(
+    reader: impl BufRead,
+    working_folder: &Path,
+) -> impl Iterator<Item = Result<Disclosure, ListError>> {
+    let mut failed = false;
+    reader.split(b'\n').enumerate().filter_map(move |(index, line)| {
+        if failed {
+            return None;
+        }
+        let line_number = index + 1;
+        match line {
+            Ok(line) if line.is_empty() => None,
+            Ok(line) => Some(
+                parse(&line, working_folder)
+                    .map_err(|error| ListError::Json { line: line_number, error }),
+            ),
+            Err(error) => {
+                failed = true;
+                Some(Err(ListError::Read { line: line_number, error }))
+            }
+        }
+    })
+}
+
+fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::Error> {
+    if !line.starts_with(b"{") {
+        let path = working_folder.join(OsStr::from_bytes(line));
+        return Ok(Disclosure::whole_file(path, Certainty::File));
+    }
+    let line: Line = serde_json::from_slice(line)?;
+    let extent = match line.segments {
+        None => Extent::WholeFile,
+        Some(segments) => Extent::Segments(
+            segments
+                .into_iter()
+                .map(|(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes })
+                .collect(),
+        ),
+    };
+    let repeats = line.repeat.unwrap_or(1).max(1);
+    let path = working_folder.join(line.path);
+    Ok(Disclosure { path, extent, repeats, certainty: Certainty::File })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_objects_may_be_mixed() {
+        let text = "a b\n\n{\"path\": \"/c\", \"segments\": [[5, 6], [1, 2]], \"repeat\": 3}\n/d";
+        let all: Vec<_> = disclosures(text.as_bytes(), Path::new("/here"))
+            .map(|line| line.expect("a good line"))
+            .collect();
+        assert_eq!(all[0], Disclosure::whole_file("/here/a b".into(), Certainty::File));
+        assert_eq!((all[1].path.as_path(), all[1].repeats), (Path::new("/c"), 3));
+        let Extent::Segments(segments) = &all[1].extent else { panic!("segments were given") };
+        assert_eq!(segments[1], Segment { offset_bytes: 1, length_bytes: 2 });
+        assert_eq!(all[2].path, Path::new("/d"));
+    }
+
+    #[test]
+    fn a_bad_line_is_named_and_the_next_is_read() {
+        let text = "{\"path\": 7}\n/good\n{\"path\": \"/x\", \"segment\": []}";
+        let all: Vec<_> = disclosures(text.as_bytes(), Path::new("/")).collect();
+        assert!(all[0].as_ref().expect_err("7 is no path").to_string().starts_with("hint line 1:"));
+        assert!(all[1].is_ok());
+        let unknown = all[2].as_ref().expect_err("an unknown key").to_string();
+        assert!(unknown.contains("hint line 3") && unknown.contains("segment"), "{unknown}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Where disclosures come from, before they are hints to the policy.
+//!
+//! A source is an iterator that may wait (for standard input, for a slow folder): it runs on a thread
+//! of its own and is asked for more only as the hints it gave are worked off, so a source of any
+//! length costs a bounded memory.
+
+pub mod arguments;
+pub mod list;
+pub mod walk;
+
+use std::path::PathBuf;
+
+use foretell_policy::Extent;
+
+/// One thing that a source says will be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disclosure {
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Which part.
+    pub extent: Extent,
+    /// How many times over, at least 1.
+    pub repeats: u32,
+    /// How sure the source is.
+    pub certainty: Certainty,
+}
+
+/// What a [`Disclosure`] claims about its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// It names a file; if it does not, the hint is refused.
+    File,
+    /// It may be no path at all (a word of a command line); then it is dropped without a word.
+    MaybeFile,
+    /// As `MaybeFile`, and if it names a folder, everything in it will be read.
+    MaybeTree,
+}
+
+impl Disclosure {
+    /// One sequential reading of all of `path`.
+    pub fn whole_file(path: PathBuf, certainty: Certainty) -> Self {
+        Disclosure { path, extent: Extent::WholeFile, repeats: 1, certainty }
+    }
+}

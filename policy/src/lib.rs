@@ -1,0 +1,50 @@
+//! The prefetching and caching policy of foretell: a pure state machine.
+//!
+//! It knows nothing of file descriptors, threads, clocks or kernels:
+//!
+//! ```text
+//! hints, reads, completions, costs  ──▶  policy  ──▶  look this name up, fetch these blocks
+//! ```
+//!
+//! Drivers run it: the Advice Manager with the kernel's page cache, a simulator with modelled disks.
+//! What a simulation says about a policy is therefore said about the code that runs in production.
+//! [`Policy`] is the face of it all; [`queue`] holds the queues in front of devices.
+//!
+//! ```
+//! use foretell_policy::{Block, Config, DeviceId, FileId, Hint, NameId, Nanos, Outcome, Policy};
+//! use foretell_policy::{Access, ReaderId, Work};
+//!
+//! let (now, disk) = (Nanos::ZERO, DeviceId(0));
+//! let mut policy = Policy::new(Config::with_budget(8192, 1 << 20));
+//! let stream = policy.open_stream(now);
+//! policy.hint(now, stream, Hint::whole_file(NameId(1), disk));
+//!
+//! // The driver asks what to do: look the name up, then read its three blocks in one request.
+//! let lookup = policy.next_fetch(now, disk).unwrap();
+//! assert_eq!(lookup.work, Work::Resolve { name: NameId(1) });
+//! policy.completed(now, lookup.id, Outcome::Resolved { file: FileId(9), size_bytes: 20_000 });
+//! let read = policy.next_fetch(now, disk).unwrap();
+//! assert_eq!(read.work, Work::Read { file: FileId(9), first_block: 0, blocks: 3 });
+//! policy.completed(now, read.id, Outcome::Fetched);
+//!
+//! // The program reads the first block: it is there.
+//! let block = Block { file: FileId(9), index: 0 };
+//! assert_eq!(policy.read(now, ReaderId(1), block, false), Access::Hit);
+//! assert_eq!(policy.counts().useful, 1);
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod costs;
+mod entry;
+pub mod hint;
+pub mod policy;
+pub mod queue;
+pub mod time;
+
+pub use costs::{Cost, Costs};
+pub use hint::{
+    Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, ReaderId, Segment, StreamId,
+};
+pub use policy::{Access, Config, Counts, Fetch, Outcome, Policy, Work};
+pub use time::Nanos;

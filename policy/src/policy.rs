@@ -1,0 +1,630 @@
+//! The policy: which blocks to prefetch, in which order, and when to stop.
+//!
+//! This is the policy of the first TIP prototype (TIP 1994, section 2), here called TIP-1:
+//!
+//! * **A. Hint order.** Hints are worked off in the order in which they were given, over all
+//!   streams. A block is fetched once however many hints name it.
+//! * **B. Lazy resolution.** A hint is looked up only when its turn comes. The driver does the
+//!   lookup as a fetch of its own kind, so that metadata is prefetched like data, in parallel; at
+//!   most `resolved_max` files are looked up and not yet worked off.
+//! * **C. A ceiling** on blocks prefetched (or on their way) and not read. A read of such a block
+//!   makes room for the next.
+//! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device.
+//!
+//! Where it differs from the paper: it gives up on blocks that a stream's reader has left far behind
+//! (case **E**, `skip_window_blocks`), so that a program that reads one block in ten of what it
+//! disclosed does not fill the ceiling with the other nine for ever; and a demand read that overtakes
+//! the prefetcher moves it on (case **F**), where the prototype would have fetched the block again
+//! after its eviction.
+//!
+//! Drivers call [`Policy::next_fetch`] whenever a device may have a free slot: after every hint,
+//! read and completion. The policy never reads a clock, starts no fetch by itself, and cannot fail:
+//! a driver that breaks the protocol (completes a fetch twice) trips an assertion.
+//!
+//! Not here: caching (what to evict is the kernel's business in this form), the order in which a
+//! disk serves what it was given ([`crate::queue`]), and everything with a file descriptor.
+//!
+//! Cost: a hint is O(log n) in the hints waiting; a read or a fetched block is O(1) plus O(log u) in
+//! the unread blocks; memory is one entry a waiting hint and one a block in flight or unread.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::costs::{Cost, Costs};
+use crate::entry::{Entry, Resolution};
+use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId};
+use crate::time::Nanos;
+
+/// What the policy is given to work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Most blocks prefetched or being fetched, and unread (TIP 1994: 150 of 400 buffers).
+    pub ceiling_blocks: u64,
+    /// Most adjacent blocks fetched by one request.
+    pub cluster_blocks_max: u64,
+    /// Most fetches under way at one device.
+    pub outstanding_max: usize,
+    /// Most files looked up, or being looked up, and not yet worked off.
+    pub resolved_max: usize,
+    /// A stream's unread blocks that lie this many fetched blocks behind the one last read are given
+    /// up as skipped.
+    pub skip_window_blocks: u64,
+}
+
+impl Config {
+    /// A configuration with a ceiling of `budget_bytes` in blocks of `block_bytes`, and defaults for
+    /// the rest.
+    pub fn with_budget(block_bytes: u64, budget_bytes: u64) -> Self {
+        let ceiling_blocks = (budget_bytes / block_bytes).max(1);
+        Config {
+            block_bytes,
+            ceiling_blocks,
+            cluster_blocks_max: (128 * 1024 / block_bytes).max(1),
+            outstanding_max: 1024,
+            resolved_max: 1024,
+            skip_window_blocks: (ceiling_blocks / 2).max(1),
+        }
+    }
+}
+
+/// Something for the driver to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// To name it in [`Policy::completed`].
+    pub id: FetchId,
+    /// The device that will do it.
+    pub device: DeviceId,
+    /// What to do.
+    pub work: Work,
+}
+
+/// The kinds of [`Fetch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Look the name up: its metadata comes into memory, and the answer tells file and size.
+    Resolve {
+        /// The name.
+        name: NameId,
+    },
+    /// Bring blocks `first_block .. first_block + blocks` into memory.
+    Read {
+        /// The file.
+        file: FileId,
+        /// Index of the first block.
+        first_block: u64,
+        /// How many; at least 1, at most [`Config::cluster_blocks_max`].
+        blocks: u64,
+    },
+}
+
+/// How a [`Fetch`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A resolve: the name is this file.
+    Resolved {
+        /// The file; two names of one file give the same.
+        file: FileId,
+        /// Its size now.
+        size_bytes: u64,
+    },
+    /// A read: the blocks are in memory now and were not before.
+    Fetched,
+    /// A read: the first `blocks` blocks are in memory; the rest does not exist any more.
+    Short {
+        /// Blocks that arrived.
+        blocks: u64,
+    },
+    /// A read: the blocks were in memory already, and no I/O was done.
+    AlreadyCached,
+    /// A resolve: the hint was a guess, and the name stands for nothing that could be prefetched.
+    Void,
+    /// The name, or the blocks, cannot be had: not found, not permitted, I/O error, not a file.
+    Refused,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Prefetched, and in memory in time.
+    Hit,
+    /// Prefetched, but still on its way.
+    InFlight,
+    /// Nothing the policy had a hand in.
+    Miss,
+}
+
+/// What has become of hints and prefetches; blocks unless said otherwise. Every prefetched block ends
+/// as exactly one of useful, late, wasted or refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Hints given.
+    pub hints: u64,
+    /// Hints whose name was looked up.
+    pub hints_resolved: u64,
+    /// Hints whose name could not be had.
+    pub hints_refused: u64,
+    /// Hints that were guesses, and wrong.
+    pub hints_void: u64,
+    /// Handed out to be fetched.
+    pub prefetched: u64,
+    /// Read after they had arrived.
+    pub useful: u64,
+    /// Read while still on their way.
+    pub late: u64,
+    /// Never read: still unread when their stream ended, or skipped by its reader.
+    pub wasted: u64,
+    /// Could not be fetched, or lay beyond the end of the file.
+    pub refused: u64,
+    /// Found in memory when their turn to be fetched came.
+    pub already_cached: u64,
+    /// Hinted, but read by the program before they were fetched.
+    pub overtaken: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockState {
+    /// On its way, not asked for yet.
+    InFlight,
+    /// Arrived, not read yet.
+    Unread,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BlockEntry {
+    state: BlockState,
+    stream: StreamId,
+    /// Place in the order in which blocks were handed out, over all streams.
+    sequence: u64,
+    /// The entry and the pass that asked for it.
+    asked_by: (Ticket, u32),
+}
+
+/// Place of a hint in the order of arrival, over all streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Ticket(u64);
+
+#[derive(Debug, Default)]
+struct Stream {
+    tickets: BTreeSet<Ticket>,
+    /// Its blocks in flight or unread, in the order in which they were handed out.
+    pending: BTreeMap<u64, Block>,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    outstanding: usize,
+    /// Hints not looked up, in order.
+    unresolved: BTreeSet<Ticket>,
+    /// Hints looked up that have blocks left to fetch, in order.
+    ready: BTreeSet<Ticket>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    device: DeviceId,
+    work: FlightWork,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum FlightWork {
+    Resolve(Ticket),
+    Read { file: FileId, first_block: u64, blocks: u64, first_sequence: u64 },
+}
+
+/// The policy object; see the [module](self).
+#[derive(Debug)]
+pub struct Policy {
+    config: Config,
+    entries: BTreeMap<Ticket, Entry>,
+    streams: HashMap<StreamId, Stream>,
+    devices: HashMap<DeviceId, Device>,
+    blocks: HashMap<Block, BlockEntry>,
+    /// Ready entries of a file, to find those that a demand read overtakes.
+    ready_of_file: HashMap<FileId, Vec<Ticket>>,
+    flights: HashMap<FetchId, Flight>,
+    costs: Costs,
+    counts: Counts,
+    /// Entries looked up or being looked up.
+    resolved: usize,
+    next_ticket: u64,
+    next_stream: u64,
+    next_fetch: u64,
+    next_sequence: u64,
+}
+
+/// How many entries that wait for their own earlier pass to be read are passed over in one call.
+const BLOCKED_ENTRIES_MAX: usize = 16;
+
+impl Policy {
+    /// A policy that has been told nothing.
+    ///
+    /// # Panics
+    /// If `block_bytes`, `ceiling_blocks`, `cluster_blocks_max`, `outstanding_max` or `resolved_max`
+    /// is zero.
+    pub fn new(config: Config) -> Self {
+        assert!(config.block_bytes > 0 && config.ceiling_blocks > 0, "no blocks: {config:?}");
+        assert!(config.cluster_blocks_max > 0 && config.outstanding_max > 0, "no I/O: {config:?}");
+        assert!(config.resolved_max > 0, "no lookups: {config:?}");
+        Policy {
+            config,
+            entries: BTreeMap::new(),
+            streams: HashMap::new(),
+            devices: HashMap::new(),
+            blocks: HashMap::new(),
+            ready_of_file: HashMap::new(),
+            flights: HashMap::new(),
+            costs: Costs::default(),
+            counts: Counts::default(),
+            resolved: 0,
+            next_ticket: 0,
+            next_stream: 0,
+            next_fetch: 0,
+            next_sequence: 0,
+        }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What has become of hints and prefetches so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The costs observed so far.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Blocks in flight or unread: never above the ceiling.
+    pub fn pending_blocks(&self) -> u64 {
+        self.blocks.len() as u64
+    }
+
+    /// Hints that are not worked off.
+    pub fn waiting_hints(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether blocks of `file` are still to be fetched, so that its driver should keep it open.
+    pub fn wants(&self, file: FileId) -> bool {
+        self.ready_of_file.contains_key(&file)
+    }
+
+    /// Whether nothing is left to fetch and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.flights.is_empty()
+    }
+
+    /// A new stream.
+    pub fn open_stream(&mut self, _now: Nanos) -> StreamId {
+        let id = StreamId(self.next_stream);
+        self.next_stream += 1;
+        self.streams.insert(id, Stream::default());
+        id
+    }
+
+    /// Appends `hint` to `stream`. A hint for a stream that is closed is dropped.
+    pub fn hint(&mut self, _now: Nanos, stream: StreamId, hint: Hint) {
+        let Some(owner) = self.streams.get_mut(&stream) else { return };
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.counts.hints += 1;
+        owner.tickets.insert(ticket);
+        self.devices.entry(hint.device).or_default().unresolved.insert(ticket);
+        self.entries.insert(ticket, Entry::new(stream, hint));
+    }
+
+    /// Forgets the hints of `stream` that are not worked off. Blocks already prefetched and unread
+    /// count as wasted; fetches under way complete unnoticed.
+    pub fn cancel(&mut self, _now: Nanos, stream: StreamId) {
+        let Some(owner) = self.streams.get_mut(&stream) else { return };
+        let tickets = std::mem::take(&mut owner.tickets);
+        let pending = std::mem::take(&mut owner.pending);
+        for ticket in tickets {
+            self.remove_entry(ticket);
+        }
+        for block in pending.into_values() {
+            if self.blocks.remove(&block).is_some() {
+                self.counts.wasted += 1;
+            }
+        }
+        self.check();
+    }
+
+    /// Ends `stream`: [`cancel`](Self::cancel), and no more hints are taken.
+    pub fn close(&mut self, now: Nanos, stream: StreamId) {
+        self.cancel(now, stream);
+        self.streams.remove(&stream);
+    }
+
+    /// Closes every stream.
+    pub fn close_all(&mut self, now: Nanos) {
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            self.close(now, stream);
+        }
+    }
+
+    /// A program has read `block`. `stalled` says whether the call had to wait: a block that the
+    /// driver has not yet reported, but for which nobody waited, had arrived.
+    pub fn read(&mut self, _now: Nanos, _reader: ReaderId, block: Block, stalled: bool) -> Access {
+        let Some(known) = self.blocks.remove(&block) else {
+            self.overtaken(block);
+            return Access::Miss;
+        };
+        if let Some(stream) = self.streams.get_mut(&known.stream) {
+            stream.pending.remove(&known.sequence);
+        }
+        self.give_up_skipped(known.stream, known.sequence);
+        self.check();
+        if known.state == BlockState::InFlight && stalled {
+            self.counts.late += 1;
+            Access::InFlight
+        } else {
+            self.counts.useful += 1;
+            Access::Hit
+        }
+    }
+
+    /// The next thing `device` should do, or `None` if it has enough to do, nothing is left, or the
+    /// ceiling is reached.
+    pub fn next_fetch(&mut self, _now: Nanos, device: DeviceId) -> Option<Fetch> {
+        if self.devices.get(&device)?.outstanding >= self.config.outstanding_max {
+            return None;
+        }
+        // A: data of an earlier hint before the lookup of a later one. Every ready entry is earlier
+        // than every unresolved one, since lookups are asked for in order.
+        self.next_read(device).or_else(|| self.next_resolve(device))
+    }
+
+    /// `fetch` has ended.
+    ///
+    /// # Panics
+    /// If the fetch is not under way, or the outcome is not one for its kind of work.
+    pub fn completed(&mut self, _now: Nanos, fetch: FetchId, outcome: Outcome) {
+        let flight = self.flights.remove(&fetch).expect("a fetch completes once");
+        let device = self.devices.get_mut(&flight.device).expect("a device with a fetch is known");
+        device.outstanding -= 1;
+        match (flight.work, outcome) {
+            (FlightWork::Resolve(ticket), Outcome::Resolved { file, size_bytes }) => {
+                self.resolved(ticket, file, size_bytes);
+            }
+            (FlightWork::Resolve(ticket), outcome @ (Outcome::Refused | Outcome::Void)) => {
+                match outcome {
+                    Outcome::Void => self.counts.hints_void += 1,
+                    _ => self.counts.hints_refused += 1,
+                }
+                self.resolved -= 1;
+                self.remove_entry(ticket);
+            }
+            (FlightWork::Read { file, first_block, blocks, first_sequence }, outcome) => {
+                for offset in 0..blocks {
+                    let block = Block { file, index: first_block + offset };
+                    self.block_completed(block, first_sequence + offset, offset, outcome);
+                }
+            }
+            (FlightWork::Resolve(_), _) => panic!("{outcome:?} is no outcome of a lookup"),
+        }
+        self.check();
+    }
+
+    /// Takes in a measured cost.
+    pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
+        self.costs.observe(device, cost, sample);
+    }
+
+    fn start(&mut self, device: DeviceId, work: FlightWork) -> FetchId {
+        let id = FetchId(self.next_fetch);
+        self.next_fetch += 1;
+        self.flights.insert(id, Flight { device, work });
+        self.devices.entry(device).or_default().outstanding += 1;
+        id
+    }
+
+    /// B: the first name not looked up.
+    fn next_resolve(&mut self, device: DeviceId) -> Option<Fetch> {
+        if self.resolved >= self.config.resolved_max {
+            return None;
+        }
+        let ticket = self.devices.get_mut(&device)?.unresolved.pop_first()?;
+        let entry = self.entries.get_mut(&ticket).expect("an unresolved ticket has an entry");
+        entry.resolution = Resolution::InFlight;
+        let name = entry.hint.name;
+        self.resolved += 1;
+        let id = self.start(device, FlightWork::Resolve(ticket));
+        Some(Fetch { id, device, work: Work::Resolve { name } })
+    }
+
+    fn resolved(&mut self, ticket: Ticket, file: FileId, size_bytes: u64) {
+        self.counts.hints_resolved += 1;
+        let Some(entry) = self.entries.get_mut(&ticket) else {
+            self.resolved -= 1; // Cancelled while the lookup was under way.
+            return;
+        };
+        entry.resolution = Resolution::File { file, size_bytes };
+        self.counts.refused += entry.blocks_beyond_end(self.config.block_bytes);
+        if entry.span(self.config.block_bytes).is_none() {
+            self.remove_entry(ticket);
+            return;
+        }
+        let device = entry.hint.device;
+        self.ready_of_file.entry(file).or_default().push(ticket);
+        self.devices.entry(device).or_default().ready.insert(ticket);
+    }
+
+    /// A, C: the first cluster of the first ready entry that has one to fetch.
+    fn next_read(&mut self, device: DeviceId) -> Option<Fetch> {
+        let mut after = None;
+        for _ in 0..BLOCKED_ENTRIES_MAX {
+            if self.pending_blocks() >= self.config.ceiling_blocks {
+                return None;
+            }
+            let ready = &self.devices.get(&device)?.ready;
+            let ticket = match after {
+                None => *ready.first()?,
+                Some(ticket) => *ready.range(next_ticket_after(ticket)..).next()?,
+            };
+            if let Some(fetch) = self.cluster(device, ticket) {
+                return Some(fetch);
+            }
+            // Worked off, and gone by now, or blocked by its own earlier pass.
+            after = Some(ticket);
+        }
+        None
+    }
+
+    fn cluster(&mut self, device: DeviceId, ticket: Ticket) -> Option<Fetch> {
+        let room = self.config.ceiling_blocks - self.pending_blocks();
+        let blocks_max = room.min(self.config.cluster_blocks_max);
+        let entry = self.entries.get_mut(&ticket).expect("a ready ticket has an entry");
+        let (span, first) = loop {
+            let Some(span) = entry.span(self.config.block_bytes) else {
+                self.remove_entry(ticket);
+                return None;
+            };
+            let first = (span.first..span.end).find(|&index| {
+                let known = self.blocks.get(&Block { file: span.file, index });
+                known.is_none_or(|known| {
+                    known.asked_by.0 == ticket && known.asked_by.1 < entry.pass()
+                })
+            });
+            match first {
+                Some(first) => break (span, first),
+                None => entry.advance_to(span.end),
+            }
+        };
+        if self.blocks.contains_key(&Block { file: span.file, index: first }) {
+            entry.advance_to(first);
+            return None; // The earlier pass has not been read yet; ask again later.
+        }
+        let end = (first + 1..span.end.min(first.saturating_add(blocks_max)))
+            .find(|&index| self.blocks.contains_key(&Block { file: span.file, index }))
+            .unwrap_or(span.end.min(first.saturating_add(blocks_max)));
+        let (stream, asked_by) = (entry.stream, (ticket, entry.pass()));
+        entry.advance_to(end);
+        if entry.span(self.config.block_bytes).is_none() {
+            self.remove_entry(ticket);
+        }
+        let first_sequence = self.next_sequence;
+        let blocks = end - first;
+        self.next_sequence += blocks;
+        self.counts.prefetched += blocks;
+        for offset in 0..blocks {
+            let block = Block { file: span.file, index: first + offset };
+            let sequence = first_sequence + offset;
+            let state = BlockState::InFlight;
+            self.blocks.insert(block, BlockEntry { state, stream, sequence, asked_by });
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.pending.insert(sequence, block);
+            }
+        }
+        let work = FlightWork::Read { file: span.file, first_block: first, blocks, first_sequence };
+        let id = self.start(device, work);
+        self.check();
+        let work = Work::Read { file: span.file, first_block: first, blocks };
+        Some(Fetch { id, device, work })
+    }
+
+    fn block_completed(&mut self, block: Block, sequence: u64, offset: u64, outcome: Outcome) {
+        let in_flight = |known: &&mut BlockEntry| known.sequence == sequence;
+        let Some(known) = self.blocks.get_mut(&block).filter(in_flight) else {
+            return; // Read or given up while it was on its way; counted then.
+        };
+        let counter = match outcome {
+            Outcome::Fetched => {
+                known.state = BlockState::Unread;
+                return;
+            }
+            Outcome::Short { blocks } if offset < blocks => {
+                known.state = BlockState::Unread;
+                return;
+            }
+            Outcome::AlreadyCached => {
+                self.counts.prefetched -= 1;
+                &mut self.counts.already_cached
+            }
+            Outcome::Short { .. } | Outcome::Refused => &mut self.counts.refused,
+            Outcome::Resolved { .. } | Outcome::Void => {
+                panic!("{outcome:?} is no outcome of a read")
+            }
+        };
+        *counter += 1;
+        let stream = known.stream;
+        self.blocks.remove(&block);
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.pending.remove(&sequence);
+        }
+    }
+
+    /// E: gives up what the reader of `stream` has left far behind.
+    fn give_up_skipped(&mut self, stream: StreamId, read_sequence: u64) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        let keep_from = read_sequence.saturating_sub(self.config.skip_window_blocks);
+        while let Some(first) = stream.pending.first_entry() {
+            if *first.key() >= keep_from {
+                break;
+            }
+            let block = first.remove();
+            if self.blocks.remove(&block).is_some() {
+                self.counts.wasted += 1;
+            }
+        }
+    }
+
+    /// F: moves the entries that were about to fetch `block` past it.
+    fn overtaken(&mut self, block: Block) {
+        let Some(tickets) = self.ready_of_file.get(&block.file) else { return };
+        let mut done = Vec::new();
+        for &ticket in tickets {
+            let entry = self.entries.get_mut(&ticket).expect("a ready ticket has an entry");
+            let before = entry.span(self.config.block_bytes).map(|span| span.first);
+            entry.overtaken_at(block, self.config.block_bytes);
+            let after = entry.span(self.config.block_bytes).map(|span| span.first);
+            if before != after {
+                self.counts.overtaken += 1;
+            }
+            if after.is_none() {
+                done.push(ticket);
+            }
+        }
+        for ticket in done {
+            self.remove_entry(ticket);
+        }
+    }
+
+    /// Takes an entry out of every index. A lookup under way stays counted until it completes.
+    fn remove_entry(&mut self, ticket: Ticket) {
+        let Some(entry) = self.entries.remove(&ticket) else { return };
+        if let Some(stream) = self.streams.get_mut(&entry.stream) {
+            stream.tickets.remove(&ticket);
+        }
+        let device = self.devices.entry(entry.hint.device).or_default();
+        device.unresolved.remove(&ticket);
+        device.ready.remove(&ticket);
+        let Resolution::File { file, .. } = entry.resolution else { return };
+        self.resolved -= 1;
+        if let Some(tickets) = self.ready_of_file.get_mut(&file) {
+            tickets.retain(|&other| other != ticket);
+            if tickets.is_empty() {
+                self.ready_of_file.remove(&file);
+            }
+        }
+    }
+
+    /// The invariants that are cheap enough for every call in debug builds.
+    fn check(&self) {
+        debug_assert!(self.pending_blocks() <= self.config.ceiling_blocks, "over the ceiling");
+        debug_assert!(self.resolved <= self.config.resolved_max, "too many lookups");
+    }
+}
+
+fn next_ticket_after(ticket: Ticket) -> Ticket {
+    Ticket(ticket.0 + 1)
+}
+
+#[cfg(test)]
+mod tests;

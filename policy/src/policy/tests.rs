@@ -1,0 +1,315 @@
+use super::*;
+use crate::hint::{Extent, Segment};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const NOW: Nanos = Nanos::ZERO;
+const DISK: DeviceId = DeviceId(0);
+const READER: ReaderId = ReaderId(1);
+
+fn config(ceiling_blocks: u64) -> Config {
+    Config {
+        block_bytes: 10,
+        ceiling_blocks,
+        cluster_blocks_max: 4,
+        outstanding_max: 64,
+        resolved_max: 8,
+        skip_window_blocks: ceiling_blocks,
+    }
+}
+
+fn block(file: u64, index: u64) -> Block {
+    Block { file: FileId(file), index }
+}
+
+/// Files of `size_bytes` each, the name's number being the file's, hinted whole in one stream.
+fn hinted(config: Config, files: u64) -> (Policy, StreamId) {
+    let mut policy = Policy::new(config);
+    let stream = policy.open_stream(NOW);
+    for name in 0..files {
+        policy.hint(NOW, stream, Hint::whole_file(NameId(name), DISK));
+    }
+    (policy, stream)
+}
+
+/// Completes lookups until a read comes out; all files have `size_bytes`.
+fn next_read(policy: &mut Policy, size_bytes: u64) -> Option<Fetch> {
+    loop {
+        let fetch = policy.next_fetch(NOW, DISK)?;
+        let Work::Resolve { name } = fetch.work else { return Some(fetch) };
+        policy.completed(NOW, fetch.id, Outcome::Resolved { file: FileId(name.0), size_bytes });
+    }
+}
+
+fn fetch_all(policy: &mut Policy, size_bytes: u64) -> Vec<Block> {
+    let mut fetched = Vec::new();
+    while let Some(fetch) = next_read(policy, size_bytes) {
+        let Work::Read { file, first_block, blocks } = fetch.work else { unreachable!() };
+        fetched.extend((0..blocks).map(|offset| Block { file, index: first_block + offset }));
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+    }
+    fetched
+}
+
+#[test]
+fn blocks_come_in_hint_order_and_clusters_stay_within_a_file() {
+    let (mut policy, _) = hinted(config(100), 3);
+    let expected: Vec<Block> =
+        (0..3).flat_map(|file| (0..6).map(move |index| block(file, index))).collect();
+    assert_eq!(fetch_all(&mut policy, 55), expected);
+    assert_eq!(policy.counts().prefetched, 18);
+}
+
+#[test]
+fn the_ceiling_holds_and_a_read_makes_room_for_one_more() {
+    let (mut policy, _) = hinted(config(5), 4);
+    assert_eq!(fetch_all(&mut policy, 30).len(), 5);
+    assert!(next_read(&mut policy, 30).is_none());
+    assert_eq!(policy.read(NOW, READER, block(0, 0), false), Access::Hit);
+    assert_eq!(fetch_all(&mut policy, 30), [block(1, 2)]);
+}
+
+#[test]
+fn names_are_looked_up_lazily_and_in_parallel() {
+    let (mut policy, _) = hinted(config(100), 50);
+    let lookups: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
+    assert_eq!(lookups.len(), 8, "resolved_max lookups at once");
+    for lookup in lookups.into_iter().rev() {
+        let Work::Resolve { name } = lookup.work else { panic!("a read before its lookup") };
+        let outcome = Outcome::Resolved { file: FileId(name.0), size_bytes: 10 };
+        policy.completed(NOW, lookup.id, outcome);
+    }
+    let first = policy.next_fetch(NOW, DISK).expect("eight files are known");
+    assert_eq!(first.work, Work::Read { file: FileId(0), first_block: 0, blocks: 1 });
+}
+
+#[test]
+fn a_device_gets_no_more_than_its_slots() {
+    let (mut policy, _) = hinted(Config { outstanding_max: 3, ..config(100) }, 50);
+    let fetches: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
+    assert_eq!(fetches.len(), 3);
+    policy.completed(NOW, fetches[1].id, Outcome::Refused);
+    assert!(policy.next_fetch(NOW, DISK).is_some());
+    assert!(policy.next_fetch(NOW, DISK).is_none());
+    assert!(policy.next_fetch(NOW, DeviceId(99)).is_none(), "a device nobody named");
+}
+
+#[test]
+fn every_prefetched_block_ends_in_one_count() {
+    let (mut policy, stream) = hinted(config(100), 2);
+    let first = next_read(&mut policy, 40).expect("file 0");
+    let second = next_read(&mut policy, 40).expect("file 1");
+    assert_eq!(policy.read(NOW, READER, block(0, 0), true), Access::InFlight);
+    assert_eq!(policy.read(NOW, READER, block(0, 1), false), Access::Hit);
+    policy.completed(NOW, first.id, Outcome::Fetched);
+    assert_eq!(policy.read(NOW, READER, block(0, 2), true), Access::Hit);
+    policy.completed(NOW, second.id, Outcome::Short { blocks: 1 });
+    policy.close(NOW, stream);
+    let counts = policy.counts();
+    assert_eq!((counts.prefetched, counts.late, counts.useful), (8, 1, 2));
+    assert_eq!((counts.refused, counts.wasted), (3, 2));
+    assert_eq!(policy.pending_blocks(), 0);
+}
+
+#[test]
+fn what_is_cached_already_costs_no_room() {
+    let (mut policy, _) = hinted(config(4), 3);
+    for _ in 0..3 {
+        let fetch = next_read(&mut policy, 40).expect("room for the next");
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+    }
+    assert_eq!(policy.counts().already_cached, 12);
+    assert_eq!(policy.counts().prefetched, 0);
+    assert!(policy.is_idle());
+}
+
+#[test]
+fn a_name_that_cannot_be_had_is_refused_and_the_next_goes_on() {
+    let (mut policy, _) = hinted(config(10), 2);
+    let lookup = policy.next_fetch(NOW, DISK).expect("name 0");
+    policy.completed(NOW, lookup.id, Outcome::Refused);
+    assert_eq!(fetch_all(&mut policy, 10), [block(1, 0)]);
+    assert_eq!(policy.counts().hints_refused, 1);
+}
+
+#[test]
+fn the_demand_reader_overtakes() {
+    let (mut policy, _) = hinted(Config { outstanding_max: 1, ..config(100) }, 1);
+    let first = next_read(&mut policy, 200).expect("blocks 0 to 3");
+    assert_eq!(policy.read(NOW, READER, block(0, 9), true), Access::Miss);
+    policy.completed(NOW, first.id, Outcome::Fetched);
+    let second = policy.next_fetch(NOW, DISK).expect("the rest");
+    assert_eq!(second.work, Work::Read { file: FileId(0), first_block: 10, blocks: 4 });
+    assert_eq!(policy.counts().overtaken, 1);
+}
+
+#[test]
+fn skipped_blocks_do_not_hold_the_ceiling_for_ever() {
+    let (mut policy, _) = hinted(Config { skip_window_blocks: 5, ..config(10) }, 100);
+    let mut read = 0;
+    loop {
+        let fetched = fetch_all(&mut policy, 40);
+        let Some(last) = fetched.last() else { break };
+        policy.read(NOW, READER, *last, false);
+        read += 1;
+        assert!(read < 400, "it must come to an end");
+    }
+    assert!(policy.counts().prefetched >= 390, "{:?}", policy.counts());
+    assert!(policy.counts().wasted > 200, "{:?}", policy.counts());
+}
+
+#[test]
+fn a_repeated_hint_waits_for_its_earlier_pass() {
+    let mut policy = Policy::new(config(100));
+    let stream = policy.open_stream(NOW);
+    let hint = Hint { repeats: 2, ..Hint::whole_file(NameId(0), DISK) };
+    policy.hint(NOW, stream, hint);
+    policy.hint(NOW, stream, Hint::whole_file(NameId(1), DISK));
+    // The second file does not wait behind the blocked second pass.
+    assert_eq!(fetch_all(&mut policy, 20), [block(0, 0), block(0, 1), block(1, 0), block(1, 1)]);
+    policy.read(NOW, READER, block(0, 0), false);
+    assert_eq!(fetch_all(&mut policy, 20), [block(0, 0)]);
+    policy.read(NOW, READER, block(0, 1), false);
+    assert_eq!(fetch_all(&mut policy, 20), [block(0, 1)]);
+    assert!(policy.is_idle());
+}
+
+#[test]
+fn overlapping_hints_fetch_a_block_once() {
+    let mut policy = Policy::new(config(100));
+    let (one, two) = (policy.open_stream(NOW), policy.open_stream(NOW));
+    policy.hint(NOW, one, Hint::whole_file(NameId(0), DISK));
+    let tail = [Segment { offset_bytes: 15, length_bytes: 40 }];
+    policy.hint(NOW, two, Hint::segments(NameId(0), DISK, &tail));
+    assert_eq!(fetch_all(&mut policy, 40).len(), 4);
+    // 15..55 touches blocks 1 to 5, of which the file has not 4 and 5.
+    assert_eq!(policy.counts().refused, 2);
+}
+
+#[test]
+fn a_cancelled_stream_leaves_nothing_behind() {
+    let (mut policy, stream) = hinted(config(100), 20);
+    let lookup = policy.next_fetch(NOW, DISK).expect("a lookup under way");
+    let read = {
+        let other = policy.next_fetch(NOW, DISK).expect("a second lookup");
+        let outcome = Outcome::Resolved { file: FileId(1), size_bytes: 40 };
+        policy.completed(NOW, other.id, outcome);
+        policy.next_fetch(NOW, DISK).expect("a read under way")
+    };
+    policy.cancel(NOW, stream);
+    assert_eq!(policy.pending_blocks(), 0);
+    assert_eq!(policy.counts().wasted, 4);
+    policy.completed(NOW, read.id, Outcome::Fetched);
+    let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 40 };
+    policy.completed(NOW, lookup.id, outcome);
+    assert!(policy.is_idle() && policy.next_fetch(NOW, DISK).is_none());
+    assert_eq!(policy.resolved, 0);
+    policy.close(NOW, stream);
+    policy.hint(NOW, stream, Hint::whole_file(NameId(0), DISK));
+    assert!(policy.is_idle(), "a closed stream takes no hints");
+}
+
+/// One step of a random driver.
+#[derive(Clone, Debug)]
+enum Step {
+    Hint { stream: usize, name: u64, segments: Vec<(u64, u64)>, repeats: u32 },
+    Next,
+    Complete { which: usize, how: u8 },
+    Read { file: u64, index: u64, stalled: bool },
+    Cancel { stream: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let segments = prop::collection::vec((0u64..200, 0u64..80), 0..4);
+    prop_oneof![
+        2 => (0usize..3, 0u64..6, segments, 0u32..3)
+            .prop_map(|(stream, name, segments, repeats)| Step::Hint {
+                stream, name, segments, repeats
+            }),
+        5 => Just(Step::Next),
+        4 => (0usize..64, 0u8..8).prop_map(|(which, how)| Step::Complete { which, how }),
+        4 => (0u64..6, 0u64..20, any::<bool>())
+            .prop_map(|(file, index, stalled)| Step::Read { file, index, stalled }),
+        1 => (0usize..3).prop_map(|stream| Step::Cancel { stream }),
+    ]
+}
+
+fn size_of(name: u64) -> u64 {
+    [0, 10, 95, 100, 150, 7][name as usize]
+}
+
+fn outcome_of(work: Work, how: u8) -> Outcome {
+    match (work, how) {
+        (_, 0) => Outcome::Refused,
+        (Work::Resolve { name }, _) => {
+            Outcome::Resolved { file: FileId(name.0), size_bytes: size_of(name.0) }
+        }
+        (Work::Read { .. }, 1) => Outcome::AlreadyCached,
+        (Work::Read { blocks, .. }, 2) => Outcome::Short { blocks: blocks / 2 },
+        (Work::Read { .. }, _) => Outcome::Fetched,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Whatever happens: the ceiling holds, no block is fetched while it is pending, none lies
+    /// beyond its file, and when all is cancelled and completed the counts add up and nothing is
+    /// left.
+    #[test]
+    fn random_drivers_keep_the_invariants(steps in prop::collection::vec(step(), 1..300)) {
+        let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
+        let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW)).collect();
+        let mut under_way: VecDeque<Fetch> = VecDeque::new();
+        for step in steps {
+            match step {
+                Step::Hint { stream, name, segments, repeats } => {
+                    let extent = if segments.is_empty() {
+                        Extent::WholeFile
+                    } else {
+                        let segment = |&(offset_bytes, length_bytes): &(u64, u64)| {
+                            Segment { offset_bytes, length_bytes }
+                        };
+                        Extent::Segments(segments.iter().map(segment).collect())
+                    };
+                    let hint = Hint { name: NameId(name), device: DISK, extent, repeats };
+                    policy.hint(NOW, streams[stream], hint);
+                }
+                Step::Next => {
+                    if let Some(fetch) = policy.next_fetch(NOW, DISK) {
+                        if let Work::Read { file, first_block, blocks } = fetch.work {
+                            prop_assert!((1..=4).contains(&blocks));
+                            prop_assert!((first_block + blocks - 1) * 10 < size_of(file.0));
+                        }
+                        under_way.push_back(fetch);
+                        prop_assert!(under_way.len() <= 5);
+                    }
+                }
+                Step::Complete { which, how } => {
+                    if let Some(fetch) = under_way.remove(which % under_way.len().max(1)) {
+                        policy.completed(NOW, fetch.id, outcome_of(fetch.work, how));
+                    }
+                }
+                Step::Read { file, index, stalled } => {
+                    policy.read(NOW, READER, block(file, index), stalled);
+                }
+                Step::Cancel { stream } => policy.cancel(NOW, streams[stream]),
+            }
+            prop_assert!(policy.pending_blocks() <= 12);
+        }
+        for stream in streams {
+            policy.close(NOW, stream);
+        }
+        for fetch in under_way {
+            policy.completed(NOW, fetch.id, outcome_of(fetch.work, 7));
+        }
+        prop_assert!(policy.is_idle());
+        prop_assert_eq!(policy.pending_blocks(), 0);
+        prop_assert_eq!(policy.resolved, 0);
+        prop_assert!(policy.ready_of_file.is_empty());
+        let counts = policy.counts();
+        let ended = counts.useful + counts.late + counts.wasted;
+        prop_assert!(ended <= counts.prefetched);
+        prop_assert!(counts.prefetched <= ended + counts.refused);
+    }
+}
