@@ -118,7 +118,11 @@ impl Session {
 
     /// Runs until it is told to stop, and reports.
     pub(crate) fn run(mut self) -> Report {
-        while !self.stop.load(Ordering::Acquire) {
+        loop {
+            self.done.hush();
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
             self.turn();
             self.sleep();
         }

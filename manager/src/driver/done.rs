@@ -36,11 +36,15 @@ impl DoneQueue {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
+    /// Silences the bell. To be called before looking at *anything* that may have rung it: what comes
+    /// in later rings again.
+    pub(crate) fn hush(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+    }
+
     /// Everything that has come in.
     pub(crate) fn take(&self) -> Vec<Done> {
-        let mut waiting = self.lock();
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        std::mem::take(&mut waiting)
+        std::mem::take(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Done>> {

@@ -51,7 +51,7 @@ struct Line {
 /// line that cannot be read.
 pub fn disclosures(
     reader: impl BufRead,
-    working_folder: &Path,
+    working_folder: PathBuf,
 ) -> impl Iterator<Item = Result<Disclosure, ListError>> {
     let mut failed = false;
     reader.split(b'\n').enumerate().filter_map(move |(index, line)| {
@@ -62,7 +62,7 @@ pub fn disclosures(
         match line {
             Ok(line) if line.is_empty() => None,
             Ok(line) => Some(
-                parse(&line, working_folder)
+                parse(&line, &working_folder)
                     .map_err(|error| ListError::Json { line: line_number, error }),
             ),
             Err(error) => {
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn paths_and_objects_may_be_mixed() {
         let text = "a b\n\n{\"path\": \"/c\", \"segments\": [[5, 6], [1, 2]], \"repeat\": 3}\n/d";
-        let all: Vec<_> = disclosures(text.as_bytes(), Path::new("/here"))
+        let all: Vec<_> = disclosures(text.as_bytes(), "/here".into())
             .map(|line| line.expect("a good line"))
             .collect();
         assert_eq!(all[0], Disclosure::whole_file("/here/a b".into(), Certainty::File));
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_bad_line_is_named_and_the_next_is_read() {
         let text = "{\"path\": 7}\n/good\n{\"path\": \"/x\", \"segment\": []}";
-        let all: Vec<_> = disclosures(text.as_bytes(), Path::new("/")).collect();
+        let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
         assert!(all[0].as_ref().expect_err("7 is no path").to_string().starts_with("hint line 1:"));
         assert!(all[1].is_ok());
         let unknown = all[2].as_ref().expect_err("an unknown key").to_string();

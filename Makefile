@@ -1,0 +1,54 @@
+# foretell: build, try, test. `make help` lists the targets.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help build run test check check-deep bench install uninstall clean setup-tests
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+build: ## Build the command and its libraries into target/release
+	@scripts/need build
+	$(CARGO) build --release --locked -p foretell
+
+run: ## Build, and show what foretell does on an emulated disk array
+	@scripts/need build fuse
+	$(CARGO) build --release --locked -p foretell
+	$(TARGET_DIR)/release/foretell demo
+
+test: setup-tests ## Install what the tests need, and run all of them
+	@scripts/need build
+	$(CARGO) test --locked --workspace
+
+check: ## What continuous integration runs: format, lint, tests, docs
+	scripts/check
+
+check-deep: ## The longer checks: Miri, sanitizers, longer property tests
+	@scripts/need build
+	scripts/check-deep
+
+bench: ## Measure, and print the figures of docs/performance.md
+	@scripts/need build
+	$(CARGO) build --release --locked -p foretell
+	scripts/bench $(TARGET_DIR)/release
+
+install: build ## Install below PREFIX (/usr/local)
+	install -Dm755 $(TARGET_DIR)/release/foretell $(DESTDIR)$(PREFIX)/bin/foretell
+	install -Dm755 $(TARGET_DIR)/release/libforetell_preload.so \
+		$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so
+	install -Dm755 $(TARGET_DIR)/release/libforetell.so $(DESTDIR)$(PREFIX)/lib/libforetell.so
+	install -Dm644 $(TARGET_DIR)/release/libforetell.a $(DESTDIR)$(PREFIX)/lib/libforetell.a
+	install -Dm644 protocol/include/foretell.h $(DESTDIR)$(PREFIX)/include/foretell.h
+
+uninstall: ## Remove what install has put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/foretell $(DESTDIR)$(PREFIX)/lib/libforetell.so \
+		$(DESTDIR)$(PREFIX)/lib/libforetell.a $(DESTDIR)$(PREFIX)/include/foretell.h
+	rm -rf $(DESTDIR)$(PREFIX)/lib/foretell
+
+clean: ## Remove everything that was built
+	$(CARGO) clean
+
+setup-tests:
+	@scripts/setup-tests

@@ -1,0 +1,32 @@
+//! Builds the C libraries beside the binary, so that `cargo build` alone gives a working `foretell`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"));
+    let root = manifest.parent().expect("the crate lies in the workspace");
+    // OUT_DIR is <target>/<profile>/build/<crate>/out; the binary goes to <target>/<profile>.
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let beside_binary = out.ancestors().nth(3).expect("cargo's layout of the target folder");
+    for folder in ["preload", "preload/src", "preload/include", "protocol/c", "protocol/include"] {
+        println!("cargo::rerun-if-changed={}", root.join(folder).display());
+    }
+    fs::create_dir_all(beside_binary).expect("the target folder can be written");
+    let made = Command::new("make")
+        .arg("--no-print-directory")
+        .arg("-C")
+        .arg(root.join("preload"))
+        .arg(format!("OUT={}", beside_binary.display()))
+        // Make's own variables would hand this make the job server and goals of an outer one.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL")
+        .status();
+    match made {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("building the C libraries failed ({status}); see the lines above"),
+        Err(error) => panic!("cannot run make ({error}); it comes with the package build-essential"),
+    }
+}

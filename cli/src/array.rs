@@ -1,0 +1,258 @@
+//! `foretell array`: the emulated disk array, mounted and unmounted by hand.
+//!
+//! `mount` starts the array in a process of its own and returns when it is usable; with
+//! `--foreground` it stays and ends the array on Ctrl-C. `unmount` ends it from anywhere and prints
+//! what the disks did.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use foretell_policy::queue::Order;
+use foretell_sim::device::DiskParameters;
+use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::failure::{Failure, note};
+use crate::{signals, size};
+
+/// How long `unmount` waits for the array's process to end and write its figures.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Args)]
+pub(crate) struct ArrayArgs {
+    #[command(subcommand)]
+    command: ArrayCommand,
+}
+
+#[derive(Subcommand)]
+enum ArrayCommand {
+    /// Serve the folder BACKING at MOUNTPOINT, read-only and at the pace of modelled disks
+    Mount(MountArgs),
+    /// End the array at MOUNTPOINT and print what its disks did
+    Unmount {
+        /// Where the array is mounted
+        mountpoint: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct MountArgs {
+    /// The folder whose files are served
+    backing: PathBuf,
+
+    /// An empty folder
+    mountpoint: PathBuf,
+
+    /// Number of disks, 1 to 256
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    disks: usize,
+
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE")]
+    disk: String,
+
+    /// Bytes of a file on one disk before the next disk's turn
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = size::parse)]
+    stripe: u64,
+
+    /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
+    #[arg(long, default_value_t = Order::Scan)]
+    order: Order,
+
+    /// Requests that a disk holds at once and chooses among
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    outstanding: usize,
+
+    /// Real seconds in one second of the array's clock: 0.25 makes disks four times as fast
+    #[arg(long, default_value_t = 0.25, value_name = "FACTOR")]
+    time_scale: f64,
+
+    /// How files lie on the disks: sequential (as copied to a new file system) or aged (in short
+    /// runs, as on an old one)
+    #[arg(long, default_value_t = LayoutKind::Sequential)]
+    layout: LayoutKind,
+
+    /// Whether the first lookup of each file costs a read of its inode
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    metadata: Switch,
+
+    /// Seed of the aged layout and of drawn latencies
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// At the end, write what the disks did to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Stay, and unmount on Ctrl-C
+    #[arg(short, long)]
+    foreground: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+pub(crate) fn array(args: &ArrayArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        ArrayCommand::Mount(args) if args.foreground => serve(args),
+        ArrayCommand::Mount(_) => mount_in_background(),
+        ArrayCommand::Unmount { mountpoint } => unmount(mountpoint),
+    }
+}
+
+fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
+    Ok(ArrayOptions {
+        disks: args.disks,
+        disk: disk(&args.disk)?,
+        stripe_bytes: args.stripe,
+        order: args.order,
+        outstanding: args.outstanding,
+        time_scale: args.time_scale,
+        layout: args.layout,
+        metadata: args.metadata == Switch::On,
+        seed: args.seed,
+    })
+}
+
+/// A built-in device, or the parameter file of this path.
+fn disk(name: &str) -> Result<DiskParameters, Failure> {
+    if DiskParameters::names().any(|known| known == name) || !Path::new(name).exists() {
+        return DiskParameters::by_name(name).map_err(Failure::usage);
+    }
+    let text =
+        std::fs::read_to_string(name).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    DiskParameters::from_toml(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))
+}
+
+/// The array in this process, until it is unmounted or a signal asks for it.
+fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
+    let options = options(args)?;
+    let json = args.json.as_ref().map(|path| {
+        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    });
+    let mut json = json.transpose()?;
+    signals::block();
+    let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
+    let handle = array.handle();
+    // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
+    let _ = thread::Builder::new().name("array-signals".into()).spawn(move || {
+        loop {
+            if matches!(signals::take().signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP) {
+                handle.request_unmount();
+            }
+        }
+    });
+    let ready = format!(
+        "{} at {}: {} x {}, {} layout, {} order",
+        args.backing.display(),
+        array.mountpoint().display(),
+        options.disks,
+        options.disk.name(),
+        options.layout,
+        options.order,
+    );
+    say(&ready);
+    if array.wait() == Ending::Requested {
+        say(""); // Below the ^C of the terminal.
+    }
+    let mountpoint = array.mountpoint().to_owned();
+    let report = array.unmount().map_err(Failure::failed)?;
+    print(&report, &mountpoint);
+    if let Some(file) = &mut json {
+        serde_json::to_writer_pretty(&mut *file, &report)
+            .map_err(io::Error::from)
+            .and_then(|()| file.write_all(b"\n"))
+            .map_err(|error| Failure::failed(format!("the figures were not written: {error}")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts this command again with `--foreground`, in a session of its own, and waits for its first
+/// line: the array is usable then.
+fn mount_in_background() -> Result<ExitCode, Failure> {
+    let binary = std::env::current_exe().map_err(Failure::failed)?;
+    let mut command = Command::new(binary);
+    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: `setsid` is a plain system call, allowed between fork and exec.
+    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+    let mut child = command.spawn().map_err(Failure::failed)?;
+    let mut first = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut first).map_err(Failure::failed)?;
+    }
+    if !first.is_empty() {
+        say(first.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut messages = String::new();
+    if let Some(mut output) = child.stderr.take() {
+        output.read_to_string(&mut messages).map_err(Failure::failed)?;
+    }
+    let status = child.wait().map_err(Failure::failed)?;
+    let line = messages.trim_end();
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    let line = line.strip_prefix("foretell: ").unwrap_or(line).to_owned();
+    Err(Failure { code: code.unwrap_or(1), line })
+}
+
+fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
+    let status = foretell_testbed::status_of(mountpoint);
+    let process = status.as_ref().and_then(|status| Pid::from_raw(status.pid.cast_signed()));
+    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    foretell_testbed::unmount_path(mountpoint).map_err(Failure::failed)?;
+    if let Some(process) = process {
+        let mut fds = [PollFd::new(&process, PollFlags::IN)];
+        let seconds = Timespec { tv_sec: END_PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        if !matches!(poll(&mut fds, Some(&seconds)), Ok(1)) {
+            note("the array's process is still there: a program uses its files");
+        }
+    }
+    match status {
+        Some(Status { report, .. }) => print(&report, mountpoint),
+        None => note("its process had ended before; no figures"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &Report, mountpoint: &Path) {
+    say(&format!(
+        "{}: {} requests, {} read, {} seeks, {} for metadata, in {:.2} s of the array's clock",
+        mountpoint.display(),
+        report.requests,
+        size::display(report.bytes),
+        report.seeks,
+        report.metadata_reads,
+        report.elapsed_s,
+    ));
+    say("disk  requests     bytes    busy s    seek s  rotate s  queue");
+    for (index, disk) in report.disks.iter().enumerate() {
+        say(&format!(
+            "{index:>4}  {:>8}  {:>8}  {:>8.2}  {:>8.2}  {:>8.2}  {:>5}",
+            disk.requests,
+            size::display(disk.bytes),
+            disk.busy_s,
+            disk.seek_s,
+            disk.rotation_s,
+            disk.queue_max,
+        ));
+    }
+    if report.in_use_after_unmount {
+        note("a program still uses files of the array; it is served until it lets go");
+    }
+}
+
+/// One line on standard output. The reader may be gone: the array goes on.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

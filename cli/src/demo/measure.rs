@@ -1,0 +1,148 @@
+//! One measurement: a set searched cold without foretell, cold with it, and warm, each time by the
+//! machine's own `grep` over a freshly mounted array.
+//!
+//! Cold means a new mount: the kernel knows nothing of its files. Warm is the same search repeated on
+//! the mount that the plain run has filled. All times are taken on the array's clock.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use foretell_testbed::{Array, ArrayOptions, Report};
+
+use super::cancel::Cancel;
+use super::results::{Run, Timeline};
+use super::sets::FileSet;
+
+/// What is searched for: in no file of any machine but this program's.
+pub(super) const NEEDLE: &str = "zq-foretell-demo-needle-qz";
+
+/// Warm runs, of which the median counts.
+const WARM_RUNS: usize = 3;
+
+/// Where things are, and the switch that ends it all.
+pub(super) struct Bench<'a> {
+    pub(super) backing: &'a Path,
+    pub(super) mountpoint: &'a Path,
+    pub(super) grep: &'a Path,
+    pub(super) scratch: &'a Path,
+    /// Ends it all when the user has had enough.
+    pub(super) cancel: &'a Cancel,
+}
+
+/// What a search printed and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    code: Option<i32>,
+    output: Vec<u8>,
+    messages: Vec<u8>,
+}
+
+/// The figures of `foretell run --json` that the demo shows.
+#[derive(serde::Deserialize)]
+struct HintedFigures {
+    blocks: HintedBlocks,
+}
+
+#[derive(serde::Deserialize)]
+struct HintedBlocks {
+    useful: u64,
+    late: u64,
+    wasted: u64,
+}
+
+impl Bench<'_> {
+    /// Measures `set` on the array that `options` describe.
+    pub(super) fn measure(&self, set: &FileSet, options: &ArrayOptions) -> Result<Run, String> {
+        let files: Vec<PathBuf> =
+            set.files.iter().map(|file| self.mountpoint.join(file)).collect();
+        let array = self.mount(options)?;
+        let (plain_s, plain) = self.time(&array, self.search(&files))?;
+        let plain_report = array.report();
+        let mut warm_s = Vec::new();
+        for _ in 0..WARM_RUNS {
+            warm_s.push(self.time(&array, self.search(&files))?.0);
+        }
+        warm_s.sort_by(f64::total_cmp);
+        self.unmount(array)?;
+
+        let array = self.mount(options)?;
+        let figures = self.scratch.join("run.json");
+        let (hinted_s, hinted) = self.time(&array, self.hinted_search(&files, &figures)?)?;
+        let hinted_report = self.unmount(array)?;
+        let blocks = read_figures(&figures)?.blocks;
+
+        let warm_s = warm_s[WARM_RUNS / 2];
+        Ok(Run {
+            set: set.name.into(),
+            files: set.files.len(),
+            blocks: set.blocks,
+            disks: options.disks,
+            order: options.order.to_string(),
+            plain_s,
+            hinted_s,
+            warm_s,
+            busiest_disk_s: hinted_report.busiest_disk_s,
+            lower_bound_s: warm_s.max(hinted_report.busiest_disk_s),
+            identical: plain == hinted,
+            useful: blocks.useful,
+            late: blocks.late,
+            wasted: blocks.wasted,
+            plain_timeline: timeline(&plain_report),
+            hinted_timeline: timeline(&hinted_report),
+        })
+    }
+
+    fn mount(&self, options: &ArrayOptions) -> Result<Array, String> {
+        Array::mount(self.backing, self.mountpoint, options).map_err(|error| error.to_string())
+    }
+
+    fn unmount(&self, array: Array) -> Result<Report, String> {
+        array.unmount().map_err(|error| error.to_string())
+    }
+
+    fn search(&self, files: &[PathBuf]) -> Command {
+        let mut command = Command::new(self.grep);
+        command.args(["-n", "-F", NEEDLE]).args(files);
+        command
+    }
+
+    fn hinted_search(&self, files: &[PathBuf], figures: &Path) -> Result<Command, String> {
+        let foretell = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(foretell);
+        command.args(["run", "--quiet", "--json"]).arg(figures).arg("--");
+        let search = self.search(files);
+        command.arg(search.get_program()).args(search.get_args());
+        Ok(command)
+    }
+
+    /// Runs `command` and returns its elapsed time on the array's clock, whose statistics begin with
+    /// it.
+    fn time(&self, array: &Array, mut command: Command) -> Result<(f64, Outcome), String> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: Ctrl-C is for the demo, which ends the search itself.
+        command.process_group(0);
+        array.reset_statistics();
+        let began = array.now();
+        let child = command.spawn().map_err(|error| format!("cannot run grep: {error}"))?;
+        let running = self.cancel.watch(&child);
+        let output = child.wait_with_output().map_err(|error| format!("grep: {error}"))?;
+        let elapsed = array.now().saturating_sub(began);
+        drop(running);
+        self.cancel.check()?;
+        let code = output.status.code();
+        let outcome = Outcome { code, output: output.stdout, messages: output.stderr };
+        Ok((elapsed.as_secs(), outcome))
+    }
+}
+
+fn read_figures(path: &Path) -> Result<HintedFigures, String> {
+    let unreadable = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = std::fs::read(path).map_err(|error| unreadable(&error))?;
+    serde_json::from_slice(&text).map_err(|error| unreadable(&error))
+}
+
+fn timeline(report: &Report) -> Timeline {
+    let busy_share = report.disks.iter().map(|disk| disk.busy_share.clone()).collect();
+    Timeline { bin_s: report.bin_s, busy_share }
+}

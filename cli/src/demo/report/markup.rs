@@ -1,0 +1,101 @@
+//! Escaping, and figures as a reader wants them. Everything returned here is safe in HTML and SVG,
+//! in text and in quoted attributes.
+
+/// Shown for what was not measured or makes no sense.
+pub(super) const NONE: &str = "–";
+
+/// `text` with everything escaped that HTML or SVG gives a meaning, and without control characters,
+/// which neither may contain.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            '\n' | '\t' => escaped.push(' '),
+            other if other.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A time as it can be drawn: finite and not negative.
+pub(super) fn usable(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value)
+}
+
+/// Seconds in about three digits, without the unit.
+pub(super) fn digits(value: f64) -> String {
+    match usable(value) {
+        None => NONE.into(),
+        Some(value) if value < 9.995 => format!("{value:.2}"),
+        Some(value) if value < 99.95 => format!("{value:.1}"),
+        Some(value) => format!("{value:.0}"),
+    }
+}
+
+/// Seconds in about three digits, with the unit.
+pub(super) fn seconds(value: f64) -> String {
+    format!("{}\u{a0}s", digits(value))
+}
+
+/// A share in percent, if it is one; a minus sign, no plus sign. Only all of it is 100 %.
+pub(super) fn share(value: f64) -> Option<String> {
+    if !value.is_finite() {
+        return None;
+    }
+    let percent = value * 100.0;
+    let places = usize::from((99.0..100.0).contains(&percent));
+    let text = format!("{percent:.places$}").replace('-', "−");
+    let text = if text == "−0" { "0".into() } else { text };
+    Some(format!("{text}\u{a0}%"))
+}
+
+/// A ratio, if it is one, as "1.06 ×".
+pub(super) fn times(value: f64) -> Option<String> {
+    usable(value).map(|value| format!("{value:.2}\u{a0}×"))
+}
+
+/// A count, in groups of three digits from 10 000 on.
+pub(super) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    if digits.len() < 5 {
+        return digits;
+    }
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// "1 disk", "15 disks".
+pub(super) fn counted(value: u64, noun: &str) -> String {
+    let plural = if value == 1 { "" } else { "s" };
+    format!("{}\u{a0}{noun}{plural}", count(value))
+}
+
+/// Evenly spaced round values from 0 to at least `max`, about `wanted` of them above 0. If `max` is
+/// 0, up to 1.
+pub(super) fn ticks(max: f64, wanted: usize) -> Vec<f64> {
+    let max = usable(max).filter(|&max| max > 0.0).unwrap_or(1.0);
+    let raw = max / wanted.max(1) as f64;
+    let power = 10_f64.powf(raw.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0].into_iter().map(|factor| factor * power);
+    let step = step.into_iter().find(|&step| step >= raw * 0.999).unwrap_or(10.0 * power);
+    let steps = (max / step - 0.001).ceil().max(1.0) as usize;
+    (0..=steps).map(|index| index as f64 * step).collect()
+}
+
+/// A tick's value without needless zeros.
+pub(super) fn tick_label(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,178 @@
+//! The demo's report: one HTML page that stands by itself, without scripts and without anything
+//! fetched.
+//!
+//! It says, in this order: whether output was the same (at the very top if it was not), the result
+//! in one sentence, what foretell did, elapsed time by number of disks, the order of service on one
+//! disk, each disk's busy time over time, every figure, and under which conditions all this was
+//! measured.
+//!
+//! The page is put together from strings: no figure is used that was not measured (a set that is
+//! missing is left out, a ratio that makes no sense is a dash), and everything that comes from the
+//! machine passes through [`markup::escape`].
+//!
+//! | module | draws |
+//! |---|---|
+//! | `select` | which runs are compared with which |
+//! | `markup` | escaping, figures in words |
+//! | `elapsed` | elapsed time by number of disks |
+//! | `orders` | one disk: without and with foretell, by order of service |
+//! | `busy` | each disk's busy time over time |
+//! | `figures` | the table of all runs, the conditions |
+//! | `style` | how it looks |
+
+mod busy;
+mod elapsed;
+mod figures;
+mod markup;
+mod orders;
+mod select;
+mod style;
+#[cfg(test)]
+mod tests;
+
+use super::results::{Conditions, Results, Run};
+use markup::{count, counted, escape, seconds, share, times};
+use select::Set;
+
+/// The whole page.
+pub(crate) fn html(results: &Results) -> String {
+    let sets = select::sets(&results.runs);
+    let largest = select::largest(&sets);
+    let best = largest.and_then(Set::on_most_disks);
+    let mut body = differences(&results.runs);
+    body += &header(&results.conditions, best, largest);
+    body += &key_figures(results, best);
+    body += &elapsed::section(&sets);
+    body += &orders::section(&sets);
+    body += &largest.map(busy::section).unwrap_or_default();
+    body += &figures::table(&sets);
+    body += &figures::conditions(&results.conditions);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>foretell demo: {title}</title>\n<style>{style}</style>\n</head>\n\
+         <body>\n<main>\n{body}\
+         <footer>Written by <code>foretell demo</code>, version {version}. One second on this page \
+         is one second of the array’s clock.</footer>\n</main>\n</body>\n</html>\n",
+        title = escape(&best.map_or_else(|| "nothing measured".into(), short_result)),
+        style = style::STYLE,
+        version = env!("CARGO_PKG_VERSION"),
+    )
+}
+
+/// What must be seen first, if there is anything of the kind: runs whose output was not the same.
+fn differences(runs: &[Run]) -> String {
+    let different: Vec<&Run> = runs.iter().filter(|run| !run.identical).collect();
+    if different.is_empty() {
+        return String::new();
+    }
+    let items: String = different
+        .iter()
+        .map(|run| {
+            let disks = counted(run.disks as u64, "disk");
+            format!("<li>{} on {disks}, {}</li>", escape(&run.set), escape(&order_name(run)))
+        })
+        .collect();
+    format!(
+        "<div class=\"alarm\" role=\"alert\"><p><b>OUTPUT DIFFERED in {} of {} runs.</b> With \
+         foretell the program printed, or ended with, something else than without it. This must \
+         never happen: do not rely on the times of these runs, and please report it.</p>\
+         <ul>{items}</ul></div>\n",
+        different.len(),
+        runs.len(),
+    )
+}
+
+fn header(conditions: &Conditions, best: Option<&Run>, largest: Option<&Set<'_>>) -> String {
+    let program = program_name(conditions);
+    let what = match largest {
+        Some(set) => format!(" · largest set: {}", escape(set.name)),
+        None => String::new(),
+    };
+    let result = best.map_or_else(
+        || {
+            "The demo ended before its first measurement was complete: there is nothing to show."
+                .into()
+        },
+        headline,
+    );
+    format!(
+        "<header>\n<p class=\"eyebrow\"><b>foretell</b> demo{what}</p>\n<h1>{result}</h1>\n\
+         <p class=\"lead\">foretell took the names of the files from <code>{program}</code>’s \
+         arguments before <code>{program}</code> opened the first of them, and fetched the files \
+         ahead of it, many at a time, so that all disks worked at once, each with a queue \
+         to serve in the order that suits its arm. <code>{program}</code> itself was not changed \
+         and asked for one file after another as ever, but found each already in memory or on its \
+         way.</p>\n\
+         </header>\n"
+    )
+}
+
+/// The result of `run` as a sentence of HTML.
+fn headline(run: &Run) -> String {
+    let files =
+        format!("{} {}", count(run.files as u64), if run.files == 1 { "file" } else { "files" });
+    let disks = counted(run.disks as u64, "disk");
+    let saved = run.saved_share();
+    let change = match (share(saved.abs()), saved < 0.0) {
+        (Some(text), false) => format!("<em>{text} less time</em>"),
+        (Some(text), true) => format!("<em class=\"worse\">{text} more time</em>"),
+        (None, _) => return format!("Searching {files} on {disks} gave no usable times."),
+    };
+    let bound = times(run.of_lower_bound())
+        .map(|text| format!(", {text} the lower bound"))
+        .unwrap_or_default();
+    format!(
+        "Searching {files} on {disks} takes {change} with foretell: {} instead of {}{bound}.",
+        seconds(run.hinted_s),
+        seconds(run.plain_s),
+    )
+}
+
+/// The result in a few words of plain text.
+fn short_result(run: &Run) -> String {
+    let disks = counted(run.disks as u64, "disk");
+    match share(run.saved_share()) {
+        Some(saved) => format!("{saved} less time on {disks}"),
+        None => format!("{} on {disks}", run.set),
+    }
+}
+
+fn key_figures(results: &Results, best: Option<&Run>) -> String {
+    let Some(best) = best else { return String::new() };
+    let disks = counted(best.disks as u64, "disk");
+    let mut items = String::new();
+    let mut add = |class: &str, value: String, label: String| {
+        items += &format!("<li class=\"{class}\"><b>{value}</b><span>{label}</span></li>\n");
+    };
+    if let Some(saved) = share(best.saved_share()) {
+        add("", saved, format!("less elapsed time on {disks}"));
+    }
+    if let Some(bound) = times(best.of_lower_bound()) {
+        add("", bound, "the lower bound: busiest disk or warm run, the longer".into());
+    }
+    let plain = busy::mean_busy(&best.plain_timeline, best.plain_s);
+    let hinted = busy::mean_busy(&best.hinted_timeline, best.hinted_s);
+    if let (Some(plain), Some(hinted)) = (plain, hinted) {
+        let label = format!("of {disks} busy on average, without and with foretell");
+        add("", format!("{plain:.1} → {hinted:.1}"), label);
+    }
+    let identical = results.runs.iter().filter(|run| run.identical).count();
+    let all = results.runs.len();
+    let class = if identical == all { "" } else { "worse" };
+    add(class, format!("{identical} of {all}"), "runs with identical output and exit code".into());
+    format!("<ul class=\"keys\">\n{items}</ul>\n")
+}
+
+/// The program's name: the first word of how it calls itself.
+fn program_name(conditions: &Conditions) -> String {
+    let word = conditions.program.split_whitespace().next().unwrap_or("the program");
+    escape(word.rsplit('/').next().unwrap_or(word))
+}
+
+/// The order of service as the literature writes it.
+fn order_name(run: &Run) -> String {
+    run.order.to_uppercase()
+}

@@ -1,0 +1,37 @@
+//! How the command ends when it cannot do what it was asked: one line and an exit code.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Something went wrong: say so and exit. Codes: 1 the command failed; 2 wrong usage; of `run`, 125
+/// foretell itself failed before the program began, 126 the program cannot be executed, 127 it is not
+/// found.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    pub(crate) line: String,
+}
+
+impl Failure {
+    /// The command failed.
+    pub(crate) fn failed(line: impl Display) -> Self {
+        Failure { code: 1, line: line.to_string() }
+    }
+
+    /// It was used wrongly.
+    pub(crate) fn usage(line: impl Display) -> Self {
+        Failure { code: 2, line: line.to_string() }
+    }
+
+    /// Says it on standard error.
+    pub(crate) fn report(&self) -> ExitCode {
+        note(&self.line);
+        ExitCode::from(self.code)
+    }
+}
+
+/// One line on standard error, if that can be written at all.
+pub(crate) fn note(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "foretell: {line}");
+}

@@ -1,0 +1,77 @@
+//! `foretell hint`: hints from a shell script, to a manager that is running.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use foretell_protocol::{Client, Extent, Hint, STREAM_EXTERNAL, Segment};
+
+use crate::failure::Failure;
+use crate::size;
+
+#[derive(Args)]
+pub(crate) struct HintArgs {
+    /// Files that will be read, in this order: all of each, or LENGTH bytes from OFFSET on
+    #[arg(required = true, value_name = "PATH[:OFFSET+LENGTH]")]
+    paths: Vec<OsString>,
+}
+
+pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
+    let client = Client::discover().map_err(Failure::failed)?;
+    let working_folder = std::env::current_dir()
+        .map_err(|error| Failure::failed(format!("the working folder: {error}")))?;
+    for argument in &args.paths {
+        let (path, extent) = parse(argument);
+        let path = working_folder.join(path);
+        if let Err(error) = std::fs::symlink_metadata(&path) {
+            return Err(Failure::failed(format!("{}: {error}", path.display())));
+        }
+        let hint = Hint { stream: STREAM_EXTERNAL, path, extent, repeat: 1 };
+        client.hint(&hint).map_err(Failure::failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Splits `PATH:OFFSET+LENGTH`; anything else is a path as a whole, and so is the name of a file that
+/// exists.
+fn parse(argument: &OsStr) -> (PathBuf, Extent) {
+    match split_segment(argument.as_bytes()) {
+        Some((path, segment)) if !Path::new(argument).exists() => {
+            (OsStr::from_bytes(path).into(), Extent::Segments(vec![segment]))
+        }
+        _ => (argument.into(), Extent::WholeFile),
+    }
+}
+
+fn split_segment(argument: &[u8]) -> Option<(&[u8], Segment)> {
+    let colon = argument.iter().rposition(|&byte| byte == b':')?;
+    let (offset, length) = std::str::from_utf8(&argument[colon + 1..]).ok()?.split_once('+')?;
+    let segment =
+        Segment { offset_bytes: size::parse(offset).ok()?, length_bytes: size::parse(length).ok()? };
+    (colon > 0 && segment.length_bytes > 0).then_some((&argument[..colon], segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_told_from_a_path() {
+        let segment = |offset_bytes, length_bytes| {
+            Extent::Segments(vec![Segment { offset_bytes, length_bytes }])
+        };
+        let table = [
+            ("a/b", "a/b", Extent::WholeFile),
+            ("a/b:0+4096", "a/b", segment(0, 4096)),
+            ("a:b:1MiB+4k", "a:b", segment(1 << 20, 4096)),
+            ("a:b", "a:b", Extent::WholeFile),
+            ("a:5+0", "a:5+0", Extent::WholeFile),
+            (":1+2", ":1+2", Extent::WholeFile),
+        ];
+        for (argument, path, extent) in table {
+            assert_eq!(parse(OsStr::new(argument)), (path.into(), extent), "{argument}");
+        }
+    }
+}

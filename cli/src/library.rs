@@ -1,0 +1,33 @@
+//! Where the interposing library is.
+
+use std::path::{Path, PathBuf};
+
+/// The library's file name.
+const FILE_NAME: &str = "libforetell_preload.so";
+
+/// Where it lies, seen from the folder of the binary: beside it in a build, below `lib` when
+/// installed.
+const PLACES: [&str; 2] = ["", "../lib/foretell"];
+
+/// Finds the library.
+///
+/// # Errors
+/// In words: not found, or its path cannot be put into `LD_PRELOAD`.
+pub(crate) fn find() -> Result<PathBuf, String> {
+    let binary = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let folder = binary.parent().unwrap_or(Path::new("/"));
+    let found = PLACES
+        .iter()
+        .filter_map(|place| folder.join(place).join(FILE_NAME).canonicalize().ok())
+        .next();
+    let path = found.ok_or_else(|| {
+        format!("{FILE_NAME} is not in {} nor in ../lib/foretell; build or install again",
+            folder.display())
+    })?;
+    let text = path.to_string_lossy();
+    if text.contains([' ', ':', '\t', '\n']) || text.contains('\u{fffd}') {
+        // The dynamic linker takes these as separators and knows no escape.
+        return Err(format!("{text:?} cannot be preloaded: no space or colon may be in its path"));
+    }
+    Ok(path)
+}

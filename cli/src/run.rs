@@ -1,0 +1,248 @@
+//! `foretell run`: a program with its reads disclosed and prefetched.
+//!
+//! The program is a child in the same process group, with the interposing library preloaded and this
+//! process's manager to talk to. This process waits for it, passes signals on, reports, and ends as
+//! the program ended.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use clap::Args;
+use foretell_manager::source::{arguments, list};
+use foretell_manager::{Fault, Manager, Options, Source};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+
+use crate::failure::{Failure, note};
+use crate::summary::{Ending, Summary};
+use crate::{library, signals, size};
+
+/// Names a fault to be injected into the manager; for tests.
+const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
+
+/// A budget below this is a mistake.
+const BUDGET_MIN_BYTES: u64 = 1 << 20;
+
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// Most memory for data prefetched and not yet read, e.g. 64MiB or 2GiB
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
+    budget: u64,
+
+    /// Take existing files named in PROGRAM's arguments, in order, as hints (the default); folders
+    /// too for programs known to recurse (grep -r, tar c, cp -a, ...)
+    #[arg(long, overrides_with = "no_hint_args")]
+    hint_args: bool,
+
+    /// Do not take hints from PROGRAM's arguments
+    #[arg(long, overrides_with = "hint_args")]
+    no_hint_args: bool,
+
+    /// Take hints from FILE (- for standard input, of which PROGRAM then gets nothing): a path a
+    /// line, or JSON: {"path": "f", "segments": [[OFFSET, LENGTH], ...], "repeat": 1}
+    #[arg(long, value_name = "FILE")]
+    hints: Option<PathBuf>,
+
+    /// Prefetch nothing; only measure
+    #[arg(long, conflicts_with = "hints")]
+    no_hints: bool,
+
+    /// Print no summary
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Write the summary's figures to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Runs the program and ends as it ended; returns only on failure.
+pub(crate) fn run(args: &RunArgs) -> Result<std::process::ExitCode, Failure> {
+    let library = library::find().map_err(own_failure)?;
+    let mut json = args.json.as_ref().map(create_json).transpose()?;
+    let options = manager_options(args)?;
+    let inherited = signals::block();
+    let descriptors = rustix::process::getrlimit(Resource::Nofile);
+    silence_manager_panics();
+    let manager = Manager::start(options).map_err(own_failure)?;
+    let began = Instant::now();
+    let mut command = Command::new(&args.command[0]);
+    command
+        .args(&args.command[1..])
+        .env("LD_PRELOAD", preload_value(library))
+        .env(foretell_protocol::SOCKET_VARIABLE, manager.address());
+    if args.hints.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+        command.stdin(Stdio::null());
+    }
+    restore_before_exec(&mut command, inherited, descriptors);
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            manager.stop();
+            return Err(cannot_execute(&args.command[0], &error));
+        }
+    };
+    let (ending, bytes_read) = wait(child);
+    let elapsed = began.elapsed();
+    let report = manager.stop();
+    let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
+    if let Some(file) = &mut json
+        && let Err(error) = summary.write_json(file)
+    {
+        note(format!("the summary could not be written: {error}"));
+    }
+    if !args.quiet {
+        note(summary.line());
+    }
+    match ending {
+        Ending::Exit(code) => std::process::exit(code),
+        Ending::Signal(signal) => signals::die_of(signal),
+    }
+}
+
+fn own_failure(line: impl std::fmt::Display) -> Failure {
+    Failure { code: 125, line: line.to_string() }
+}
+
+fn create_json(path: &PathBuf) -> Result<File, Failure> {
+    File::create(path).map_err(|error| own_failure(format!("{}: {error}", path.display())))
+}
+
+fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
+    let budget = size::display(args.budget);
+    if args.budget < BUDGET_MIN_BYTES {
+        return Err(own_failure(format!("a budget of {budget} is too small; at least 1MiB")));
+    }
+    if let Some(memory) = foretell_manager::machine_memory_bytes()
+        && args.budget > memory
+    {
+        let memory = size::display(memory);
+        let line = format!("a budget of {budget} is more than this machine's memory ({memory})");
+        return Err(own_failure(line));
+    }
+    let fault: Option<Fault> = match std::env::var(FAULT_VARIABLE) {
+        Ok(name) => Some(name.parse().map_err(own_failure)?),
+        Err(_) => None,
+    };
+    Ok(Options { budget_bytes: args.budget, sources: sources(args)?, fault })
+}
+
+fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
+    let mut sources: Vec<Source> = Vec::new();
+    if args.no_hints {
+        return Ok(sources);
+    }
+    let working_folder = std::env::current_dir()
+        .map_err(|error| own_failure(format!("the working folder: {error}")))?;
+    if let Some(path) = &args.hints {
+        let file = if path.as_os_str() == "-" {
+            let handle = rustix::io::dup(io::stdin()).map_err(own_failure)?;
+            File::from(handle)
+        } else {
+            File::open(path).map_err(|error| {
+                own_failure(format!("cannot read hints from {}: {error}", path.display()))
+            })?
+        };
+        let lines = list::disclosures(BufReader::new(file), working_folder.clone());
+        sources.push(Box::new(lines.map(|line| line.map_err(|error| error.to_string()))));
+    }
+    if !args.no_hint_args {
+        let found = arguments::disclosures(&args.command, &working_folder);
+        sources.push(Box::new(found.into_iter().map(Ok)));
+    }
+    Ok(sources)
+}
+
+/// The environment's `LD_PRELOAD` with our library behind what is there.
+fn preload_value(library: PathBuf) -> OsString {
+    match std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
+        None => library.into(),
+        Some(mut value) => {
+            value.push(":");
+            value.push(library);
+            value
+        }
+    }
+}
+
+/// The manager reports its own failure in the summary; a panic message would look like the
+/// program's.
+fn silence_manager_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let manager = std::thread::current().name().is_some_and(|name| name.starts_with("foretell-"));
+        if !manager {
+            default(info);
+        }
+    }));
+}
+
+fn restore_before_exec(command: &mut Command, inherited: signals::Inherited, descriptors: Rlimit) {
+    let restore = move || {
+        rustix::process::setrlimit(Resource::Nofile, descriptors)?;
+        inherited.restore()
+    };
+    // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
+    unsafe { command.pre_exec(restore) };
+}
+
+fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {
+    let name = program.to_string_lossy();
+    if error.kind() == io::ErrorKind::NotFound {
+        Failure { code: 127, line: format!("{name}: command not found") }
+    } else {
+        Failure { code: 126, line: format!("{name}: {error}") }
+    }
+}
+
+/// Waits for the program to end, passing signals on. Also returns the bytes that it and the
+/// descendants it waited for have read, by the kernel's count.
+fn wait(child: Child) -> (Ending, Option<u64>) {
+    let pid = Pid::from_child(&child);
+    loop {
+        let taken = signals::take();
+        if taken.signal != libc::SIGCHLD {
+            if taken.by_process && let Some(signal) = Signal::from_named_raw(taken.signal) {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+            continue;
+        }
+        let options =
+            WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(pid), options) else { continue };
+        if status.stopped() {
+            let _ = rustix::process::waitid(
+                WaitId::Pid(pid),
+                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
+            );
+            // The program was stopped, from the terminal say: stop too, so that the shell notices.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+            continue;
+        }
+        let bytes_read = read_characters(pid);
+        let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        return (ending(&status), bytes_read);
+    }
+}
+
+fn ending(status: &WaitIdStatus) -> Ending {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Ending::Exit(code),
+        (None, Some(signal)) => Ending::Signal(signal),
+        (None, None) => Ending::Exit(0),
+    }
+}
+
+/// `rchar` of a process that has ended and was not yet waited for.
+fn read_characters(pid: Pid) -> Option<u64> {
+    let table = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    table.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+}

@@ -1,0 +1,125 @@
+//! Signals of a process that stands in for another: passed on, waited for, died of.
+//!
+//! `foretell run` blocks what it wants to see and takes it synchronously, so no handler runs anywhere.
+//! A signal from the terminal reaches the program by itself, since it is in the same process group;
+//! only one that was sent to foretell alone (`kill PID`) is passed on.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Taken synchronously while a program runs.
+const TAKEN: [libc::c_int; 9] = [
+    libc::SIGCHLD,
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGALRM,
+];
+
+/// The signal state that this process was started with, to be given to the program.
+#[derive(Clone, Copy)]
+pub(crate) struct Inherited {
+    mask: libc::sigset_t,
+    pipe: libc::sighandler_t,
+}
+
+/// What a process did with SIGPIPE before the Rust runtime, which ignores it, came up.
+static mut PIPE_AT_START: libc::sighandler_t = libc::SIG_DFL;
+
+extern "C" fn remember_pipe() {
+    // SAFETY: all-zero is a valid `sigaction` to be filled in; with no new action the call only
+    // reads. The write happens before `main`, while there is one thread.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) == 0 {
+            PIPE_AT_START = action.sa_sigaction;
+        }
+    }
+}
+
+/// Runs `remember_pipe` before the Rust runtime.
+// SAFETY: the section holds pointers to functions without arguments that need nothing of the Rust
+// runtime; this is one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER_PIPE: extern "C" fn() = remember_pipe;
+
+/// A signal that was taken.
+pub(crate) struct Taken {
+    pub(crate) signal: libc::c_int,
+    /// Sent to this process alone by another, rather than by the terminal or the kernel.
+    pub(crate) by_process: bool,
+}
+
+fn taken_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set; the signal numbers are valid.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in TAKEN {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks the signals that [`take`] returns, in this thread and those that it will start.
+pub(crate) fn block() -> Inherited {
+    let set = taken_set();
+    let mut mask = MaybeUninit::uninit();
+    // SAFETY: `set` is initialised; the call fills `mask` in, and cannot fail with valid arguments.
+    // `PIPE_AT_START` was written before `main` and is only read since.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, mask.as_mut_ptr());
+        Inherited { mask: mask.assume_init(), pipe: PIPE_AT_START }
+    }
+}
+
+impl Inherited {
+    /// Puts this state in force. Async-signal-safe: may be called between fork and exec.
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        // SAFETY: the mask is initialised, and the disposition is one that the kernel gave.
+        let result = unsafe {
+            libc::signal(libc::SIGPIPE, self.pipe);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut())
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Waits for the next of the blocked signals.
+pub(crate) fn take() -> Taken {
+    let set = taken_set();
+    loop {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: `set` is initialised and `info` valid for writing.
+        let signal = unsafe { libc::sigwaitinfo(&raw const set, info.as_mut_ptr()) };
+        if signal > 0 {
+            // SAFETY: the call succeeded and filled `info` in (and it was zeroed before).
+            let code = unsafe { info.assume_init() }.si_code;
+            return Taken { signal, by_process: code <= 0 };
+        }
+    }
+}
+
+/// Ends this process the way `signal` ended the program, without a core dump of its own.
+pub(crate) fn die_of(signal: libc::c_int) -> ! {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: plain system calls with valid arguments; `sigemptyset` initialises the set.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::raise(signal);
+    }
+    // A signal that does not end a process cannot have ended the program; be sure all the same.
+    std::process::exit(128 + signal);
+}

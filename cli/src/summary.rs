@@ -1,0 +1,119 @@
+//! What `foretell run` says when the program has ended.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use foretell_manager::{ManagerState, Report};
+use serde::Serialize;
+
+use crate::size;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// With this exit code.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// All figures of one run; serialised as they are for `--json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    program: Vec<String>,
+    ending: Ending,
+    elapsed_s: f64,
+    /// Seconds that the program's reads and opens had to wait.
+    stall_s: f64,
+    /// Bytes that the program read, by the kernel's count; of whatever kind.
+    kernel_read_bytes: Option<u64>,
+    /// The share of them that passed through the interposing library.
+    seen_share: Option<f64>,
+    #[serde(flatten)]
+    report: Report,
+}
+
+impl Summary {
+    pub(crate) fn new(
+        command: &[OsString],
+        ending: Ending,
+        elapsed: Duration,
+        kernel_read_bytes: Option<u64>,
+        report: Report,
+    ) -> Self {
+        let seen_bytes = report.programs.read_bytes + report.programs.other_read_bytes;
+        let share = |all: u64| (seen_bytes as f64 / all as f64).min(1.0);
+        Summary {
+            program: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            ending,
+            elapsed_s: elapsed.as_secs_f64(),
+            stall_s: report.programs.read_stall_s + report.programs.open_stall_s,
+            kernel_read_bytes,
+            seen_share: kernel_read_bytes.filter(|&all| all > 0).map(share),
+            report,
+        }
+    }
+
+    /// Writes the figures to `file`.
+    pub(crate) fn write_json(&self, file: &mut File) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *file, self)?;
+        file.write_all(b"\n")
+    }
+
+    /// The summary in one line.
+    pub(crate) fn line(&self) -> String {
+        match &self.report.manager {
+            ManagerState::Finished => {}
+            ManagerState::Failed(reason) => {
+                return format!("the manager failed ({reason}); the program ran on without it");
+            }
+            ManagerState::Unresponsive => {
+                return "the manager did not answer; the program ran without it".into();
+            }
+        }
+        format!("{}; {}; {}", self.hints(), self.stall(), self.coverage())
+    }
+
+    fn hints(&self) -> String {
+        let (hints, blocks) = (&self.report.hints, &self.report.blocks);
+        if hints.given == 0 {
+            return "no hints".into();
+        }
+        let refused = match (&self.report.first_refusal, hints.refused + blocks.refused) {
+            (_, 0) => String::new(),
+            (None, _) => format!(" ({} refused)", hints.refused),
+            (Some(first), _) => format!(" ({} refused: {first})", hints.refused),
+        };
+        let mut text = format!(
+            "{} {}{refused}, {} blocks of {} prefetched: {} useful, {} late, {} wasted",
+            hints.given,
+            if hints.given == 1 { "hint" } else { "hints" },
+            blocks.prefetched,
+            size::display(blocks.block_bytes),
+            blocks.useful,
+            blocks.late,
+            blocks.wasted,
+        );
+        if blocks.already_cached > 0 {
+            text += &format!(" ({} were cached already)", blocks.already_cached);
+        }
+        text
+    }
+
+    fn stall(&self) -> String {
+        format!("{:.2} s of {:.2} s spent waiting for reads", self.stall_s, self.elapsed_s)
+    }
+
+    fn coverage(&self) -> String {
+        match (self.kernel_read_bytes, self.seen_share) {
+            (Some(all), Some(share)) => {
+                format!("saw {:.0} % of {} read", share * 100.0, size::display(all))
+            }
+            (Some(_), None) => "nothing was read".into(),
+            (None, _) => "share seen unknown".into(),
+        }
+    }
+}

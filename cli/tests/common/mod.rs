@@ -1,0 +1,110 @@
+//! What the end-to-end tests share: running programs with and without foretell, and comparing.
+
+#![allow(dead_code, reason = "each test crate uses its own part")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The command under test; its libraries lie beside it.
+pub(crate) fn foretell() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_foretell"))
+}
+
+/// `foretell run --quiet -- PROGRAM`, to which arguments are added.
+pub(crate) fn under_foretell(program: impl AsRef<OsStr>) -> Command {
+    let mut command = foretell();
+    command.args(["run", "--quiet", "--"]).arg(program);
+    command
+}
+
+/// Whether `program` is in PATH; if not, says that the test is skipped.
+pub(crate) fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !found {
+        skipped(&format!("no {program}"));
+    }
+    found
+}
+
+/// Whether FUSE mounts can be made here; if not, says that the test is skipped.
+pub(crate) fn have_fuse() -> bool {
+    let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let helper = rustix::process::geteuid().is_root() || have("fusermount3");
+    if !usable {
+        skipped("no usable /dev/fuse");
+    }
+    usable && helper
+}
+
+/// Says so where a test runner shows it: on the terminal, past the captured output.
+pub(crate) fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
+}
+
+/// A folder of text files of many sizes.
+pub(crate) fn sample_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for index in 0..40usize {
+        let name = format!("file-{index:02}.txt");
+        let sub = folder.path().join(if index % 3 == 0 { "sub" } else { "." });
+        fs::create_dir_all(&sub).expect("made");
+        let lines: String =
+            (0..index * index).map(|line| format!("{line} of {index}: some text\n")).collect();
+        fs::write(sub.join(name), lines).expect("written");
+    }
+    folder
+}
+
+/// Paths of all sample files, sorted.
+pub(crate) fn sample_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for sub in [folder.to_owned(), folder.join("sub")] {
+        for entry in fs::read_dir(sub).expect("listed") {
+            let path = entry.expect("an entry").path();
+            if path.is_file() {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Runs a command line with and without foretell and asserts that nobody could tell; returns the
+/// output.
+pub(crate) fn assert_same<S: AsRef<OsStr>>(command_line: &[S], adjust: impl Fn(&mut Command)) -> Output {
+    let (program, arguments) = command_line.split_first().expect("a program");
+    let mut plain = Command::new(program);
+    let mut hinted = under_foretell(program);
+    for command in [&mut plain, &mut hinted] {
+        command.args(arguments).stdin(Stdio::null());
+        adjust(command);
+    }
+    let plain = plain.output().expect("the program runs");
+    let hinted = hinted.output().expect("foretell runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&plain.stderr), text(&hinted.stderr), "standard error");
+    assert!(plain.stdout == hinted.stdout, "standard output differs");
+    assert_eq!(plain.status, hinted.status, "{}", text(&hinted.stderr));
+    hinted
+}
+
+/// Compiles a C program of `tests/c` into `folder`.
+pub(crate) fn compile(name: &str, folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
+    let program = folder.join(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-Wall", "-Werror", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status()
+        .expect("a C compiler");
+    assert!(status.success(), "{name}.c compiles");
+    program
+}

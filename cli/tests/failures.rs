@@ -1,0 +1,175 @@
+//! Whatever happens to the manager, the program's output and exit code stay its own.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{assert_same, foretell, sample_files, sample_folder};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A script that reads for about a second, and leaves output and exit code of its reading in files
+/// of the folder it is given.
+const SLOW_READER: &str = "cd \"$1\"; shift; \
+    { for i in 1 2 3 4 5; do cat \"$@\" | cksum; grep -c of \"$@\"; sleep 0.2; done; (exit 23); } \
+    > output 2> errors; echo $? > code.tmp; mv code.tmp code";
+
+fn expected(folder: &Path) -> Vec<u8> {
+    let files = sample_files(&folder.join("files"));
+    let mut script = Command::new("bash");
+    script.args(["-c", SLOW_READER, "reader"]).arg(folder).args(files);
+    let status = script.status().expect("bash runs");
+    assert!(status.success());
+    fs::remove_file(folder.join("code")).expect("the script has ended");
+    fs::read(folder.join("output")).expect("written")
+}
+
+fn set_up() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = sample_folder();
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(files.path()).arg(folder.path().join("files"));
+    assert!(copy.status().expect("cp runs").success());
+    folder
+}
+
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("waited 20 s for {what}");
+}
+
+#[test]
+fn foretell_run_is_killed() {
+    if !common::have("bash") {
+        return;
+    }
+    let folder = set_up();
+    let expected = expected(folder.path());
+    let files = sample_files(&folder.path().join("files"));
+    let mut run = foretell()
+        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
+        .arg(folder.path())
+        .args(files)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let output = folder.path().join("output");
+    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    run.kill().expect("it was running");
+    run.wait().expect("it has ended");
+    wait_for("the script's end", || folder.path().join("code").exists());
+    assert_eq!(fs::read(output).expect("written"), expected);
+    assert_eq!(fs::read_to_string(folder.path().join("code")).expect("written"), "23\n");
+    assert_eq!(fs::read_to_string(folder.path().join("errors")).expect("written"), "");
+}
+
+#[test]
+fn foretell_run_is_stopped_for_a_while() {
+    if !common::have("bash") {
+        return;
+    }
+    let folder = set_up();
+    let expected = expected(folder.path());
+    let files = sample_files(&folder.path().join("files"));
+    let mut run = foretell()
+        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
+        .arg(folder.path())
+        .args(files)
+        .spawn()
+        .expect("it runs");
+    let output = folder.path().join("output");
+    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    let pid = Pid::from_child(&run);
+    kill_process(pid, Signal::STOP).expect("it was running");
+    wait_for("the script's end", || folder.path().join("code").exists());
+    kill_process(pid, Signal::CONT).expect("it was stopped");
+    assert!(run.wait().expect("it ends").success(), "mv was the script's last command");
+    assert_eq!(fs::read(output).expect("written"), expected);
+}
+
+fn with_fault(fault: &str) -> (std::process::Output, serde_json::Value) {
+    let folder = sample_folder();
+    let files = sample_files(folder.path());
+    let mut line = vec!["grep".to_owned(), "-n".into(), "3 of".into()];
+    line.extend(files.iter().map(|path| path.to_string_lossy().into_owned()));
+    let output = assert_same(&line, |command| {
+        command.env("FORETELL_TEST_FAULT", fault);
+    });
+    let json = folder.path().join("summary.json");
+    let status = foretell()
+        .args(["run", "--json"])
+        .arg(&json)
+        .arg("--")
+        .args(&line)
+        .env("FORETELL_TEST_FAULT", fault)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .expect("it runs");
+    assert_eq!(status.code(), output.status.code());
+    let summary = fs::read(&json).expect("the summary was written");
+    (output, serde_json::from_slice(&summary).expect("JSON"))
+}
+
+#[test]
+fn the_manager_panics() {
+    let (_, summary) = with_fault("panic");
+    assert!(summary["manager"]["failed"].is_string(), "{summary}");
+}
+
+#[test]
+fn the_manager_stalls_for_ten_seconds() {
+    let (_, summary) = with_fault("stall:10");
+    assert_eq!(summary["manager"], "unresponsive");
+}
+
+#[test]
+fn the_ring_is_full_from_the_start() {
+    let (_, summary) = with_fault("full-ring");
+    assert_eq!(summary["manager"], "finished");
+    assert!(summary["programs"]["dropped_records"].as_u64().expect("a number") > 0, "{summary}");
+}
+
+#[test]
+fn an_unknown_fault_is_refused() {
+    let output = foretell()
+        .args(["run", "--", "true"])
+        .env("FORETELL_TEST_FAULT", "nonsense")
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn nothing_is_left_behind_when_foretell_is_killed() {
+    let mut run = foretell()
+        .args(["run", "--", "sleep", "1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let marker = format!("/{}-", run.id());
+    let listens = || {
+        let mut table = String::new();
+        fs::File::open("/proc/net/unix")
+            .and_then(|mut file| file.read_to_string(&mut table))
+            .expect("listed");
+        table.lines().any(|line| line.contains("@foretell/") && line.contains(&marker))
+    };
+    wait_for("the manager's socket", listens);
+    run.kill().expect("it was running");
+    run.wait().expect("it has ended");
+    assert!(!listens(), "the control socket is gone with its process");
+    let shared = fs::read_dir("/dev/shm").map_or(0, |listing| {
+        listing.flatten().filter(|entry| entry.file_name().to_string_lossy().contains("foretell")).count()
+    });
+    assert_eq!(shared, 0);
+}

@@ -1,0 +1,208 @@
+/*
+ * The functions behind the hooks: one slot per exported name.
+ *
+ * Decides what a hook calls when it forwards. Each name forwards to the same name of the next object
+ * (RTLD_NEXT), so fortified aliases keep their checks and other preloaded libraries keep their turn.
+ *
+ * How: three kinds of slots. A. names of descriptor calls begin with a raw system call, which serves
+ * constructors of other libraries that run before ours; dlsym is never called for them later.
+ * B. names of stdio and of the process family have no raw equivalent and begin NULL; REAL() resolves
+ * all slots at the first such call before the constructor. That may allocate, but whoever calls stdio
+ * may allocate too, so no allocator is entered twice. C. names that the running libc lacks keep the
+ * raw call, or take the slot of their nearest equivalent.
+ */
+#ifndef FORETELL_PRELOAD_REAL_H
+#define FORETELL_PRELOAD_REAL_H
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <wchar.h>
+
+struct open_how;
+
+#define OPEN_ARGS (const char *path, int flags, ...)
+#define OPENAT_ARGS (int folder, const char *path, int flags, ...)
+#define PREADV_ARGS (int fd, const struct iovec *parts, int count, off64_t offset)
+#define PREADV2_ARGS (int fd, const struct iovec *parts, int count, off64_t offset, int flags)
+#define SPAWN_ARGS                                                                                 \
+    (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,                     \
+     const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
+
+/* X(result, name, parameters, early) */
+#define REAL_OPEN(X)                                                                               \
+    X(int, open, OPEN_ARGS, early_open)                                                            \
+    X(int, open64, OPEN_ARGS, early_open)                                                          \
+    X(int, __open, OPEN_ARGS, early_open)                                                          \
+    X(int, __open64, OPEN_ARGS, early_open)                                                        \
+    X(int, __open_2, (const char *path, int flags), early_open_2)                                  \
+    X(int, __open64_2, (const char *path, int flags), early_open_2)                                \
+    X(int, openat, OPENAT_ARGS, early_openat)                                                      \
+    X(int, openat64, OPENAT_ARGS, early_openat)                                                    \
+    X(int, __openat_2, (int folder, const char *path, int flags), early_openat_2)                  \
+    X(int, __openat64_2, (int folder, const char *path, int flags), early_openat_2)                \
+    X(int, openat2, (int folder, const char *path, struct open_how *how, size_t size),             \
+      early_openat2)                                                                               \
+    X(int, creat, (const char *path, mode_t mode), early_creat)                                    \
+    X(int, creat64, (const char *path, mode_t mode), early_creat)                                  \
+    X(int, open_by_handle_at, (int mount, struct file_handle *handle, int flags),                  \
+      early_open_by_handle_at)                                                                     \
+    X(int, mkstemp, (char *pattern), NULL)                                                         \
+    X(int, mkstemp64, (char *pattern), NULL)                                                       \
+    X(int, mkostemp, (char *pattern, int flags), NULL)                                             \
+    X(int, mkostemp64, (char *pattern, int flags), NULL)                                           \
+    X(int, mkstemps, (char *pattern, int suffix), NULL)                                            \
+    X(int, mkstemps64, (char *pattern, int suffix), NULL)                                          \
+    X(int, mkostemps, (char *pattern, int suffix, int flags), NULL)                                \
+    X(int, mkostemps64, (char *pattern, int suffix, int flags), NULL)                              \
+    X(FILE *, tmpfile, (void), NULL)                                                               \
+    X(FILE *, tmpfile64, (void), NULL)
+
+#define REAL_READ(X)                                                                               \
+    X(ssize_t, read, (int fd, void *to, size_t bytes), early_read)                                 \
+    X(ssize_t, __read, (int fd, void *to, size_t bytes), early_read)                               \
+    X(ssize_t, __read_chk, (int fd, void *to, size_t bytes, size_t room), early_read_chk)          \
+    X(ssize_t, pread, (int fd, void *to, size_t bytes, off64_t offset), early_pread)               \
+    X(ssize_t, pread64, (int fd, void *to, size_t bytes, off64_t offset), early_pread)             \
+    X(ssize_t, __pread64, (int fd, void *to, size_t bytes, off64_t offset), early_pread)           \
+    X(ssize_t, __pread_chk, (int fd, void *to, size_t bytes, off64_t offset, size_t room),         \
+      early_pread_chk)                                                                             \
+    X(ssize_t, __pread64_chk, (int fd, void *to, size_t bytes, off64_t offset, size_t room),       \
+      early_pread_chk)                                                                             \
+    X(ssize_t, readv, (int fd, const struct iovec *parts, int count), early_readv)                 \
+    X(ssize_t, preadv, PREADV_ARGS, early_preadv)                                                  \
+    X(ssize_t, preadv64, PREADV_ARGS, early_preadv)                                                \
+    X(ssize_t, preadv2, PREADV2_ARGS, early_preadv2)                                               \
+    X(ssize_t, preadv64v2, PREADV2_ARGS, early_preadv2)
+
+#define REAL_STDIO(X)                                                                              \
+    X(FILE *, fopen, (const char *path, const char *mode), NULL)                                   \
+    X(FILE *, fopen64, (const char *path, const char *mode), NULL)                                 \
+    X(FILE *, _IO_fopen, (const char *path, const char *mode), NULL)                               \
+    X(FILE *, fdopen, (int fd, const char *mode), NULL)                                            \
+    X(FILE *, _IO_fdopen, (int fd, const char *mode), NULL)                                        \
+    X(FILE *, freopen, (const char *path, const char *mode, FILE *stream), NULL)                   \
+    X(FILE *, freopen64, (const char *path, const char *mode, FILE *stream), NULL)                 \
+    X(int, fclose, (FILE * stream), NULL)                                                          \
+    X(int, _IO_fclose, (FILE * stream), NULL)                                                      \
+    X(int, fcloseall, (void), NULL)                                                                \
+    X(size_t, fread, (void *to, size_t size, size_t count, FILE *stream), NULL)                    \
+    X(size_t, _IO_fread, (void *to, size_t size, size_t count, FILE *stream), NULL)                \
+    X(size_t, fread_unlocked, (void *to, size_t size, size_t count, FILE *stream), NULL)           \
+    X(size_t, __fread_chk, (void *to, size_t room, size_t size, size_t count, FILE *stream), NULL) \
+    X(size_t, __fread_unlocked_chk,                                                                \
+      (void *to, size_t room, size_t size, size_t count, FILE *stream), NULL)                      \
+    X(char *, fgets, (char *to, int room, FILE *stream), NULL)                                     \
+    X(char *, _IO_fgets, (char *to, int room, FILE *stream), NULL)                                 \
+    X(char *, fgets_unlocked, (char *to, int room, FILE *stream), NULL)                            \
+    X(char *, __fgets_chk, (char *to, size_t size, int room, FILE *stream), NULL)                  \
+    X(char *, __fgets_unlocked_chk, (char *to, size_t size, int room, FILE *stream), NULL)         \
+    X(int, fgetc, (FILE * stream), NULL)                                                           \
+    X(int, getc, (FILE * stream), NULL)                                                            \
+    X(int, _IO_getc, (FILE * stream), NULL)                                                        \
+    X(int, fgetc_unlocked, (FILE * stream), NULL)                                                  \
+    X(int, getc_unlocked, (FILE * stream), NULL)                                                   \
+    X(int, getchar, (void), NULL)                                                                  \
+    X(int, getchar_unlocked, (void), NULL)                                                         \
+    X(int, __uflow, (FILE * stream), NULL)                                                         \
+    X(int, __underflow, (FILE * stream), NULL)                                                     \
+    X(char *, gets, (char *to), NULL)                                                              \
+    X(char *, _IO_gets, (char *to), NULL)                                                          \
+    X(char *, __gets_chk, (char *to, size_t size), NULL)                                           \
+    X(int, getw, (FILE * stream), NULL)                                                            \
+    X(ssize_t, getline, (char **line, size_t *room, FILE *stream), NULL)                           \
+    X(ssize_t, getdelim, (char **line, size_t *room, int end, FILE *stream), NULL)                 \
+    X(ssize_t, __getdelim, (char **line, size_t *room, int end, FILE *stream), NULL)               \
+    X(int, vfscanf, (FILE * stream, const char *format, va_list values), NULL)                     \
+    X(int, __isoc99_vfscanf, (FILE * stream, const char *format, va_list values), NULL)            \
+    X(int, __isoc23_vfscanf, (FILE * stream, const char *format, va_list values), NULL)            \
+    X(wint_t, fgetwc, (FILE * stream), NULL)                                                       \
+    X(wint_t, getwc, (FILE * stream), NULL)                                                        \
+    X(wint_t, fgetwc_unlocked, (FILE * stream), NULL)                                              \
+    X(wint_t, getwc_unlocked, (FILE * stream), NULL)                                               \
+    X(wint_t, getwchar, (void), NULL)                                                              \
+    X(wint_t, getwchar_unlocked, (void), NULL)                                                     \
+    X(wchar_t *, fgetws, (wchar_t * to, int room, FILE *stream), NULL)                             \
+    X(wchar_t *, fgetws_unlocked, (wchar_t * to, int room, FILE *stream), NULL)                    \
+    X(wchar_t *, __fgetws_chk, (wchar_t * to, size_t size, int room, FILE *stream), NULL)          \
+    X(wchar_t *, __fgetws_unlocked_chk, (wchar_t * to, size_t size, int room, FILE *stream), NULL) \
+    X(int, vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)                 \
+    X(int, __isoc99_vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)        \
+    X(int, __isoc23_vfwscanf, (FILE * stream, const wchar_t *format, va_list values), NULL)        \
+    X(int, fseek, (FILE * stream, long offset, int whence), NULL)                                  \
+    X(int, fseeko, (FILE * stream, off64_t offset, int whence), NULL)                              \
+    X(int, fseeko64, (FILE * stream, off64_t offset, int whence), NULL)                            \
+    X(int, fsetpos, (FILE * stream, const void *position), NULL)                                   \
+    X(int, fsetpos64, (FILE * stream, const void *position), NULL)                                 \
+    X(void, rewind, (FILE * stream), NULL)                                                         \
+    X(int, fileno, (FILE * stream), NULL)
+
+#define REAL_DESCRIPTOR(X)                                                                         \
+    X(off64_t, lseek, (int fd, off64_t offset, int whence), early_lseek)                           \
+    X(off64_t, lseek64, (int fd, off64_t offset, int whence), early_lseek)                         \
+    X(off64_t, __lseek, (int fd, off64_t offset, int whence), early_lseek)                         \
+    X(off64_t, llseek, (int fd, off64_t offset, int whence), early_lseek)                          \
+    X(int, close, (int fd), early_close)                                                           \
+    X(int, __close, (int fd), early_close)                                                         \
+    X(int, close_range, (unsigned first, unsigned last, int flags), early_close_range)             \
+    X(void, closefrom, (int first), early_closefrom)                                               \
+    X(int, dup, (int fd), early_dup)                                                               \
+    X(int, dup2, (int fd, int to), early_dup2)                                                     \
+    X(int, __dup2, (int fd, int to), early_dup2)                                                   \
+    X(int, dup3, (int fd, int to, int flags), early_dup3)                                          \
+    X(int, fcntl, (int fd, int command, ...), early_fcntl)                                         \
+    X(int, fcntl64, (int fd, int command, ...), early_fcntl)                                       \
+    X(int, __fcntl, (int fd, int command, ...), early_fcntl)
+
+#define REAL_PROCESS(X)                                                                            \
+    X(int, posix_spawn, SPAWN_ARGS, NULL)                                                          \
+    X(int, posix_spawnp, SPAWN_ARGS, NULL)                                                         \
+    X(int, execve, (const char *path, char *const argv[], char *const envp[]), early_execve)       \
+    X(int, execvpe, (const char *file, char *const argv[], char *const envp[]), NULL)              \
+    X(int, execveat,                                                                               \
+      (int folder, const char *path, char *const argv[], char *const envp[], int flags),           \
+      early_execveat)                                                                              \
+    X(int, fexecve, (int fd, char *const argv[], char *const envp[]), NULL)                        \
+    X(int, system, (const char *command), NULL)                                                    \
+    X(FILE *, popen, (const char *command, const char *mode), NULL)                                \
+    X(int, pclose, (FILE * stream), NULL)                                                          \
+    X(void, _exit, (int status), early_exit)                                                       \
+    X(void, _Exit, (int status), early_exit)                                                       \
+    X(void, quick_exit, (int status), NULL)
+
+#define REAL_ALL(X)                                                                                \
+    REAL_OPEN(X) REAL_READ(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)
+
+#define REAL_SLOT(result, name, parameters, early) result(*name) parameters;
+struct foretell_real {
+    REAL_ALL(REAL_SLOT)
+};
+#undef REAL_SLOT
+
+extern struct foretell_real foretell_real;
+
+/* Fills every slot. Idempotent; safe to race, since every run stores the same values. */
+void foretell_resolve(void);
+
+/* A slot of kind A, never NULL. */
+#define REAL(name) (foretell_real.name)
+/* A slot of kind B. */
+#define REAL_LATE(name)                                                                            \
+    (__builtin_expect(foretell_real.name == NULL, 0) ? (foretell_resolve(), foretell_real.name)    \
+                                                     : foretell_real.name)
+
+/*
+ * Defines an exported hook under a C name of its own, so that attributes and macros of the system's
+ * headers (nonnull, noreturn, inline versions) do not apply to it.
+ */
+#define HOOK(result, name, parameters)                                                             \
+    result foretell_hook_##name parameters __asm__(#name)                                          \
+        __attribute__((visibility("default")));                                                    \
+    result foretell_hook_##name parameters
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * What the library knows: the ring, the registration and the descriptor table.
+ *
+ * Decides which descriptors are watched and what is written for a call. All state is atomics in
+ * static memory, so that every hook may run in a signal handler, at any moment, in any thread.
+ *
+ * Descriptor states (entry.tag = epoch << 8 | identity known << 7 | state):
+ *   UNKNOWN  nothing is known: adopted at the first read. An entry of an old epoch is UNKNOWN too.
+ *   IGNORED  not a regular file: pipes, terminals, sockets, devices, folders.
+ *   OWNED    opened read-only by this process and never shared: the position is tracked here.
+ *   SHARED   adopted, duplicated or inherited: another reader may move the position, so the kernel
+ *            is asked for it.
+ *
+ * Invariants: resetting an entry to UNKNOWN is always right (it costs one re-adoption), so it needs
+ * no check of who does it: a vfork child that closes or duplicates resets its parent's entry without
+ * harm. Claiming OWNED is right only in the process that the table belongs to, hence the pid check.
+ *
+ * What may fail: the ring may be full (the record is dropped and counted), memory for a table page
+ * may be refused (its descriptors go unwatched), two threads may race on one descriptor (a record
+ * may then name a wrong offset, which costs a wrong guess, nothing else).
+ */
+#ifndef FORETELL_PRELOAD_STATE_H
+#define FORETELL_PRELOAD_STATE_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "foretell_protocol.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum descriptor_state { UNKNOWN = 0, IGNORED = 1, OWNED = 2, SHARED = 3 };
+#define TAG_STATE UINT64_C(0x7f)
+#define TAG_IDENTITY UINT64_C(0x80)
+
+/* The position must be asked from the kernel. */
+#define POSITION_UNKNOWN UINT64_MAX
+
+struct descriptor {
+    uint64_t tag;
+    uint64_t position_bytes;
+    uint64_t device;
+    uint64_t inode;
+};
+
+#define TABLE_PAGE_ENTRIES 256u
+#define TABLE_PAGES 4096u
+
+/* The process's ring, or a private header that nobody reads while there is none: hooks never test
+ * for NULL. */
+extern struct foretell_ring_header *foretell_ring;
+/* Raised by everything that lets another process share our descriptors' positions. */
+extern uint32_t foretell_epoch;
+extern struct descriptor *foretell_table[TABLE_PAGES];
+/* False: forward everything and do nothing else. */
+extern bool foretell_active;
+
+/* registration.c */
+/* Whether this is the process that the state belongs to, not a vfork or raw clone child. */
+bool foretell_is_own_process(void);
+/* A forked child announces itself at its first open or adoption rather than at fork: most children
+ * exec at once. */
+void foretell_register_if_pending(void);
+
+/* descriptor_table.c */
+/* The entry for writing; makes its table page. NULL if fd is negative, too large, or memory is
+ * refused. */
+struct descriptor *foretell_entry_make(int fd);
+/* First read of a descriptor of unknown origin: learns what it is. Returns the new tag. */
+uint64_t foretell_adopt(int fd, struct descriptor *entry);
+/* Learns the identity of a descriptor opened earlier. Returns the new tag: IGNORED if it turns out
+ * not to be a regular file. */
+uint64_t foretell_identify(int fd, struct descriptor *entry, uint64_t tag);
+void foretell_forget(int fd);
+void foretell_forget_range(unsigned first, unsigned last);
+/* fd has been duplicated. */
+void foretell_share(int fd);
+
+/* record.c */
+/* After an open that began at start_ns; fd is its result. */
+void foretell_opened(int fd, int flags, uint64_t start_ns);
+/* After a successful or failed read of result bytes. offset: POSITION_UNKNOWN if the call moved the
+ * descriptor's position. */
+void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
+                        uint64_t offset_bytes);
+void foretell_emit(const struct foretell_record *record);
+/* The kernel's position of fd, or POSITION_UNKNOWN. errno is kept. */
+uint64_t foretell_kernel_position(int fd);
+
+static inline uint64_t now_ns(void)
+{
+    struct timespec now;
+    /* Answered in user space (vDSO), about 27 ns; cannot fail for this clock. */
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static inline void count(uint64_t *counter, uint64_t value)
+{
+    (void)__atomic_fetch_add(counter, value, __ATOMIC_RELAXED);
+}
+
+static inline struct foretell_ring_header *ring(void)
+{
+    return __atomic_load_n(&foretell_ring, __ATOMIC_ACQUIRE);
+}
+
+static inline bool wants_records(const struct foretell_ring_header *header)
+{
+    return __atomic_load_n(&header->interest, __ATOMIC_RELAXED) != 0;
+}
+
+static inline uint64_t current_tag(enum descriptor_state state)
+{
+    return (uint64_t)__atomic_load_n(&foretell_epoch, __ATOMIC_RELAXED) << 8 | (uint64_t)state;
+}
+
+static inline enum descriptor_state state_of(uint64_t tag)
+{
+    return (tag ^ current_tag(UNKNOWN)) >> 8 == 0 ? (enum descriptor_state)(tag & TAG_STATE)
+                                                  : UNKNOWN;
+}
+
+/* The entry if its page exists: one array load, one bounds check. */
+static inline struct descriptor *entry_of(int fd)
+{
+    unsigned page = (unsigned)fd / TABLE_PAGE_ENTRIES; /* a negative fd is far out of bounds */
+    if (UNLIKELY(page >= TABLE_PAGES))
+        return NULL;
+    struct descriptor *entries = __atomic_load_n(&foretell_table[page], __ATOMIC_ACQUIRE);
+    return LIKELY(entries != NULL) ? &entries[(unsigned)fd % TABLE_PAGE_ENTRIES] : NULL;
+}
+
+static inline uint64_t tag_of(const struct descriptor *entry)
+{
+    return __atomic_load_n(&entry->tag, __ATOMIC_ACQUIRE);
+}
+
+/* What a read needs to know first: the entry if fd is watched, NULL if the call is to be forwarded
+ * and its bytes counted as other. */
+static inline struct descriptor *watched(int fd)
+{
+    struct descriptor *entry = entry_of(fd);
+    enum descriptor_state state = UNKNOWN;
+    if (LIKELY(entry != NULL))
+        state = state_of(tag_of(entry));
+    if (UNLIKELY(state == UNKNOWN)) {
+        entry = foretell_entry_make(fd);
+        if (entry == NULL)
+            return NULL;
+        state = (enum descriptor_state)(foretell_adopt(fd, entry) & TAG_STATE);
+    }
+    return state == OWNED || state == SHARED ? entry : NULL;
+}
+
+static inline void count_other(ssize_t bytes)
+{
+    if (LIKELY(bytes > 0))
+        count(&ring()->other_read_bytes, (uint64_t)bytes);
+}
+
+/* Adds one read to the counters. */
+static inline void count_read(struct foretell_ring_header *header, uint64_t bytes,
+                              uint64_t duration_ns)
+{
+    count(&header->read_calls, 1);
+    count(&header->read_bytes, bytes);
+    count(&header->read_ns, duration_ns);
+    if (UNLIKELY(duration_ns > FORETELL_STALL_THRESHOLD_NS)) {
+        count(&header->read_stall_ns, duration_ns);
+        count(&header->read_stalls, 1);
+    }
+}
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * Resolution of the functions behind the hooks; raw system calls until then. See real.h.
+ */
+#include "real.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Kernel calls in the place of libc's. They set errno as libc does; they are no cancellation points,
+ * which before the constructors have run nobody can notice. */
+
+static mode_t optional_mode(int flags, va_list values)
+{
+    int wanted = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+    return wanted ? va_arg(values, mode_t) : 0;
+}
+
+static int early_open(const char *path, int flags, ...)
+{
+    va_list values;
+    va_start(values, flags);
+    mode_t mode = optional_mode(flags, values);
+    va_end(values);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static int early_openat(int folder, const char *path, int flags, ...)
+{
+    va_list values;
+    va_start(values, flags);
+    mode_t mode = optional_mode(flags, values);
+    va_end(values);
+    return (int)syscall(SYS_openat, folder, path, flags, mode);
+}
+
+static int early_open_2(const char *path, int flags)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0);
+}
+
+static int early_openat_2(int folder, const char *path, int flags)
+{
+    return (int)syscall(SYS_openat, folder, path, flags, 0);
+}
+
+static int early_openat2(int folder, const char *path, struct open_how *how, size_t size)
+{
+    return (int)syscall(SYS_openat2, folder, path, how, size);
+}
+
+static int early_creat(const char *path, mode_t mode)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+static int early_open_by_handle_at(int mount, struct file_handle *handle, int flags)
+{
+    return (int)syscall(SYS_open_by_handle_at, mount, handle, flags);
+}
+
+static ssize_t early_read(int fd, void *to, size_t bytes)
+{
+    return syscall(SYS_read, fd, to, bytes);
+}
+
+static ssize_t early_read_chk(int fd, void *to, size_t bytes, size_t room)
+{
+    if (bytes > room)
+        __builtin_trap(); /* the program overflows its buffer: libc would abort it here too */
+    return syscall(SYS_read, fd, to, bytes);
+}
+
+static ssize_t early_pread(int fd, void *to, size_t bytes, off64_t offset)
+{
+    return syscall(SYS_pread64, fd, to, bytes, offset);
+}
+
+static ssize_t early_pread_chk(int fd, void *to, size_t bytes, off64_t offset, size_t room)
+{
+    if (bytes > room)
+        __builtin_trap();
+    return syscall(SYS_pread64, fd, to, bytes, offset);
+}
+
+static ssize_t early_readv(int fd, const struct iovec *parts, int count)
+{
+    return syscall(SYS_readv, fd, parts, count);
+}
+
+static ssize_t early_preadv(int fd, const struct iovec *parts, int count, off64_t offset)
+{
+    return syscall(SYS_preadv, fd, parts, count, offset, 0L);
+}
+
+static ssize_t early_preadv2(int fd, const struct iovec *parts, int count, off64_t offset, int flags)
+{
+    return syscall(SYS_preadv2, fd, parts, count, offset, 0L, flags);
+}
+
+static off64_t early_lseek(int fd, off64_t offset, int whence)
+{
+    return syscall(SYS_lseek, fd, offset, whence);
+}
+
+static int early_close(int fd)
+{
+    return (int)syscall(SYS_close, fd);
+}
+
+static int early_close_range(unsigned first, unsigned last, int flags)
+{
+    return (int)syscall(SYS_close_range, first, last, flags);
+}
+
+static void early_closefrom(int first)
+{
+    (void)syscall(SYS_close_range, first < 0 ? 0 : first, ~0u, 0);
+}
+
+static int early_dup(int fd)
+{
+    return (int)syscall(SYS_dup, fd);
+}
+
+static int early_dup2(int fd, int to)
+{
+    if (fd == to) /* dup3 refuses equal descriptors, dup2 returns a valid one */
+        return syscall(SYS_fcntl, fd, F_GETFD) < 0 ? -1 : fd;
+    return (int)syscall(SYS_dup3, fd, to, 0);
+}
+
+static int early_dup3(int fd, int to, int flags)
+{
+    return (int)syscall(SYS_dup3, fd, to, flags);
+}
+
+static int early_fcntl(int fd, int command, ...)
+{
+    va_list values;
+    va_start(values, command);
+    void *value = va_arg(values, void *);
+    va_end(values);
+    return (int)syscall(SYS_fcntl, fd, command, value);
+}
+
+static int early_execve(const char *path, char *const argv[], char *const envp[])
+{
+    return (int)syscall(SYS_execve, path, argv, envp);
+}
+
+static int early_execveat(int folder, const char *path, char *const argv[], char *const envp[],
+                          int flags)
+{
+    return (int)syscall(SYS_execveat, folder, path, argv, envp, flags);
+}
+
+static void early_exit(int status)
+{
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
+#define REAL_EARLY(result, name, parameters, early) .name = early,
+struct foretell_real foretell_real = {REAL_ALL(REAL_EARLY)};
+
+#define REAL_NAME(result, name, parameters, early)                                                 \
+    {#name, offsetof(struct foretell_real, name)},
+static const struct {
+    const char *name;
+    size_t offset;
+} names[] = {REAL_ALL(REAL_NAME)};
+
+static void **slot_at(size_t offset)
+{
+    /* Every member of the structure is one function pointer, which POSIX lets a void * hold. */
+    return (void **)(void *)((char *)&foretell_real + offset);
+}
+
+void foretell_resolve(void)
+{
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        void *found = dlsym(RTLD_NEXT, names[i].name);
+        if (found != NULL)
+            __atomic_store_n(slot_at(names[i].offset), found, __ATOMIC_RELAXED);
+    }
+    /* C: names that glibc 2.34 to 2.37 lack. */
+    if (foretell_real.__isoc23_vfscanf == NULL)
+        foretell_real.__isoc23_vfscanf = foretell_real.__isoc99_vfscanf;
+    if (foretell_real.__isoc23_vfwscanf == NULL)
+        foretell_real.__isoc23_vfwscanf = foretell_real.__isoc99_vfwscanf;
+}

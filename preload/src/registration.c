@@ -1,0 +1,220 @@
+/*
+ * Announcing this process to the manager: constructor, fork, and the HELLO.
+ *
+ * Decides whether the library does anything at all: without FORETELL_SOCKET, or when the manager
+ * does not answer, belongs to another user, or memory or descriptors are short, foretell_active
+ * stays or becomes false and every hook only forwards.
+ *
+ * How: A. the constructor resolves the real functions, remembers the environment, announces the
+ * process. B. a fork's child takes an empty private ring at once and announces itself at its first
+ * open or first read of a descriptor: most children exec before that. C. announcing makes the ring,
+ * seals it, sends it, and closes both descriptors; connect and send do not wait, since a listening
+ * socket takes both without its owner.
+ *
+ * Invariants: everything after the constructor is async-signal-safe (B may run in a signal handler);
+ * errno is kept; no descriptor is left open.
+ */
+#define _GNU_SOURCE 1
+#include "environment.h"
+#include "real.h"
+#include "state.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* C99 would pad it to a header; nobody reads records from it, since its interest is always 0. */
+static struct foretell_ring_header no_ring;
+static struct sockaddr_un manager;
+static socklen_t manager_bytes;
+static char argv0[256];
+static uint32_t first_interest;
+static pid_t own_pid;
+static uint32_t pending;
+
+struct foretell_ring_header *foretell_ring = &no_ring;
+bool foretell_active;
+
+/* Raw calls: our own hooks must not see them, and libc's may be cancellation points. */
+static pid_t raw_pid(void)
+{
+    return (pid_t)syscall(SYS_getpid); /* never cached, unlike in old C libraries */
+}
+
+static void raw_close(int fd)
+{
+    (void)syscall(SYS_close, fd);
+}
+
+bool foretell_is_own_process(void)
+{
+    return raw_pid() == own_pid;
+}
+
+/* A sealed ring, mapped; its descriptor in *fd. NULL if refused. */
+static struct foretell_ring_header *make_ring(int *fd)
+{
+    struct rlimit file_size;
+    /* Growing a memfd beyond RLIMIT_FSIZE would raise SIGXFSZ. */
+    if (getrlimit(RLIMIT_FSIZE, &file_size) != 0 || file_size.rlim_cur < FORETELL_RING_BYTES)
+        return NULL;
+    *fd = (int)syscall(SYS_memfd_create, "foretell-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (*fd < 0)
+        return NULL;
+    void *memory = MAP_FAILED;
+    if (syscall(SYS_ftruncate, *fd, (off64_t)FORETELL_RING_BYTES) == 0 &&
+        syscall(SYS_fcntl, *fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        memory = mmap(NULL, FORETELL_RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (memory == MAP_FAILED) {
+        raw_close(*fd);
+        return NULL;
+    }
+    struct foretell_ring_header *header = memory;
+    header->magic = FORETELL_RING_MAGIC;
+    header->version = FORETELL_PROTOCOL_VERSION;
+    header->capacity_records = FORETELL_RING_CAPACITY_RECORDS;
+    header->record_bytes = FORETELL_RECORD_BYTES;
+    header->header_bytes = FORETELL_RING_HEADER_BYTES;
+    header->interest = first_interest;
+    return header;
+}
+
+/* A socket connected to a manager of this user or root; -1 if there is none. */
+static int connect_manager(void)
+{
+    int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t bytes = sizeof peer;
+    if (syscall(SYS_connect, fd, &manager, manager_bytes) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+        (peer.uid == geteuid() || peer.uid == 0))
+        return fd;
+    raw_close(fd);
+    return -1;
+}
+
+static bool send_hello(int socket, int ring_fd)
+{
+    struct foretell_hello hello = {
+        .header = {.kind = FORETELL_MESSAGE_HELLO},
+        .version = FORETELL_PROTOCOL_VERSION,
+        .pid = (uint32_t)raw_pid(),
+        .ppid = (uint32_t)getppid(),
+        .argv0_bytes = (uint32_t)strlen(argv0),
+    };
+    hello.header.total_bytes = (uint32_t)sizeof hello + hello.argv0_bytes;
+    (void)prctl(PR_GET_NAME, hello.comm);
+    struct iovec parts[2] = {{&hello, sizeof hello}, {argv0, hello.argv0_bytes}};
+    union {
+        struct cmsghdr header; /* for alignment */
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.bytes = {0}};
+    struct msghdr packet = {.msg_iov = parts,
+                            .msg_iovlen = 2,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&packet);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(rights), &ring_fd, sizeof ring_fd);
+    /* The raw call: libc's sendmsg is a cancellation point. */
+    return syscall(SYS_sendmsg, socket, &packet, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+/* C */
+static bool announce(void)
+{
+    int saved = errno;
+    bool announced = false;
+    int socket = connect_manager();
+    if (socket >= 0) {
+        int ring_fd = -1;
+        struct foretell_ring_header *header = make_ring(&ring_fd);
+        if (header != NULL) {
+            announced = send_hello(socket, ring_fd);
+            raw_close(ring_fd);
+            if (announced)
+                __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
+            else
+                (void)munmap(header, FORETELL_RING_BYTES);
+        }
+        raw_close(socket);
+    }
+    errno = saved;
+    return announced;
+}
+
+void foretell_register_if_pending(void)
+{
+    /* Exchanged, so that one of several threads, or a signal handler, does it. */
+    if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 ||
+        __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
+        return;
+    if (!announce())
+        __atomic_store_n(&foretell_active, false, __ATOMIC_RELAXED);
+}
+
+static void after_fork_in_parent(void)
+{
+    (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
+}
+
+/* B */
+static void after_fork_in_child(void)
+{
+    int saved = errno;
+    struct foretell_ring_header *parents = foretell_ring;
+    __atomic_store_n(&foretell_ring, &no_ring, __ATOMIC_RELEASE);
+    if (parents != &no_ring)
+        (void)munmap(parents, FORETELL_RING_BYTES);
+    own_pid = raw_pid();
+    (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&pending, foretell_active ? 1u : 0u, __ATOMIC_RELEASE);
+    errno = saved;
+}
+
+/* The manager's address from the environment; false if there is none. */
+static bool read_address(void)
+{
+    const char *name = getenv(FORETELL_SOCKET_VARIABLE);
+    size_t length = name != NULL ? strlen(name) : 0;
+    if (length == 0 || length + 1 > sizeof manager.sun_path)
+        return false;
+    manager.sun_family = AF_UNIX;
+    memcpy(manager.sun_path + 1, name, length); /* the leading NUL makes it abstract */
+    manager_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    return true;
+}
+
+/* A. The earliest priority that is not the implementation's own. Other libraries' constructors may
+ * still come first: real.h says what the hooks do until here. */
+__attribute__((constructor(101))) static void begin(void)
+{
+    int saved = errno;
+    foretell_resolve();
+    if (read_address()) {
+        Dl_info self;
+        if (dladdr((void *)&foretell_ring, &self) != 0)
+            foretell_environment_remember(self.dli_fname);
+        const char *interest = getenv("FORETELL_INTEREST");
+        first_interest = interest != NULL && strcmp(interest, "1") == 0 ? 1 : 0;
+        if (program_invocation_name != NULL)
+            strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
+        own_pid = raw_pid();
+        if (announce() &&
+            pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) == 0)
+            __atomic_store_n(&foretell_active, true, __ATOMIC_RELEASE);
+    }
+    errno = saved;
+}

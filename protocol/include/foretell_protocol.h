@@ -1,0 +1,202 @@
+/*
+ * Layout shared by programs and the manager: the control messages and the shared-memory ring.
+ *
+ * Decides: the size, offset and meaning of every byte that crosses a process boundary. This is the
+ * one definition; protocol/src/layout.rs mirrors it, and a test compares both field by field.
+ *
+ * How: A. A program connects to the manager's control socket (AF_UNIX, SOCK_SEQPACKET, abstract
+ * name), sends one HELLO that carries the descriptor of its ring, and closes both. B. The program
+ * writes records and counters to the ring; the manager reads them. C. A program that discloses what
+ * it will read sends HINT and CANCEL messages on a connection of its own.
+ *
+ * Invariants: all integers have the machine's byte order (both sides run on one machine); every
+ * structure is free of padding; memory that is all zero after the first cache line is a valid empty
+ * ring, so that starting a program does not touch the ring's pages.
+ *
+ * What may fail: either side may die at any instruction, and either side may be hostile. The manager
+ * trusts no index and no length; the program never waits for the manager.
+ */
+#ifndef FORETELL_PROTOCOL_H
+#define FORETELL_PROTOCOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Raised with every change of this file that an older peer would misread. */
+#define FORETELL_PROTOCOL_VERSION 1u
+
+/* Names the manager's socket: the abstract name, without its leading NUL byte. */
+#define FORETELL_SOCKET_VARIABLE "FORETELL_SOCKET"
+/* Followed by `<uid>/<pid>-<random hex>`. */
+#define FORETELL_SOCKET_PREFIX "foretell/"
+
+/* "foretell" read as a little-endian number. */
+#define FORETELL_RING_MAGIC UINT64_C(0x6c6c657465726f66)
+/* Records in a ring; a power of two. 2048 is some 10 ms of a program that reads warm pages as fast as
+ * it can, several polls of the manager. */
+#define FORETELL_RING_CAPACITY_RECORDS 2048u
+/* The header has a page of its own. */
+#define FORETELL_RING_HEADER_BYTES 4096u
+#define FORETELL_RECORD_BYTES 64u
+#define FORETELL_RING_BYTES                                                                        \
+    (FORETELL_RING_HEADER_BYTES + FORETELL_RING_CAPACITY_RECORDS * FORETELL_RECORD_BYTES)
+
+/* A call that takes longer has waited for I/O: a warm call on page cache takes 0.2 to 20 µs, the
+ * fastest device some 50 µs and more. */
+#define FORETELL_STALL_THRESHOLD_NS UINT64_C(50000)
+
+/* Kinds of records. */
+#define FORETELL_RECORD_READ 1u
+#define FORETELL_RECORD_OPEN 2u
+
+/* Record flags. */
+/* The offset is the descriptor's, which is ahead of the program's by what stdio has buffered. */
+#define FORETELL_FLAG_STDIO 1u
+/* The call named its own offset (pread and its kin); the descriptor's position did not move. */
+#define FORETELL_FLAG_POSITIONED 2u
+/* The offset was asked from the kernel after the call, since the descriptor's position is shared
+ * with a duplicate or another process; a concurrent reader may have moved it. */
+#define FORETELL_FLAG_SHARED 4u
+/* An open record of an open that failed (only failures that stalled are recorded). */
+#define FORETELL_FLAG_FAILED 8u
+
+/* One call of the program. */
+struct foretell_record {
+    uint64_t sequence;     /* ticket + 1, stored last (release): the slot is complete */
+    uint32_t kind;         /* FORETELL_RECORD_… */
+    uint32_t flags;        /* FORETELL_FLAG_… */
+    uint64_t device;       /* st_dev; 0 if not known (open records) */
+    uint64_t inode;        /* st_ino; 0 if not known (open records) */
+    uint64_t offset_bytes; /* where the call read */
+    uint64_t length_bytes; /* what it returned; 0 at the end of the file */
+    uint64_t end_ns;       /* CLOCK_MONOTONIC at return; 0 if the call was not timed */
+    uint64_t duration_ns;  /* 0 if the call was not timed */
+};
+
+/*
+ * The ring's first page. Line by line so that the manager's writes (interest, tail) and the program's
+ * (head, counters) do not share a cache line.
+ *
+ * A producer takes a ticket by compare-and-swap on head, provided head - tail < capacity, else it
+ * counts dropped_records; fills slot ticket % capacity; stores the slot's sequence (release). The
+ * consumer waits for slot tail % capacity to say tail + 1, copies it, stores tail (release).
+ */
+struct foretell_ring_header {
+    /* line 0: written once, before HELLO is sent */
+    uint64_t magic;
+    uint32_t version;
+    uint32_t capacity_records;
+    uint32_t record_bytes;
+    uint32_t header_bytes;
+    uint8_t reserved0[40];
+    /* line 1: written by the manager, read at every call */
+    uint32_t interest; /* 0: counters only; 1: records are wanted */
+    uint8_t reserved1[60];
+    /* line 2: tickets reserved by producers */
+    uint64_t head;
+    uint8_t reserved2[56];
+    /* line 3: records consumed by the manager */
+    uint64_t tail;
+    uint8_t reserved3[56];
+    /* line 4: reads of regular files through hooked calls */
+    uint64_t read_calls;
+    uint64_t read_bytes;
+    uint64_t read_ns;
+    uint64_t read_stall_ns; /* whole durations of the calls above the stall threshold */
+    uint64_t read_stalls;   /* how many such calls */
+    uint8_t reserved4[24];
+    /* line 5: opens, failed ones included */
+    uint64_t open_calls;
+    uint64_t open_ns;
+    uint64_t open_stall_ns;
+    uint64_t open_stalls;
+    uint8_t reserved5[32];
+    /* line 6: everything else */
+    uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices */
+    uint64_t dropped_records;  /* the ring was full */
+    uint8_t reserved6[48];
+};
+
+/* Kinds of messages. */
+#define FORETELL_MESSAGE_HELLO 1u
+#define FORETELL_MESSAGE_HINT 2u
+#define FORETELL_MESSAGE_CANCEL 3u
+
+/* No message is longer. */
+#define FORETELL_MESSAGE_MAX_BYTES 65536u
+#define FORETELL_PATH_MAX_BYTES 4096u
+#define FORETELL_COMM_BYTES 16u
+
+/* The manager's stream that belongs to no connection: hints sent to it outlive their sender. */
+#define FORETELL_STREAM_EXTERNAL UINT64_C(0)
+
+/* Hint flags. */
+#define FORETELL_HINT_WHOLE_FILE 1u
+
+/* Opens every message, which is one packet. */
+struct foretell_message_header {
+    uint32_t kind;
+    uint32_t total_bytes; /* of the packet, this header included */
+};
+
+/* One ring descriptor comes along (SCM_RIGHTS). argv0_bytes bytes of argv[0] follow. */
+struct foretell_hello {
+    struct foretell_message_header header;
+    uint32_t version;
+    uint32_t pid;  /* as the program sees it: may differ from the socket's credentials in a pid
+                      namespace */
+    uint32_t ppid;
+    uint32_t argv0_bytes;
+    char comm[FORETELL_COMM_BYTES]; /* NUL-padded */
+};
+
+/* segment_count segments follow, then path_bytes bytes of an absolute path without a NUL. */
+struct foretell_hint {
+    struct foretell_message_header header;
+    uint64_t stream; /* FORETELL_STREAM_EXTERNAL, or a number that the connection chose */
+    uint32_t flags;  /* FORETELL_HINT_… */
+    uint32_t repeat; /* how often the segments are read in a row; at least 1 */
+    uint32_t path_bytes;
+    uint32_t segment_count; /* 0 if and only if the whole file is meant */
+};
+
+/* A part of a file, in the order of reading. Also part of the public C API. */
+#ifndef FORETELL_SEGMENT_DEFINED
+#define FORETELL_SEGMENT_DEFINED
+struct foretell_segment {
+    uint64_t offset_bytes;
+    uint64_t length_bytes; /* at least 1 */
+};
+#endif
+
+/* Everything hinted to this stream of this connection and not read yet is void. */
+struct foretell_cancel {
+    struct foretell_message_header header;
+    uint64_t stream;
+};
+
+#if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define FORETELL_LINE(field, line)                                                                 \
+    _Static_assert(offsetof(struct foretell_ring_header, field) == (line) * 64u,                   \
+                   #field " opens a cache line")
+_Static_assert(sizeof(struct foretell_record) == FORETELL_RECORD_BYTES, "record size");
+_Static_assert(sizeof(struct foretell_ring_header) == 7u * 64u, "header lines");
+_Static_assert(sizeof(struct foretell_ring_header) <= FORETELL_RING_HEADER_BYTES, "header page");
+_Static_assert((FORETELL_RING_CAPACITY_RECORDS & (FORETELL_RING_CAPACITY_RECORDS - 1u)) == 0u,
+               "capacity is a power of two");
+FORETELL_LINE(magic, 0u);
+FORETELL_LINE(interest, 1u);
+FORETELL_LINE(head, 2u);
+FORETELL_LINE(tail, 3u);
+FORETELL_LINE(read_calls, 4u);
+FORETELL_LINE(open_calls, 5u);
+FORETELL_LINE(other_read_bytes, 6u);
+#undef FORETELL_LINE
+_Static_assert(sizeof(struct foretell_message_header) == 8u, "message header size");
+_Static_assert(sizeof(struct foretell_hello) == 40u, "hello size");
+_Static_assert(sizeof(struct foretell_hint) == 32u, "hint size");
+_Static_assert(sizeof(struct foretell_segment) == 16u, "segment size");
+_Static_assert(sizeof(struct foretell_cancel) == 16u, "cancel size");
+#endif
+
+#endif

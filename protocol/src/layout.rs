@@ -1,0 +1,153 @@
+//! The mirror of `include/foretell_protocol.h`: what each byte means is said there.
+//!
+//! Decides nothing by itself. `tests/layout.rs` compiles a C program against the header and compares
+//! every size, offset and constant, so the two cannot drift apart.
+
+/// Raised with every change that an older peer would misread.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// The environment variable that names the manager's socket.
+pub const SOCKET_VARIABLE: &str = "FORETELL_SOCKET";
+/// What every manager's abstract socket name begins with.
+pub const SOCKET_PREFIX: &str = "foretell/";
+/// "foretell" as a little-endian number.
+pub const RING_MAGIC: u64 = 0x6c6c_6574_6572_6f66;
+/// Records in a ring; a power of two.
+pub const RING_CAPACITY_RECORDS: u32 = 2048;
+/// Bytes before the first record.
+pub const RING_HEADER_BYTES: u32 = 4096;
+/// Bytes of one record.
+pub const RECORD_BYTES: u32 = 64;
+/// Bytes of a ring.
+pub const RING_BYTES: u32 = RING_HEADER_BYTES + RING_CAPACITY_RECORDS * RECORD_BYTES;
+/// A call that takes longer has waited for I/O.
+pub const STALL_THRESHOLD_NS: u64 = 50_000;
+/// Record kind: a read.
+pub const RECORD_READ: u32 = 1;
+/// Record kind: an open.
+pub const RECORD_OPEN: u32 = 2;
+/// Record flag: the offset is the descriptor's, ahead of the program by the stdio buffer.
+pub const FLAG_STDIO: u32 = 1;
+/// Record flag: the call named its own offset.
+pub const FLAG_POSITIONED: u32 = 2;
+/// Record flag: the offset was asked from the kernel after the call.
+pub const FLAG_SHARED: u32 = 4;
+/// Record flag: the open failed.
+pub const FLAG_FAILED: u32 = 8;
+/// Message kind: a program introduces itself.
+pub const MESSAGE_HELLO: u32 = 1;
+/// Message kind: a disclosure.
+pub const MESSAGE_HINT: u32 = 2;
+/// Message kind: a stream's outstanding hints are void.
+pub const MESSAGE_CANCEL: u32 = 3;
+/// No message is longer.
+pub const MESSAGE_MAX_BYTES: u32 = 65_536;
+/// No path in a message is longer.
+pub const PATH_MAX_BYTES: u32 = 4096;
+/// Bytes of a command name.
+pub const COMM_BYTES: u32 = 16;
+/// The manager's stream that belongs to no connection.
+pub const STREAM_EXTERNAL: u64 = 0;
+/// Hint flag: the whole file is meant.
+pub const HINT_WHOLE_FILE: u32 = 1;
+
+/// `struct foretell_record`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawRecord {
+    pub sequence: u64,
+    pub kind: u32,
+    pub flags: u32,
+    pub device: u64,
+    pub inode: u64,
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+    pub end_ns: u64,
+    pub duration_ns: u64,
+}
+
+/// `struct foretell_ring_header`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawRingHeader {
+    pub magic: u64,
+    pub version: u32,
+    pub capacity_records: u32,
+    pub record_bytes: u32,
+    pub header_bytes: u32,
+    pub reserved0: [u8; 40],
+    pub interest: u32,
+    pub reserved1: [u8; 60],
+    pub head: u64,
+    pub reserved2: [u8; 56],
+    pub tail: u64,
+    pub reserved3: [u8; 56],
+    pub read_calls: u64,
+    pub read_bytes: u64,
+    pub read_ns: u64,
+    pub read_stall_ns: u64,
+    pub read_stalls: u64,
+    pub reserved4: [u8; 24],
+    pub open_calls: u64,
+    pub open_ns: u64,
+    pub open_stall_ns: u64,
+    pub open_stalls: u64,
+    pub reserved5: [u8; 32],
+    pub other_read_bytes: u64,
+    pub dropped_records: u64,
+    pub reserved6: [u8; 48],
+}
+
+/// `struct foretell_message_header`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawMessageHeader {
+    pub kind: u32,
+    pub total_bytes: u32,
+}
+
+/// `struct foretell_hello`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawHello {
+    pub header: RawMessageHeader,
+    pub version: u32,
+    pub pid: u32,
+    pub ppid: u32,
+    pub argv0_bytes: u32,
+    pub comm: [u8; COMM_BYTES as usize],
+}
+
+/// `struct foretell_hint`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawHint {
+    pub header: RawMessageHeader,
+    pub stream: u64,
+    pub flags: u32,
+    pub repeat: u32,
+    pub path_bytes: u32,
+    pub segment_count: u32,
+}
+
+/// `struct foretell_segment`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawSegment {
+    pub offset_bytes: u64,
+    pub length_bytes: u64,
+}
+
+/// `struct foretell_cancel`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "each field is described in the C header")]
+pub struct RawCancel {
+    pub header: RawMessageHeader,
+    pub stream: u64,
+}

@@ -1,0 +1,34 @@
+//! Messages and shared-memory layout between programs and the manager.
+//!
+//! Decides how the two sides find each other, what they may say, and what each believes of the
+//! other. It exists apart so that the interposing library (C), the manager and the command line
+//! agree on bytes without knowing each other.
+//!
+//! How:
+//! * A. **Control socket** ([`Listener`], [`Connection`]): AF_UNIX, SOCK_SEQPACKET, an *abstract*
+//!   name, so that a killed manager leaves no file behind. The name travels in the environment
+//!   variable `FORETELL_SOCKET`. Both sides check the other's user.
+//! * B. **Ring** ([`RingReader`]): made by the program in a sealed memfd, handed over with its HELLO.
+//!   The program writes one record per call that read a regular file, and counters.
+//! * C. **Hints** ([`Client`]): short connections, or one that is kept for a stream of its own.
+//!
+//! Invariants: a program never waits for the manager; the manager trusts no index, length or
+//! identity from a program; nothing here outlives the two processes.
+//!
+//! What may fail: everything, at any time, on either side. Errors are narrow enums; a connection
+//! that broke the protocol is dropped by its owner.
+//!
+//! Not here: what a hint means (`policy`), who reads the ring when (`manager`), the program's side
+//! of the ring (`preload/`, in C).
+
+mod client;
+pub mod layout;
+mod message;
+mod ring;
+mod socket;
+
+pub use client::{Client, ClientError};
+pub use layout::{SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL};
+pub use message::{Extent, Hello, Hint, Message, ProtocolError, Segment};
+pub use ring::{Counters, Record, RecordFlags, RecordKind, RingError, RingReader};
+pub use socket::{Connection, Listener};

@@ -1,0 +1,300 @@
+//! Control messages: one packet, one message.
+//!
+//! Decides what a well-formed message is. Everything is checked before use: the packet's length
+//! against the header's, counts against the bytes that are there, paths for being absolute and free
+//! of NUL, segments for overflow. Encoding and decoding never panic and never read past the packet.
+//!
+//! Not here: sending and receiving (`socket`, `client`); whether a path exists or a segment lies
+//! inside its file (the manager, when it resolves the hint).
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::layout::{self, RawCancel, RawHello, RawHint, RawMessageHeader, RawSegment};
+
+/// A part of a file that will be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub offset_bytes: u64,
+    /// How long it is; at least 1.
+    pub length_bytes: u64,
+}
+
+/// Which part of a file a hint is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// From the first byte to the last, as long as the file is when it is prefetched.
+    WholeFile,
+    /// These parts, in this order; at least one.
+    Segments(Vec<Segment>),
+}
+
+/// A disclosure: this file, these parts, so often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// [`layout::STREAM_EXTERNAL`], or a number of the sender's own choice that ends with its
+    /// connection.
+    pub stream: u64,
+    /// Absolute.
+    pub path: PathBuf,
+    /// Which part.
+    pub extent: Extent,
+    /// How often in a row; at least 1.
+    pub repeat: u32,
+}
+
+/// A program introduces itself and hands its ring over.
+#[derive(Debug)]
+pub struct Hello {
+    /// The ring's memory, to be given to [`crate::RingReader::map`].
+    pub ring: OwnedFd,
+    /// As the program sees it. [`crate::Connection::peer_pid`] is the kernel's word.
+    pub pid: u32,
+    /// Its parent, as the program sees it.
+    pub ppid: u32,
+    /// The command name, at most 15 bytes.
+    pub comm: String,
+    /// Its argv\[0\], or what of it fits.
+    pub argv0: String,
+}
+
+/// What a connection may say.
+#[derive(Debug)]
+pub enum Message {
+    /// A program begins.
+    Hello(Hello),
+    /// A disclosure.
+    Hint(Hint),
+    /// Everything hinted to this stream and not read yet is void.
+    Cancel {
+        /// The stream.
+        stream: u64,
+    },
+    /// The peer closed: its own streams end. A program closes right after HELLO, so this does *not*
+    /// mean that the program ended.
+    End,
+}
+
+/// Why a message could not be read. The connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// The socket failed.
+    #[error("control socket: {0}")]
+    Io(#[from] io::Error),
+    /// The packet's length is not what its header or its counts say.
+    #[error("message of {actual_bytes} bytes where {expected_bytes} were announced")]
+    Length {
+        /// Bytes in the packet.
+        actual_bytes: usize,
+        /// Bytes that its header and counts call for.
+        expected_bytes: usize,
+    },
+    /// No such kind of message.
+    #[error("unknown message kind {0}")]
+    Kind(u32),
+    /// The peer was built for another version of the protocol.
+    #[error("peer speaks protocol version {0}, this manager {ours}", ours = layout::PROTOCOL_VERSION)]
+    Version(u32),
+    /// A HELLO without exactly one descriptor.
+    #[error("hello without a ring")]
+    NoRing,
+    /// A hint's path is empty, relative, too long or holds a NUL byte.
+    #[error("hint path is not a plain absolute path")]
+    Path,
+    /// A hint's segments are absent, empty or beyond any file; or its repeat count is 0.
+    #[error("hint segments are empty or out of range")]
+    Segments,
+}
+
+impl Message {
+    /// Reads one packet; `ring` is the descriptor that came along, if any.
+    ///
+    /// # Errors
+    /// Any [`ProtocolError`] but `Io`.
+    pub fn decode(packet: &[u8], ring: Option<OwnedFd>) -> Result<Self, ProtocolError> {
+        if packet.is_empty() {
+            return Ok(Self::End);
+        }
+        let header = size_of::<RawMessageHeader>();
+        if packet.len() < header {
+            return Err(length(packet, header));
+        }
+        let total = u32_at(packet, offset_of!(RawMessageHeader, total_bytes)) as usize;
+        if total != packet.len() {
+            return Err(length(packet, total));
+        }
+        match u32_at(packet, offset_of!(RawMessageHeader, kind)) {
+            layout::MESSAGE_HELLO => decode_hello(packet, ring),
+            layout::MESSAGE_HINT => decode_hint(packet).map(Self::Hint),
+            layout::MESSAGE_CANCEL => {
+                exactly(packet, size_of::<RawCancel>())?;
+                Ok(Self::Cancel { stream: u64_at(packet, offset_of!(RawCancel, stream)) })
+            }
+            kind => Err(ProtocolError::Kind(kind)),
+        }
+    }
+}
+
+impl Hint {
+    /// The packets that carry this hint: one, or several when the segments do not fit into one.
+    ///
+    /// A repeated list of segments that needs several packets is written out as often as it repeats,
+    /// since a repeat count covers one packet only.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Path`] and [`ProtocolError::Segments`], as the receiver would say.
+    pub fn encode(&self) -> Result<Vec<Vec<u8>>, ProtocolError> {
+        check_path(self.path.as_os_str().as_bytes())?;
+        if self.repeat == 0 {
+            return Err(ProtocolError::Segments);
+        }
+        let segments = match &self.extent {
+            Extent::WholeFile => {
+                return Ok(vec![self.packet(layout::HINT_WHOLE_FILE, &[], self.repeat)]);
+            }
+            Extent::Segments(segments) => segments.as_slice(),
+        };
+        if segments.is_empty() || !segments.iter().all(|segment| segment.is_valid()) {
+            return Err(ProtocolError::Segments);
+        }
+        let room = layout::MESSAGE_MAX_BYTES as usize
+            - size_of::<RawHint>()
+            - self.path.as_os_str().as_bytes().len();
+        let per_packet = room / size_of::<RawSegment>();
+        if segments.len() <= per_packet {
+            return Ok(vec![self.packet(0, segments, self.repeat)]);
+        }
+        let once: Vec<Vec<u8>> =
+            segments.chunks(per_packet).map(|part| self.packet(0, part, 1)).collect();
+        Ok((0..self.repeat).flat_map(|_| once.iter().cloned()).collect())
+    }
+
+    fn packet(&self, flags: u32, segments: &[Segment], repeat: u32) -> Vec<u8> {
+        let path = self.path.as_os_str().as_bytes();
+        let total = size_of::<RawHint>() + segments.len() * size_of::<RawSegment>() + path.len();
+        let mut packet = Vec::with_capacity(total);
+        packet.extend_from_slice(&layout::MESSAGE_HINT.to_ne_bytes());
+        packet.extend_from_slice(&count(total).to_ne_bytes());
+        packet.extend_from_slice(&self.stream.to_ne_bytes());
+        packet.extend_from_slice(&flags.to_ne_bytes());
+        packet.extend_from_slice(&repeat.to_ne_bytes());
+        packet.extend_from_slice(&count(path.len()).to_ne_bytes());
+        packet.extend_from_slice(&count(segments.len()).to_ne_bytes());
+        for segment in segments {
+            packet.extend_from_slice(&segment.offset_bytes.to_ne_bytes());
+            packet.extend_from_slice(&segment.length_bytes.to_ne_bytes());
+        }
+        packet.extend_from_slice(path);
+        packet
+    }
+}
+
+impl Segment {
+    /// Not empty, and addressable by a file offset.
+    fn is_valid(self) -> bool {
+        let end = self.offset_bytes.checked_add(self.length_bytes);
+        self.length_bytes > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())
+    }
+}
+
+/// The packet that cancels a stream.
+pub(crate) fn encode_cancel(stream: u64) -> Vec<u8> {
+    let mut packet = Vec::with_capacity(size_of::<RawCancel>());
+    packet.extend_from_slice(&layout::MESSAGE_CANCEL.to_ne_bytes());
+    packet.extend_from_slice(&count(size_of::<RawCancel>()).to_ne_bytes());
+    packet.extend_from_slice(&stream.to_ne_bytes());
+    packet
+}
+
+fn decode_hello(packet: &[u8], ring: Option<OwnedFd>) -> Result<Message, ProtocolError> {
+    let fixed = size_of::<RawHello>();
+    if packet.len() < fixed {
+        return Err(length(packet, fixed));
+    }
+    let version = u32_at(packet, offset_of!(RawHello, version));
+    if version != layout::PROTOCOL_VERSION {
+        return Err(ProtocolError::Version(version));
+    }
+    let argv0_bytes = u32_at(packet, offset_of!(RawHello, argv0_bytes)) as usize;
+    exactly(packet, fixed.saturating_add(argv0_bytes))?;
+    let comm = &packet[offset_of!(RawHello, comm)..fixed];
+    let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(Message::Hello(Hello {
+        ring: ring.ok_or(ProtocolError::NoRing)?,
+        pid: u32_at(packet, offset_of!(RawHello, pid)),
+        ppid: u32_at(packet, offset_of!(RawHello, ppid)),
+        comm: String::from_utf8_lossy(comm).into_owned(),
+        argv0: String::from_utf8_lossy(&packet[fixed..]).into_owned(),
+    }))
+}
+
+fn decode_hint(packet: &[u8]) -> Result<Hint, ProtocolError> {
+    let fixed = size_of::<RawHint>();
+    if packet.len() < fixed {
+        return Err(length(packet, fixed));
+    }
+    let path_bytes = u32_at(packet, offset_of!(RawHint, path_bytes)) as usize;
+    let segment_count = u32_at(packet, offset_of!(RawHint, segment_count)) as usize;
+    let segments_end = segment_count.saturating_mul(size_of::<RawSegment>()).saturating_add(fixed);
+    exactly(packet, segments_end.saturating_add(path_bytes))?;
+    let path = &packet[segments_end..];
+    check_path(path)?;
+    let repeat = u32_at(packet, offset_of!(RawHint, repeat));
+    let whole_file = u32_at(packet, offset_of!(RawHint, flags)) & layout::HINT_WHOLE_FILE != 0;
+    if repeat == 0 || whole_file != (segment_count == 0) {
+        return Err(ProtocolError::Segments);
+    }
+    let segments: Vec<Segment> = packet[fixed..segments_end]
+        .chunks_exact(size_of::<RawSegment>())
+        .map(|raw| Segment {
+            offset_bytes: u64_at(raw, offset_of!(RawSegment, offset_bytes)),
+            length_bytes: u64_at(raw, offset_of!(RawSegment, length_bytes)),
+        })
+        .collect();
+    if !segments.iter().all(|segment| segment.is_valid()) {
+        return Err(ProtocolError::Segments);
+    }
+    Ok(Hint {
+        stream: u64_at(packet, offset_of!(RawHint, stream)),
+        path: Path::new(OsStr::from_bytes(path)).to_path_buf(),
+        extent: if whole_file { Extent::WholeFile } else { Extent::Segments(segments) },
+        repeat,
+    })
+}
+
+fn check_path(path: &[u8]) -> Result<(), ProtocolError> {
+    let plain = path.first() == Some(&b'/')
+        && path.len() <= layout::PATH_MAX_BYTES as usize
+        && !path.contains(&0);
+    plain.then_some(()).ok_or(ProtocolError::Path)
+}
+
+fn exactly(packet: &[u8], expected_bytes: usize) -> Result<(), ProtocolError> {
+    if packet.len() == expected_bytes { Ok(()) } else { Err(length(packet, expected_bytes)) }
+}
+
+fn length(packet: &[u8], expected_bytes: usize) -> ProtocolError {
+    ProtocolError::Length { actual_bytes: packet.len(), expected_bytes }
+}
+
+/// A count that a packet's size bounds far below 2³².
+fn count(value: usize) -> u32 {
+    u32::try_from(value).expect("a packet is at most 64 KiB")
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_ne_bytes(raw)
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_ne_bytes(raw)
+}

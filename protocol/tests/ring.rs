@@ -1,0 +1,233 @@
+//! The manager's side of the ring, against the real producer in C and against rings made by hand.
+
+mod support;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use foretell_protocol::layout::{self, RawRecord, RawRingHeader};
+use foretell_protocol::{Listener, Message, Record, RecordKind, RingError, RingReader};
+
+/// A ring's memory, made as a program would, or wrongly.
+struct Memory(File);
+
+impl Memory {
+    fn new(bytes: u64) -> Self {
+        // SAFETY: the name is a C string; the flags are valid.
+        let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_ALLOW_SEALING) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: memfd_create returned a new descriptor.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(bytes).expect("size");
+        Self(file)
+    }
+
+    fn valid() -> Self {
+        let memory = Self::new(layout::RING_BYTES.into());
+        memory.put_u64(0, layout::RING_MAGIC);
+        let words = [
+            layout::PROTOCOL_VERSION,
+            layout::RING_CAPACITY_RECORDS,
+            layout::RECORD_BYTES,
+            layout::RING_HEADER_BYTES,
+        ];
+        for (offset, word) in (8..).step_by(4).zip(words) {
+            memory.put(offset, &word.to_ne_bytes());
+        }
+        memory.seal(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+        memory
+    }
+
+    fn seal(&self, seals: libc::c_int) {
+        // SAFETY: no memory is passed.
+        assert_eq!(unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) {
+        self.0.write_all_at(bytes, offset).expect("write");
+    }
+
+    fn put_u64(&self, offset: u64, value: u64) {
+        self.put(offset, &value.to_ne_bytes());
+    }
+
+    fn set_head(&self, head: u64) {
+        self.put_u64(std::mem::offset_of!(RawRingHeader, head) as u64, head);
+    }
+
+    /// Completes the slot of a ticket.
+    fn publish(&self, ticket: u64, kind: u32) {
+        let slot = ticket % u64::from(layout::RING_CAPACITY_RECORDS);
+        let at = u64::from(layout::RING_HEADER_BYTES) + slot * u64::from(layout::RECORD_BYTES);
+        self.put(at + std::mem::offset_of!(RawRecord, kind) as u64, &kind.to_ne_bytes());
+        self.put_u64(at + std::mem::offset_of!(RawRecord, offset_bytes) as u64, ticket);
+        self.put_u64(at, ticket + 1);
+    }
+
+    fn map(&self) -> Result<RingReader, RingError> {
+        RingReader::map(self.0.try_clone().expect("clone").into())
+    }
+}
+
+fn offsets(drain: impl FnOnce(&mut dyn FnMut(Record)) -> usize) -> Vec<u64> {
+    let mut offsets = Vec::new();
+    drain(&mut |record| offsets.push(record.offset_bytes));
+    offsets
+}
+
+#[test]
+fn memory_that_is_no_ring_is_refused() {
+    let unsealed = Memory::new(layout::RING_BYTES.into());
+    assert!(matches!(unsealed.map(), Err(RingError::NotSealed)));
+    let short = Memory::new(4096);
+    short.seal(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
+    assert!(matches!(short.map(), Err(RingError::Size(4096))));
+    let blank = Memory::new(layout::RING_BYTES.into());
+    blank.seal(libc::F_SEAL_SHRINK);
+    assert!(matches!(blank.map(), Err(RingError::Header)));
+    let mut file = tempfile::tempfile().expect("file");
+    file.write_all(&[0; layout::RING_BYTES as usize]).expect("write");
+    assert!(matches!(RingReader::map(file.into()), Err(RingError::NotSealed)));
+    let other = Memory::valid();
+    other.put(8, &9_u32.to_ne_bytes());
+    assert!(matches!(other.map(), Err(RingError::Header)));
+}
+
+#[test]
+fn an_empty_ring_yields_nothing() {
+    let mut reader = Memory::valid().map().expect("valid");
+    assert_eq!(reader.drain(|_| ()), 0);
+    assert_eq!(reader.counters(), foretell_protocol::Counters::default());
+}
+
+#[test]
+fn a_hole_is_waited_for_and_then_skipped() {
+    let memory = Memory::valid();
+    let mut reader = memory.map().expect("valid");
+    for ticket in [0, 2, 3] {
+        memory.publish(ticket, layout::RECORD_READ);
+    }
+    memory.set_head(4);
+    assert_eq!(offsets(|each| reader.drain(each)), [0]);
+    assert_eq!(offsets(|each| reader.drain(each)), [0_u64; 0]);
+    memory.publish(1, layout::RECORD_READ); // late, but in time
+    assert_eq!(offsets(|each| reader.drain(each)), [1, 2, 3]);
+    assert_eq!(reader.counters().abandoned_records, 0);
+
+    memory.publish(5, layout::RECORD_OPEN);
+    memory.set_head(6);
+    assert_eq!(offsets(|each| reader.drain(each)), [0_u64; 0]);
+    assert_eq!(offsets(|each| reader.drain_to_end(each)), [5]);
+    assert_eq!(reader.counters().abandoned_records, 1);
+
+    memory.publish(7, layout::RECORD_OPEN);
+    memory.set_head(8);
+    let begin = Instant::now();
+    let mut found = Vec::new();
+    while found.is_empty() {
+        found = offsets(|each| reader.drain(each));
+        assert!(begin.elapsed() < Duration::from_secs(60), "the hole is never skipped");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(found, [7]);
+}
+
+#[test]
+fn hostile_indices_end_after_one_lap() {
+    let memory = Memory::valid();
+    let mut reader = memory.map().expect("valid");
+    for ticket in 0..u64::from(layout::RING_CAPACITY_RECORDS) {
+        memory.publish(ticket, if ticket == 7 { 99 } else { layout::RECORD_READ });
+    }
+    memory.set_head(u64::MAX);
+    let one_lap = layout::RING_CAPACITY_RECORDS as usize;
+    assert_eq!(reader.drain(|_| ()), one_lap - 1, "the record of unknown kind is ignored");
+    assert_eq!(reader.drain_to_end(|_| ()), 0);
+}
+
+/// A program that is killed when the test is through with it.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program under a manager, and gives its ring.
+fn start(way: &str, file: &std::path::Path) -> (Running, RingReader) {
+    let program = support::c_program("access", &["-Wno-unused-result"]);
+    let listener = Listener::bind().expect("listener");
+    let mut command = Command::new(program);
+    command.arg(way).arg(file);
+    let child = support::watch(&mut command, listener.address(), true).spawn();
+    let child = Running(child.expect("start"));
+    let begin = Instant::now();
+    loop {
+        if let Some(mut connection) = listener.accept().expect("accept") {
+            match connection.receive() {
+                Ok(Some(Message::Hello(hello))) => {
+                    return (child, RingReader::map(hello.ring).expect("ring"));
+                }
+                Ok(None) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "no hello");
+    }
+}
+
+#[test]
+fn many_laps_lose_nothing_that_is_not_counted() {
+    let file = tempfile::NamedTempFile::new().expect("file");
+    file.as_file().set_len(200_000).expect("size");
+    let (mut child, mut reader) = start("flood", file.path());
+    let mut reads = Vec::new();
+    let mut each = |record: Record| {
+        if record.kind == RecordKind::Read {
+            assert_eq!(record.length_bytes, 1);
+            reads.push(record.offset_bytes);
+        }
+    };
+    while child.0.try_wait().expect("wait").is_none() {
+        reader.drain(&mut each);
+    }
+    reader.drain_to_end(&mut each);
+    assert!(reads.is_sorted_by(|a, b| a < b), "one thread's records are in order");
+    let counters = reader.counters();
+    assert_eq!(counters.abandoned_records, 0);
+    // The open is a record too, and the first: it is never dropped.
+    assert_eq!(reads.len() as u64 + counters.dropped_records, 100_000);
+}
+
+#[test]
+fn a_killed_producer_leaves_a_readable_ring() {
+    let file = tempfile::NamedTempFile::new().expect("file");
+    file.as_file().set_len(1000).expect("size");
+    for round in 0..10 {
+        let (child, mut reader) = start("flood-threads", file.path());
+        let mut last = [None; 8];
+        let mut each = |record: Record| {
+            if record.kind == RecordKind::Read {
+                let thread = (record.offset_bytes >> 40) as usize;
+                assert!(last[thread] < Some(record.offset_bytes), "each thread's are in order");
+                last[thread] = Some(record.offset_bytes);
+                assert_ne!(record.inode, 0);
+            }
+        };
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(20 + round) {
+            reader.drain(&mut each);
+        }
+        drop(child);
+        for _ in 0..3 {
+            reader.drain_to_end(&mut each);
+        }
+        assert_eq!(reader.drain_to_end(|_| ()), 0);
+    }
+}

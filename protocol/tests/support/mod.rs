@@ -1,0 +1,175 @@
+//! What the integration tests share: the C side is built with `make`, and a small manager collects
+//! what programs send.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use foretell_protocol::{Connection, Counters, Hint, Listener, Message, Record, RingReader};
+
+/// The folder of this crate.
+pub(crate) fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder for build products, of this test binary alone.
+pub(crate) fn build_folder() -> PathBuf {
+    let binary = std::env::current_exe().expect("the test binary has a path");
+    let name = binary.file_stem().expect("and a name").to_owned();
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The interposing library, built once.
+pub(crate) fn preload_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = build_folder();
+        std::fs::create_dir_all(&folder).expect("build folder");
+        let mut make = Command::new("make");
+        make.arg("-s").arg("-C").arg(crate_folder().join("../preload"));
+        make.arg(format!("OUT={}", folder.display()));
+        // `SANITIZE=1 cargo test` tests the library that traps on undefined behaviour.
+        if let Ok(sanitize) = std::env::var("SANITIZE") {
+            make.arg("-B").arg(format!("SANITIZE={sanitize}"));
+        }
+        succeed(&mut make);
+        folder.join("libforetell_preload.so")
+    })
+}
+
+/// Compiles a program of `tests/c`.
+pub(crate) fn c_program(name: &str, more: &[&str]) -> PathBuf {
+    let source = crate_folder().join("tests/c").join(name).with_extension("c");
+    compile(&source, more)
+}
+
+/// Compiles a C source with the protocol's headers in reach.
+pub(crate) fn compile(source: &Path, more: &[&str]) -> PathBuf {
+    let folder = build_folder();
+    std::fs::create_dir_all(&folder).expect("build folder");
+    // A name of its own per test: tests run at the same time.
+    let thread = thread::current().name().unwrap_or("main").replace("::", "-");
+    let stem = source.file_stem().and_then(OsStr::to_str).expect("source name");
+    let program = folder.join(format!("{stem}-{thread}"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-pthread", "-o"]);
+    compiler.arg(&program).arg(source).arg("-I").arg(crate_folder().join("include")).args(more);
+    succeed(&mut compiler);
+    program
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// What one process sent.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// By the kernel's word.
+    pub(crate) pid: i32,
+    /// The command name.
+    pub(crate) comm: String,
+    /// Everything it recorded.
+    pub(crate) records: Vec<Record>,
+    /// Its last counters.
+    pub(crate) counters: Counters,
+}
+
+/// What a command and its children did.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// The command's own output and status.
+    pub(crate) output: Output,
+    /// One per HELLO, in the order of arrival.
+    pub(crate) sessions: Vec<Session>,
+    /// All hints.
+    pub(crate) hints: Vec<Hint>,
+    /// Streams that were cancelled.
+    pub(crate) cancelled: Vec<u64>,
+}
+
+/// Sets the environment of a program that is to be watched.
+pub(crate) fn watch<'a>(
+    command: &'a mut Command,
+    address: &str,
+    interest: bool,
+) -> &'a mut Command {
+    command
+        .env("LD_PRELOAD", preload_library())
+        .env("FORETELL_SOCKET", address)
+        .env("FORETELL_INTEREST", if interest { "1" } else { "0" })
+}
+
+/// Runs a command under a manager that collects.
+pub(crate) fn observe(command: &mut Command, interest: bool) -> Observed {
+    let listener = Listener::bind().expect("listener");
+    watch(command, listener.address(), interest);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let collector = scope.spawn(|| collect(&listener, &done));
+        let output = command.output();
+        done.store(true, Ordering::Release);
+        let (sessions, hints, cancelled) = collector.join().expect("collector");
+        Observed { output: output.expect("command starts"), sessions, hints, cancelled }
+    })
+}
+
+type Collected = (Vec<Session>, Vec<Hint>, Vec<u64>);
+
+fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
+    let mut connections: Vec<Connection> = Vec::new();
+    let mut rings: Vec<(Session, RingReader)> = Vec::new();
+    let (mut hints, mut cancelled) = (Vec::new(), Vec::new());
+    loop {
+        let last_round = done.load(Ordering::Acquire);
+        while let Some(connection) = listener.accept().expect("accept") {
+            connections.push(connection);
+        }
+        connections.retain_mut(|connection| {
+            loop {
+                match connection.receive().expect("well-formed message") {
+                    None => return !last_round,
+                    Some(Message::End) => return false,
+                    Some(Message::Hint(hint)) => hints.push(hint),
+                    Some(Message::Cancel { stream }) => cancelled.push(stream),
+                    Some(Message::Hello(hello)) => {
+                        let reader = RingReader::map(hello.ring).expect("a valid ring");
+                        let session = Session {
+                            pid: connection.peer_pid(),
+                            comm: hello.comm,
+                            records: Vec::new(),
+                            counters: Counters::default(),
+                        };
+                        rings.push((session, reader));
+                    }
+                }
+            }
+        });
+        for (session, reader) in &mut rings {
+            if last_round {
+                reader.drain_to_end(|record| session.records.push(record));
+            } else {
+                reader.drain(|record| session.records.push(record));
+            }
+            session.counters = reader.counters();
+        }
+        if last_round {
+            return (rings.into_iter().map(|(session, _)| session).collect(), hints, cancelled);
+        }
+        thread::sleep(Duration::from_micros(300));
+    }
+}

@@ -1,0 +1,252 @@
+//! A mechanical disk: arm, platter and the drive's read-ahead cache.
+//!
+//! A request costs the controller's overhead, then one of three things:
+//!
+//! * A, *hit*: all of it has been read ahead; it crosses the bus.
+//! * B, *streaming*: it lies in, or just ahead of, what the drive is reading ahead; it waits for
+//!   the media, without a new positioning. The drive takes B only if it is sooner than C.
+//! * C, *mechanical*: the arm seeks, the right sector comes round, the data passes under the head,
+//!   with a switch of head or cylinder wherever a track ends.
+//!
+//! After each request the drive reads on by itself from where it stands until `read_ahead` sectors
+//! beyond the last request's end (the fence), through idle time too, or until a request of kind C
+//! takes the arm away. Then it stands still, and reading on later costs rotation anew. One cache
+//! segment: what was read before a request of kind C is forgotten. This is the read-ahead of the
+//! HP 97560 as Kotz, Toh and Radhakrishnan modelled it (Dartmouth PCS-TR94-220) and as Ruemmler and
+//! Wilkes described it; the division of the cache at the fence is our reading of it.
+//!
+//! Invariants: a request never ends before `start + overhead`; the model's state is a function of
+//! the requests served alone; between requests nothing is computed (the read-ahead's progress is
+//! derived from the time when somebody asks).
+
+use foretell_policy::Nanos;
+
+use super::geometry::{Geometry, Track};
+use super::seek::SeekCurve;
+use super::{Device, Request, Service};
+
+/// What a [`Disk`] is made of; [`super::parameters`] reads it from a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSpec {
+    /// Shape and rotation.
+    pub geometry: Geometry,
+    /// Sectors that data may lie in.
+    pub capacity_sectors: u64,
+    /// Arm.
+    pub seek: SeekCurve,
+    /// From one head to another of the same cylinder.
+    pub head_switch: Nanos,
+    /// Controller, once a request.
+    pub overhead: Nanos,
+    /// Size of the cache; 0 for none.
+    pub cache_sectors: u64,
+    /// The fence: how far beyond a request's end the drive reads on.
+    pub read_ahead_sectors: u64,
+    /// One sector over the bus.
+    pub bus_sector: Nanos,
+}
+
+/// A mechanical disk; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Disk {
+    spec: DiskSpec,
+    ahead: ReadAhead,
+}
+
+/// The head, and what the drive reads ahead since the last request.
+#[derive(Clone, Copy, Debug)]
+struct ReadAhead {
+    /// Oldest sector in the cache.
+    from: u64,
+    /// From `since` on the drive reads this sector and those after it...
+    next: u64,
+    /// ...up to here, exclusively.
+    limit: u64,
+    since: Nanos,
+    /// Where the head is at `since`.
+    track: Track,
+}
+
+/// What reading a run of sectors took, and where it left the head.
+#[derive(Clone, Copy, Debug)]
+struct Motion {
+    end: Nanos,
+    track: Track,
+    seek: Nanos,
+    rotation: Nanos,
+    transfer: Nanos,
+}
+
+impl Disk {
+    /// A disk whose head rests on the outermost track, with nothing in its cache.
+    pub fn new(spec: DiskSpec) -> Self {
+        let ahead = ReadAhead { from: 0, next: 0, limit: 0, since: Nanos::ZERO, track: Track(0) };
+        Disk { spec, ahead }
+    }
+
+    /// Moving the head from one track to another.
+    fn switch_time(&self, from: Track, to: Track) -> Nanos {
+        let geometry = &self.spec.geometry;
+        let distance = geometry.cylinder_of(from).abs_diff(geometry.cylinder_of(to));
+        let arm = self.spec.seek.time(distance);
+        let head_changes = from.0 % geometry.heads != to.0 % geometry.heads;
+        if head_changes { arm.max(self.spec.head_switch) } else { arm }
+    }
+
+    /// Reads `sectors` sectors from `sector` on with a head that is on `track` at `at`.
+    fn read_media(&self, track: Track, at: Nanos, sector: u64, sectors: u64) -> Motion {
+        let geometry = &self.spec.geometry;
+        let zero = Nanos::ZERO;
+        let mut motion = Motion { end: at, track, seek: zero, rotation: zero, transfer: zero };
+        let (mut sector, mut left) = (sector, sectors);
+        while left > 0 {
+            let piece = left.min(geometry.left_on_track(sector));
+            let target = geometry.track_of(sector);
+            let seek = self.switch_time(motion.track, target);
+            let rotation = geometry.wait_for(motion.end + seek, sector);
+            let transfer = geometry.pass_time(sector, piece);
+            motion.seek += seek;
+            motion.rotation += rotation;
+            motion.transfer += transfer;
+            motion.end += seek + rotation + transfer;
+            motion.track = target;
+            sector += piece;
+            left -= piece;
+        }
+        motion
+    }
+
+    /// The drive reading on from where it is until `sector`, exclusively.
+    fn read_on_to(&self, sector: u64) -> Motion {
+        let ahead = &self.ahead;
+        self.read_media(ahead.track, ahead.since, ahead.next, sector.saturating_sub(ahead.next))
+    }
+
+    /// When the drive stops, or stopped, at the fence.
+    fn pauses_at(&self) -> Nanos {
+        self.read_on_to(self.ahead.limit).end
+    }
+
+    /// The track under the head at `now`, which the read-ahead may have moved.
+    fn track_at(&self, now: Nanos) -> Track {
+        let geometry = &self.spec.geometry;
+        let ahead = &self.ahead;
+        let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
+        while sector < ahead.limit {
+            let piece = geometry.left_on_track(sector).min(ahead.limit - sector);
+            let motion = self.read_media(track, at, sector, piece);
+            // The head is moved only when the piece before it is done.
+            if at > now {
+                break;
+            }
+            (track, at) = (motion.track, motion.end);
+            sector += piece;
+        }
+        track
+    }
+
+    /// When the last byte of `request` is there if the drive just goes on reading (A or B), or
+    /// `None` if that cannot be: the start is not cached and not ahead of the head.
+    fn streaming_end(&self, start: Nanos, request: Request) -> Option<Nanos> {
+        let ahead = &self.ahead;
+        if request.sector < ahead.from || request.sector > ahead.limit {
+            return None;
+        }
+        let over_bus = start + self.spec.overhead + self.bus_time(request);
+        if request.end() <= ahead.next {
+            return Some(over_bus);
+        }
+        if request.end() > ahead.limit && self.pauses_at() <= start {
+            return None; // The head rests at the fence; what lies beyond is case C.
+        }
+        Some(over_bus.max(self.read_on_to(request.end()).end))
+    }
+
+    fn bus_time(&self, request: Request) -> Nanos {
+        Nanos(self.spec.bus_sector.0 * request.sectors)
+    }
+
+    /// Whether the request begins in the cache, goes on beyond the fence, and the head rests there.
+    fn straddles_fence(&self, start: Nanos, request: Request) -> bool {
+        let ahead = &self.ahead;
+        (ahead.from..ahead.limit).contains(&request.sector)
+            && request.end() > ahead.limit
+            && self.pauses_at() <= start
+    }
+
+    /// Case C: what lies in the cache already is not read again.
+    fn mechanical(&self, start: Nanos, request: Request) -> Motion {
+        let first =
+            if self.straddles_fence(start, request) { self.ahead.limit } else { request.sector };
+        let begin = start + self.spec.overhead;
+        self.read_media(self.track_at(start), begin, first, request.end() - first)
+    }
+
+    /// Moves the fence after a request that was served by reading on.
+    fn move_fence(&mut self, start: Nanos, request: Request) {
+        let paused = self.pauses_at();
+        let limit = self.fence_after(request).max(self.ahead.limit);
+        if request.end() <= self.ahead.limit && paused <= start {
+            if limit > self.ahead.limit {
+                let begin = start + self.spec.overhead;
+                let track = self.read_on_to(self.ahead.limit).track;
+                self.ahead =
+                    ReadAhead { next: self.ahead.limit, since: begin, track, ..self.ahead };
+            }
+        } else if request.end() > self.ahead.next {
+            let motion = self.read_on_to(request.end());
+            self.ahead.next = request.end();
+            self.ahead.since = motion.end;
+            self.ahead.track = motion.track;
+        }
+        self.ahead.limit = limit;
+        self.ahead.from = self.ahead.from.max(limit.saturating_sub(self.spec.cache_sectors));
+    }
+
+    fn fence_after(&self, request: Request) -> u64 {
+        (request.end() + self.spec.read_ahead_sectors).min(self.spec.capacity_sectors)
+    }
+}
+
+impl Device for Disk {
+    fn service(&mut self, start: Nanos, request: Request) -> Service {
+        let overhead = self.spec.overhead;
+        let streaming = self.streaming_end(start, request);
+        let mechanical = self.mechanical(start, request);
+        if let Some(end) = streaming.filter(|&end| end <= mechanical.end) {
+            self.move_fence(start, request);
+            let transfer = end - start - overhead;
+            return Service { overhead, transfer, cache_hit: true, ..Service::default() };
+        }
+        let geometry = &self.spec.geometry;
+        let from = geometry.cylinder_of(self.track_at(start));
+        let limit = self.fence_after(request);
+        let cache_hit = self.straddles_fence(start, request);
+        self.ahead = ReadAhead {
+            from: request.sector.max(limit.saturating_sub(self.spec.cache_sectors)),
+            next: request.end(),
+            limit,
+            since: mechanical.end,
+            track: mechanical.track,
+        };
+        Service {
+            overhead,
+            seek: mechanical.seek,
+            rotation: mechanical.rotation,
+            transfer: mechanical.transfer,
+            cylinders_travelled: from.abs_diff(geometry.cylinder_of(mechanical.track)),
+            cache_hit,
+        }
+    }
+
+    fn capacity_sectors(&self) -> u64 {
+        self.spec.capacity_sectors
+    }
+
+    fn positioning_time(&self, now: Nanos, request: Request) -> Nanos {
+        let first = Request { sectors: 1, ..request };
+        let mechanical = self.mechanical(now, first).end;
+        let soonest = self.streaming_end(now, first).map_or(mechanical, |end| end.min(mechanical));
+        soonest.saturating_sub(now + self.spec.overhead)
+    }
+}

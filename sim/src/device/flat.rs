@@ -1,0 +1,136 @@
+//! A device without a place: latency, then bandwidth, whatever is read.
+//!
+//! Stands for what is reached through a network: a file server, an object store. Each request waits
+//! for its first byte for a time drawn from a distribution, then receives its bytes at a fixed rate.
+//! As many requests as the device has slots go on side by side, each at the full rate (one
+//! connection each).
+//!
+//! The draws come from a seed, one for each request in the order of service. The log-normal
+//! distribution uses the platform's `ln`, `cos` and `exp`, so its last digits may differ between
+//! platforms; on one platform a run is exactly repeatable.
+
+use foretell_policy::Nanos;
+use serde::Deserialize;
+
+use super::{Device, Request, Service};
+use crate::random::SplitMix64;
+
+/// How long the first byte takes.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Latency {
+    /// Always the same.
+    Constant {
+        /// That time.
+        latency_ms: f64,
+    },
+    /// Anything between two bounds, equally likely.
+    Uniform {
+        /// The shortest.
+        min_ms: f64,
+        /// The longest.
+        max_ms: f64,
+    },
+    /// Mostly near the median, with a long tail.
+    LogNormal {
+        /// Half of the requests take longer.
+        median_ms: f64,
+        /// Deviation of the latency's natural logarithm; 0.5 puts one in a hundred at 3.2 medians.
+        sigma: f64,
+    },
+}
+
+impl Latency {
+    fn draw(&self, random: &mut SplitMix64) -> Nanos {
+        Nanos::from_millis(match *self {
+            Latency::Constant { latency_ms } => latency_ms,
+            Latency::Uniform { min_ms, max_ms } => min_ms + (max_ms - min_ms) * random.unit(),
+            Latency::LogNormal { median_ms, sigma } => median_ms * (sigma * random.normal()).exp(),
+        })
+    }
+}
+
+/// What a [`Flat`] device is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlatSpec {
+    /// Time to the first byte.
+    pub latency: Latency,
+    /// Rate of one request's data.
+    pub bandwidth_bytes_per_s: f64,
+    /// Requests at the same time.
+    pub slots: usize,
+    /// Sectors that data may lie in.
+    pub capacity_sectors: u64,
+}
+
+/// A device of latency and bandwidth; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Flat {
+    spec: FlatSpec,
+    random: SplitMix64,
+}
+
+impl Flat {
+    /// A device whose latencies `seed` determines.
+    pub fn new(spec: FlatSpec, seed: u64) -> Self {
+        Flat { spec, random: SplitMix64::new(seed) }
+    }
+}
+
+impl Device for Flat {
+    fn service(&mut self, _start: Nanos, request: Request) -> Service {
+        let overhead = self.spec.latency.draw(&mut self.random);
+        let seconds = request.bytes() as f64 / self.spec.bandwidth_bytes_per_s;
+        Service { overhead, transfer: Nanos::from_secs(seconds), ..Service::default() }
+    }
+
+    fn capacity_sectors(&self) -> u64 {
+        self.spec.capacity_sectors
+    }
+
+    fn positioning_time(&self, _now: Nanos, _request: Request) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn slots(&self) -> usize {
+        self.spec.slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_ms(latency: Latency) -> f64 {
+        let spec =
+            FlatSpec { latency, bandwidth_bytes_per_s: 1e9, slots: 1, capacity_sectors: 1 << 20 };
+        let mut device = Flat::new(spec, 3);
+        let request = Request { sector: 0, sectors: 1 };
+        let draws = 50_000;
+        let sum: Nanos = (0..draws).map(|_| device.service(Nanos::ZERO, request).overhead).sum();
+        sum.as_millis() / f64::from(draws)
+    }
+
+    #[test]
+    fn latencies_have_the_mean_of_their_distribution() {
+        assert_eq!(mean_ms(Latency::Constant { latency_ms: 2.0 }), 2.0);
+        let uniform = mean_ms(Latency::Uniform { min_ms: 1.0, max_ms: 5.0 });
+        assert!((uniform - 3.0).abs() < 0.05, "{uniform}");
+        // The mean of a log-normal distribution is median × exp(σ²/2): 10 × 1.1331.
+        let tailed = mean_ms(Latency::LogNormal { median_ms: 10.0, sigma: 0.5 });
+        assert!((tailed - 11.33).abs() < 0.2, "{tailed}");
+    }
+
+    #[test]
+    fn bytes_take_bandwidth() {
+        let spec = FlatSpec {
+            latency: Latency::Constant { latency_ms: 1.0 },
+            bandwidth_bytes_per_s: 512_000.0,
+            slots: 4,
+            capacity_sectors: 1 << 20,
+        };
+        let service = Flat::new(spec, 0).service(Nanos::ZERO, Request { sector: 9, sectors: 1000 });
+        assert_eq!(service.transfer, Nanos::from_secs(1.0));
+        assert_eq!(service.total(), Nanos::from_millis(1001.0));
+    }
+}

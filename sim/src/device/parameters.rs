@@ -1,0 +1,301 @@
+//! Devices from parameter files: five built in, or a user's own TOML text of the same form.
+//!
+//! The files in `disks/` are the reference for the keys and say where each value comes from. An
+//! unknown key, a missing one or an absurd value is an error of one line that names the key.
+
+use foretell_policy::Nanos;
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::Device;
+use super::disk::{Disk, DiskSpec};
+use super::flat::{Flat, FlatSpec, Latency};
+use super::geometry::Geometry;
+use super::seek::SeekCurve;
+use crate::SECTOR_BYTES;
+
+/// The built-in parameter files, by name.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("hp97560", include_str!("../../disks/hp97560.toml")),
+    ("ibm0661", include_str!("../../disks/ibm0661.toml")),
+    ("hpc2247", include_str!("../../disks/hpc2247.toml")),
+    ("network", include_str!("../../disks/network.toml")),
+    ("object-store", include_str!("../../disks/object-store.toml")),
+];
+
+/// Why a parameter file does not describe a device.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ParameterError {
+    /// No built-in file has this name.
+    #[error("unknown disk {name:?}; known are {}", DiskParameters::names().collect::<Vec<_>>().join(", "))]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// Not TOML, or a key is missing, unknown or of the wrong type.
+    #[error("disk parameters: {message}")]
+    Syntax {
+        /// What the parser says, on one line.
+        message: String,
+    },
+    /// A value that no device has.
+    #[error("disk parameters: {key} = {value} is absurd; it must be {wanted}")]
+    Value {
+        /// The key, with its table.
+        key: &'static str,
+        /// The value given.
+        value: f64,
+        /// What would be right.
+        wanted: &'static str,
+    },
+}
+
+/// A device's parameters, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DiskParameters {
+    /// A mechanical disk.
+    Mechanical(DiskSpec),
+    /// A device of latency and bandwidth.
+    Flat(FlatSpec),
+}
+
+impl DiskParameters {
+    /// The names of the built-in devices.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// Reads a parameter file's text.
+    pub fn from_toml(text: &str) -> Result<Self, ParameterError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+            let message = error.message().replace('\n', " ");
+            let message = line.map_or(message.clone(), |line| format!("line {line}: {message}"));
+            ParameterError::Syntax { message }
+        })?;
+        match file {
+            File::Mechanical(file) => file.check().map(DiskParameters::Mechanical),
+            File::Flat(file) => file.check().map(DiskParameters::Flat),
+        }
+    }
+
+    /// A built-in device; [`names`](Self::names) lists them.
+    pub fn by_name(name: &str) -> Result<Self, ParameterError> {
+        let (_, text) = BUILT_IN
+            .iter()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(|| ParameterError::Unknown { name: name.to_owned() })?;
+        Self::from_toml(text)
+    }
+
+    /// The HP 97560, the project's standard disk.
+    pub fn hp97560() -> Self {
+        Self::by_name("hp97560").expect("invariant: the built-in files are checked by a test")
+    }
+
+    /// A device with these parameters; `seed` matters only where the device draws latencies.
+    pub fn device(&self, seed: u64) -> Box<dyn Device> {
+        match self {
+            DiskParameters::Mechanical(spec) => Box::new(Disk::new(spec.clone())),
+            DiskParameters::Flat(spec) => Box::new(Flat::new(*spec, seed)),
+        }
+    }
+
+    /// How many sectors the device has.
+    pub fn capacity_sectors(&self) -> u64 {
+        match self {
+            DiskParameters::Mechanical(spec) => spec.capacity_sectors,
+            DiskParameters::Flat(spec) => spec.capacity_sectors,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+enum File {
+    Mechanical(MechanicalFile),
+    Flat(FlatFile),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MechanicalFile {
+    geometry: GeometryTable,
+    timing: TimingTable,
+    seek: SeekCurve,
+    cache: CacheTable,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GeometryTable {
+    cylinders: u64,
+    usable_cylinders: Option<u64>,
+    heads: u64,
+    sectors_per_track: u64,
+    track_skew_sectors: u64,
+    cylinder_skew_sectors: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimingTable {
+    rpm: f64,
+    head_switch_ms: f64,
+    overhead_ms: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CacheTable {
+    size_kib: u64,
+    read_ahead_kib: u64,
+    bus_mb_per_s: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatFile {
+    bandwidth_mb_per_s: f64,
+    slots: u64,
+    capacity_gib: u64,
+    latency: Latency,
+}
+
+/// No part of a request takes longer than this, in milliseconds.
+const LONGEST_MS: f64 = 60_000.0;
+
+fn check(
+    key: &'static str,
+    value: f64,
+    range: std::ops::RangeInclusive<f64>,
+    wanted: &'static str,
+) -> Result<(), ParameterError> {
+    // NaN is in no range.
+    if range.contains(&value) { Ok(()) } else { Err(ParameterError::Value { key, value, wanted }) }
+}
+
+fn check_ms(key: &'static str, value: f64) -> Result<(), ParameterError> {
+    check(key, value, 0.0..=LONGEST_MS, "from 0 to 60000")
+}
+
+impl MechanicalFile {
+    fn check(&self) -> Result<DiskSpec, ParameterError> {
+        let shape = &self.geometry;
+        check("geometry.cylinders", shape.cylinders as f64, 1.0..=1e7, "from 1 to 10000000")?;
+        check("geometry.heads", shape.heads as f64, 1.0..=1000.0, "from 1 to 1000")?;
+        let sectors = shape.sectors_per_track as f64;
+        check("geometry.sectors_per_track", sectors, 1.0..=1e5, "from 1 to 100000")?;
+        let usable = shape.usable_cylinders.unwrap_or(shape.cylinders);
+        let wanted = "from 1 to geometry.cylinders";
+        check("geometry.usable_cylinders", usable as f64, 1.0..=shape.cylinders as f64, wanted)?;
+        let wanted = "less than geometry.sectors_per_track";
+        let (track, cylinder) = (shape.track_skew_sectors, shape.cylinder_skew_sectors);
+        check("geometry.track_skew_sectors", track as f64, 0.0..=sectors - 1.0, wanted)?;
+        check("geometry.cylinder_skew_sectors", cylinder as f64, 0.0..=sectors - 1.0, wanted)?;
+        check("timing.rpm", self.timing.rpm, 1.0..=1e6, "from 1 to 1000000")?;
+        check_ms("timing.head_switch_ms", self.timing.head_switch_ms)?;
+        check_ms("timing.overhead_ms", self.timing.overhead_ms)?;
+        for (key, value) in self.seek.constants() {
+            check_ms(key, value)?;
+        }
+        let cache = &self.cache;
+        check("cache.size_kib", cache.size_kib as f64, 0.0..=1e6, "from 0 to 1000000")?;
+        let wanted = "at most cache.size_kib";
+        let ahead = cache.read_ahead_kib as f64;
+        check("cache.read_ahead_kib", ahead, 0.0..=cache.size_kib as f64, wanted)?;
+        check("cache.bus_mb_per_s", cache.bus_mb_per_s, 0.001..=1e6, "from 0.001 to 1000000")?;
+        Ok(self.spec(usable))
+    }
+
+    fn spec(&self, usable_cylinders: u64) -> DiskSpec {
+        let (shape, cache) = (&self.geometry, &self.cache);
+        let sectors_per_kib = 1024 / SECTOR_BYTES;
+        DiskSpec {
+            geometry: Geometry {
+                heads: shape.heads,
+                sectors_per_track: shape.sectors_per_track,
+                track_skew_sectors: shape.track_skew_sectors,
+                cylinder_skew_sectors: shape.cylinder_skew_sectors,
+                revolution: Nanos::from_secs(60.0 / self.timing.rpm),
+            },
+            capacity_sectors: usable_cylinders * shape.heads * shape.sectors_per_track,
+            seek: self.seek,
+            head_switch: Nanos::from_millis(self.timing.head_switch_ms),
+            overhead: Nanos::from_millis(self.timing.overhead_ms),
+            cache_sectors: cache.size_kib * sectors_per_kib,
+            read_ahead_sectors: cache.read_ahead_kib * sectors_per_kib,
+            bus_sector: Nanos::from_secs(SECTOR_BYTES as f64 / (cache.bus_mb_per_s * 1e6)),
+        }
+    }
+}
+
+impl FlatFile {
+    fn check(&self) -> Result<FlatSpec, ParameterError> {
+        let bandwidth = self.bandwidth_mb_per_s;
+        check("bandwidth_mb_per_s", bandwidth, 0.001..=1e6, "from 0.001 to 1000000")?;
+        check("slots", self.slots as f64, 1.0..=65_536.0, "from 1 to 65536")?;
+        check("capacity_gib", self.capacity_gib as f64, 1.0..=1e9, "from 1 to 1000000000")?;
+        match self.latency {
+            Latency::Constant { latency_ms } => check_ms("latency.latency_ms", latency_ms)?,
+            Latency::Uniform { min_ms, max_ms } => {
+                check_ms("latency.max_ms", max_ms)?;
+                check("latency.min_ms", min_ms, 0.0..=max_ms, "from 0 to latency.max_ms")?;
+            }
+            Latency::LogNormal { median_ms, sigma } => {
+                check_ms("latency.median_ms", median_ms)?;
+                check("latency.sigma", sigma, 0.0..=3.0, "from 0 to 3")?;
+            }
+        }
+        Ok(FlatSpec {
+            latency: self.latency,
+            bandwidth_bytes_per_s: bandwidth * 1e6,
+            slots: self.slots as usize,
+            capacity_sectors: self.capacity_gib * ((1 << 30) / SECTOR_BYTES),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_file_is_sound() {
+        for name in DiskParameters::names() {
+            assert!(DiskParameters::by_name(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line_and_name_the_key() {
+        let good = BUILT_IN[0].1;
+        let table = [
+            ("heads = 19", "heads = 0", "geometry.heads = 0 is absurd"),
+            ("rpm = 4002.0", "rpm = nan", "timing.rpm = NaN is absurd"),
+            ("head_switch_ms = 1.6", "head_switch_ms = -1.6", "timing.head_switch_ms = -1.6"),
+            ("usable_cylinders = 1935", "usable_cylinders = 2000", "geometry.usable_cylinders"),
+            ("near_sqrt_ms = 0.400", "near_sqrt_ms = inf", "seek.near_sqrt_ms = inf"),
+            ("heads = 19", "head = 19", "head"),
+            ("rpm = 4002.0", "", "rpm"),
+            ("rpm = 4002.0", "rpm = = 1", "line"),
+            ("model = \"mechanical\"", "model = \"drum\"", "drum"),
+        ];
+        for (key, replacement, expected) in table {
+            let text = good.replacen(key, replacement, 1);
+            assert_ne!(text, good, "{key} is not in the file");
+            let error = DiskParameters::from_toml(&text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        let error = DiskParameters::by_name("floppy").unwrap_err().to_string();
+        assert!(error.contains("floppy") && error.contains("hp97560"), "{error}");
+    }
+
+    #[test]
+    fn a_built_in_disk_has_its_capacity() {
+        let sectors = |name| DiskParameters::by_name(name).map(|disk| disk.capacity_sectors());
+        assert_eq!(sectors("hp97560"), Ok(1935 * 19 * 72));
+        assert_eq!(sectors("ibm0661"), Ok(949 * 14 * 48));
+    }
+}

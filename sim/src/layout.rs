@@ -1,0 +1,279 @@
+//! Where files lie in the volume: each file's blocks and its inode.
+//!
+//! A place decides only how long a read takes; no data is kept. So a layout need not avoid giving
+//! the same sectors to two files: in the scattered layouts it now and then does, as often as the
+//! data fills the volume, and nothing but a rare cache hit comes of it. A volume smaller than the
+//! data wraps round.
+//!
+//! The place of a file is the same whenever and in whatever order files are looked up, so that two
+//! runs over one folder, with and without hints, read the same sectors.
+//!
+//! * A, *sequential*: files one after another in the order given, each as its inode's block and
+//!   then its data. A file that was not given lies in one piece at a place drawn from its number.
+//! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken
+//!   into runs of two to four blocks of 8 KiB, mean three, each somewhere in the volume; a file of
+//!   two blocks or less is always in one piece. The inode lies in the inode table at the beginning
+//!   of some cylinder group. Each place is a hash of seed, file and number of the run: nothing is
+//!   stored, and any run is found without walking over those before it.
+
+use std::collections::HashMap;
+
+use crate::SECTOR_BYTES;
+use crate::array::Extent;
+use crate::random::{hash, scale};
+
+/// Sectors that reading an inode costs: one block of 4 KiB.
+const INODE_SECTORS: u64 = 4096 / SECTOR_BYTES;
+/// Sectors in a block of an aged file: 8 KiB, as in the file systems of the TIP papers.
+const BLOCK_SECTORS: u64 = 8192 / SECTOR_BYTES;
+/// Blocks in a group of four runs; see [`run_of`].
+const CHUNK_BLOCKS: u64 = 12;
+/// Sectors from the start of one possible place of a run to the next: the longest run.
+const SLOT_SECTORS: u64 = 4 * BLOCK_SECTORS;
+/// Sectors in a cylinder group: 16 MiB.
+const GROUP_SECTORS: u64 = (16 << 20) / SECTOR_BYTES;
+/// Sectors in the inode table at the start of a group: 512 KiB, 1/32 of it.
+const TABLE_SECTORS: u64 = GROUP_SECTORS / 32;
+
+/// Keeps apart the hashes drawn for different purposes.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Inode,
+    Cut,
+    Run,
+    Whole,
+}
+
+/// What identifies a file to the layout: its inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u64);
+
+/// A way to place files in a volume; see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Layout {
+    volume_sectors: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Sequential { starts: HashMap<FileId, u64> },
+    Aged { seed: u64 },
+}
+
+impl Layout {
+    /// Case A: `files`, each with its size in bytes, in this order.
+    pub fn sequential(volume_sectors: u64, files: impl IntoIterator<Item = (FileId, u64)>) -> Self {
+        let mut starts = HashMap::new();
+        let mut next = 0u64;
+        for (file, size_bytes) in files {
+            if let std::collections::hash_map::Entry::Vacant(entry) = starts.entry(file) {
+                entry.insert(next);
+                let data = size_bytes.div_ceil(4096) * (4096 / SECTOR_BYTES);
+                next = next.wrapping_add(INODE_SECTORS + data);
+            }
+        }
+        Layout::new(volume_sectors, Kind::Sequential { starts })
+    }
+
+    /// Case B: places drawn from `seed`.
+    pub fn aged(volume_sectors: u64, seed: u64) -> Self {
+        Layout::new(volume_sectors, Kind::Aged { seed })
+    }
+
+    fn new(volume_sectors: u64, kind: Kind) -> Self {
+        Layout { volume_sectors: volume_sectors.max(1), kind }
+    }
+
+    /// The block that holds a file's inode.
+    pub fn inode(&self, file: FileId) -> impl Iterator<Item = Extent> + use<> {
+        let sector = match &self.kind {
+            Kind::Sequential { starts } => self.sequential_start(starts, file),
+            Kind::Aged { seed } => {
+                let draw = hash(&[*seed, file.0, Purpose::Inode as u64]);
+                let blocks = TABLE_SECTORS / INODE_SECTORS;
+                let block = scale(draw, self.groups() * blocks);
+                block / blocks * GROUP_SECTORS + block % blocks * INODE_SECTORS
+            }
+        };
+        wrap(sector, INODE_SECTORS, self.volume_sectors)
+    }
+
+    /// The pieces that hold `len_bytes` bytes of a file from `offset_bytes` on, in file order and
+    /// widened to whole sectors. A layout knows no end of file.
+    pub fn extents(
+        &self,
+        file: FileId,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> impl Iterator<Item = Extent> + '_ {
+        let mut next = offset_bytes / SECTOR_BYTES;
+        let end = (offset_bytes.saturating_add(len_bytes)).div_ceil(SECTOR_BYTES);
+        let end = if len_bytes == 0 { next } else { end };
+        std::iter::from_fn(move || {
+            (next < end).then(|| {
+                let (start, left) = self.piece(file, next);
+                let piece = left.min(end - next);
+                next += piece;
+                wrap(start, piece, self.volume_sectors)
+            })
+        })
+        .flatten()
+    }
+
+    /// Where sector `sector` of a file lies, and how many sectors from it on lie in one piece.
+    fn piece(&self, file: FileId, sector: u64) -> (u64, u64) {
+        match &self.kind {
+            Kind::Sequential { starts } => {
+                let data = self.sequential_start(starts, file).wrapping_add(INODE_SECTORS);
+                (data.wrapping_add(sector), u64::MAX)
+            }
+            Kind::Aged { seed } => {
+                let run = run_of(*seed, file, sector / BLOCK_SECTORS);
+                let within = sector - run.first_block * BLOCK_SECTORS;
+                let draw = hash(&[*seed, file.0, Purpose::Run as u64, run.index]);
+                let slots = (GROUP_SECTORS - TABLE_SECTORS) / SLOT_SECTORS;
+                let slot = scale(draw, self.groups() * slots);
+                let start =
+                    slot / slots * GROUP_SECTORS + TABLE_SECTORS + slot % slots * SLOT_SECTORS;
+                (start + within, run.blocks * BLOCK_SECTORS - within)
+            }
+        }
+    }
+
+    fn sequential_start(&self, starts: &HashMap<FileId, u64>, file: FileId) -> u64 {
+        let drawn = || {
+            let blocks = (self.volume_sectors / INODE_SECTORS).max(1);
+            scale(hash(&[file.0, Purpose::Whole as u64]), blocks) * INODE_SECTORS
+        };
+        starts.get(&file).copied().unwrap_or_else(drawn)
+    }
+
+    fn groups(&self) -> u64 {
+        (self.volume_sectors / GROUP_SECTORS).max(1)
+    }
+}
+
+/// A run of an aged file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    index: u64,
+    first_block: u64,
+    blocks: u64,
+}
+
+/// The run that holds block `block` of a file.
+///
+/// Every twelve blocks are cut into runs of 3+a, 3−a, 3+b and 3−b blocks, where a and b are drawn
+/// from −1, 0 and 1: so the mean is three and no earlier run need be known.
+fn run_of(seed: u64, file: FileId, block: u64) -> Run {
+    let chunk = block / CHUNK_BLOCKS;
+    let draw = scale(hash(&[seed, file.0, Purpose::Cut as u64, chunk]), 9);
+    let (a, b) = (draw / 3, draw % 3);
+    let mut run = Run { index: chunk * 4, first_block: chunk * CHUNK_BLOCKS, blocks: 2 + a };
+    for blocks in [4 - a, 2 + b, 4 - b] {
+        if block < run.first_block + run.blocks {
+            break;
+        }
+        run = Run { index: run.index + 1, first_block: run.first_block + run.blocks, blocks };
+    }
+    run
+}
+
+/// A piece of a volume that begins again where it ends.
+fn wrap(sector: u64, sectors: u64, volume_sectors: u64) -> impl Iterator<Item = Extent> {
+    let (mut sector, mut left) = (sector % volume_sectors, sectors);
+    std::iter::from_fn(move || {
+        (left > 0).then(|| {
+            let piece = left.min(volume_sectors - sector);
+            let extent = Extent { sector, sectors: piece };
+            sector = 0;
+            left -= piece;
+            extent
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const VOLUME: u64 = 4 * 2_647_080;
+
+    #[test]
+    fn sequential_files_follow_one_another() {
+        let files = [(FileId(9), 5000), (FileId(4), 0), (FileId(7), 4096)];
+        let layout = Layout::sequential(VOLUME, files);
+        let at = |file| layout.inode(FileId(file)).next();
+        assert_eq!(at(9), Some(Extent { sector: 0, sectors: 8 }));
+        assert_eq!(at(4), Some(Extent { sector: 8 + 16, sectors: 8 }));
+        assert_eq!(at(7), Some(Extent { sector: 8 + 16 + 8, sectors: 8 }));
+        let data: Vec<Extent> = layout.extents(FileId(9), 0, 5000).collect();
+        assert_eq!(data, [Extent { sector: 8, sectors: 10 }]);
+        assert_eq!(layout.extents(FileId(9), 100, 0).count(), 0);
+    }
+
+    #[test]
+    fn an_unknown_file_has_a_place_too() {
+        let layout = Layout::sequential(VOLUME, []);
+        assert_eq!(layout.extents(FileId(3), 0, 1).next(), layout.extents(FileId(3), 0, 1).next());
+        assert_ne!(layout.inode(FileId(3)).next(), layout.inode(FileId(4)).next());
+    }
+
+    #[test]
+    fn a_volume_too_small_wraps() {
+        let layout = Layout::sequential(100, [(FileId(1), 1 << 20)]);
+        let pieces: Vec<Extent> = layout.extents(FileId(1), 0, 100 * 512).collect();
+        let expected = [Extent { sector: 8, sectors: 92 }, Extent { sector: 0, sectors: 8 }];
+        assert_eq!(pieces, expected);
+    }
+
+    #[test]
+    fn aged_runs_have_the_mean_length_and_spread_over_the_volume() {
+        let layout = Layout::aged(VOLUME, 1);
+        let bytes = 12_000 * 8192;
+        let pieces: Vec<Extent> = layout.extents(FileId(12), 0, bytes).collect();
+        assert_eq!(pieces.len(), 4000);
+        let mean = pieces.iter().map(|e| e.sector).sum::<u64>() as f64 / 4000.0;
+        assert!((mean / VOLUME as f64 - 0.5).abs() < 0.02, "{mean}");
+        let small = layout.extents(FileId(13), 0, 2 * 8192).count();
+        assert_eq!(small, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn extents_add_up_and_stay_in_the_volume(
+            aged: bool, file: u64, offset in 0u64..1 << 40, len in 0u64..300_000,
+            volume in 1u64..VOLUME,
+        ) {
+            let layout =
+                if aged { Layout::aged(volume, 5) } else { Layout::sequential(volume, []) };
+            // A volume of a few sectors would make as many pieces.
+            let len = len.min(volume * 512 * 20);
+            let first = offset / 512;
+            let last = if len == 0 { first } else { (offset + len).div_ceil(512) };
+            let extents: Vec<Extent> = layout.extents(FileId(file), offset, len).collect();
+            prop_assert_eq!(extents.iter().map(|e| e.sectors).sum::<u64>(), last - first);
+            for extent in extents.iter().copied().chain(layout.inode(FileId(file))) {
+                prop_assert!(extent.sectors > 0 && extent.sector + extent.sectors <= volume);
+            }
+        }
+
+        #[test]
+        fn a_read_in_parts_reads_the_same_sectors(
+            file: u64, seed: u64, cut in 0u64..200_000, len in 1u64..200_000,
+        ) {
+            let layout = Layout::aged(VOLUME, seed);
+            let sectors = |offset: u64, len: u64| -> Vec<u64> {
+                let extents = layout.extents(FileId(file), offset * 512, len * 512);
+                extents.flat_map(|e| e.sector..e.sector + e.sectors).collect()
+            };
+            let len = len / 512;
+            let cut = (cut / 512).min(len);
+            let mut parts = sectors(0, cut);
+            parts.extend(sectors(cut, len - cut));
+            prop_assert_eq!(parts, sectors(0, len));
+        }
+    }
+}

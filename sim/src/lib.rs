@@ -1,0 +1,22 @@
+//! Device models in virtual time: what a storage device would have taken for a request.
+//!
+//! Nothing here does I/O, sleeps or reads a clock: whoever drives a model says when a request
+//! starts and is told how long it takes and why. The emulated array plays the answers back in real
+//! time; a simulator only adds them up. Both therefore measure the same disks.
+//!
+//! * [`device`]: the models themselves and their parameter files;
+//! * [`mod@array`]: striping of one volume over several devices;
+//! * [`layout`]: where a file's blocks and its inode lie in the volume.
+//!
+//! Everything is exactly repeatable: times are whole nanoseconds and every draw of chance comes
+//! from a seed ([`random`]).
+
+#![forbid(unsafe_code)]
+
+pub mod array;
+pub mod device;
+pub mod layout;
+pub mod random;
+
+/// Bytes in a sector, the unit in which every device is addressed.
+pub const SECTOR_BYTES: u64 = 512;

@@ -1,0 +1,298 @@
+//! The array in its own time: striper queues, drives and what is done when.
+//!
+//! No thread, no clock: the scheduler tells the time. A *job* is what one read of the file system
+//! needs, as requests to one or more disks, with a task that is handed back when the last is done.
+//!
+//! For each disk: what arrives waits in the striper's queue (`foretell_policy::queue`, in the
+//! array's order); up to `outstanding` requests are at the drive, which serves whichever it can
+//! begin soonest. A disk that completes a request at time t begins the next at t, however late the
+//! scheduler notices, so that the array's time has no drift. All reads are the queue's class
+//! *demand*: what reaches a file system no longer says who waits for it.
+//!
+//! Invariants: a disk is idle only if nothing waits for it; the caller completes everything due
+//! before it submits, so the model never sees time go back; every job is handed back exactly once.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use foretell_policy::Nanos;
+use foretell_policy::queue::{Class, DeviceQueue};
+use foretell_sim::array::DiskIndex;
+use foretell_sim::device::{Device, Request, Service};
+
+use crate::options::ArrayOptions;
+use crate::report::{Report, Statistics};
+
+/// Identifies a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct JobId(u64);
+
+/// One request of a job.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    job: JobId,
+    request: Request,
+}
+
+/// A request being served: ends at `end`.
+#[derive(Clone, Copy, Debug)]
+struct InService {
+    part: Part,
+    service: Service,
+}
+
+struct Disk {
+    device: Box<dyn Device>,
+    queue: DeviceQueue<Part>,
+    /// At the drive and not yet begun, oldest first.
+    held: Vec<Part>,
+    serving: usize,
+}
+
+/// The disks of an array and the jobs they work on; `T` is what to do when a job is done.
+pub(crate) struct ArrayModel<T> {
+    disks: Vec<Disk>,
+    jobs: HashMap<JobId, (usize, T)>,
+    next_job: u64,
+    /// Ends of service: time, serial number of the service, disk.
+    ends: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
+    in_service: HashMap<u64, InService>,
+    next_service: u64,
+    statistics: Statistics,
+    time_scale: f64,
+}
+
+impl<T> ArrayModel<T> {
+    pub(crate) fn new(options: &ArrayOptions) -> Self {
+        let disks: Vec<Disk> = (0..options.disks)
+            .map(|index| {
+                let device = options.disk.device(options.seed.wrapping_add(index as u64));
+                let outstanding = options.outstanding.max(device.slots());
+                let queue = DeviceQueue::new(options.order, outstanding);
+                Disk { device, queue, held: Vec::new(), serving: 0 }
+            })
+            .collect();
+        ArrayModel {
+            statistics: Statistics::new(disks.iter().map(|disk| disk.device.slots())),
+            disks,
+            jobs: HashMap::new(),
+            next_job: 0,
+            ends: BinaryHeap::new(),
+            in_service: HashMap::new(),
+            next_service: 0,
+            time_scale: options.time_scale,
+        }
+    }
+
+    /// Takes a job that arrives at `now`; hands it straight back if it needs no disk.
+    pub(crate) fn submit(
+        &mut self,
+        now: Nanos,
+        requests: &[(DiskIndex, Request)],
+        task: T,
+    ) -> Option<T> {
+        if requests.is_empty() {
+            return Some(task);
+        }
+        let job = JobId(self.next_job);
+        self.next_job += 1;
+        self.jobs.insert(job, (requests.len(), task));
+        for &(DiskIndex(index), request) in requests {
+            let disk = &mut self.disks[index];
+            let position = disk.device.position_of(request.sector);
+            disk.queue.push(Class::Demand, position, Part { job, request });
+            let length = disk.queue.len() + disk.held.len() + disk.serving;
+            self.statistics.queued(index, length);
+        }
+        for &(DiskIndex(index), _) in requests {
+            self.begin(index, now);
+        }
+        None
+    }
+
+    /// When the next request is done.
+    pub(crate) fn next_end(&self) -> Option<Nanos> {
+        self.ends.peek().map(|Reverse((end, ..))| *end)
+    }
+
+    /// Completes all that is done by `now`, in order, and passes each finished job's task on.
+    pub(crate) fn advance(&mut self, now: Nanos, mut done: impl FnMut(T)) {
+        while self.next_end().is_some_and(|end| end <= now) {
+            let Some(Reverse((end, serial, index))) = self.ends.pop() else { break };
+            let ended = self.in_service.remove(&serial);
+            let InService { part, service } = ended.expect("invariant: each end has its service");
+            self.statistics.served(index, end, part.request, &service);
+            let disk = &mut self.disks[index];
+            disk.serving -= 1;
+            disk.queue.completed();
+            self.begin(index, end);
+            if let Some(task) = self.part_done(part.job) {
+                done(task);
+            }
+        }
+    }
+
+    /// Gives up all jobs and returns their tasks: the array is being taken down.
+    pub(crate) fn abandon(&mut self) -> Vec<T> {
+        self.ends.clear();
+        self.jobs.drain().map(|(_, (_, task))| task).collect()
+    }
+
+    /// Whether no job is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    pub(crate) fn statistics_mut(&mut self) -> &mut Statistics {
+        &mut self.statistics
+    }
+
+    pub(crate) fn report(&self, now: Nanos) -> Report {
+        self.statistics.report(now, self.time_scale)
+    }
+
+    fn part_done(&mut self, job: JobId) -> Option<T> {
+        let (parts_left, _) = self.jobs.get_mut(&job)?;
+        *parts_left -= 1;
+        if *parts_left > 0 {
+            return None;
+        }
+        self.jobs.remove(&job).map(|(_, task)| task)
+    }
+
+    /// Lets a disk begin at `now` whatever it can.
+    fn begin(&mut self, index: usize, now: Nanos) {
+        let disk = &mut self.disks[index];
+        while let Some((_, _, part)) = disk.queue.pop() {
+            disk.held.push(part);
+        }
+        while disk.serving < disk.device.slots() && !disk.held.is_empty() {
+            let part = disk.held.remove(soonest(disk.device.as_ref(), &disk.held, now));
+            let service = disk.device.service(now, part.request);
+            disk.serving += 1;
+            let serial = self.next_service;
+            self.next_service += 1;
+            self.in_service.insert(serial, InService { part, service });
+            self.ends.push(Reverse((now + service.total(), serial, index)));
+        }
+    }
+}
+
+/// Which of `held` the drive can begin to read soonest; the oldest of several.
+fn soonest(device: &dyn Device, held: &[Part], now: Nanos) -> usize {
+    if held.len() < 2 {
+        return 0;
+    }
+    let wait = |part: &Part| device.positioning_time(now, part.request);
+    let best = held.iter().enumerate().min_by_key(|(_, part)| wait(part));
+    best.map_or(0, |(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretell_policy::queue::Order;
+    use foretell_sim::random::SplitMix64;
+
+    fn options(disks: usize, order: Order, outstanding: usize) -> ArrayOptions {
+        ArrayOptions { disks, order, outstanding, ..ArrayOptions::default() }
+    }
+
+    fn scattered(count: usize, disks: u64) -> Vec<(DiskIndex, Request)> {
+        let mut random = SplitMix64::new(11);
+        let place = |_| {
+            let disk = DiskIndex(random.below(disks) as usize);
+            (disk, Request { sector: random.below(160_000) * 16, sectors: 16 })
+        };
+        (0..count).map(place).collect()
+    }
+
+    /// Serves everything and returns the time of the last end and the report.
+    fn drain(model: &mut ArrayModel<usize>) -> (Nanos, Report) {
+        let mut now = Nanos::ZERO;
+        while let Some(end) = model.next_end() {
+            now = end;
+            model.advance(now, |_| ());
+        }
+        (now, model.report(now))
+    }
+
+    fn all_at_once(options: &ArrayOptions, count: usize) -> (Nanos, Report) {
+        let mut model = ArrayModel::new(options);
+        for (task, request) in scattered(count, options.disks as u64).into_iter().enumerate() {
+            model.submit(Nanos::ZERO, &[request], task);
+        }
+        drain(&mut model)
+    }
+
+    #[test]
+    fn scan_travels_less_than_fifo() {
+        let (fifo_end, fifo) = all_at_once(&options(1, Order::Fifo, 1), 300);
+        let (scan_end, scan) = all_at_once(&options(1, Order::Scan, 1), 300);
+        let travelled = |report: &Report| report.disks[0].cylinders_travelled;
+        assert!(travelled(&scan) * 10 < travelled(&fifo));
+        assert!(scan_end < fifo_end);
+        // To the first request at once, then once up and once down.
+        assert!(travelled(&scan) <= 2 * 1962);
+    }
+
+    #[test]
+    fn a_drive_that_holds_more_chooses_better() {
+        let (one, _) = all_at_once(&options(1, Order::Fifo, 1), 300);
+        let (five, _) = all_at_once(&options(1, Order::Fifo, 5), 300);
+        assert!(five.0 * 4 < one.0 * 3, "{five} {one}");
+    }
+
+    #[test]
+    fn disks_work_side_by_side() {
+        let (one, _) = all_at_once(&options(1, Order::Fifo, 1), 400);
+        let (eight, report) = all_at_once(&options(8, Order::Fifo, 1), 400);
+        assert!(eight.0 * 5 < one.0);
+        assert_eq!(report.requests, 400);
+        assert!(report.disks.iter().all(|disk| disk.requests > 20));
+        // Every disk was busy from the start to its own end.
+        assert!((report.busiest_disk_s - eight.as_secs()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_job_ends_with_its_last_part_and_only_once() {
+        let mut model = ArrayModel::new(&options(2, Order::Scan, 5));
+        let near = (DiskIndex(0), Request { sector: 0, sectors: 8 });
+        let far = (DiskIndex(1), Request { sector: 2_000_000, sectors: 64 });
+        assert!(model.submit(Nanos::ZERO, &[near, far], 7).is_none());
+        let mut done = Vec::new();
+        let first = model.next_end().expect("two are under way");
+        model.advance(first, |task| done.push(task));
+        assert!(done.is_empty());
+        model.advance(Nanos::from_secs(10.0), |task| done.push(task));
+        assert_eq!(done, [7]);
+        assert!(model.is_idle() && model.next_end().is_none());
+    }
+
+    #[test]
+    fn noticing_late_costs_the_disk_nothing() {
+        let serve = |step: Nanos| {
+            let mut model = ArrayModel::new(&options(1, Order::Scan, 5));
+            for (task, request) in scattered(50, 1).into_iter().enumerate() {
+                model.submit(Nanos::ZERO, &[request], task);
+            }
+            let mut now = Nanos::ZERO;
+            while !model.is_idle() {
+                now += step;
+                model.advance(now, |_| ());
+            }
+            let report = model.report(now);
+            (report.disks[0].busy_s, report.disks[0].cylinders_travelled)
+        };
+        assert_eq!(serve(Nanos::from_millis(0.1)), serve(Nanos::from_secs(5.0)));
+    }
+
+    #[test]
+    fn flat_devices_use_their_slots() {
+        let disk = foretell_sim::device::DiskParameters::by_name("network").expect("built in");
+        let network = ArrayOptions { disks: 1, disk, ..ArrayOptions::default() };
+        let (end, report) = all_at_once(&network, 320);
+        assert!(end < Nanos::from_millis(40.0), "{end}");
+        assert!(report.disks[0].busy_share.iter().all(|share| *share <= 1.0 + 1e-9));
+    }
+}

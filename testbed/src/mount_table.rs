@@ -1,0 +1,168 @@
+//! The system's table of mounts: which are ours, and taking them down.
+//!
+//! Ours are those whose source begins with `foretell-array`; as root, FUSE mounts carry no subtype,
+//! so the source must do. A mount is known by its device number, which no two live mounts share:
+//! whoever unmounts checks it, so that a mount that somebody else has made at the same place since
+//! is left alone.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{ArrayError, one_line};
+
+/// What the source of our mounts begins with.
+pub(crate) const SOURCE: &str = "foretell-array";
+/// The table, as this process sees it.
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Major and minor device number, as text.
+    pub(crate) device: String,
+    pub(crate) path: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) source: String,
+}
+
+impl Mount {
+    pub(crate) fn is_ours(&self) -> bool {
+        let fuse = self.kind == "fuse" || self.kind.starts_with("fuse.");
+        fuse && self.source.starts_with(SOURCE)
+    }
+}
+
+/// The source under which a folder is mounted. A comma would end the option that it is part of.
+pub(crate) fn source_of(backing: &Path) -> String {
+    match backing.to_str() {
+        Some(path) if !path.contains([',', '\\']) => format!("{SOURCE}:{path}"),
+        _ => SOURCE.to_owned(),
+    }
+}
+
+/// The topmost mount at exactly `path`.
+pub(crate) fn mount_at(path: &Path) -> Option<Mount> {
+    let table = std::fs::read(TABLE).ok()?;
+    table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mount| mount.path == path)
+}
+
+/// Reads a line of the table: see proc_pid_mountinfo(5).
+fn parse(line: &[u8]) -> Option<Mount> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    let text = |index: usize| fields.get(index).map(|field| unescape(field));
+    let lossy = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Some(Mount {
+        device: lossy(text(2)?),
+        path: std::ffi::OsString::from_vec(text(4)?).into(),
+        kind: lossy(text(dash + 1)?),
+        source: lossy(text(dash + 2)?),
+    })
+}
+
+/// Turns `\040` and the like back into the bytes they stand for.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = (first == b'\\').then(|| tail.get(..3)).flatten();
+        let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+/// How to unmount something that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Force {
+    /// Not at all.
+    Refuse,
+    /// Out of sight now, gone when no longer in use.
+    Detach,
+}
+
+/// Unmounts whatever is at `path`.
+pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), ArrayError> {
+    let failed = |message: String| ArrayError::Unmount { path: path.into(), message };
+    let name = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| failed("the path contains a zero byte".into()))?;
+    let flags = libc::UMOUNT_NOFOLLOW | if force == Force::Detach { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the path is a C string, which the call only reads.
+    if unsafe { libc::umount2(name.as_ptr(), flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Err(ArrayError::Busy { path: path.into() }),
+        Some(libc::EPERM) => unmount_by_helper(path, force),
+        _ => Err(failed(error.to_string())),
+    }
+}
+
+/// The program that may mount and unmount FUSE file systems for users.
+pub(crate) fn helper() -> Option<&'static str> {
+    let answers = |name: &&str| {
+        let mut command = Command::new(name);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok()
+    };
+    ["fusermount3", "fusermount"].iter().find(|name| answers(name)).copied()
+}
+
+fn unmount_by_helper(path: &Path, force: Force) -> Result<(), ArrayError> {
+    let helper = helper().ok_or(ArrayError::NoFusermount)?;
+    let mut command = Command::new(helper);
+    command.env("LC_ALL", "C").stdin(Stdio::null()).arg("-u");
+    if force == Force::Detach {
+        command.arg("-z");
+    }
+    let failed = |message: String| ArrayError::Unmount { path: path.into(), message };
+    let output = command.arg("--").arg(path).output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = one_line(&String::from_utf8_lossy(&output.stderr));
+    if message.contains("busy") {
+        Err(ArrayError::Busy { path: path.into() })
+    } else {
+        Err(failed(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_table_are_understood() {
+        let line =
+            br"41 28 0:37 / /tmp/a\040b\134c rw,nosuid shared:7 - fuse foretell-array:/data rw";
+        let mount = parse(line).expect("a mount");
+        assert_eq!(mount.device, "0:37");
+        assert_eq!(mount.path, Path::new("/tmp/a b\\c"));
+        assert!(mount.is_ours());
+        let other =
+            br"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        assert_eq!(parse(other).map(|mount| mount.is_ours()), Some(false));
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"1 2 3 -"), None);
+    }
+
+    #[test]
+    fn a_source_never_contains_what_ends_an_option() {
+        assert_eq!(source_of(Path::new("/data")), "foretell-array:/data");
+        assert_eq!(source_of(Path::new("/da,ta")), "foretell-array");
+    }
+}

@@ -1,0 +1,165 @@
+//! What an array is made of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use foretell_policy::queue::Order;
+use foretell_sim::SECTOR_BYTES;
+use foretell_sim::array::Striping;
+use foretell_sim::device::DiskParameters;
+
+use crate::error::ArrayError;
+
+/// How files lie on the disks; see `foretell_sim::layout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayoutKind {
+    /// One file after another, as on a fresh file system.
+    Sequential,
+    /// In short runs all over the volume, as on an old one.
+    Aged,
+}
+
+impl LayoutKind {
+    /// All of them, in the order in which help texts list them.
+    pub const ALL: [LayoutKind; 2] = [LayoutKind::Sequential, LayoutKind::Aged];
+
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayoutKind::Sequential => "sequential",
+            LayoutKind::Aged => "aged",
+        }
+    }
+}
+
+impl fmt::Display for LayoutKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LayoutKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = |kind: &&LayoutKind| kind.name() == text;
+        LayoutKind::ALL
+            .iter()
+            .find(wanted)
+            .copied()
+            .ok_or_else(|| format!("unknown layout {text:?}; known are sequential, aged"))
+    }
+}
+
+/// What an array is made of; [`ArrayOptions::default`] is the array of the papers' prototypes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArrayOptions {
+    /// Number of disks, 1 to 256.
+    pub disks: usize,
+    /// What each of them is.
+    pub disk: DiskParameters,
+    /// Bytes of a file that lie on one disk before the next disk's turn.
+    pub stripe_bytes: u64,
+    /// Order in which the striper hands waiting requests to a disk.
+    pub order: Order,
+    /// Requests that a disk holds at once, among which it chooses by itself; 1 to 1024.
+    pub outstanding: usize,
+    /// Real seconds in one second of the array's clock: 0.25 makes disks four times as fast.
+    pub time_scale: f64,
+    /// How files lie on the disks.
+    pub layout: LayoutKind,
+    /// Whether the first lookup of an inode costs a read.
+    pub metadata: bool,
+    /// Decides everything that is drawn: places of an aged layout, latencies of flat devices.
+    pub seed: u64,
+}
+
+impl Default for ArrayOptions {
+    fn default() -> Self {
+        ArrayOptions {
+            disks: 4,
+            disk: DiskParameters::hp97560(),
+            stripe_bytes: 64 << 10,
+            order: Order::Scan,
+            outstanding: 5,
+            time_scale: 0.25,
+            layout: LayoutKind::Sequential,
+            metadata: true,
+            seed: 0,
+        }
+    }
+}
+
+impl ArrayOptions {
+    /// Says what is wrong with the options, if anything is.
+    pub fn validate(&self) -> Result<(), ArrayError> {
+        let check = |good: bool, option, value: String, wanted| {
+            if good { Ok(()) } else { Err(ArrayError::Option { option, value, wanted }) }
+        };
+        let disks = self.disks;
+        check((1..=256).contains(&disks), "disks", disks.to_string(), "from 1 to 256")?;
+        let stripe = self.stripe_bytes;
+        check(
+            stripe.is_multiple_of(SECTOR_BYTES) && (4096..=1 << 30).contains(&stripe),
+            "stripe",
+            stripe.to_string(),
+            "a multiple of 512 bytes from 4KiB to 1GiB",
+        )?;
+        check(
+            stripe / SECTOR_BYTES <= self.disk.capacity_sectors(),
+            "stripe",
+            stripe.to_string(),
+            "no larger than a disk",
+        )?;
+        let outstanding = self.outstanding;
+        let wanted = "from 1 to 1024";
+        check((1..=1024).contains(&outstanding), "outstanding", outstanding.to_string(), wanted)?;
+        let scale = self.time_scale;
+        // NaN is in no range.
+        let good = (1e-6..=100.0).contains(&scale);
+        check(good, "time-scale", scale.to_string(), "from 0.000001 to 100")
+    }
+
+    pub(crate) fn striping(&self) -> Striping {
+        Striping::new(self.disks, self.stripe_bytes / SECTOR_BYTES)
+    }
+
+    pub(crate) fn volume_sectors(&self) -> u64 {
+        self.striping().volume_sectors(self.disk.capacity_sectors())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_options_are_refused_by_name() {
+        type Change = fn(&mut ArrayOptions);
+        let table: [(&str, Change); 8] = [
+            ("disks", |o| o.disks = 0),
+            ("disks", |o| o.disks = 257),
+            ("stripe", |o| o.stripe_bytes = 4097),
+            ("stripe", |o| o.stripe_bytes = 512),
+            ("outstanding", |o| o.outstanding = 0),
+            ("time-scale", |o| o.time_scale = 0.0),
+            ("time-scale", |o| o.time_scale = f64::NAN),
+            ("time-scale", |o| o.time_scale = 101.0),
+        ];
+        assert!(ArrayOptions::default().validate().is_ok());
+        for (name, change) in table {
+            let mut options = ArrayOptions::default();
+            change(&mut options);
+            let error = options.validate().expect_err(name).to_string();
+            assert!(error.contains(name) && error.lines().count() == 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn layout_names_read_back() {
+        for kind in LayoutKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("random".parse::<LayoutKind>().is_err());
+    }
+}

@@ -1,0 +1,325 @@
+//! The backing folder: inode numbers, attributes, listings and bytes.
+//!
+//! An inode is what the backing file system says it is, and keeps its number, so that hard links
+//! stay recognisable and the place of a file in the layout is the same at every mount. Three
+//! exceptions: the root is 1, as FUSE wants; a file whose number is 1 gets another; files of other
+//! file systems mounted below the folder get numbers that depend on their device.
+//!
+//! Known inodes are kept as (parent, name) until unmounting, however often the kernel forgets them:
+//! the first lookup costs a read, a later one doesn't. Open files are kept in a small cache. A file
+//! that is moved or removed beneath the mount gives the backing folder's own error; a change of
+//! attributes is seen only after remounting.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use foretell_sim::layout::FileId;
+use foretell_sim::random::hash;
+use fuser::{FileAttr, FileType, INodeNo};
+
+/// Backing files kept open.
+const OPEN_FILES_MAX: usize = 128;
+/// Listings of folders kept, so that a folder read in parts is listed once.
+const LISTINGS_MAX: usize = 64;
+/// Marks numbers that were made up; no common file system uses that bit.
+const MADE_UP: u64 = 1 << 63;
+/// Block size that programs are told.
+const BLOCK_BYTES: u32 = 4096;
+
+/// An inode number as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ino(pub(crate) u64);
+
+impl Ino {
+    pub(crate) const ROOT: Ino = Ino(1);
+
+    /// What the layout calls this file.
+    pub(crate) fn file(self) -> FileId {
+        FileId(self.0)
+    }
+}
+
+impl From<INodeNo> for Ino {
+    fn from(ino: INodeNo) -> Self {
+        Ino(ino.0)
+    }
+}
+
+/// An inode that has been looked up.
+#[derive(Debug)]
+struct Node {
+    parent: Ino,
+    name: OsString,
+    size_bytes: AtomicU64,
+    listed: AtomicBool,
+}
+
+/// An entry of a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileType,
+    pub(crate) name: OsString,
+}
+
+/// A map that forgets what was used longest ago.
+#[derive(Debug)]
+struct Recent<V> {
+    max: usize,
+    tick: u64,
+    entries: HashMap<Ino, (u64, Arc<V>)>,
+}
+
+impl<V> Recent<V> {
+    fn new(max: usize) -> Self {
+        Recent { max, tick: 0, entries: HashMap::new() }
+    }
+
+    fn get(&mut self, ino: Ino) -> Option<Arc<V>> {
+        self.tick += 1;
+        let (used, value) = self.entries.get_mut(&ino)?;
+        *used = self.tick;
+        Some(Arc::clone(value))
+    }
+
+    fn insert(&mut self, ino: Ino, value: Arc<V>) {
+        if self.entries.len() >= self.max {
+            let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used);
+            if let Some(oldest) = oldest.map(|(ino, _)| *ino) {
+                self.entries.remove(&oldest);
+            }
+        }
+        self.tick += 1;
+        self.entries.insert(ino, (self.tick, value));
+    }
+}
+
+/// The backing folder; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: PathBuf,
+    root_device: u64,
+    root_ino: u64,
+    nodes: RwLock<HashMap<Ino, Arc<Node>>>,
+    open: Mutex<Recent<File>>,
+    listings: Mutex<Recent<Vec<Entry>>>,
+}
+
+impl Tree {
+    /// The folder at `root`, which must exist.
+    pub(crate) fn new(root: PathBuf) -> io::Result<Self> {
+        let metadata = fs::metadata(&root)?;
+        fs::read_dir(&root)?;
+        let node = Node {
+            parent: Ino::ROOT,
+            name: OsString::new(),
+            size_bytes: AtomicU64::new(metadata.len()),
+            listed: AtomicBool::new(false),
+        };
+        Ok(Tree {
+            root,
+            root_device: metadata.dev(),
+            root_ino: metadata.ino(),
+            nodes: RwLock::new(HashMap::from([(Ino::ROOT, Arc::new(node))])),
+            open: Mutex::new(Recent::new(OPEN_FILES_MAX)),
+            listings: Mutex::new(Recent::new(LISTINGS_MAX)),
+        })
+    }
+
+    /// Finds `name` in a folder. The flag says whether the inode had not been looked up before.
+    pub(crate) fn lookup(&self, parent: Ino, name: &OsStr) -> io::Result<(FileAttr, bool)> {
+        let metadata = fs::symlink_metadata(self.path(parent)?.join(name))?;
+        let ino = self.number(metadata.dev(), metadata.ino());
+        let attr = attributes(ino, &metadata)?;
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let known = nodes.get(&ino);
+        if let Some(node) = known {
+            node.size_bytes.store(metadata.len(), Ordering::Relaxed);
+            return Ok((attr, false));
+        }
+        let node = Node {
+            parent,
+            name: name.to_owned(),
+            size_bytes: AtomicU64::new(metadata.len()),
+            listed: AtomicBool::new(false),
+        };
+        nodes.insert(ino, Arc::new(node));
+        Ok((attr, true))
+    }
+
+    /// Attributes of a known inode.
+    pub(crate) fn attributes(&self, ino: Ino) -> io::Result<FileAttr> {
+        let metadata = fs::symlink_metadata(self.path(ino)?)?;
+        let node = self.node(ino)?;
+        node.size_bytes.store(metadata.len(), Ordering::Relaxed);
+        attributes(ino, &metadata)
+    }
+
+    /// Size of a known file when it was last looked at.
+    pub(crate) fn size_bytes(&self, ino: Ino) -> io::Result<u64> {
+        Ok(self.node(ino)?.size_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Whether a folder's content is asked for the first time.
+    pub(crate) fn first_listing(&self, ino: Ino) -> io::Result<bool> {
+        Ok(!self.node(ino)?.listed.swap(true, Ordering::Relaxed))
+    }
+
+    /// Reads up to `len` bytes from `offset`; fewer if the file ends before.
+    pub(crate) fn read(&self, ino: Ino, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let file = self.open(ino)?;
+        let mut buffer = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if filled > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        buffer.truncate(filled);
+        Ok(buffer)
+    }
+
+    /// The entries of a folder in the backing folder's order, "." and ".." first.
+    pub(crate) fn list(&self, ino: Ino) -> io::Result<Arc<Vec<Entry>>> {
+        let kept = self.listings.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
+        if let Some(entries) = kept {
+            return Ok(entries);
+        }
+        let path = self.path(ino)?;
+        let device = fs::symlink_metadata(&path)?.dev();
+        let parent = self.node(ino)?.parent;
+        let dot = |ino, name: &str| Entry { ino, kind: FileType::Directory, name: name.into() };
+        let mut entries = vec![dot(ino, "."), dot(parent, "..")];
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            let kind = FileType::from_std(entry.file_type()?).unwrap_or(FileType::RegularFile);
+            let ino = self.number(device, entry.ino());
+            entries.push(Entry { ino, kind, name: entry.file_name() });
+        }
+        let entries = Arc::new(entries);
+        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        listings.insert(ino, Arc::clone(&entries));
+        Ok(entries)
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn link(&self, ino: Ino) -> io::Result<PathBuf> {
+        fs::read_link(self.path(ino)?)
+    }
+
+    /// The folder itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Every inode below the root, folders before what they hold, in order of names, with its size;
+    /// at most `max` of them. What can't be read is left out.
+    pub(crate) fn walk(&self, max: usize) -> Vec<(FileId, u64)> {
+        let mut found = vec![(Ino::ROOT.file(), u64::from(BLOCK_BYTES))];
+        let mut folders = vec![self.root.clone()];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            let mut names: Vec<OsString> =
+                entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+            names.sort_unstable();
+            let mut below = Vec::new();
+            for name in names {
+                let path = folder.join(name);
+                let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
+                if found.len() >= max {
+                    return found;
+                }
+                let ino = self.number(metadata.dev(), metadata.ino());
+                if metadata.is_dir() {
+                    found.push((ino.file(), u64::from(BLOCK_BYTES)));
+                    below.push(path);
+                } else {
+                    found.push((ino.file(), metadata.len()));
+                }
+            }
+            folders.extend(below.into_iter().rev());
+        }
+        found
+    }
+
+    fn number(&self, device: u64, ino: u64) -> Ino {
+        if (device, ino) == (self.root_device, self.root_ino) {
+            Ino::ROOT
+        } else if device == self.root_device && ino != Ino::ROOT.0 && ino != 0 {
+            Ino(ino)
+        } else {
+            Ino(hash(&[device, ino]) | MADE_UP)
+        }
+    }
+
+    fn node(&self, ino: Ino) -> io::Result<Arc<Node>> {
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(&ino).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
+    }
+
+    fn path(&self, ino: Ino) -> io::Result<PathBuf> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != Ino::ROOT {
+            let node = self.node(at)?;
+            at = node.parent;
+            names.push(node);
+        }
+        let mut path = self.root.clone();
+        path.extend(names.iter().rev().map(|node| &node.name));
+        Ok(path)
+    }
+
+    fn open(&self, ino: Ino) -> io::Result<Arc<File>> {
+        let kept = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(ino);
+        if let Some(file) = kept {
+            return Ok(file);
+        }
+        // Without following or waiting: the name may by now be a link or a pipe.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path(ino)?)?;
+        let file = Arc::new(file);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+fn attributes(ino: Ino, metadata: &Metadata) -> io::Result<FileAttr> {
+    let kind = FileType::from_std(metadata.file_type())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))?;
+    Ok(FileAttr {
+        ino: INodeNo(ino.0),
+        size: metadata.len(),
+        blocks: metadata.blocks(),
+        atime: time(metadata.atime(), metadata.atime_nsec()),
+        mtime: time(metadata.mtime(), metadata.mtime_nsec()),
+        ctime: time(metadata.ctime(), metadata.ctime_nsec()),
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: (metadata.mode() & 0o7777) as u16,
+        nlink: metadata.nlink().try_into().unwrap_or(u32::MAX),
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        // The kernel's FUSE protocol has 32 bits for a device number, as has the system in use.
+        rdev: metadata.rdev() as u32,
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    })
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let second = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    second + Duration::from_nanos(nanoseconds.unsigned_abs())
+}
