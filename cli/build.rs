@@ -27,6 +27,8 @@ fn main() {
     match made {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("building the C libraries failed ({status}); see the lines above"),
-        Err(error) => panic!("cannot run make ({error}); it comes with the package build-essential"),
+        Err(error) => {
+            panic!("cannot run make ({error}); it comes with the package build-essential")
+        }
     }
 }

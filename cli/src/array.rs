@@ -129,8 +129,8 @@ fn disk(name: &str) -> Result<DiskParameters, Failure> {
     if DiskParameters::names().any(|known| known == name) || !Path::new(name).exists() {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }
-    let text =
-        std::fs::read_to_string(name).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    let text = std::fs::read_to_string(name)
+        .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
     DiskParameters::from_toml(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 
@@ -157,7 +157,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         args.backing.display(),
         array.mountpoint().display(),
         options.disks,
-        options.disk.name(),
+        args.disk,
         options.layout,
         options.order,
     );

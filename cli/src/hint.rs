@@ -48,8 +48,10 @@ fn parse(argument: &OsStr) -> (PathBuf, Extent) {
 fn split_segment(argument: &[u8]) -> Option<(&[u8], Segment)> {
     let colon = argument.iter().rposition(|&byte| byte == b':')?;
     let (offset, length) = std::str::from_utf8(&argument[colon + 1..]).ok()?.split_once('+')?;
-    let segment =
-        Segment { offset_bytes: size::parse(offset).ok()?, length_bytes: size::parse(length).ok()? };
+    let segment = Segment {
+        offset_bytes: size::parse(offset).ok()?,
+        length_bytes: size::parse(length).ok()?,
+    };
     (colon > 0 && segment.length_bytes > 0).then_some((&argument[..colon], segment))
 }
 

@@ -21,8 +21,10 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         .filter_map(|place| folder.join(place).join(FILE_NAME).canonicalize().ok())
         .next();
     let path = found.ok_or_else(|| {
-        format!("{FILE_NAME} is not in {} nor in ../lib/foretell; build or install again",
-            folder.display())
+        format!(
+            "{FILE_NAME} is not in {} nor in ../lib/foretell; build or install again",
+            folder.display()
+        )
     })?;
     let text = path.to_string_lossy();
     if text.contains([' ', ':', '\t', '\n']) || text.contains('\u{fffd}') {

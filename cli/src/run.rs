@@ -60,8 +60,20 @@ pub(crate) struct RunArgs {
     json: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Whether there will be hints from the start, so that the program's first reads matter.
+    fn prefetches(&self) -> bool {
+        !self.no_hints && (self.hints.is_some() || !self.no_hint_args)
+    }
 }
 
 /// Runs the program and ends as it ended; returns only on failure.
@@ -79,6 +91,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<std::process::ExitCode, Failure> {
         .args(&args.command[1..])
         .env("LD_PRELOAD", preload_value(library))
         .env(foretell_protocol::SOCKET_VARIABLE, manager.address());
+    if args.prefetches() {
+        command.env(foretell_protocol::INTEREST_VARIABLE, "1");
+    }
     if args.hints.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         command.stdin(Stdio::null());
     }
@@ -178,7 +193,8 @@ fn preload_value(library: PathBuf) -> OsString {
 fn silence_manager_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let manager = std::thread::current().name().is_some_and(|name| name.starts_with("foretell-"));
+        let manager =
+            std::thread::current().name().is_some_and(|name| name.starts_with("foretell-"));
         if !manager {
             default(info);
         }
@@ -210,13 +226,17 @@ fn wait(child: Child) -> (Ending, Option<u64>) {
     loop {
         let taken = signals::take();
         if taken.signal != libc::SIGCHLD {
-            if taken.by_process && let Some(signal) = Signal::from_named_raw(taken.signal) {
+            if taken.by_process
+                && let Some(signal) = Signal::from_named_raw(taken.signal)
+            {
                 let _ = rustix::process::kill_process(pid, signal);
             }
             continue;
         }
-        let options =
-            WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let options = WaitIdOptions::EXITED
+            | WaitIdOptions::STOPPED
+            | WaitIdOptions::NOHANG
+            | WaitIdOptions::NOWAIT;
         let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(pid), options) else { continue };
         if status.stopped() {
             let _ = rustix::process::waitid(

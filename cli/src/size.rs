@@ -18,7 +18,9 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "TB" => 1_000_000_000_000,
-        other => return Err(format!("unknown unit {other:?} (known: KiB MiB GiB TiB kB MB GB TB)")),
+        other => {
+            return Err(format!("unknown unit {other:?} (known: KiB MiB GiB TiB kB MB GB TB)"));
+        }
     };
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| "too large".into());
@@ -50,8 +52,16 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        let table = [("4096", 4096), ("64KiB", 65536), ("64k", 65536), ("1.5M", 1_572_864),
-            ("256MiB", 268_435_456), ("1GB", 1_000_000_000), ("0", 0), ("12 B", 12)];
+        let table = [
+            ("4096", 4096),
+            ("64KiB", 65536),
+            ("64k", 65536),
+            ("1.5M", 1_572_864),
+            ("256MiB", 268_435_456),
+            ("1GB", 1_000_000_000),
+            ("0", 0),
+            ("12 B", 12),
+        ];
         for (text, bytes) in table {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
@@ -62,8 +72,14 @@ mod tests {
 
     #[test]
     fn sizes_are_shown() {
-        let table = [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (1536, "1.5 KiB"),
-            (268_435_456, "256 MiB"), (1 << 50, "1024 TiB")];
+        let table = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (268_435_456, "256 MiB"),
+            (1 << 50, "1024 TiB"),
+        ];
         for (bytes, text) in table {
             assert_eq!(display(bytes), text);
         }

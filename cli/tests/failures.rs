@@ -169,7 +169,10 @@ fn nothing_is_left_behind_when_foretell_is_killed() {
     run.wait().expect("it has ended");
     assert!(!listens(), "the control socket is gone with its process");
     let shared = fs::read_dir("/dev/shm").map_or(0, |listing| {
-        listing.flatten().filter(|entry| entry.file_name().to_string_lossy().contains("foretell")).count()
+        listing
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().contains("foretell"))
+            .count()
     });
     assert_eq!(shared, 0);
 }

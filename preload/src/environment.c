@@ -29,12 +29,11 @@
 #include <sys/mman.h>
 
 #define PRELOAD "LD_PRELOAD"
-#define INTEREST_VARIABLE "FORETELL_INTEREST"
 
 static char library[PATH_MAX];
 /* "NAME=value", or empty. sun_path has room for 108 bytes. */
 static char socket_entry[sizeof FORETELL_SOCKET_VARIABLE + 112];
-static char interest_entry[sizeof INTEREST_VARIABLE + 4];
+static char interest_entry[sizeof FORETELL_INTEREST_VARIABLE + 4];
 
 static void remember(char *entry, size_t room, const char *name)
 {
@@ -52,7 +51,7 @@ void foretell_environment_remember(const char *path)
         return; /* without an absolute path nothing is ever put back */
     (void)strcpy(library, path);
     remember(socket_entry, sizeof socket_entry, FORETELL_SOCKET_VARIABLE);
-    remember(interest_entry, sizeof interest_entry, INTEREST_VARIABLE);
+    remember(interest_entry, sizeof interest_entry, FORETELL_INTEREST_VARIABLE);
 }
 
 /* The value if the entry is of this variable. */

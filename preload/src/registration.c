@@ -207,7 +207,7 @@ __attribute__((constructor(101))) static void begin(void)
         Dl_info self;
         if (dladdr((void *)&foretell_ring, &self) != 0)
             foretell_environment_remember(self.dli_fname);
-        const char *interest = getenv("FORETELL_INTEREST");
+        const char *interest = getenv(FORETELL_INTEREST_VARIABLE);
         first_interest = interest != NULL && strcmp(interest, "1") == 0 ? 1 : 0;
         if (program_invocation_name != NULL)
             strncpy(argv0, program_invocation_name, sizeof argv0 - 1);

@@ -27,6 +27,8 @@
 
 /* Names the manager's socket: the abstract name, without its leading NUL byte. */
 #define FORETELL_SOCKET_VARIABLE "FORETELL_SOCKET"
+/* "1" if records are wanted before the manager has had time to say so in the ring. */
+#define FORETELL_INTEREST_VARIABLE "FORETELL_INTEREST"
 /* Followed by `<uid>/<pid>-<random hex>`. */
 #define FORETELL_SOCKET_PREFIX "foretell/"
 

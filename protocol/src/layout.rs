@@ -7,6 +7,8 @@
 pub const PROTOCOL_VERSION: u32 = 1;
 /// The environment variable that names the manager's socket.
 pub const SOCKET_VARIABLE: &str = "FORETELL_SOCKET";
+/// `1` in this variable: records are wanted before the manager has had time to say so in the ring.
+pub const INTEREST_VARIABLE: &str = "FORETELL_INTEREST";
 /// What every manager's abstract socket name begins with.
 pub const SOCKET_PREFIX: &str = "foretell/";
 /// "foretell" as a little-endian number.

@@ -25,7 +25,7 @@ fn both_sides_agree_on_every_byte() {
     numbers!(ours: PROTOCOL_VERSION RING_MAGIC RING_CAPACITY_RECORDS RING_HEADER_BYTES RECORD_BYTES
         RING_BYTES STALL_THRESHOLD_NS RECORD_READ RECORD_OPEN FLAG_STDIO FLAG_POSITIONED FLAG_SHARED
         FLAG_FAILED MESSAGE_HELLO MESSAGE_HINT MESSAGE_CANCEL MESSAGE_MAX_BYTES PATH_MAX_BYTES
-        COMM_BYTES STREAM_EXTERNAL HINT_WHOLE_FILE SOCKET_VARIABLE SOCKET_PREFIX);
+        COMM_BYTES STREAM_EXTERNAL HINT_WHOLE_FILE SOCKET_VARIABLE INTEREST_VARIABLE SOCKET_PREFIX);
     structure!(ours: "record" RawRecord: sequence kind flags device inode offset_bytes length_bytes
         end_ns duration_ns);
     structure!(ours: "ring_header" RawRingHeader: magic version capacity_records record_bytes

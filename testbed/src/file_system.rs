@@ -33,6 +33,7 @@ use fuser::{
 
 use crate::pool::{Sender, Task};
 use crate::scheduler::{Reason, Scheduler};
+use crate::status;
 use crate::tree::{Ino, Tree};
 
 /// How long the kernel may keep names and attributes: the array does not change.
@@ -243,16 +244,17 @@ impl Filesystem for FileSystem {
         self.pool.send(Task::FileSystem { reply });
     }
 
-    fn getxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        // Extended attributes are not passed on; the kernel does not ask again.
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        // The folder's own extended attributes are not passed on.
+        if ino != INodeNo::ROOT || name != status::ATTRIBUTE {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let status = status::encode(self.service.scheduler.report());
+        match u32::try_from(status.len()) {
+            Ok(length) if size == 0 => reply.size(length),
+            Ok(length) if length <= size => reply.data(&status),
+            _ => reply.error(Errno::ERANGE),
+        }
     }
 
     fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {

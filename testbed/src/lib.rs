@@ -26,9 +26,11 @@ mod options;
 mod pool;
 mod report;
 mod scheduler;
+mod status;
 mod tree;
 
 pub use error::ArrayError;
 pub use mount::{Array, ArrayHandle, Ending, unmount_path};
 pub use options::{ArrayOptions, LayoutKind};
 pub use report::{DiskReport, Report};
+pub use status::{Status, status_of};

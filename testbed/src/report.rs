@@ -2,17 +2,17 @@
 
 use foretell_policy::Nanos;
 use foretell_sim::device::{Request, Service};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Bins of a timeline; one more doubles their width.
-const BINS_MAX: usize = 256;
+const BINS_MAX: usize = 2048;
 /// Width of a bin at first.
 const BIN_FIRST: Nanos = Nanos(10_000_000);
 
 /// What an array did since it was mounted or its statistics were reset.
 ///
 /// Seconds are those of the array's clock.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Real seconds in one second of the array's clock.
     pub time_scale: f64,
@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 /// What one disk did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Requests done.
     pub requests: u64,

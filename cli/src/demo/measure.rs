@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use foretell_testbed::{Array, ArrayOptions, Report};
+use foretell_testbed::{Array, ArrayOptions, DiskReport, Report};
 
 use super::cancel::Cancel;
 use super::results::{Run, Timeline};
@@ -54,8 +54,7 @@ struct HintedBlocks {
 impl Bench<'_> {
     /// Measures `set` on the array that `options` describe.
     pub(super) fn measure(&self, set: &FileSet, options: &ArrayOptions) -> Result<Run, String> {
-        let files: Vec<PathBuf> =
-            set.files.iter().map(|file| self.mountpoint.join(file)).collect();
+        let files: Vec<PathBuf> = set.files.iter().map(|file| self.mountpoint.join(file)).collect();
         let array = self.mount(options)?;
         let (plain_s, plain) = self.time(&array, self.search(&files))?;
         let plain_report = array.report();
@@ -143,6 +142,9 @@ fn read_figures(path: &Path) -> Result<HintedFigures, String> {
 }
 
 fn timeline(report: &Report) -> Timeline {
-    let busy_share = report.disks.iter().map(|disk| disk.busy_share.clone()).collect();
+    // Three digits are more than a plot can show.
+    let round = |share: &f64| (share * 1000.0).round() / 1000.0;
+    let of_disk = |disk: &DiskReport| disk.busy_share.iter().map(round).collect();
+    let busy_share = report.disks.iter().map(of_disk).collect();
     Timeline { bin_s: report.bin_s, busy_share }
 }

@@ -18,6 +18,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Args;
 use foretell_policy::queue::Order;
+use foretell_sim::device::DiskParameters;
 use foretell_testbed::{ArrayOptions, LayoutKind};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -26,6 +27,9 @@ use cancel::Cancel;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};
 use sets::FileSet;
+
+/// The disk of all arrays.
+const DISK: &str = "hp97560";
 
 /// Numbers of disks, as in the papers' figures.
 const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
@@ -62,6 +66,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     say("Gathering text files of this machine ...");
     let sets = sets::gather(&backing).map_err(Failure::failed)?;
     let options = ArrayOptions {
+        disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
         layout: LayoutKind::Aged,
         time_scale: args.time_scale,
         ..ArrayOptions::default()
@@ -108,7 +113,7 @@ fn conditions(options: &ArrayOptions, grep: &Path) -> Conditions {
         date: today(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        disk: options.disk.name().to_owned(),
+        disk: DISK.into(),
         stripe_bytes: options.stripe_bytes,
         layout: options.layout.to_string(),
         time_scale: options.time_scale,
@@ -182,8 +187,17 @@ fn progress(steps: usize) -> ProgressBar {
 fn header() -> String {
     format!(
         "{:<10} {:>5} {:>6} {:>5} {:>5}  {:>9} {:>9} {:>6}  {:>8} {:>7}  {}",
-        "set", "files", "blocks", "disks", "order", "plain s", "hinted s", "saved", "bound s",
-        "x bound", "output",
+        "set",
+        "files",
+        "blocks",
+        "disks",
+        "order",
+        "plain s",
+        "hinted s",
+        "saved",
+        "bound s",
+        "x bound",
+        "output",
     )
 }
 

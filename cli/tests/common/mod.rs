@@ -78,7 +78,10 @@ pub(crate) fn sample_files(folder: &Path) -> Vec<PathBuf> {
 
 /// Runs a command line with and without foretell and asserts that nobody could tell; returns the
 /// output.
-pub(crate) fn assert_same<S: AsRef<OsStr>>(command_line: &[S], adjust: impl Fn(&mut Command)) -> Output {
+pub(crate) fn assert_same<S: AsRef<OsStr>>(
+    command_line: &[S],
+    adjust: impl Fn(&mut Command),
+) -> Output {
     let (program, arguments) = command_line.split_first().expect("a program");
     let mut plain = Command::new(program);
     let mut hinted = under_foretell(program);

@@ -30,6 +30,7 @@ int main(void)
     NUMBER(STREAM_EXTERNAL);
     NUMBER(HINT_WHOLE_FILE);
     printf("SOCKET_VARIABLE %s\n", FORETELL_SOCKET_VARIABLE);
+    printf("INTEREST_VARIABLE %s\n", FORETELL_INTEREST_VARIABLE);
     printf("SOCKET_PREFIX %s\n", FORETELL_SOCKET_PREFIX);
     SIZE(record);
     FIELD(record, sequence);
