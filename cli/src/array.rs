@@ -71,7 +71,7 @@ struct MountArgs {
     outstanding: usize,
 
     /// Real seconds in one second of the array's clock: 0.25 makes disks four times as fast
-    #[arg(long, default_value_t = 0.25, value_name = "FACTOR")]
+    #[arg(long, default_value_t = 0.25, value_name = "FACTOR", allow_negative_numbers = true)]
     time_scale: f64,
 
     /// How files lie on the disks: sequential (as copied to a new file system) or aged (in short

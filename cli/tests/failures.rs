@@ -24,7 +24,9 @@ fn expected(folder: &Path) -> Vec<u8> {
     let status = script.status().expect("bash runs");
     assert!(status.success());
     fs::remove_file(folder.join("code")).expect("the script has ended");
-    fs::read(folder.join("output")).expect("written")
+    let output = fs::read(folder.join("output")).expect("written");
+    fs::remove_file(folder.join("output")).expect("it was there");
+    output
 }
 
 fn set_up() -> tempfile::TempDir {
@@ -98,7 +100,9 @@ fn foretell_run_is_stopped_for_a_while() {
 fn with_fault(fault: &str) -> (std::process::Output, serde_json::Value) {
     let folder = sample_folder();
     let files = sample_files(folder.path());
-    let mut line = vec!["grep".to_owned(), "-n".into(), "3 of".into()];
+    // Long enough for the manager to get to know it.
+    let script = "sleep 0.3; grep -n '3 of' \"$@\"; cat \"$@\" | cksum; exit 3";
+    let mut line = vec!["sh".to_owned(), "-c".into(), script.into(), "reader".into()];
     line.extend(files.iter().map(|path| path.to_string_lossy().into_owned()));
     let output = assert_same(&line, |command| {
         command.env("FORETELL_TEST_FAULT", fault);

@@ -347,7 +347,7 @@ impl Session {
     }
 
     fn update_interest(&mut self) {
-        let wanted = self.is_active();
+        let wanted = self.is_active() || self.fault.ignores_rings();
         if wanted != self.interest {
             self.interest = wanted;
             for program in &self.programs {

@@ -37,7 +37,7 @@ const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
 #[derive(Args)]
 pub(crate) struct DemoArgs {
     /// Real seconds in one second of the array's clock: smaller is quicker, and less exact
-    #[arg(long, default_value_t = 0.125, value_name = "FACTOR")]
+    #[arg(long, default_value_t = 0.125, value_name = "FACTOR", allow_negative_numbers = true)]
     time_scale: f64,
 
     /// Write every figure to FILE as JSON
@@ -85,7 +85,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
         .write_all(report::html(&results).as_bytes())
         .map_err(|error| Failure::failed(format!("{}: {error}", args.report.display())))?;
     if let (Some(file), Some(path)) = (&mut json, &args.json) {
-        serde_json::to_writer_pretty(&mut *file, &results)
+        serde_json::to_writer(&mut *file, &results)
             .map_err(io::Error::from)
             .and_then(|()| file.write_all(b"\n"))
             .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;

@@ -6,7 +6,7 @@
 //! the command line's. The program itself, `argv[0]`, is not disclosed: it is read before foretell
 //! could help.
 //!
-//! Folders count for programs that are known to read all of a folder when told to; see [`Recursion`].
+//! Folders count for programs that are known to read all of a folder when told to.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

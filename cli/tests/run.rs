@@ -1,0 +1,264 @@
+//! `foretell run` and `foretell hint` from the outside: exit codes, signals, options, bad input.
+
+mod common;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::{compile, foretell, sample_files, sample_folder, under_foretell};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn output(arguments: &[&str]) -> Output {
+    foretell().args(arguments).stdin(Stdio::null()).output().expect("foretell runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The exit code, and one line that says why.
+fn assert_fails(arguments: &[&str], code: i32, part: &str) {
+    let output = output(arguments);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    assert!(text.contains(part), "{arguments:?} should say {part:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
+    assert!(text.starts_with("foretell: "), "{text}");
+    assert!(output.stdout.is_empty());
+}
+
+fn summary_of(command: &mut Command) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("summary.json");
+    let mut run = foretell();
+    run.args(["run", "--quiet", "--json"]).arg(&path);
+    run.args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        run.current_dir(folder);
+    }
+    let status = run.stdout(Stdio::null()).status().expect("foretell runs");
+    let _ = status;
+    serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
+}
+
+#[test]
+fn exit_codes_are_the_programs_own() {
+    for code in [0, 1, 2, 125, 126, 127, 255] {
+        let script = format!("exit {code}");
+        let status = under_foretell("sh").args(["-c", &script]).status().expect("it runs");
+        assert_eq!(status.code(), Some(code));
+    }
+}
+
+#[test]
+fn what_cannot_be_run_ends_as_in_a_shell() {
+    assert_fails(&["run", "--", "no-such-program-anywhere"], 127, "no-such-program-anywhere");
+    assert_fails(&["run", "--", "/etc/passwd"], 126, "/etc/passwd");
+    assert_fails(&["run", "--", "/"], 126, "/");
+}
+
+#[test]
+fn signals_end_foretell_as_they_ended_the_program() {
+    for signal in [Signal::TERM, Signal::KILL, Signal::SEGV] {
+        let script = format!("kill -{} $$", signal.as_raw());
+        let status = under_foretell("sh").args(["-c", &script]).status().expect("it runs");
+        assert_eq!(status.signal(), Some(signal.as_raw()));
+    }
+}
+
+#[test]
+fn a_signal_to_foretell_reaches_the_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready");
+    let script =
+        format!("trap 'exit 44' USR1; touch {}; while :; do sleep 0.05; done", ready.display());
+    let mut run = under_foretell("sh").args(["-c", &script]).spawn().expect("it runs");
+    while !ready.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&run), Signal::USR1).expect("it runs");
+    assert_eq!(run.wait().expect("it ends").code(), Some(44));
+}
+
+#[test]
+fn the_program_inherits_what_foretell_did() {
+    // Limits, signal dispositions and masks are those that foretell was started with.
+    let script = "ulimit -n; sed -n 's/^Sig[BI].*:\\t//p' /proc/self/status";
+    // Signals 32 and 33 are the C library's own, and differ between its ways to start a program.
+    let state = |mut command: Command| -> (String, Vec<u32>) {
+        let output = command.args(["-c", script]).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut lines = text.lines();
+        let limit = lines.next().expect("a limit").to_owned();
+        let mask = |line| u64::from_str_radix(line, 16).expect("a mask") as u32 & 0x7fff_ffff;
+        (limit, lines.map(mask).collect())
+    };
+    let plain = state(Command::new("sh"));
+    assert_eq!(plain.1.len(), 2);
+    assert_eq!(plain, state(under_foretell("sh")));
+    let ignoring = |program: &str| {
+        let mut shell = Command::new("sh");
+        let run = format!("trap '' PIPE INT HUP; exec {program} \"$@\"");
+        shell.args(["-c", &run, "sh"]);
+        shell
+    };
+    let foretell = format!("{} run --quiet -- sh", env!("CARGO_BIN_EXE_foretell"));
+    let ignored = state(ignoring("sh"));
+    assert_ne!(ignored, plain);
+    assert_eq!(ignored, state(ignoring(&foretell)));
+}
+
+#[test]
+fn bad_options_are_named_in_one_line() {
+    assert_fails(&["run", "--budget", "0", "--", "true"], 125, "budget");
+    assert_fails(&["run", "--budget", "100TiB", "--", "true"], 125, "more than this machine");
+    assert_fails(&["run", "--hints", "/nonexistent", "--", "true"], 125, "/nonexistent");
+    assert_fails(&["run", "--json", "/nonexistent/x", "--", "true"], 125, "/nonexistent/x");
+    for wrong in [
+        &["run"][..],
+        &["run", "--budget", "many", "--", "true"],
+        &["nonsense"],
+        &["run", "--no-hints", "--hints", "x", "--", "true"],
+    ] {
+        assert_eq!(output(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_summary_is_one_line_and_can_be_silenced() {
+    let said = output(&["run", "--", "true"]);
+    assert_eq!(stderr(&said).lines().count(), 1, "{}", stderr(&said));
+    let quiet = output(&["run", "--quiet", "--", "true"]);
+    assert_eq!(stderr(&quiet), "");
+    assert!(said.stdout.is_empty() && quiet.stdout.is_empty());
+}
+
+#[test]
+fn the_summary_counts_what_was_read_and_how_much_was_seen() {
+    let folder = sample_folder();
+    let files = sample_files(folder.path());
+    let bytes: u64 = files.iter().map(|file| fs::metadata(file).expect("there").len()).sum();
+    let summary = summary_of(Command::new("-").args(["--no-hints", "--", "cat"]).args(&files));
+    assert_eq!(summary["ending"]["exit"], 0);
+    assert_eq!(summary["hints"]["given"], 0);
+    let read = summary["programs"]["read_bytes"].as_u64().expect("a number");
+    assert!(read >= bytes, "{read} of {bytes} bytes");
+    assert!(summary["kernel_read_bytes"].as_u64().expect("a number") >= bytes);
+    assert!(summary["seen_share"].as_f64().expect("a number") > 0.9, "{summary}");
+}
+
+#[test]
+fn unusable_hints_are_counted_and_named() {
+    let folder = sample_folder();
+    let list = folder.path().join("hints");
+    let secret = folder.path().join("secret");
+    fs::create_dir(&secret).expect("made");
+    let lines = "file-10.txt\nmissing.txt\n.\n/dev/null\n\
+        {\"path\": \"file-11.txt\", \"segments\": [[0, 10], [1000000000, 8192]]}\n{\"path\": 7}\n";
+    fs::write(&list, lines).expect("written");
+    let summary = summary_of(
+        Command::new("-").args(["--hints", "hints", "--", "sleep", "0.3"]).current_dir(&folder),
+    );
+    assert_eq!(summary["hints"]["given"], 5, "{summary}");
+    assert_eq!(summary["hints"]["resolved"], 2, "{summary}");
+    assert_eq!(summary["hints"]["refused"], 3, "{summary}");
+    assert!(summary["blocks"]["refused"].as_u64().expect("a number") >= 1, "{summary}");
+    assert!(summary["first_refusal"].is_string(), "{summary}");
+}
+
+#[test]
+fn hints_from_standard_input_leave_the_program_none() {
+    let folder = sample_folder();
+    let list: String =
+        sample_files(folder.path()).iter().map(|file| format!("{}\n", file.display())).collect();
+    let mut run = foretell()
+        .args(["run", "--quiet", "--hints", "-", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut input = run.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut input, list.as_bytes()).expect("it is read");
+    drop(input);
+    let output = run.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stdout.is_empty());
+}
+
+#[test]
+fn a_script_hints_to_the_manager_that_it_runs_under() {
+    let folder = sample_folder();
+    let script = format!(
+        "{} hint file-20.txt file-22.txt:0+4096 && sleep 0.3 && cat file-20.txt",
+        env!("CARGO_BIN_EXE_foretell"),
+    );
+    let summary = summary_of(
+        Command::new("-").args(["--no-hint-args", "--", "sh", "-c", &script]).current_dir(&folder),
+    );
+    assert_eq!(summary["ending"]["exit"], 0, "{summary}");
+    assert_eq!(summary["hints"]["resolved"], 2, "{summary}");
+}
+
+#[test]
+fn hints_without_a_manager_or_a_file_say_so() {
+    let alone = foretell()
+        .args(["hint", "/etc/passwd"])
+        .env("FORETELL_SOCKET", "foretell/0/1-gone")
+        .output()
+        .expect("it runs");
+    assert_eq!(alone.status.code(), Some(1));
+    assert_eq!(stderr(&alone).lines().count(), 1, "{}", stderr(&alone));
+    let script = format!("{} hint missing-file", env!("CARGO_BIN_EXE_foretell"));
+    let missing = under_foretell("sh").args(["-c", &script]).output().expect("it runs");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("missing-file"), "{}", stderr(&missing));
+}
+
+#[test]
+fn nested_runs_work() {
+    let folder = sample_folder();
+    let file = &sample_files(folder.path())[20];
+    let output = under_foretell(env!("CARGO_BIN_EXE_foretell"))
+        .args(["run", "--quiet", "--", "cksum"])
+        .arg(file)
+        .output()
+        .expect("it runs");
+    let plain = Command::new("cksum").arg(file).output().expect("it runs");
+    assert_eq!(output.stdout, plain.stdout);
+}
+
+#[test]
+fn no_descriptor_and_no_process_is_left_in_the_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _ = compile("closes_all", folder.path());
+    let list = ["-c", "ls -l /proc/self/fd | wc -l"];
+    let plain = Command::new("sh").args(list).stdin(Stdio::null()).output().expect("it runs");
+    let hinted = under_foretell("sh").args(list).stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(plain.stdout, hinted.stdout);
+}
+
+#[test]
+fn the_example_in_c_hints_and_reads() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let libraries = Path::new(env!("CARGO_BIN_EXE_foretell")).parent().expect("beside it");
+    let folder = sample_folder();
+    let program = folder.path().join("hint_files");
+    let built = Command::new("cc")
+        .args(["-Wall", "-Werror", "-O1"])
+        .arg(format!("-I{}", root.join("protocol/include").display()))
+        .arg(root.join("examples/hint_files.c"))
+        .arg(libraries.join("libforetell.a"))
+        .args(["-lpthread", "-o"])
+        .arg(&program)
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    let files = sample_files(folder.path());
+    let alone = Command::new(&program).args(&files).output().expect("it runs");
+    assert!(alone.status.success(), "{}", stderr(&alone));
+    let summary =
+        summary_of(Command::new("-").args(["--no-hint-args", "--"]).arg(&program).args(&files));
+    assert_eq!(summary["ending"]["exit"], 0);
+    assert!(summary["hints"]["given"].as_u64().expect("a number") > 0, "{summary}");
+}
