@@ -10,10 +10,12 @@
  *   OWNED    opened read-only by this process and never shared: the position is tracked here.
  *   SHARED   adopted, duplicated or inherited: another reader may move the position, so the kernel
  *            is asked for it.
+ *   FRESH    opened read-only while nobody wanted records: counted, and adopted as if UNKNOWN as soon
+ *            as it matters what it is (records are wanted, or a read was slow).
  *
  * Invariants: resetting an entry to UNKNOWN is always right (it costs one re-adoption), so it needs
  * no check of who does it: a vfork child that closes or duplicates resets its parent's entry without
- * harm. Claiming OWNED is right only in the process that the table belongs to, hence the pid check.
+ * harm. So is FRESH, which claims nothing that is not checked later. Claiming OWNED is right only in the process that the table belongs to, hence the pid check.
  *
  * What may fail: the ring may be full (the record is dropped and counted), memory for a table page
  * may be refused (its descriptors go unwatched), two threads may race on one descriptor (a record
@@ -34,7 +36,7 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-enum descriptor_state { UNKNOWN = 0, IGNORED = 1, OWNED = 2, SHARED = 3 };
+enum descriptor_state { UNKNOWN = 0, IGNORED = 1, OWNED = 2, SHARED = 3, FRESH = 4 };
 #define TAG_STATE UINT64_C(0x7f)
 #define TAG_IDENTITY UINT64_C(0x80)
 
@@ -66,6 +68,8 @@ bool foretell_is_own_process(void);
 /* A forked child announces itself at its first open or adoption rather than at fork: most children
  * exec at once. */
 void foretell_register_if_pending(void);
+/* Whether that is still to be done. */
+bool foretell_registration_pending(void);
 
 /* descriptor_table.c */
 /* The entry for writing; makes its table page. NULL if fd is negative, too large, or memory is
@@ -73,8 +77,8 @@ void foretell_register_if_pending(void);
 struct descriptor *foretell_entry_make(int fd);
 /* First read of a descriptor of unknown origin: learns what it is. Returns the new tag. */
 uint64_t foretell_adopt(int fd, struct descriptor *entry);
-/* Learns the identity of a descriptor opened earlier. Returns the new tag: IGNORED if it turns out
- * not to be a regular file. */
+/* Makes sure that what a watched descriptor is, is known. Returns the new tag: IGNORED if it turns
+ * out not to be a regular file. */
 uint64_t foretell_identify(int fd, struct descriptor *entry, uint64_t tag);
 void foretell_forget(int fd);
 void foretell_forget_range(unsigned first, unsigned last);
@@ -155,7 +159,7 @@ static inline struct descriptor *watched(int fd)
             return NULL;
         state = (enum descriptor_state)(foretell_adopt(fd, entry) & TAG_STATE);
     }
-    return state == OWNED || state == SHARED ? entry : NULL;
+    return LIKELY(state != IGNORED) ? entry : NULL;
 }
 
 static inline void count_other(ssize_t bytes)
@@ -170,7 +174,6 @@ static inline void count_read(struct foretell_ring_header *header, uint64_t byte
 {
     count(&header->read_calls, 1);
     count(&header->read_bytes, bytes);
-    count(&header->read_ns, duration_ns);
     if (UNLIKELY(duration_ns > FORETELL_STALL_THRESHOLD_NS)) {
         count(&header->read_stall_ns, duration_ns);
         count(&header->read_stalls, 1);

@@ -81,6 +81,11 @@ uint64_t foretell_adopt(int fd, struct descriptor *entry)
 
 uint64_t foretell_identify(int fd, struct descriptor *entry, uint64_t tag)
 {
+    enum descriptor_state state = state_of(tag);
+    if ((tag & TAG_IDENTITY) != 0 || (state != OWNED && state != FRESH))
+        return tag;
+    if (state == FRESH)
+        return foretell_adopt(fd, entry);
     uint64_t device = 0;
     uint64_t inode = 0;
     uint64_t better = current_tag(IGNORED);

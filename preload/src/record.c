@@ -46,8 +46,20 @@ uint64_t foretell_kernel_position(int fd)
     return position < 0 ? POSITION_UNKNOWN : (uint64_t)position;
 }
 
-/* What the descriptor is from now on. Returns its entry if it is to be watched as OWNED. */
-static struct descriptor *claim(int fd, int flags)
+/* Adds one open to the counters; says whether it stalled. */
+static bool count_open(struct foretell_ring_header *header, uint64_t duration_ns)
+{
+    bool stalled = duration_ns > FORETELL_STALL_THRESHOLD_NS;
+    count(&header->open_calls, 1);
+    if (UNLIKELY(stalled)) {
+        count(&header->open_stall_ns, duration_ns);
+        count(&header->open_stalls, 1);
+    }
+    return stalled;
+}
+
+/* Notes that the descriptor was opened. Returns its entry if it is to be watched as `state`. */
+static struct descriptor *claim(int fd, int flags, enum descriptor_state state)
 {
     bool reads_only =
         (flags & O_ACCMODE) == O_RDONLY && (flags & (O_DIRECTORY | O_PATH)) == 0;
@@ -59,7 +71,7 @@ static struct descriptor *claim(int fd, int flags)
     struct descriptor *entry = foretell_entry_make(fd);
     if (entry != NULL) {
         __atomic_store_n(&entry->position_bytes, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&entry->tag, current_tag(OWNED), __ATOMIC_RELEASE);
+        __atomic_store_n(&entry->tag, current_tag(state), __ATOMIC_RELEASE);
     }
     return entry;
 }
@@ -67,21 +79,22 @@ static struct descriptor *claim(int fd, int flags)
 void foretell_opened(int fd, int flags, uint64_t start_ns)
 {
     uint64_t end_ns = now_ns();
+    struct foretell_ring_header *header = ring();
+    if (!wants_records(header) && !foretell_registration_pending()) {
+        count_open(header, end_ns - start_ns);
+        if (fd >= 0)
+            claim(fd, flags, FRESH);
+        return;
+    }
     if (!foretell_is_own_process()) {
         foretell_forget(fd);
         return;
     }
     foretell_register_if_pending();
-    struct foretell_ring_header *header = ring();
+    header = ring();
     uint64_t duration_ns = end_ns - start_ns;
-    bool stalled = duration_ns > FORETELL_STALL_THRESHOLD_NS;
-    count(&header->open_calls, 1);
-    count(&header->open_ns, duration_ns);
-    if (stalled) {
-        count(&header->open_stall_ns, duration_ns);
-        count(&header->open_stalls, 1);
-    }
-    struct descriptor *entry = fd >= 0 ? claim(fd, flags) : NULL;
+    bool stalled = count_open(header, duration_ns);
+    struct descriptor *entry = fd >= 0 ? claim(fd, flags, OWNED) : NULL;
     if (!wants_records(header) || (fd < 0 && !stalled))
         return;
     struct foretell_record record = {.kind = FORETELL_RECORD_OPEN,
@@ -125,7 +138,7 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
     /* An opened descriptor is identified only when it matters: a fifo that is waited for must not
      * pass for a stall. */
     bool matters = wanted || UNLIKELY(duration_ns > FORETELL_STALL_THRESHOLD_NS);
-    if (matters && (tag & TAG_IDENTITY) == 0 && state_of(tag) == OWNED) {
+    if (matters) {
         tag = foretell_identify(fd, entry, tag);
         if (state_of(tag) == IGNORED) {
             count_other(result);

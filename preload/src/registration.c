@@ -155,6 +155,11 @@ static bool announce(void)
     return announced;
 }
 
+bool foretell_registration_pending(void)
+{
+    return __atomic_load_n(&pending, __ATOMIC_RELAXED) != 0;
+}
+
 void foretell_register_if_pending(void)
 {
     /* Exchanged, so that one of several threads, or a signal handler, does it. */

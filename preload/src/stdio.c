@@ -116,7 +116,7 @@ static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
     struct foretell_ring_header *header = ring();
     bool wanted = wants_records(header);
     uint64_t tag = tag_of(entry);
-    if ((wanted || stalled) && (tag & TAG_IDENTITY) == 0 && state_of(tag) == OWNED) {
+    if (wanted || stalled) {
         tag = foretell_identify(fd, entry, tag);
         if (state_of(tag) == IGNORED) {
             count_other((ssize_t)bytes);

@@ -103,16 +103,14 @@ struct foretell_ring_header {
     /* line 4: reads of regular files through hooked calls */
     uint64_t read_calls;
     uint64_t read_bytes;
-    uint64_t read_ns;
     uint64_t read_stall_ns; /* whole durations of the calls above the stall threshold */
     uint64_t read_stalls;   /* how many such calls */
-    uint8_t reserved4[24];
+    uint8_t reserved4[32];
     /* line 5: opens, failed ones included */
     uint64_t open_calls;
-    uint64_t open_ns;
     uint64_t open_stall_ns;
     uint64_t open_stalls;
-    uint8_t reserved5[32];
+    uint8_t reserved5[40];
     /* line 6: everything else */
     uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices */
     uint64_t dropped_records;  /* the ring was full */

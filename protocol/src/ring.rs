@@ -110,16 +110,12 @@ pub struct Counters {
     pub read_calls: u64,
     /// Bytes they returned.
     pub read_bytes: u64,
-    /// Time they took.
-    pub read_ns: u64,
-    /// Time of those above [`layout::STALL_THRESHOLD_NS`].
+    /// Time that those took which were above [`layout::STALL_THRESHOLD_NS`].
     pub read_stall_ns: u64,
     /// How many were above it.
     pub read_stalls: u64,
     /// Opens, failed ones included.
     pub open_calls: u64,
-    /// Time they took.
-    pub open_ns: u64,
     /// Time of those above the threshold.
     pub open_stall_ns: u64,
     /// How many were above it.
@@ -199,11 +195,9 @@ impl RingReader {
         Counters {
             read_calls: counter(offset_of!(RawRingHeader, read_calls)),
             read_bytes: counter(offset_of!(RawRingHeader, read_bytes)),
-            read_ns: counter(offset_of!(RawRingHeader, read_ns)),
             read_stall_ns: counter(offset_of!(RawRingHeader, read_stall_ns)),
             read_stalls: counter(offset_of!(RawRingHeader, read_stalls)),
             open_calls: counter(offset_of!(RawRingHeader, open_calls)),
-            open_ns: counter(offset_of!(RawRingHeader, open_ns)),
             open_stall_ns: counter(offset_of!(RawRingHeader, open_stall_ns)),
             open_stalls: counter(offset_of!(RawRingHeader, open_stalls)),
             other_read_bytes: counter(offset_of!(RawRingHeader, other_read_bytes)),

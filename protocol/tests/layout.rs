@@ -29,8 +29,8 @@ fn both_sides_agree_on_every_byte() {
     structure!(ours: "record" RawRecord: sequence kind flags device inode offset_bytes length_bytes
         end_ns duration_ns);
     structure!(ours: "ring_header" RawRingHeader: magic version capacity_records record_bytes
-        header_bytes interest head tail read_calls read_bytes read_ns read_stall_ns read_stalls
-        open_calls open_ns open_stall_ns open_stalls other_read_bytes dropped_records);
+        header_bytes interest head tail read_calls read_bytes read_stall_ns read_stalls
+        open_calls open_stall_ns open_stalls other_read_bytes dropped_records);
     structure!(ours: "message_header" RawMessageHeader: kind total_bytes);
     structure!(ours: "hello" RawHello: header version pid ppid argv0_bytes comm);
     structure!(ours: "hint" RawHint: header stream flags repeat path_bytes segment_count);

@@ -58,10 +58,31 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    /// Advice first: the data of a file that is known before the lookup of the next one. The other
+    /// way round all lookups would go before all data, against the order of the hints, and on a disk
+    /// on which a file lies beside its inode the arm would pass twice.
+    advice: VecDeque<Job>,
+    lookups: VecDeque<Job>,
     threads: usize,
     idle: usize,
     closed: bool,
+}
+
+impl State {
+    fn push(&mut self, job: Job) {
+        match job {
+            Job::Advise { .. } => self.advice.push_back(job),
+            Job::Find { .. } => self.lookups.push_back(job),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        self.advice.pop_front().or_else(|| self.lookups.pop_front())
+    }
+
+    fn waiting(&self) -> usize {
+        self.advice.len() + self.lookups.len()
+    }
 }
 
 impl Shared {
@@ -79,13 +100,13 @@ impl Pool {
 
     pub(crate) fn submit(&self, job: Job) {
         let mut state = self.shared.lock();
-        state.jobs.push_back(job);
-        let start_one = state.idle < state.jobs.len() && state.threads < THREADS_MAX;
+        state.push(job);
+        let start_one = state.idle < state.waiting() && state.threads < THREADS_MAX;
         if start_one && self.start_thread() {
             state.threads += 1;
         } else if state.threads == 0 {
             // Not one thread can be had: the job is lost, and with it no more than a prefetch.
-            if let Some(job) = state.jobs.pop_back() {
+            if let Some(job) = state.pop() {
                 self.shared.done.push(Done::Lost { fetch: job.fetch() });
             }
         }
@@ -107,7 +128,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        state.jobs.clear();
+        state.advice.clear();
+        state.lookups.clear();
         drop(state);
         self.shared.work.notify_all();
     }
@@ -134,11 +156,11 @@ fn serve(shared: &Shared) {
     loop {
         let mut state = shared.lock();
         state.idle += 1;
-        while state.jobs.is_empty() && !state.closed {
+        while state.waiting() == 0 && !state.closed {
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.idle -= 1;
-        let Some(job) = state.jobs.pop_front() else { return };
+        let Some(job) = state.pop() else { return };
         drop(state);
         let fetch = job.fetch();
         let done = catch_unwind(AssertUnwindSafe(|| job.carry_out()));

@@ -53,11 +53,9 @@ int main(void)
     FIELD(ring_header, tail);
     FIELD(ring_header, read_calls);
     FIELD(ring_header, read_bytes);
-    FIELD(ring_header, read_ns);
     FIELD(ring_header, read_stall_ns);
     FIELD(ring_header, read_stalls);
     FIELD(ring_header, open_calls);
-    FIELD(ring_header, open_ns);
     FIELD(ring_header, open_stall_ns);
     FIELD(ring_header, open_stalls);
     FIELD(ring_header, other_read_bytes);
