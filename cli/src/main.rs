@@ -10,6 +10,7 @@ mod signals;
 mod size;
 mod summary;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -50,13 +51,26 @@ Examples:
   find data -name '*.h5' | sort | foretell run --hints - -- ./analyse
   foretell run --no-hints -- make          measure how long a program waits for reads";
 
+/// What follows `foretell run -- PROGRAM` is the program's: it is not looked at here, and a list of
+/// a hundred thousand files costs nothing.
+fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
+    let mut ours: Vec<OsString> = std::env::args_os().collect();
+    if ours.get(1).is_none_or(|command| command != "run") {
+        return (ours, Vec::new());
+    }
+    let program = ours.iter().position(|word| word == "--").map_or(ours.len(), |at| at + 2);
+    let theirs = ours.split_off(program.min(ours.len()));
+    (ours, theirs)
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let result = match &arguments.command {
-        Command::Run(args) => run::run(args),
-        Command::Hint(args) => hint::hint(args),
-        Command::Demo(args) => demo::demo(args),
-        Command::Array(args) => array::array(args),
+    let (ours, theirs) = split_program_arguments();
+    let arguments = Arguments::parse_from(ours);
+    let result = match arguments.command {
+        Command::Run(args) => run::run(args, theirs),
+        Command::Hint(args) => hint::hint(&args),
+        Command::Demo(args) => demo::demo(&args),
+        Command::Array(args) => array::array(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

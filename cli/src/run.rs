@@ -76,8 +76,14 @@ impl RunArgs {
     }
 }
 
-/// Runs the program and ends as it ended; returns only on failure.
-pub(crate) fn run(args: &RunArgs) -> Result<std::process::ExitCode, Failure> {
+/// Runs the program and ends as it ended; returns only on failure. `program_arguments` follow what
+/// `args` has of the command.
+pub(crate) fn run(
+    mut args: RunArgs,
+    program_arguments: Vec<OsString>,
+) -> Result<std::process::ExitCode, Failure> {
+    args.command.extend(program_arguments);
+    let args = &args;
     let library = library::find().map_err(own_failure)?;
     let mut json = args.json.as_ref().map(create_json).transpose()?;
     let options = manager_options(args)?;

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use foretell_manager::{ManagerState, Report};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::size;
 
@@ -20,10 +20,16 @@ pub(crate) enum Ending {
     Signal(i32),
 }
 
+/// A command line as JSON strings; what is no UTF-8 is replaced.
+fn as_text<S: Serializer>(command: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(command.iter().map(|word| word.to_string_lossy()))
+}
+
 /// All figures of one run; serialised as they are for `--json`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Summary {
-    program: Vec<String>,
+pub(crate) struct Summary<'a> {
+    #[serde(serialize_with = "as_text")]
+    program: &'a [OsString],
     ending: Ending,
     elapsed_s: f64,
     /// Seconds that the program's reads and opens had to wait.
@@ -36,9 +42,9 @@ pub(crate) struct Summary {
     report: Report,
 }
 
-impl Summary {
+impl<'a> Summary<'a> {
     pub(crate) fn new(
-        command: &[OsString],
+        program: &'a [OsString],
         ending: Ending,
         elapsed: Duration,
         kernel_read_bytes: Option<u64>,
@@ -47,7 +53,7 @@ impl Summary {
         let seen_bytes = report.programs.read_bytes + report.programs.other_read_bytes;
         let share = |all: u64| (seen_bytes as f64 / all as f64).min(1.0);
         Summary {
-            program: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            program,
             ending,
             elapsed_s: elapsed.as_secs_f64(),
             stall_s: report.programs.read_stall_s + report.programs.open_stall_s,
@@ -59,8 +65,10 @@ impl Summary {
 
     /// Writes the figures to `file`.
     pub(crate) fn write_json(&self, file: &mut File) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *file, self)?;
-        file.write_all(b"\n")
+        let mut writer = BufWriter::new(file);
+        serde_json::to_writer_pretty(&mut writer, self)?;
+        writer.write_all(b"\n")?;
+        writer.flush()
     }
 
     /// The summary in one line.

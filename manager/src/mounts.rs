@@ -5,17 +5,16 @@
 //! device. A symbolic link that leads elsewhere is taken for what it looks like; that costs the wrong
 //! thread pool, nothing else.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use foretell_policy::DeviceId;
 
 /// The mount table as it was when it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
-    /// Mount point and device, later mounts after earlier ones.
-    mounts: Vec<(PathBuf, DeviceId)>,
+    /// Mount point (without a slash at its end) and device, later mounts after earlier ones.
+    mounts: Vec<(Vec<u8>, DeviceId)>,
 }
 
 impl Mounts {
@@ -32,25 +31,34 @@ impl Mounts {
                 let mut fields = line.split(|&byte| byte == b' ').skip(2);
                 let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
                 let (major, minor) = (major.parse::<u64>().ok()?, minor.parse::<u64>().ok()?);
-                let point = unescape(fields.nth(1)?);
+                let mut point = unescape(fields.nth(1)?);
+                if point == b"/" {
+                    point.clear();
+                }
                 Some((point, DeviceId(major << 32 | minor)))
             })
             .collect();
         Mounts { mounts }
     }
 
-    /// The device that serves `path`, which is absolute.
+    /// The device that serves `path`, which is absolute. Compares bytes, not components: it is asked
+    /// for every hint, and a path with a doubled slash may be wrong at the same small cost as a
+    /// symbolic link.
     pub(crate) fn device_of(&self, path: &Path) -> DeviceId {
+        let path = path.as_os_str().as_bytes();
+        let is_below = |point: &[u8]| {
+            path.strip_prefix(point).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+        };
         self.mounts
             .iter()
-            .filter(|(point, _)| path.starts_with(point))
-            .max_by_key(|(point, _)| point.as_os_str().len())
+            .filter(|(point, _)| is_below(point))
+            .max_by_key(|(point, _)| point.len())
             .map_or(DeviceId(0), |&(_, device)| device)
     }
 }
 
 /// Undoes the octal escapes of `mountinfo` (space, tab, newline and backslash).
-fn unescape(field: &[u8]) -> PathBuf {
+fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {
@@ -66,7 +74,7 @@ fn unescape(field: &[u8]) -> PathBuf {
             }
         }
     }
-    PathBuf::from(OsString::from_vec(bytes))
+    bytes
 }
 
 #[cfg(test)]

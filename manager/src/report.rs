@@ -13,6 +13,8 @@ pub struct HintReport {
     pub resolved: u64,
     /// Hints whose file could not be had.
     pub refused: u64,
+    /// Hints that were not looked at, since all before them was in memory.
+    pub passed_over: u64,
 }
 
 /// Prefetched blocks, by what became of them. Every prefetched block ends as exactly one of useful,
@@ -105,6 +107,7 @@ impl HintReport {
             given: counts.hints - counts.hints_void,
             resolved: counts.hints_resolved,
             refused: counts.hints_refused,
+            passed_over: counts.hints_passed_over,
         }
     }
 }

@@ -358,7 +358,8 @@ impl Session {
 
     /// Sleeps until something comes in, or the rings or the fetches should be looked at.
     fn sleep(&self) {
-        let timeout = self.driver.poll_interval(self.policy.costs()).or_else(|| {
+        let arrivals = self.driver.poll_interval(self.policy.costs());
+        let timeout = self.driver.reinforce().into_iter().chain(arrivals).min().or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {
                 (true, _) => Some(POLL_AT_CEILING),

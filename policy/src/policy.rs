@@ -9,13 +9,17 @@
 //!   most `resolved_max` files are looked up and not yet worked off.
 //! * **C. A ceiling** on blocks prefetched (or on their way) and not read. A read of such a block
 //!   makes room for the next.
-//! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device.
+//! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device; no more than
+//!   [`DEPTH_FIRST`] before the first one brought something that was not in memory.
 //!
 //! Where it differs from the paper: it gives up on blocks that a stream's reader has left far behind
 //! (case **E**, `skip_window_blocks`), so that a program that reads one block in ten of what it
 //! disclosed does not fill the ceiling with the other nine for ever; and a demand read that overtakes
 //! the prefetcher moves it on (case **F**), where the prototype would have fetched the block again
-//! after its eviction.
+//! after its eviction. And since looking is not free on a machine whose cache belongs to somebody else,
+//! it looks less often where nothing is to be done (case **G**): after [`DOZE_AFTER`] reads in a row
+//! that found everything in memory, it passes over all but one in [`DOZE_STRIDE`] hints, until a fetch
+//! or a stalled program says that there is something to do again.
 //!
 //! Drivers call [`Policy::next_fetch`] whenever a device may have a free slot: after every hint,
 //! read and completion. The policy never reads a clock, starts no fetch by itself, and cannot fail:
@@ -146,6 +150,8 @@ pub struct Counts {
     pub hints_refused: u64,
     /// Hints that were guesses, and wrong.
     pub hints_void: u64,
+    /// Hints passed over because all that was looked at before them was in memory.
+    pub hints_passed_over: u64,
     /// Handed out to be fetched.
     pub prefetched: u64,
     /// Read after they had arrived.
@@ -194,6 +200,10 @@ struct Stream {
 #[derive(Debug, Default)]
 struct Device {
     outstanding: usize,
+    /// Whether a fetch has brought anything that was not in memory.
+    has_fetched: bool,
+    /// Reads in a row that found everything in memory.
+    cached_run: u32,
     /// Hints not looked up, in order.
     unresolved: BTreeSet<Ticket>,
     /// Hints looked up that have blocks left to fetch, in order.
@@ -232,6 +242,15 @@ pub struct Policy {
     next_fetch: u64,
     next_sequence: u64,
 }
+
+/// Fetches under way at a device of which it is not known yet whether it has anything to do.
+pub const DEPTH_FIRST: usize = 32;
+
+/// Reads in a row that found everything in memory, after which hints are passed over.
+pub const DOZE_AFTER: u32 = 32;
+
+/// Of so many hints one is looked at while the others are passed over.
+pub const DOZE_STRIDE: usize = 8;
 
 /// How many entries that wait for their own earlier pass to be read are passed over in one call.
 const BLOCKED_ENTRIES_MAX: usize = 16;
@@ -353,6 +372,9 @@ impl Policy {
     /// driver has not yet reported, but for which nobody waited, had arrived.
     pub fn read(&mut self, _now: Nanos, _reader: ReaderId, block: Block, stalled: bool) -> Access {
         let Some(known) = self.blocks.remove(&block) else {
+            if stalled {
+                self.devices.values_mut().for_each(|device| device.cached_run = 0);
+            }
             self.overtaken(block);
             return Access::Miss;
         };
@@ -373,7 +395,9 @@ impl Policy {
     /// The next thing `device` should do, or `None` if it has enough to do, nothing is left, or the
     /// ceiling is reached.
     pub fn next_fetch(&mut self, _now: Nanos, device: DeviceId) -> Option<Fetch> {
-        if self.devices.get(&device)?.outstanding >= self.config.outstanding_max {
+        let slots = self.devices.get(&device)?;
+        let depth = if slots.has_fetched { usize::MAX } else { DEPTH_FIRST };
+        if slots.outstanding >= self.config.outstanding_max.min(depth) {
             return None;
         }
         // A: data of an earlier hint before the lookup of a later one. Every ready entry is earlier
@@ -389,6 +413,14 @@ impl Policy {
         let flight = self.flights.remove(&fetch).expect("a fetch completes once");
         let device = self.devices.get_mut(&flight.device).expect("a device with a fetch is known");
         device.outstanding -= 1;
+        match outcome {
+            Outcome::AlreadyCached => device.cached_run += 1,
+            Outcome::Fetched => {
+                device.has_fetched = true;
+                device.cached_run = 0;
+            }
+            _ => {}
+        }
         match (flight.work, outcome) {
             (FlightWork::Resolve(ticket), Outcome::Resolved { file, size_bytes }) => {
                 self.resolved(ticket, file, size_bytes);
@@ -430,6 +462,9 @@ impl Policy {
         if self.resolved >= self.config.resolved_max {
             return None;
         }
+        if self.devices.get(&device)?.cached_run >= DOZE_AFTER {
+            self.pass_over(device);
+        }
         let ticket = self.devices.get_mut(&device)?.unresolved.pop_first()?;
         let entry = self.entries.get_mut(&ticket).expect("an unresolved ticket has an entry");
         entry.resolution = Resolution::InFlight;
@@ -437,6 +472,16 @@ impl Policy {
         self.resolved += 1;
         let id = self.start(device, FlightWork::Resolve(ticket));
         Some(Fetch { id, device, work: Work::Resolve { name } })
+    }
+
+    /// G: leaves the next hints of `device` out, but for the last of all.
+    fn pass_over(&mut self, device: DeviceId) {
+        for _ in 1..DOZE_STRIDE {
+            let unresolved = &self.devices[&device].unresolved;
+            let Some(&ticket) = unresolved.first().filter(|_| unresolved.len() > 1) else { return };
+            self.counts.hints_passed_over += 1;
+            self.remove_entry(ticket);
+        }
     }
 
     fn resolved(&mut self, ticket: Ticket, file: FileId, size_bytes: u64) {

@@ -8,6 +8,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::pool::Done;
 
+/// Jobs done that are worth waking the session for, whether or not anybody waits for them.
+const BATCH: usize = 64;
+
 /// A queue with a descriptor that is readable while something is in it.
 #[derive(Debug)]
 pub(crate) struct DoneQueue {
@@ -21,11 +24,13 @@ impl DoneQueue {
         Ok(DoneQueue { waiting: Mutex::default(), bell })
     }
 
-    /// Adds `done`, and rings if nothing was waiting: one system call a batch, not one a job.
-    pub(crate) fn push(&self, done: Done) {
+    /// Adds `done`, and rings if that is `urgent` or a batch has come together. Whoever leaves one that
+    /// is not urgent behind will push another.
+    pub(crate) fn push(&self, done: Done, urgent: bool) {
         let mut waiting = self.lock();
         waiting.push(done);
-        if waiting.len() == 1 {
+        if urgent || waiting.len() % BATCH == 0 {
+            drop(waiting);
             self.ring();
         }
     }

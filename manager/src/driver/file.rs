@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use foretell_policy::FileId;
 use rustix::fs::{Advice, Mode, OFlags};
@@ -16,7 +17,9 @@ pub(crate) struct OpenFile {
     file: File,
     id: FileId,
     size_bytes: u64,
-    observer: Observer,
+    owner_uid: u32,
+    /// Made when it is first needed, which is on a device's thread.
+    observer: OnceLock<Observer>,
 }
 
 /// What a name turned out to be.
@@ -90,9 +93,9 @@ pub(crate) fn find(path: &Path) -> io::Result<Found> {
         return Ok(Found::Other);
     }
     let size_bytes = metadata.len();
-    let observer = Observer::new(&file, size_bytes, metadata.uid());
+    let (owner_uid, observer) = (metadata.uid(), OnceLock::new());
     let id = file_id(metadata.dev(), metadata.ino());
-    Ok(Found::File(OpenFile { file, id, size_bytes, observer }))
+    Ok(Found::File(OpenFile { file, id, size_bytes, owner_uid, observer }))
 }
 
 impl OpenFile {
@@ -127,16 +130,24 @@ impl OpenFile {
             Ok(existing) if existing != range => {
                 State::Short { length_bytes: existing.length_bytes }
             }
-            _ if self.observer.has_arrived(&self.file, range) == Some(true) => State::Arrived,
+            _ if self.has_arrived(range) == Some(true) => State::Arrived,
             _ => State::Waiting,
         }
     }
 
+    fn has_arrived(&self, range: Range) -> Option<bool> {
+        let make = || Observer::new(&self.file, self.size_bytes, self.owner_uid);
+        self.observer.get_or_init(make).has_arrived(&self.file, range)
+    }
+
     fn advise_existing(&self, range: Range) -> Advised {
-        match self.observer.has_arrived(&self.file, range) {
-            Some(true) => return Advised::AlreadyCached,
-            Some(false) => {}
+        // What has no place in the cache has not arrived: the cheaper question first.
+        let all_accepted = residency::accepted_bytes(&self.file, range)
+            .is_none_or(|accepted_bytes| accepted_bytes == range.length_bytes);
+        match self.has_arrived(range) {
             None => return self.read_through(range),
+            Some(true) if all_accepted => return Advised::AlreadyCached,
+            Some(_) => {}
         }
         let mut rest = range;
         while rest.length_bytes > 0 {

@@ -249,6 +249,12 @@ impl PageCache {
         self.files.retain(|&file, held| held.reads > 0 || wanted(file));
     }
 
+    /// Puts more threads to work where devices are slow to answer; returns when to ask again, if it
+    /// may have to be asked again.
+    pub(crate) fn reinforce(&self) -> Option<Duration> {
+        self.pools.values().filter_map(Pool::reinforce).min()
+    }
+
     /// How long until the next look at what is on its way, or `None` if nothing is.
     pub(crate) fn poll_interval(&self, costs: &Costs) -> Option<Duration> {
         if self.on_their_way.is_empty() {

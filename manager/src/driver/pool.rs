@@ -1,14 +1,20 @@
 //! Threads that wait for a device so that nobody else has to.
 //!
 //! Looking a name up waits for the device, and an advice may. Each device has its own threads, so a
-//! slow one does not hold up the others. Threads are started as jobs pile up, at most
-//! [`THREADS_MAX`] a device, and end with the pool.
+//! slow one does not hold up the others.
+//!
+//! How many are at work follows from how they get on. One thread does all jobs as long as it comes
+//! through them quickly: where everything is in memory, more threads would take the processor from the
+//! program that is to be helped. When jobs wait and none was taken for a while ([`STUCK`]), all threads
+//! at work are waiting for the device: then as many again are put to work, up to [`THREADS_MAX`]. The
+//! session finds that out by calling [`Pool::reinforce`] while jobs wait.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use foretell_policy::FetchId;
 
@@ -18,6 +24,9 @@ use super::residency::Range;
 
 /// Threads a device has at most: as many lookups can wait for it at once.
 const THREADS_MAX: usize = 64;
+
+/// Jobs that wait this long without one being taken are stuck: a lookup in memory takes some 5 µs.
+const STUCK: Duration = Duration::from_micros(100);
 
 /// A thread opens files and reads into 32 KiB of scratch; 128 KiB of stack is ample.
 const STACK_BYTES: usize = 128 * 1024;
@@ -65,6 +74,10 @@ struct State {
     lookups: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// Idle threads that were called and have not come yet.
+    called: usize,
+    /// When a job was last taken, or came to an empty queue.
+    progress: Option<Instant>,
     closed: bool,
 }
 
@@ -83,6 +96,10 @@ impl State {
     fn waiting(&self) -> usize {
         self.advice.len() + self.lookups.len()
     }
+
+    fn at_work(&self) -> usize {
+        self.threads - self.idle
+    }
 }
 
 impl Shared {
@@ -100,18 +117,47 @@ impl Pool {
 
     pub(crate) fn submit(&self, job: Job) {
         let mut state = self.shared.lock();
+        if state.waiting() == 0 {
+            state.progress = Some(Instant::now());
+        }
         state.push(job);
-        let start_one = state.idle < state.waiting() && state.threads < THREADS_MAX;
-        if start_one && self.start_thread() {
-            state.threads += 1;
-        } else if state.threads == 0 {
+        if state.at_work() == 0 {
+            self.add_thread(&mut state);
+        }
+        if state.threads == 0 {
             // Not one thread can be had: the job is lost, and with it no more than a prefetch.
             if let Some(job) = state.pop() {
-                self.shared.done.push(Done::Lost { fetch: job.fetch() });
+                self.shared.done.push(Done::Lost { fetch: job.fetch() }, true);
             }
         }
-        drop(state);
-        self.shared.work.notify_one();
+    }
+
+    /// Puts more threads to work if those that are cannot get on. Returns how long to wait before the
+    /// next call, or `None` if there is no need for one.
+    pub(crate) fn reinforce(&self) -> Option<Duration> {
+        let mut state = self.shared.lock();
+        let at_work = state.at_work();
+        if state.waiting() == 0 || at_work >= THREADS_MAX {
+            return None;
+        }
+        if state.progress.is_none_or(|progress| progress.elapsed() >= STUCK) {
+            for _ in 0..at_work.max(1).min(state.waiting()) {
+                self.add_thread(&mut state);
+            }
+            state.progress = Some(Instant::now());
+        }
+        Some(STUCK)
+    }
+
+    /// Wakes an idle thread, or starts one.
+    fn add_thread(&self, state: &mut State) {
+        if state.idle > 0 {
+            state.idle -= 1;
+            state.called += 1;
+            self.shared.work.notify_one();
+        } else if state.threads < THREADS_MAX && self.start_thread() {
+            state.threads += 1;
+        }
     }
 
     fn start_thread(&self) -> bool {
@@ -155,15 +201,22 @@ impl Job {
 fn serve(shared: &Shared) {
     loop {
         let mut state = shared.lock();
-        state.idle += 1;
         while state.waiting() == 0 && !state.closed {
-            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle += 1;
+            while state.called == 0 && !state.closed {
+                state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.called = state.called.saturating_sub(1);
         }
-        state.idle -= 1;
         let Some(job) = state.pop() else { return };
+        let began = Instant::now();
+        state.progress = Some(began);
         drop(state);
         let fetch = job.fetch();
         let done = catch_unwind(AssertUnwindSafe(|| job.carry_out()));
-        shared.done.push(done.unwrap_or(Done::Lost { fetch }));
+        // While jobs are quick and more wait, the session need not be woken for each: this thread
+        // will be back at once.
+        let urgent = began.elapsed() >= STUCK || shared.lock().waiting() == 0;
+        shared.done.push(done.unwrap_or(Done::Lost { fetch }), urgent);
     }
 }

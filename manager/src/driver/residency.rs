@@ -1,11 +1,11 @@
 //! What of a file is in the page cache, asked of the kernel.
 //!
-//! Two questions, two calls. `cachestat(2)` counts pages that have a place in the cache, including
-//! those whose data is still on its way: it tells how much of an advice the kernel *accepted*.
-//! `mincore(2)` counts pages whose data is valid: it tells what has *arrived*. For files that the
-//! caller neither owns nor may write, the kernel refuses the first and answers the second with "all",
-//! so there a read that must not wait (`preadv2` with `RWF_NOWAIT`) is used; where the file system
-//! knows no such read either, nothing can be asked and the driver reads instead of advising.
+//! Two questions. How much of an advice the kernel *accepted*: `cachestat(2)` counts pages that have a
+//! place in the cache, including those whose data is still on its way. What has *arrived*: a read that
+//! must not wait (`preadv2` with `RWF_NOWAIT`) succeeds on valid data only. File systems without such
+//! reads (FUSE among them) are asked by `mincore(2)` on a mapping that is never touched. For files
+//! that the caller neither owns nor may write the kernel answers that with "all", so there, last,
+//! nothing can be asked, and the driver reads instead of advising.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -40,28 +40,28 @@ impl Range {
 /// How the arrival of a file's pages can be observed.
 #[derive(Debug)]
 pub(crate) enum Observer {
-    /// By `mincore` on a mapping that is never touched.
-    Mapping(Mapping),
     /// By reads that must not wait.
     NoWait,
+    /// By `mincore` on a mapping that is never touched.
+    Mapping(Mapping),
     /// Not at all.
     Blind,
 }
 
 impl Observer {
-    /// The best way for `file`, whose length is `size_bytes`.
+    /// The cheapest way for `file`, whose length is `size_bytes`.
     pub(crate) fn new(file: &File, size_bytes: u64, owner_uid: u32) -> Self {
+        if read_without_waiting(file, 0).is_ok() {
+            return Observer::NoWait;
+        }
         let euid = rustix::process::geteuid();
         let may_see_pages = euid.is_root()
             || euid.as_raw() == owner_uid
             || rustix::fs::accessat(file, "", Access::WRITE_OK, rustix::fs::AtFlags::EMPTY_PATH)
                 .is_ok();
-        if may_see_pages && let Ok(mapping) = Mapping::new(file, size_bytes) {
-            return Observer::Mapping(mapping);
-        }
-        match read_without_waiting(file, 0) {
-            Ok(_) => Observer::NoWait,
-            Err(_) => Observer::Blind,
+        match Mapping::new(file, size_bytes) {
+            Ok(mapping) if may_see_pages => Observer::Mapping(mapping),
+            _ => Observer::Blind,
         }
     }
 
@@ -69,13 +69,13 @@ impl Observer {
     /// known.
     pub(crate) fn has_arrived(&self, file: &File, range: Range) -> Option<bool> {
         match self {
-            Observer::Mapping(mapping) => mapping.is_resident(range).ok(),
             Observer::NoWait => {
-                // The kernel reads a range front to back, and one request brings all of it.
+                // The kernel reads a range front to back.
                 let last_byte = range.offset_bytes + range.length_bytes.saturating_sub(1);
                 let first = read_without_waiting(file, range.offset_bytes).ok()?;
                 Some(first && read_without_waiting(file, last_byte).ok()?)
             }
+            Observer::Mapping(mapping) => mapping.is_resident(range).ok(),
             Observer::Blind => None,
         }
     }
@@ -225,9 +225,10 @@ mod tests {
         let file = file_of(100_000);
         let whole = Range { offset_bytes: 0, length_bytes: 100_000 };
         let owner_uid = rustix::process::geteuid().as_raw();
-        let observer = Observer::new(&file, 100_000, owner_uid);
-        assert!(matches!(observer, Observer::Mapping(_)));
-        assert_eq!(observer.has_arrived(&file, whole), Some(true));
+        let mapping = Observer::Mapping(Mapping::new(&file, 100_000).expect("mapped"));
+        for observer in [Observer::new(&file, 100_000, owner_uid), mapping] {
+            assert_eq!(observer.has_arrived(&file, whole), Some(true), "{observer:?}");
+        }
         if let Some(accepted) = accepted_bytes(&file, whole) {
             assert_eq!(accepted, 100_000);
         }

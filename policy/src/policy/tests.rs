@@ -124,6 +124,44 @@ fn what_is_cached_already_costs_no_room() {
 }
 
 #[test]
+fn where_everything_is_cached_few_hints_are_looked_at_until_one_is_not() {
+    let (mut policy, _) = hinted(config(100), 1000);
+    let mut looked_at = 0;
+    while let Some(fetch) = next_read(&mut policy, 10) {
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+        looked_at += 1;
+        if policy.waiting_hints() < 400 {
+            break;
+        }
+    }
+    assert!(looked_at > 32 && looked_at < 32 + 600 / 8 + 10, "{looked_at}");
+    // A program that had to wait for a block wakes it.
+    policy.read(NOW, READER, block(99_999, 0), true);
+    let before = policy.counts().hints_passed_over;
+    for _ in 0..20 {
+        let fetch = next_read(&mut policy, 10).expect("hints are left");
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+    }
+    assert_eq!(policy.counts().hints_passed_over, before);
+    assert_eq!(policy.counts().useful + policy.counts().late, 0);
+}
+
+#[test]
+fn the_queue_deepens_once_a_fetch_was_worth_it() {
+    let wide = Config { outstanding_max: 1000, resolved_max: 1000, ..config(2000) };
+    let (mut policy, _) = hinted(wide, 2000);
+    let mut lookups: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
+    assert_eq!(lookups.len(), DEPTH_FIRST);
+    let lookup = lookups.pop().expect("a lookup");
+    let outcome = Outcome::Resolved { file: FileId(5), size_bytes: 10 };
+    policy.completed(NOW, lookup.id, outcome);
+    let read = policy.next_fetch(NOW, DISK).expect("its block");
+    assert!(policy.next_fetch(NOW, DISK).is_none());
+    policy.completed(NOW, read.id, Outcome::Fetched);
+    assert!(std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).count() > 900);
+}
+
+#[test]
 fn a_name_that_cannot_be_had_is_refused_and_the_next_goes_on() {
     let (mut policy, _) = hinted(config(10), 2);
     let lookup = policy.next_fetch(NOW, DISK).expect("name 0");
