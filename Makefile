@@ -20,7 +20,7 @@ run: ## Build, and show what foretell does on an emulated disk array
 
 test: setup-tests ## Install what the tests need, and run all of them
 	@scripts/need build
-	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 check: ## What continuous integration runs: format, lint, tests, docs
 	scripts/check

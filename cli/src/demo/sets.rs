@@ -158,7 +158,7 @@ mod tests {
     fn a_set_has_the_files_and_about_the_blocks_that_are_wanted() {
         let from = tempfile::tempdir().expect("a folder");
         let into = tempfile::tempdir().expect("a folder");
-        let mut candidates = candidates_of((0..500).map(|index| 1 + index % 5), from.path());
+        let mut candidates = candidates_of((0..2000).map(|index| 1 + index % 5), from.path());
         for wanted in &WANTED[..3] {
             let set = gather_set(into.path(), wanted, &mut candidates).expect("enough files");
             assert_eq!(set.files.len(), wanted.files);

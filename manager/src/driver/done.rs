@@ -29,7 +29,7 @@ impl DoneQueue {
     pub(crate) fn push(&self, done: Done, urgent: bool) {
         let mut waiting = self.lock();
         waiting.push(done);
-        if urgent || waiting.len() % BATCH == 0 {
+        if urgent || waiting.len().is_multiple_of(BATCH) {
             drop(waiting);
             self.ring();
         }
