@@ -40,6 +40,10 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = 0.125, value_name = "FACTOR", allow_negative_numbers = true)]
     time_scale: f64,
 
+    /// How files lie on the disks: aged (in short runs, as on an old file system) or sequential
+    #[arg(long, default_value_t = LayoutKind::Aged)]
+    layout: LayoutKind,
+
     /// Write every figure to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -67,7 +71,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let sets = sets::gather(&backing).map_err(Failure::failed)?;
     let options = ArrayOptions {
         disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
-        layout: LayoutKind::Aged,
+        layout: args.layout,
         time_scale: args.time_scale,
         ..ArrayOptions::default()
     };
@@ -186,7 +190,7 @@ fn progress(steps: usize) -> ProgressBar {
 
 fn header() -> String {
     format!(
-        "{:<10} {:>5} {:>6} {:>5} {:>5}  {:>9} {:>9} {:>6}  {:>8} {:>7}  {}",
+        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9} {:>9} {:>6}  {:>8} {:>7}  {}",
         "set",
         "files",
         "blocks",
@@ -203,7 +207,7 @@ fn header() -> String {
 
 fn row(run: &Run) -> String {
     format!(
-        "{:<10} {:>5} {:>6} {:>5} {:>5}  {:>9.2} {:>9.2} {:>5.0}%  {:>8.2} {:>7.2}  {}",
+        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9.2} {:>9.2} {:>5.0}%  {:>8.2} {:>7.2}  {}",
         run.set,
         run.files,
         run.blocks,

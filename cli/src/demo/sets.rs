@@ -20,12 +20,13 @@ struct Wanted {
     blocks: u64,
 }
 
-/// The sets of TIP 1994, table 1.
+/// As many files and blocks as the sets of TIP 1994, table 1, and named after them; what is in them is
+/// whatever text this machine has.
 const WANTED: [Wanted; 4] = [
-    Wanted { name: "headers", files: 139, blocks: 198 },
-    Wanted { name: "mail", files: 158, blocks: 218 },
-    Wanted { name: "source", files: 57, blocks: 152 },
-    Wanted { name: "man pages", files: 834, blocks: 892 },
+    Wanted { name: "x11-like", files: 139, blocks: 198 },
+    Wanted { name: "mail-like", files: 158, blocks: 218 },
+    Wanted { name: "source-like", files: 57, blocks: 152 },
+    Wanted { name: "man-like", files: 834, blocks: 892 },
 ];
 
 /// A file above this is left out: the sets are of small files.
@@ -65,7 +66,7 @@ fn gather_set(
     wanted: &Wanted,
     candidates: &mut Vec<Candidate>,
 ) -> Result<FileSet, String> {
-    let set_folder = folder.join(wanted.name.replace(' ', "-"));
+    let set_folder = folder.join(wanted.name);
     let failed = |error: io::Error| format!("cannot copy files to {}: {error}", folder.display());
     fs::create_dir(&set_folder).map_err(failed)?;
     let mut set = FileSet { name: wanted.name, files: Vec::new(), blocks: 0 };
@@ -173,6 +174,6 @@ mod tests {
         let into = tempfile::tempdir().expect("a folder");
         let mut candidates = candidates_of([1, 2, 3], from.path());
         let error = gather_set(into.path(), &WANTED[0], &mut candidates).expect_err("three files");
-        assert!(error.contains("headers"), "{error}");
+        assert!(error.contains("x11-like"), "{error}");
     }
 }
