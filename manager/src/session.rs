@@ -358,7 +358,7 @@ impl Session {
 
     /// Sleeps until something comes in, or the rings or the fetches should be looked at.
     fn sleep(&self) {
-        let arrivals = self.driver.poll_interval(self.policy.costs());
+        let arrivals = self.driver.poll_interval();
         let timeout = self.driver.reinforce().into_iter().chain(arrivals).min().or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {

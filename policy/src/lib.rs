@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod costs;
+mod depth;
 mod entry;
 pub mod hint;
 pub mod policy;

@@ -9,8 +9,8 @@
 //!   most `resolved_max` files are looked up and not yet worked off.
 //! * **C. A ceiling** on blocks prefetched (or on their way) and not read. A read of such a block
 //!   makes room for the next.
-//! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device; no more than
-//!   [`DEPTH_FIRST`] before the first one brought something that was not in memory.
+//! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device, and no more than
+//!   are found to be good for it (`depth.rs`).
 //!
 //! Where it differs from the paper: it gives up on blocks that a stream's reader has left far behind
 //! (case **E**, `skip_window_blocks`), so that a program that reads one block in ten of what it
@@ -34,6 +34,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::costs::{Cost, Costs};
+use crate::depth::DepthControl;
 use crate::entry::{Entry, Resolution};
 use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId};
 use crate::time::Nanos;
@@ -200,8 +201,7 @@ struct Stream {
 #[derive(Debug, Default)]
 struct Device {
     outstanding: usize,
-    /// Whether a fetch has brought anything that was not in memory.
-    has_fetched: bool,
+    depth: DepthControl,
     /// Reads in a row that found everything in memory.
     cached_run: u32,
     /// Hints not looked up, in order.
@@ -213,6 +213,7 @@ struct Device {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     device: DeviceId,
+    started: Nanos,
     work: FlightWork,
 }
 
@@ -242,9 +243,6 @@ pub struct Policy {
     next_fetch: u64,
     next_sequence: u64,
 }
-
-/// Fetches under way at a device of which it is not known yet whether it has anything to do.
-pub const DEPTH_FIRST: usize = 32;
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
 pub const DOZE_AFTER: u32 = 32;
@@ -394,33 +392,30 @@ impl Policy {
 
     /// The next thing `device` should do, or `None` if it has enough to do, nothing is left, or the
     /// ceiling is reached.
-    pub fn next_fetch(&mut self, _now: Nanos, device: DeviceId) -> Option<Fetch> {
+    pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         let slots = self.devices.get(&device)?;
-        let depth = if slots.has_fetched { usize::MAX } else { DEPTH_FIRST };
-        if slots.outstanding >= self.config.outstanding_max.min(depth) {
+        if slots.outstanding >= self.config.outstanding_max.min(slots.depth.depth()) {
             return None;
         }
         // A: data of an earlier hint before the lookup of a later one. Every ready entry is earlier
         // than every unresolved one, since lookups are asked for in order.
-        self.next_read(device).or_else(|| self.next_resolve(device))
+        self.next_read(now, device).or_else(|| self.next_resolve(now, device))
     }
 
     /// `fetch` has ended.
     ///
     /// # Panics
     /// If the fetch is not under way, or the outcome is not one for its kind of work.
-    pub fn completed(&mut self, _now: Nanos, fetch: FetchId, outcome: Outcome) {
+    pub fn completed(&mut self, now: Nanos, fetch: FetchId, outcome: Outcome) {
         let flight = self.flights.remove(&fetch).expect("a fetch completes once");
         let device = self.devices.get_mut(&flight.device).expect("a device with a fetch is known");
         device.outstanding -= 1;
         match outcome {
             Outcome::AlreadyCached => device.cached_run += 1,
-            Outcome::Fetched => {
-                device.has_fetched = true;
-                device.cached_run = 0;
-            }
+            Outcome::Fetched => device.cached_run = 0,
             _ => {}
         }
+        device.depth.completed(now, flight.started, outcome == Outcome::Fetched);
         match (flight.work, outcome) {
             (FlightWork::Resolve(ticket), Outcome::Resolved { file, size_bytes }) => {
                 self.resolved(ticket, file, size_bytes);
@@ -449,16 +444,16 @@ impl Policy {
         self.costs.observe(device, cost, sample);
     }
 
-    fn start(&mut self, device: DeviceId, work: FlightWork) -> FetchId {
+    fn start(&mut self, now: Nanos, device: DeviceId, work: FlightWork) -> FetchId {
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
-        self.flights.insert(id, Flight { device, work });
+        self.flights.insert(id, Flight { device, started: now, work });
         self.devices.entry(device).or_default().outstanding += 1;
         id
     }
 
     /// B: the first name not looked up.
-    fn next_resolve(&mut self, device: DeviceId) -> Option<Fetch> {
+    fn next_resolve(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         if self.resolved >= self.config.resolved_max {
             return None;
         }
@@ -470,7 +465,7 @@ impl Policy {
         entry.resolution = Resolution::InFlight;
         let name = entry.hint.name;
         self.resolved += 1;
-        let id = self.start(device, FlightWork::Resolve(ticket));
+        let id = self.start(now, device, FlightWork::Resolve(ticket));
         Some(Fetch { id, device, work: Work::Resolve { name } })
     }
 
@@ -502,7 +497,7 @@ impl Policy {
     }
 
     /// A, C: the first cluster of the first ready entry that has one to fetch.
-    fn next_read(&mut self, device: DeviceId) -> Option<Fetch> {
+    fn next_read(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         let mut after = None;
         for _ in 0..BLOCKED_ENTRIES_MAX {
             if self.pending_blocks() >= self.config.ceiling_blocks {
@@ -513,7 +508,7 @@ impl Policy {
                 None => *ready.first()?,
                 Some(ticket) => *ready.range(next_ticket_after(ticket)..).next()?,
             };
-            if let Some(fetch) = self.cluster(device, ticket) {
+            if let Some(fetch) = self.cluster(now, device, ticket) {
                 return Some(fetch);
             }
             // Worked off, and gone by now, or blocked by its own earlier pass.
@@ -522,7 +517,7 @@ impl Policy {
         None
     }
 
-    fn cluster(&mut self, device: DeviceId, ticket: Ticket) -> Option<Fetch> {
+    fn cluster(&mut self, now: Nanos, device: DeviceId, ticket: Ticket) -> Option<Fetch> {
         let room = self.config.ceiling_blocks - self.pending_blocks();
         let blocks_max = room.min(self.config.cluster_blocks_max);
         let entry = self.entries.get_mut(&ticket).expect("a ready ticket has an entry");
@@ -568,7 +563,7 @@ impl Policy {
             }
         }
         let work = FlightWork::Read { file: span.file, first_block: first, blocks, first_sequence };
-        let id = self.start(device, work);
+        let id = self.start(now, device, work);
         self.check();
         let work = Work::Read { file: span.file, first_block: first, blocks };
         Some(Fetch { id, device, work })

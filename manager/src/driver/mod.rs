@@ -6,8 +6,8 @@
 //! it to fetch. Both are made on the threads of their device ([`pool`]), so this object never waits.
 //!
 //! Arrival is found out by asking: the kernel tells nobody when read-ahead completes. The session
-//! asks for everything on its way at once, at an interval that follows the device's measured fetch
-//! time ([`PageCache::poll_interval`]).
+//! asks for everything on its way at once, the more seldom the more there is
+//! ([`PageCache::poll_interval`]).
 //!
 //! Not here: what to fetch, and when (the policy).
 
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretell_policy::{Cost, Costs, DeviceId, Fetch, FetchId, FileId, NameId, Nanos, Outcome};
+use foretell_policy::{DeviceId, Fetch, FetchId, FileId, NameId, Nanos, Outcome};
 
 use done::DoneQueue;
 use file::{Advised, Found, OpenFile, State};
@@ -33,12 +33,13 @@ use residency::Range;
 /// device does not answer.
 const ARRIVAL_TIMEOUT: Nanos = Nanos(30_000_000_000);
 
-/// Bounds of the interval between two looks at what is on its way. A look costs about 0.3 µs a fetch.
-const POLL_MIN: Duration = Duration::from_micros(500);
+/// Bounds of the interval between two looks at what is on its way.
+const POLL_MIN: Duration = Duration::from_micros(300);
 const POLL_MAX: Duration = Duration::from_millis(5);
 
-/// Looks made, on average, while one fetch is on its way.
-const POLLS_PER_FETCH: u32 = 4;
+/// Interval for each fetch on its way: a look at one costs about 0.3 µs, and looking may take a
+/// twentieth of a processor.
+const POLL_PER_FETCH: Duration = Duration::from_micros(6);
 
 /// Something that came to an end, for the session to tell the policy.
 #[derive(Debug)]
@@ -256,12 +257,8 @@ impl PageCache {
     }
 
     /// How long until the next look at what is on its way, or `None` if nothing is.
-    pub(crate) fn poll_interval(&self, costs: &Costs) -> Option<Duration> {
-        if self.on_their_way.is_empty() {
-            return None;
-        }
-        let fastest = self.pools.keys().filter_map(|&device| costs.mean(device, Cost::Disk)).min();
-        let fetch_time = Duration::from_nanos(fastest.unwrap_or_default().0);
-        Some((fetch_time / POLLS_PER_FETCH).clamp(POLL_MIN, POLL_MAX))
+    pub(crate) fn poll_interval(&self) -> Option<Duration> {
+        let fetches = u32::try_from(self.on_their_way.len()).unwrap_or(u32::MAX);
+        (fetches > 0).then(|| POLL_PER_FETCH.saturating_mul(fetches).clamp(POLL_MIN, POLL_MAX))
     }
 }
