@@ -290,8 +290,6 @@ fn outcome_of(work: Work, how: u8) -> Outcome {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
     /// Whatever happens: the ceiling holds, no block is fetched while it is pending, none lies
     /// beyond its file, and when all is cancelled and completed the counts add up and nothing is
     /// left.
