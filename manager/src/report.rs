@@ -2,24 +2,24 @@
 
 use foretell_policy::Counts;
 use foretell_protocol::Counters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Hints, by what became of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintReport {
     /// Hints given, guesses that named nothing left out.
     pub given: u64,
     /// Hints whose file was looked up.
     pub resolved: u64,
-    /// Hints whose file could not be had.
+    /// Hints that could not be read, or whose file could not be had.
     pub refused: u64,
     /// Hints that were not looked at, since all before them was in memory.
     pub passed_over: u64,
 }
 
 /// Prefetched blocks, by what became of them. Every prefetched block ends as exactly one of useful,
-/// late, wasted and refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// late, wasted, unfinished and refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockReport {
     /// Bytes of a block.
     pub block_bytes: u64,
@@ -31,6 +31,8 @@ pub struct BlockReport {
     pub late: u64,
     /// Not read by the time the run ended.
     pub wasted: u64,
+    /// On their way when the run ended.
+    pub unfinished: u64,
     /// Could not be fetched, or lie beyond the end of their file.
     pub refused: u64,
     /// Hinted, and in memory without foretell's doing.
@@ -40,7 +42,7 @@ pub struct BlockReport {
 }
 
 /// What the programs did, summed over all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
     /// Processes that reported.
     pub processes: u64,
@@ -59,7 +61,7 @@ pub struct ProgramReport {
 }
 
 /// Whether the manager did its work to the end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagerState {
     /// It did.
@@ -71,7 +73,7 @@ pub enum ManagerState {
 }
 
 /// The report of one run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// How the manager fared.
     pub manager: ManagerState,
@@ -102,11 +104,11 @@ impl Report {
 }
 
 impl HintReport {
-    pub(crate) fn new(counts: &Counts) -> Self {
+    pub(crate) fn new(counts: &Counts, source_errors: u64) -> Self {
         HintReport {
-            given: counts.hints - counts.hints_void,
+            given: counts.hints - counts.hints_void + source_errors,
             resolved: counts.hints_resolved,
-            refused: counts.hints_refused,
+            refused: counts.hints_refused + source_errors,
             passed_over: counts.hints_passed_over,
         }
     }
@@ -120,6 +122,7 @@ impl BlockReport {
             useful: counts.useful,
             late: counts.late,
             wasted: counts.wasted,
+            unfinished: counts.unfinished,
             refused: counts.refused,
             already_cached: counts.already_cached,
             overtaken: counts.overtaken,

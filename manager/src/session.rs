@@ -21,7 +21,7 @@ use foretell_policy::{
     StreamId, Work,
 };
 use foretell_protocol::{
-    Connection, Listener, Message, Record, RecordKind, STALL_THRESHOLD_NS, STREAM_EXTERNAL,
+    Connection, Listener, Message, Record, RecordKind, STREAM_EXTERNAL, stall_threshold_ns,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -39,12 +39,19 @@ use crate::source::{Certainty, Disclosure, walk};
 /// Hints that wait in the policy before sources are asked for more.
 const LOW_WATER_HINTS: usize = 4096;
 
+/// Hints that wait in the policy before control sockets are left to themselves; a hint may have some
+/// 4,000 segments.
+const SOCKET_HINTS_MAX: usize = 1024;
+
 /// How often rings are looked at while the next prefetch waits for a read to make room.
 const POLL_AT_CEILING: Duration = Duration::from_millis(1);
 
 /// The same while nothing waits, for the accounting: a ring holds what a program reads in this time
 /// at 200,000 reads a second.
 const POLL_UNREAD: Duration = Duration::from_millis(10);
+
+/// How long a job that was done while others waited may go unheard; see [`DoneQueue::push`].
+const POLL_UNANNOUNCED: Duration = Duration::from_micros(100);
 
 /// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
 const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
@@ -68,6 +75,8 @@ pub(crate) struct Session {
     /// Hints that came over the control socket for everybody.
     external: StreamId,
     first_refusal: Option<String>,
+    /// Hints that a source could not even read.
+    source_errors: u64,
     budget_bytes: u64,
     fault: FaultState,
 }
@@ -75,6 +84,7 @@ pub(crate) struct Session {
 /// A connection, and the streams that end with it.
 struct Peer {
     connection: Connection,
+    has_spoken: bool,
     streams: HashMap<u64, StreamId>,
 }
 
@@ -105,6 +115,7 @@ impl Session {
             feeds: Vec::new(),
             external,
             first_refusal: None,
+            source_errors: 0,
             budget_bytes: config.ceiling_blocks * config.block_bytes,
             fault: FaultState::new(fault),
         }
@@ -128,7 +139,7 @@ impl Session {
         }
         // What the programs did up to their ends is in their rings, and in the backlog those that
         // introduced themselves last.
-        self.turn();
+        self.take_in();
         self.report()
     }
 
@@ -137,6 +148,13 @@ impl Session {
     }
 
     fn turn(&mut self) {
+        self.take_in();
+        self.start_fetches();
+        self.update_interest();
+        self.fault.strike();
+    }
+
+    fn take_in(&mut self) {
         self.take_connections();
         self.take_messages();
         self.take_disclosures();
@@ -144,25 +162,38 @@ impl Session {
         for ended in self.driver.ended(self.now()) {
             self.fetch_ended(ended);
         }
-        self.start_fetches();
-        self.update_interest();
-        self.fault.strike();
+        for name in self.policy.take_dropped_names() {
+            self.names.remove(&name);
+        }
     }
 
     fn take_connections(&mut self) {
         while let Ok(Some(connection)) = self.listener.accept() {
-            self.peers.push(Peer { connection, streams: HashMap::new() });
+            self.peers.push(Peer { connection, has_spoken: false, streams: HashMap::new() });
         }
+    }
+
+    /// Whether there is room for what `peer` may say. Its socket holds the rest back, and with it the
+    /// peer, so that hints waiting here are bounded. A first word is always heard: it may be the
+    /// introduction of a program.
+    fn hears(&self, peer: &Peer) -> bool {
+        !peer.has_spoken || self.policy.waiting_hints() < SOCKET_HINTS_MAX
     }
 
     fn take_messages(&mut self) {
         let mut peers = std::mem::take(&mut self.peers);
         peers.retain_mut(|peer| {
             loop {
+                if !self.hears(peer) {
+                    return true;
+                }
                 match peer.connection.receive() {
                     Ok(None) => return true,
                     Ok(Some(Message::End)) | Err(_) => break,
-                    Ok(Some(message)) => self.take_message(peer, message),
+                    Ok(Some(message)) => {
+                        peer.has_spoken = true;
+                        self.take_message(peer, message);
+                    }
                 }
             }
             for stream in peer.streams.values() {
@@ -222,7 +253,10 @@ impl Session {
             while self.policy.waiting_hints() < LOW_WATER_HINTS {
                 match feed.next() {
                     Some(Ok(disclosure)) => self.disclose(*stream, disclosure),
-                    Some(Err(error)) => self.refused(error),
+                    Some(Err(error)) => {
+                        self.source_errors += 1;
+                        self.refused(error);
+                    }
                     None => return !feed.is_finished(),
                 }
             }
@@ -299,8 +333,9 @@ impl Session {
     ) -> (Outcome, Option<FileId>) {
         let refusal = match end {
             End::Found(file) => {
-                let outcome = Outcome::Resolved { file: file.id(), size_bytes: file.size_bytes() };
-                return (outcome, Some(file.id()));
+                let (id, size_bytes) = (file.id(), file.size_bytes());
+                self.driver.hold(*file);
+                return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
             End::Folder if certainty == Certainty::MaybeTree => {
                 self.walk(path);
@@ -359,7 +394,9 @@ impl Session {
     /// Sleeps until something comes in, or the rings or the fetches should be looked at.
     fn sleep(&self) {
         let arrivals = self.driver.poll_interval();
-        let timeout = self.driver.reinforce().into_iter().chain(arrivals).min().or_else(|| {
+        let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
+        let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
+        let timeout = soon.or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {
                 (true, _) => Some(POLL_AT_CEILING),
@@ -371,7 +408,8 @@ impl Session {
             PollFd::new(&self.done, PollFlags::IN),
             PollFd::new(&self.listener, PollFlags::IN),
         ];
-        let connections = self.peers.iter().map(|peer| peer.connection.as_fd());
+        let heard = self.peers.iter().filter(|peer| self.hears(peer));
+        let connections = heard.map(|peer| peer.connection.as_fd());
         let ends = self.programs.iter().filter_map(Program::end);
         fds.extend(connections.chain(ends).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // An interrupted or failed wait is a short one.
@@ -396,7 +434,7 @@ impl Session {
         Report {
             manager: ManagerState::Finished,
             budget_bytes: self.budget_bytes,
-            hints: HintReport::new(&counts),
+            hints: HintReport::new(&counts, self.source_errors),
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
             programs,
             first_refusal: self.first_refusal,
@@ -410,7 +448,7 @@ fn apply_read(policy: &mut Policy, now: Nanos, reader: ReaderId, record: Record)
         return;
     }
     let file = file_id(record.device, record.inode);
-    let stalled = record.duration_ns > STALL_THRESHOLD_NS;
+    let stalled = record.duration_ns > stall_threshold_ns(record.length_bytes);
     let block_bytes = policy.config().block_bytes;
     let first = record.offset_bytes / block_bytes;
     let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;

@@ -140,7 +140,7 @@ pub enum Access {
 }
 
 /// What has become of hints and prefetches; blocks unless said otherwise. Every prefetched block ends
-/// as exactly one of useful, late, wasted or refused.
+/// as exactly one of useful, late, wasted, unfinished or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Hints given.
@@ -161,6 +161,8 @@ pub struct Counts {
     pub late: u64,
     /// Never read: still unread when their stream ended, or skipped by its reader.
     pub wasted: u64,
+    /// Still on their way when their stream ended.
+    pub unfinished: u64,
     /// Could not be fetched, or lay beyond the end of the file.
     pub refused: u64,
     /// Found in memory when their turn to be fetched came.
@@ -185,6 +187,8 @@ struct BlockEntry {
     sequence: u64,
     /// The entry and the pass that asked for it.
     asked_by: (Ticket, u32),
+    /// The fetch that brings it.
+    fetch: FetchId,
 }
 
 /// Place of a hint in the order of arrival, over all streams.
@@ -220,7 +224,15 @@ struct Flight {
 #[derive(Clone, Copy, Debug)]
 enum FlightWork {
     Resolve(Ticket),
-    Read { file: FileId, first_block: u64, blocks: u64, first_sequence: u64 },
+    Read {
+        file: FileId,
+        first_block: u64,
+        blocks: u64,
+        first_sequence: u64,
+        /// Blocks that were read without a stall before the fetch completed: they had arrived, or had
+        /// been in memory all along, which the outcome will tell.
+        read_early: u64,
+    },
 }
 
 /// The policy object; see the [module](self).
@@ -242,6 +254,7 @@ pub struct Policy {
     next_stream: u64,
     next_fetch: u64,
     next_sequence: u64,
+    dropped_names: Vec<NameId>,
 }
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
@@ -278,6 +291,7 @@ impl Policy {
             next_stream: 0,
             next_fetch: 0,
             next_sequence: 0,
+            dropped_names: Vec::new(),
         }
     }
 
@@ -299,6 +313,12 @@ impl Policy {
     /// Blocks in flight or unread: never above the ceiling.
     pub fn pending_blocks(&self) -> u64 {
         self.blocks.len() as u64
+    }
+
+    /// Names that will never be asked for, since the last call: their hints were cancelled or passed
+    /// over. Every other name is asked for exactly once.
+    pub fn take_dropped_names(&mut self) -> Vec<NameId> {
+        std::mem::take(&mut self.dropped_names)
     }
 
     /// Hints that are not worked off.
@@ -345,8 +365,10 @@ impl Policy {
             self.remove_entry(ticket);
         }
         for block in pending.into_values() {
-            if self.blocks.remove(&block).is_some() {
-                self.counts.wasted += 1;
+            match self.blocks.remove(&block).map(|known| known.state) {
+                Some(BlockState::Unread) => self.counts.wasted += 1,
+                Some(BlockState::InFlight) => self.counts.unfinished += 1,
+                None => {}
             }
         }
         self.check();
@@ -381,12 +403,21 @@ impl Policy {
         }
         self.give_up_skipped(known.stream, known.sequence);
         self.check();
-        if known.state == BlockState::InFlight && stalled {
-            self.counts.late += 1;
-            Access::InFlight
-        } else {
-            self.counts.useful += 1;
-            Access::Hit
+        match (known.state, stalled) {
+            (BlockState::Unread, _) => self.counts.useful += 1,
+            (BlockState::InFlight, true) => {
+                self.counts.late += 1;
+                return Access::InFlight;
+            }
+            (BlockState::InFlight, false) => self.read_early(known.fetch),
+        }
+        Access::Hit
+    }
+
+    fn read_early(&mut self, fetch: FetchId) {
+        let flight = self.flights.get_mut(&fetch).expect("a block in flight has a flight");
+        if let FlightWork::Read { read_early, .. } = &mut flight.work {
+            *read_early += 1;
         }
     }
 
@@ -428,7 +459,11 @@ impl Policy {
                 self.resolved -= 1;
                 self.remove_entry(ticket);
             }
-            (FlightWork::Read { file, first_block, blocks, first_sequence }, outcome) => {
+            (
+                FlightWork::Read { file, first_block, blocks, first_sequence, read_early },
+                outcome,
+            ) => {
+                self.count_read_early(read_early, outcome);
                 for offset in 0..blocks {
                     let block = Block { file, index: first_block + offset };
                     self.block_completed(block, first_sequence + offset, offset, outcome);
@@ -553,20 +588,34 @@ impl Policy {
         let blocks = end - first;
         self.next_sequence += blocks;
         self.counts.prefetched += blocks;
+        let file = span.file;
+        let work =
+            FlightWork::Read { file, first_block: first, blocks, first_sequence, read_early: 0 };
+        let id = self.start(now, device, work);
         for offset in 0..blocks {
-            let block = Block { file: span.file, index: first + offset };
+            let block = Block { file, index: first + offset };
             let sequence = first_sequence + offset;
             let state = BlockState::InFlight;
-            self.blocks.insert(block, BlockEntry { state, stream, sequence, asked_by });
+            let entry = BlockEntry { state, stream, sequence, asked_by, fetch: id };
+            self.blocks.insert(block, entry);
             if let Some(stream) = self.streams.get_mut(&stream) {
                 stream.pending.insert(sequence, block);
             }
         }
-        let work = FlightWork::Read { file: span.file, first_block: first, blocks, first_sequence };
-        let id = self.start(now, device, work);
         self.check();
-        let work = Work::Read { file: span.file, first_block: first, blocks };
+        let work = Work::Read { file, first_block: first, blocks };
         Some(Fetch { id, device, work })
+    }
+
+    fn count_read_early(&mut self, blocks: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::AlreadyCached => {
+                self.counts.prefetched -= blocks;
+                self.counts.already_cached += blocks;
+            }
+            Outcome::Refused => self.counts.refused += blocks,
+            _ => self.counts.useful += blocks,
+        }
     }
 
     fn block_completed(&mut self, block: Block, sequence: u64, offset: u64, outcome: Outcome) {
@@ -645,7 +694,11 @@ impl Policy {
         let device = self.devices.entry(entry.hint.device).or_default();
         device.unresolved.remove(&ticket);
         device.ready.remove(&ticket);
-        let Resolution::File { file, .. } = entry.resolution else { return };
+        let file = match entry.resolution {
+            Resolution::File { file, .. } => file,
+            Resolution::Pending => return self.dropped_names.push(entry.hint.name),
+            Resolution::InFlight => return,
+        };
         self.resolved -= 1;
         if let Some(tickets) = self.ready_of_file.get_mut(&file) {
             tickets.retain(|&other| other != ticket);

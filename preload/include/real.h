@@ -173,7 +173,8 @@ struct open_how;
     X(int, pclose, (FILE * stream), NULL)                                                          \
     X(void, _exit, (int status), early_exit)                                                       \
     X(void, _Exit, (int status), early_exit)                                                       \
-    X(void, quick_exit, (int status), NULL)
+    X(void, quick_exit, (int status), NULL)                                                        \
+    X(int, prctl, (int option, ...), NULL)
 
 #define REAL_ALL(X)                                                                                \
     REAL_OPEN(X) REAL_READ(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)

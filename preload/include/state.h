@@ -92,7 +92,8 @@ void foretell_opened(int fd, int flags, uint64_t start_ns);
  * descriptor's position. */
 void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
                         uint64_t offset_bytes);
-void foretell_emit(const struct foretell_record *record);
+/* header: the ring that said that records are wanted. */
+void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record);
 /* The kernel's position of fd, or POSITION_UNKNOWN. errno is kept. */
 uint64_t foretell_kernel_position(int fd);
 
@@ -168,13 +169,20 @@ static inline void count_other(ssize_t bytes)
         count(&ring()->other_read_bytes, (uint64_t)bytes);
 }
 
+/* Whether a call that returned `bytes` bytes must have waited for I/O. */
+static inline bool has_stalled(uint64_t duration_ns, uint64_t bytes)
+{
+    return UNLIKELY(duration_ns >
+                    FORETELL_STALL_THRESHOLD_NS + bytes / FORETELL_COPY_BYTES_PER_NS);
+}
+
 /* Adds one read to the counters. */
 static inline void count_read(struct foretell_ring_header *header, uint64_t bytes,
                               uint64_t duration_ns)
 {
     count(&header->read_calls, 1);
     count(&header->read_bytes, bytes);
-    if (UNLIKELY(duration_ns > FORETELL_STALL_THRESHOLD_NS)) {
+    if (has_stalled(duration_ns, bytes)) {
         count(&header->read_stall_ns, duration_ns);
         count(&header->read_stalls, 1);
     }

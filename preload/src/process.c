@@ -14,6 +14,9 @@
 #include "real.h"
 #include "state.h"
 
+#include <stdarg.h>
+#include <sys/prctl.h>
+
 #include <unistd.h>
 
 static void share_descriptors(void)
@@ -158,3 +161,21 @@ HOOK(int, pclose, (FILE * stream))
 EXIT(_exit)
 EXIT(_Exit)
 EXIT(quick_exit)
+
+/* A program that locks itself up would be killed for the calls that the hooks make (getpid, statx,
+ * lseek, and socket and memfd_create in a forked child): from here on everything is forwarded. What
+ * locks itself up by raw system calls is not noticed. */
+HOOK(int, prctl, (int option, ...))
+{
+    va_list values;
+    va_start(values, option);
+    unsigned long first = va_arg(values, unsigned long);
+    unsigned long second = va_arg(values, unsigned long);
+    unsigned long third = va_arg(values, unsigned long);
+    unsigned long fourth = va_arg(values, unsigned long);
+    va_end(values);
+    bool locks_up = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
+    if (UNLIKELY(locks_up) && foretell_active && foretell_is_own_process())
+        __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
+    return REAL_LATE(prctl)(option, first, second, third, fourth);
+}

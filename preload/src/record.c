@@ -10,9 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void foretell_emit(const struct foretell_record *record)
+void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record)
 {
-    struct foretell_ring_header *header = ring();
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
     do {
         /* Acquire: the consumer has finished with the slot that it released by this tail. */
@@ -49,7 +48,7 @@ uint64_t foretell_kernel_position(int fd)
 /* Adds one open to the counters; says whether it stalled. */
 static bool count_open(struct foretell_ring_header *header, uint64_t duration_ns)
 {
-    bool stalled = duration_ns > FORETELL_STALL_THRESHOLD_NS;
+    bool stalled = has_stalled(duration_ns, 0);
     count(&header->open_calls, 1);
     if (UNLIKELY(stalled)) {
         count(&header->open_stall_ns, duration_ns);
@@ -110,7 +109,7 @@ void foretell_opened(int fd, int flags, uint64_t start_ns)
             record.inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED);
         }
     }
-    foretell_emit(&record);
+    foretell_emit(header, &record);
 }
 
 /* The offset at which a read of `bytes` that moved the position began; keeps the position. */
@@ -137,7 +136,7 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
     bool wanted = wants_records(header);
     /* An opened descriptor is identified only when it matters: a fifo that is waited for must not
      * pass for a stall. */
-    bool matters = wanted || UNLIKELY(duration_ns > FORETELL_STALL_THRESHOLD_NS);
+    bool matters = wanted || has_stalled(duration_ns, bytes);
     if (matters) {
         tag = foretell_identify(fd, entry, tag);
         if (state_of(tag) == IGNORED) {
@@ -171,5 +170,5 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
                                      .length_bytes = bytes,
                                      .end_ns = end_ns,
                                      .duration_ns = duration_ns};
-    foretell_emit(&record);
+    foretell_emit(header, &record);
 }

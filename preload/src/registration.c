@@ -113,7 +113,7 @@ static bool send_hello(int socket, int ring_fd)
         .argv0_bytes = (uint32_t)strlen(argv0),
     };
     hello.header.total_bytes = (uint32_t)sizeof hello + hello.argv0_bytes;
-    (void)prctl(PR_GET_NAME, hello.comm);
+    (void)syscall(SYS_prctl, PR_GET_NAME, hello.comm); /* prctl is hooked */
     struct iovec parts[2] = {{&hello, sizeof hello}, {argv0, hello.argv0_bytes}};
     union {
         struct cmsghdr header; /* for alignment */
@@ -181,8 +181,11 @@ static void after_fork_in_child(void)
     int saved = errno;
     struct foretell_ring_header *parents = foretell_ring;
     __atomic_store_n(&foretell_ring, &no_ring, __ATOMIC_RELEASE);
+    /* The fork may have been made in a signal handler that interrupted a hook, which holds this
+     * address: private memory takes its place, and whatever the hook still writes goes nowhere. */
     if (parents != &no_ring)
-        (void)munmap(parents, FORETELL_RING_BYTES);
+        (void)mmap(parents, FORETELL_RING_BYTES, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     own_pid = raw_pid();
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
     __atomic_store_n(&pending, foretell_active ? 1u : 0u, __ATOMIC_RELEASE);

@@ -105,7 +105,7 @@ static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
         if (position != POSITION_UNKNOWN && position >= watch->began_bytes)
             bytes = position - watch->began_bytes;
     }
-    bool stalled = duration_ns > FORETELL_STALL_THRESHOLD_NS;
+    bool stalled = has_stalled(duration_ns, bytes);
     if (bytes == 0 && !stalled)
         return;
     if (watch->other) {
@@ -147,7 +147,7 @@ static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
         .length_bytes = position - began,
         .end_ns = end_ns,
         .duration_ns = duration_ns};
-    foretell_emit(&record);
+    foretell_emit(header, &record);
 }
 
 /* `need`: bytes that certainly suffice. `timed`: whether a refill is likely enough for a clock. */

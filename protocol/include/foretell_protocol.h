@@ -46,6 +46,8 @@
 /* A call that takes longer has waited for I/O: a warm call on page cache takes 0.2 to 20 µs, the
  * fastest device some 50 µs and more. */
 #define FORETELL_STALL_THRESHOLD_NS UINT64_C(50000)
+/* Copying takes its time too: 2 bytes a nanosecond is slower than any memory in use. */
+#define FORETELL_COPY_BYTES_PER_NS UINT64_C(2)
 
 /* Kinds of records. */
 #define FORETELL_RECORD_READ 1u

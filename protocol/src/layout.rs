@@ -23,6 +23,13 @@ pub const RECORD_BYTES: u32 = 64;
 pub const RING_BYTES: u32 = RING_HEADER_BYTES + RING_CAPACITY_RECORDS * RECORD_BYTES;
 /// A call that takes longer has waited for I/O.
 pub const STALL_THRESHOLD_NS: u64 = 50_000;
+/// What copying from memory reaches at least.
+pub const COPY_BYTES_PER_NS: u64 = 2;
+
+/// How long a call that returned `bytes` bytes may take without having waited for I/O.
+pub fn stall_threshold_ns(bytes: u64) -> u64 {
+    STALL_THRESHOLD_NS + bytes / COPY_BYTES_PER_NS
+}
 /// Record kind: a read.
 pub const RECORD_READ: u32 = 1;
 /// Record kind: an open.

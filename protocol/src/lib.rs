@@ -28,7 +28,9 @@ mod ring;
 mod socket;
 
 pub use client::{Client, ClientError};
-pub use layout::{INTEREST_VARIABLE, SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL};
+pub use layout::{
+    INTEREST_VARIABLE, SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL, stall_threshold_ns,
+};
 pub use message::{Extent, Hello, Hint, Message, ProtocolError, Segment};
 pub use ring::{Counters, Record, RecordFlags, RecordKind, RingError, RingReader};
 pub use socket::{Connection, Listener};

@@ -47,6 +47,11 @@ impl DoneQueue {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }
 
+    /// Whether nothing has come in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Everything that has come in.
     pub(crate) fn take(&self) -> Vec<Done> {
         std::mem::take(&mut self.lock())

@@ -64,7 +64,7 @@ pub(crate) enum Subject {
 #[derive(Debug)]
 pub(crate) enum End {
     /// The name is this file.
-    Found(Arc<OpenFile>),
+    Found(Box<OpenFile>),
     /// The name is a folder.
     Folder,
     /// The name is neither file nor folder.
@@ -154,14 +154,14 @@ impl PageCache {
         self.pools.get(&device).expect("a device with a hint was made known").submit(job);
     }
 
-    /// Everything that has ended since the last call. A file that was found is held from here on.
+    /// Everything that has ended since the last call.
     pub(crate) fn ended(&mut self, now: Nanos) -> Vec<Ended> {
         let mut ended = Vec::new();
         for done in self.done.take() {
             match done {
                 Done::Found { fetch, found } => {
                     let end = match found {
-                        Ok(Found::File(file)) => End::Found(self.hold(file)),
+                        Ok(Found::File(file)) => End::Found(Box::new(file)),
                         Ok(Found::Folder) => End::Folder,
                         Ok(Found::Other) => End::Other,
                         Err(error) => End::Failed(error),
@@ -185,9 +185,11 @@ impl PageCache {
         ended
     }
 
-    fn hold(&mut self, file: OpenFile) -> Arc<OpenFile> {
+    /// Keeps `file` open until it is released. To be called before the policy hears of it: a file that
+    /// was found under another name may have been released since that was found.
+    pub(crate) fn hold(&mut self, file: OpenFile) {
         let held = self.files.entry(file.id());
-        Arc::clone(&held.or_insert_with(|| Held { file: Arc::new(file), reads: 0 }).file)
+        held.or_insert_with(|| Held { file: Arc::new(file), reads: 0 });
     }
 
     fn end_of_advice(&self, advised: Advised) -> End {

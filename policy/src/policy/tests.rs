@@ -237,7 +237,7 @@ fn a_cancelled_stream_leaves_nothing_behind() {
     };
     policy.cancel(NOW, stream);
     assert_eq!(policy.pending_blocks(), 0);
-    assert_eq!(policy.counts().wasted, 4);
+    assert_eq!(policy.counts().unfinished, 4);
     policy.completed(NOW, read.id, Outcome::Fetched);
     let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 40 };
     policy.completed(NOW, lookup.id, outcome);
@@ -298,9 +298,11 @@ proptest! {
         let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
         let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW)).collect();
         let mut under_way: VecDeque<Fetch> = VecDeque::new();
+        let (mut hinted, mut asked_for) = (0, 0);
         for step in steps {
             match step {
                 Step::Hint { stream, name, segments, repeats } => {
+                    hinted += 1;
                     let extent = if segments.is_empty() {
                         Extent::WholeFile
                     } else {
@@ -314,6 +316,7 @@ proptest! {
                 }
                 Step::Next => {
                     if let Some(fetch) = policy.next_fetch(NOW, DISK) {
+                        asked_for += u64::from(matches!(fetch.work, Work::Resolve { .. }));
                         if let Work::Read { file, first_block, blocks } = fetch.work {
                             prop_assert!((1..=4).contains(&blocks));
                             prop_assert!((first_block + blocks - 1) * 10 < size_of(file.0));
@@ -344,8 +347,9 @@ proptest! {
         prop_assert_eq!(policy.pending_blocks(), 0);
         prop_assert_eq!(policy.resolved, 0);
         prop_assert!(policy.ready_of_file.is_empty());
+        prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
         let counts = policy.counts();
-        let ended = counts.useful + counts.late + counts.wasted;
+        let ended = counts.useful + counts.late + counts.wasted + counts.unfinished;
         prop_assert!(ended <= counts.prefetched);
         prop_assert!(counts.prefetched <= ended + counts.refused);
     }
