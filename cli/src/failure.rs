@@ -33,5 +33,16 @@ impl Failure {
 
 /// One line on standard error, if that can be written at all.
 pub(crate) fn note(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "foretell: {line}");
+    let _ = writeln!(std::io::stderr(), "foretell: {}", without_numbers(&line.to_string()));
+}
+
+/// `line` without the error numbers that the standard library puts behind its messages.
+fn without_numbers(line: &str) -> String {
+    let mut text = line.to_owned();
+    while let Some(start) = text.find(" (os error ")
+        && let Some(length) = text[start..].find(')')
+    {
+        text.replace_range(start..=start + length, "");
+    }
+    text
 }

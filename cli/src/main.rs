@@ -5,6 +5,7 @@ mod demo;
 mod failure;
 mod hint;
 mod library;
+mod manager_process;
 mod run;
 mod signals;
 mod size;

@@ -1,8 +1,8 @@
 //! `foretell run`: a program with its reads disclosed and prefetched.
 //!
-//! The program is a child in the same process group, with the interposing library preloaded and this
-//! process's manager to talk to. This process waits for it, passes signals on, reports, and ends as
-//! the program ended.
+//! The program is a child in the same process group, with the interposing library preloaded and a
+//! manager to talk to, which is another child. This process waits for the program, passes signals on,
+//! reports, and ends as the program ended.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,10 +14,11 @@ use std::time::Instant;
 
 use clap::Args;
 use foretell_manager::source::{arguments, list};
-use foretell_manager::{Fault, Manager, Options, Source};
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitIdStatus};
+use foretell_manager::{Fault, Options, Source};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use crate::failure::{Failure, note};
+use crate::manager_process::{InheritedDescriptors, ManagerProcess};
 use crate::summary::{Ending, Summary};
 use crate::{library, signals, size};
 
@@ -60,12 +61,7 @@ pub(crate) struct RunArgs {
     json: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -84,13 +80,13 @@ pub(crate) fn run(
 ) -> Result<std::process::ExitCode, Failure> {
     args.command.extend(program_arguments);
     let args = &args;
+    let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
     let mut json = args.json.as_ref().map(create_json).transpose()?;
     let options = manager_options(args)?;
     let inherited = signals::block();
-    let descriptors = rustix::process::getrlimit(Resource::Nofile);
-    silence_manager_panics();
-    let manager = Manager::start(options).map_err(own_failure)?;
+    let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;
+    let own_bytes_read = characters_read("self");
     let began = Instant::now();
     let mut command = Command::new(&args.command[0]);
     command
@@ -103,17 +99,17 @@ pub(crate) fn run(
     if args.hints.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         command.stdin(Stdio::null());
     }
-    restore_before_exec(&mut command, inherited, descriptors);
+    restore_before_exec(&mut command, inherited);
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            manager.stop();
+            manager.finish();
             return Err(cannot_execute(&args.command[0], &error));
         }
     };
-    let (ending, bytes_read) = wait(child);
+    let (ending, bytes_read) = wait(child, own_bytes_read);
     let elapsed = began.elapsed();
-    let report = manager.stop();
+    let report = manager.finish();
     let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
     if let Some(file) = &mut json
         && let Err(error) = summary.write_json(file)
@@ -165,7 +161,7 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
         .map_err(|error| own_failure(format!("the working folder: {error}")))?;
     if let Some(path) = &args.hints {
         let file = if path.as_os_str() == "-" {
-            let handle = rustix::io::dup(io::stdin()).map_err(own_failure)?;
+            let handle = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3).map_err(own_failure)?;
             File::from(handle)
         } else {
             File::open(path).map_err(|error| {
@@ -194,26 +190,9 @@ fn preload_value(library: PathBuf) -> OsString {
     }
 }
 
-/// The manager reports its own failure in the summary; a panic message would look like the
-/// program's.
-fn silence_manager_panics() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let manager =
-            std::thread::current().name().is_some_and(|name| name.starts_with("foretell-"));
-        if !manager {
-            default(info);
-        }
-    }));
-}
-
-fn restore_before_exec(command: &mut Command, inherited: signals::Inherited, descriptors: Rlimit) {
-    let restore = move || {
-        rustix::process::setrlimit(Resource::Nofile, descriptors)?;
-        inherited.restore()
-    };
+fn restore_before_exec(command: &mut Command, inherited: signals::Inherited) {
     // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
-    unsafe { command.pre_exec(restore) };
+    unsafe { command.pre_exec(move || inherited.restore()) };
 }
 
 fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {
@@ -226,8 +205,9 @@ fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {
 }
 
 /// Waits for the program to end, passing signals on. Also returns the bytes that it and the
-/// descendants it waited for have read, by the kernel's count.
-fn wait(child: Child) -> (Ending, Option<u64>) {
+/// descendants it waited for have read, by the kernel's count; `own_bytes_read` is what this process
+/// had read before.
+fn wait(child: Child, own_bytes_read: Option<u64>) -> (Ending, Option<u64>) {
     let pid = Pid::from_child(&child);
     loop {
         let taken = signals::take();
@@ -239,23 +219,25 @@ fn wait(child: Child) -> (Ending, Option<u64>) {
             }
             continue;
         }
-        let options = WaitIdOptions::EXITED
-            | WaitIdOptions::STOPPED
-            | WaitIdOptions::NOHANG
-            | WaitIdOptions::NOWAIT;
-        let Ok(Some(status)) = rustix::process::waitid(WaitId::Pid(pid), options) else { continue };
-        if status.stopped() {
-            let _ = rustix::process::waitid(
-                WaitId::Pid(pid),
-                WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,
-            );
+        let at_once = WaitIdOptions::NOHANG;
+        let stopped = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | at_once);
+        if matches!(stopped, Ok(Some(_))) {
             // The program was stopped, from the terminal say: stop too, so that the shell notices.
+            // Whoever lets us go on lets the program go on.
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-            continue;
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
         }
-        let bytes_read = read_characters(pid);
-        let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
-        return (ending(&status), bytes_read);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | at_once;
+        let status = match waitid(WaitId::Pid(pid), look) {
+            Ok(Some(status)) => status,
+            Ok(None) => continue,
+            Err(_) => return (Ending::Exit(0), None), // Reaped by somebody else: it has ended.
+        };
+        // Only root may ask for a process that has ended; its parent's own count has it afterwards.
+        let of_program = characters_read(&pid.to_string());
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        let since = || Some(characters_read("self")?.saturating_sub(own_bytes_read?));
+        return (ending(&status), of_program.or_else(since));
     }
 }
 
@@ -267,8 +249,8 @@ fn ending(status: &WaitIdStatus) -> Ending {
     }
 }
 
-/// `rchar` of a process that has ended and was not yet waited for.
-fn read_characters(pid: Pid) -> Option<u64> {
-    let table = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+/// `rchar` of a process, with that of the children it has waited for.
+fn characters_read(process: &str) -> Option<u64> {
+    let table = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
     table.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
 }

@@ -26,6 +26,7 @@ const TAKEN: [libc::c_int; 9] = [
 pub(crate) struct Inherited {
     mask: libc::sigset_t,
     pipe: libc::sighandler_t,
+    child: libc::sighandler_t,
 }
 
 /// What a process did with SIGPIPE before the Rust runtime, which ignores it, came up.
@@ -72,20 +73,23 @@ fn taken_set() -> libc::sigset_t {
 pub(crate) fn block() -> Inherited {
     let set = taken_set();
     let mut mask = MaybeUninit::uninit();
-    // SAFETY: `set` is initialised; the call fills `mask` in, and cannot fail with valid arguments.
+    // SAFETY: `set` is initialised; the calls fill `mask` in and cannot fail with valid arguments.
     // `PIPE_AT_START` was written before `main` and is only read since.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, mask.as_mut_ptr());
-        Inherited { mask: mask.assume_init(), pipe: PIPE_AT_START }
+        // Whoever ignores SIGCHLD is not told of his children's ends.
+        let child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        Inherited { mask: mask.assume_init(), pipe: PIPE_AT_START, child }
     }
 }
 
 impl Inherited {
     /// Puts this state in force. Async-signal-safe: may be called between fork and exec.
     pub(crate) fn restore(&self) -> io::Result<()> {
-        // SAFETY: the mask is initialised, and the disposition is one that the kernel gave.
+        // SAFETY: the mask is initialised, and the dispositions are those that the kernel gave.
         let result = unsafe {
             libc::signal(libc::SIGPIPE, self.pipe);
+            libc::signal(libc::SIGCHLD, self.child);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut())
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -90,10 +90,9 @@ impl<'a> Summary<'a> {
         if hints.given == 0 {
             return "no hints".into();
         }
-        let refused = match (&self.report.first_refusal, hints.refused + blocks.refused) {
-            (_, 0) => String::new(),
-            (None, _) => format!(" ({} refused)", hints.refused),
-            (Some(first), _) => format!(" ({} refused: {first})", hints.refused),
+        let refused = match &self.report.first_refusal {
+            None => String::new(),
+            Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
         let mut text = format!(
             "{} {}{refused}, {} blocks of {} prefetched: {} useful, {} late, {} wasted",
@@ -105,6 +104,9 @@ impl<'a> Summary<'a> {
             blocks.late,
             blocks.wasted,
         );
+        if blocks.unfinished > 0 {
+            text += &format!(", {} unfinished", blocks.unfinished);
+        }
         if blocks.already_cached > 0 {
             text += &format!(" ({} were cached already)", blocks.already_cached);
         }

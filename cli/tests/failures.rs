@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{assert_same, foretell, sample_files, sample_folder};
+use common::{assert_same, foretell, sample_files, sample_folder, under_foretell};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A script that reads for about a second, and leaves output and exit code of its reading in files
@@ -157,26 +157,68 @@ fn nothing_is_left_behind_when_foretell_is_killed() {
     let mut run = foretell()
         .args(["run", "--", "sleep", "1"])
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .expect("it runs");
-    let marker = format!("/{}-", run.id());
-    let listens = || {
-        let mut table = String::new();
-        fs::File::open("/proc/net/unix")
-            .and_then(|mut file| file.read_to_string(&mut table))
-            .expect("listed");
-        table.lines().any(|line| line.contains("@foretell/") && line.contains(&marker))
-    };
-    wait_for("the manager's socket", listens);
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let mut manager = String::new();
+    wait_for("the manager", || {
+        let listed = fs::read_to_string(&children).unwrap_or_default();
+        let found = listed.split_whitespace().find(|child| listens(child));
+        manager = found.unwrap_or_default().to_owned();
+        found.is_some()
+    });
     run.kill().expect("it was running");
     run.wait().expect("it has ended");
-    assert!(!listens(), "the control socket is gone with its process");
-    let shared = fs::read_dir("/dev/shm").map_or(0, |listing| {
-        listing
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().contains("foretell"))
-            .count()
-    });
-    assert_eq!(shared, 0);
+    wait_for("the manager's end", || !Path::new("/proc").join(&manager).exists());
+    assert!(!listens(&manager), "the control socket is gone with its process");
+}
+
+/// Whether the process of this number has a manager's control socket.
+fn listens(pid: &str) -> bool {
+    let mut table = String::new();
+    fs::File::open("/proc/net/unix")
+        .and_then(|mut file| file.read_to_string(&mut table))
+        .expect("listed");
+    let marker = format!("/{pid}-");
+    table.lines().any(|line| line.contains("@foretell/") && line.contains(&marker))
+}
+
+#[test]
+fn the_program_ends_without_waiting_for_prefetches() {
+    if !common::have_fuse() {
+        return;
+    }
+    let (backing, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let array = |arguments: &[&str], folders: &[&Path]| {
+        let (action, options) = arguments.split_first().expect("mount or unmount");
+        let mut command = foretell();
+        command.args(["array", action]).args(folders).args(options).stdout(Stdio::null());
+        assert!(command.status().expect("it runs").success());
+    };
+    // Each read takes a second and more: 40 files on one disk are busy for a minute.
+    let slow = ["mount", "--disks", "1", "--time-scale", "50", "--layout", "aged"];
+    array(&slow, &[backing.path(), mnt.path()]);
+    let mut run = under_foretell("true").args(sample_files_of(backing.path(), mnt.path())).spawn();
+    let run = run.as_mut().expect("it runs");
+    let mut ended = false;
+    for _ in 0..200 {
+        ended = run.try_wait().expect("it can be asked").is_some();
+        if ended {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let unmounted = foretell().args(["array", "unmount"]).arg(mnt.path()).output();
+    let unmounted = unmounted.expect("it runs").status.success()
+        || Command::new("umount").arg("-l").arg(mnt.path()).status().is_ok_and(|s| s.success());
+    assert!(unmounted && ended, "it must end within 10 s");
+}
+
+/// The sample files of `backing` as seen below `mountpoint`, without asking the array.
+fn sample_files_of(backing: &Path, mountpoint: &Path) -> Vec<std::path::PathBuf> {
+    let below = |path: std::path::PathBuf| {
+        mountpoint.join(path.strip_prefix(backing).expect("a sample file"))
+    };
+    sample_files(backing).into_iter().map(below).collect()
 }

@@ -171,6 +171,22 @@ fn a_program_that_closes_all_descriptors() {
 }
 
 #[test]
+fn a_program_that_forks_in_a_signal_handler() {
+    let folder = sample_folder();
+    let program = compile("forks_in_handler", folder.path()).to_string_lossy().into_owned();
+    let output = assert_same(&line(&[&program], &paths(folder.path())[20..21]), |_| {});
+    assert_eq!(output.stdout, b"bad: 0\n");
+}
+
+#[test]
+fn a_program_that_locks_itself_up() {
+    let folder = sample_folder();
+    let program = compile("locks_itself_up", folder.path()).to_string_lossy().into_owned();
+    let output = assert_same(&line(&[&program], &paths(folder.path())[20..21]), |_| {});
+    assert!(matches!(output.status.code(), Some(1 | 6)), "{:?}", output.status);
+}
+
+#[test]
 fn a_program_with_jemalloc_preloaded() {
     let candidates = ["x86_64", "aarch64"]
         .map(|machine| format!("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2"));

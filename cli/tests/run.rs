@@ -100,7 +100,7 @@ fn the_program_inherits_what_foretell_did() {
     assert_eq!(plain, state(under_foretell("sh")));
     let ignoring = |program: &str| {
         let mut shell = Command::new("sh");
-        let run = format!("trap '' PIPE INT HUP; exec {program} \"$@\"");
+        let run = format!("trap '' PIPE INT HUP CHLD; exec {program} \"$@\"");
         shell.args(["-c", &run, "sh"]);
         shell
     };
@@ -118,6 +118,7 @@ fn bad_options_are_named_in_one_line() {
     assert_fails(&["run", "--json", "/nonexistent/x", "--", "true"], 125, "/nonexistent/x");
     for wrong in [
         &["run"][..],
+        &["run", "--bogus", "--", "true"],
         &["run", "--budget", "many", "--", "true"],
         &["nonsense"],
         &["run", "--no-hints", "--hints", "x", "--", "true"],
@@ -161,9 +162,9 @@ fn unusable_hints_are_counted_and_named() {
     let summary = summary_of(
         Command::new("-").args(["--hints", "hints", "--", "sleep", "0.3"]).current_dir(&folder),
     );
-    assert_eq!(summary["hints"]["given"], 5, "{summary}");
+    assert_eq!(summary["hints"]["given"], 6, "{summary}");
     assert_eq!(summary["hints"]["resolved"], 2, "{summary}");
-    assert_eq!(summary["hints"]["refused"], 3, "{summary}");
+    assert_eq!(summary["hints"]["refused"], 4, "{summary}");
     assert!(summary["blocks"]["refused"].as_u64().expect("a number") >= 1, "{summary}");
     assert!(summary["first_refusal"].is_string(), "{summary}");
 }
@@ -216,6 +217,31 @@ fn hints_without_a_manager_or_a_file_say_so() {
 }
 
 #[test]
+fn a_hint_list_that_cannot_be_read_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("list");
+    fs::write(&list, "{\"path\": 3\n").expect("written");
+    for list in [list.as_path(), folder.path()] {
+        let list = list.to_string_lossy();
+        let output = output(&["run", "--hints", &list, "--", "sleep", "0.2"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stderr(&output).contains("1 refused: hint line 1"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_file_named_many_times_is_no_problem() {
+    let folder = sample_folder();
+    let file = sample_files(folder.path())[20].to_string_lossy().into_owned();
+    for _ in 0..20 {
+        let mut arguments = vec!["run", "--", "cat"];
+        arguments.extend([file.as_str(); 7]);
+        let output = output(&arguments);
+        assert!(!stderr(&output).contains("manager"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn nested_runs_work() {
     let folder = sample_folder();
     let file = &sample_files(folder.path())[20];
@@ -236,6 +262,10 @@ fn no_descriptor_and_no_process_is_left_in_the_program() {
     let plain = Command::new("sh").args(list).stdin(Stdio::null()).output().expect("it runs");
     let hinted = under_foretell("sh").args(list).stdin(Stdio::null()).output().expect("it runs");
     assert_eq!(plain.stdout, hinted.stdout);
+    let mut from_input = foretell();
+    from_input.args(["run", "--quiet", "--hints", "-", "--", "sh"]).args(list);
+    let from_input = from_input.stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(plain.stdout, from_input.stdout);
 }
 
 #[test]

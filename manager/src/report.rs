@@ -91,7 +91,7 @@ pub struct Report {
 
 impl Report {
     /// A report of nothing, by a manager in `state`.
-    pub(crate) fn empty(state: ManagerState, budget_bytes: u64) -> Self {
+    pub fn empty(state: ManagerState, budget_bytes: u64) -> Self {
         Report {
             manager: state,
             budget_bytes,

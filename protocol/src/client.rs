@@ -88,11 +88,16 @@ impl Client {
         {
             return Self::connect(&address);
         }
-        let mut addresses = Self::managers();
-        match addresses.len() {
+        // Anybody may give a socket any name: what is not of this user is not there.
+        let reachable = |address: String| Some((Self::connect(&address).ok()?, address));
+        let mut managers: Vec<(Self, String)> =
+            Self::managers().into_iter().filter_map(reachable).collect();
+        match managers.len() {
             0 => Err(ClientError::NoManager),
-            1 => Self::connect(&addresses.remove(0)),
-            _ => Err(ClientError::Several(addresses)),
+            1 => Ok(managers.remove(0).0),
+            _ => Err(ClientError::Several(
+                managers.into_iter().map(|(_, address)| address).collect(),
+            )),
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use foretell_policy::FileId;
-use rustix::fs::{Advice, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 
 use super::residency::{self, Observer, Range};
 
@@ -112,7 +112,7 @@ impl OpenFile {
     /// Has the kernel fetch `range`. May wait: for the device's queue, or, where the kernel takes no
     /// advice or arrival cannot be observed, for the data itself.
     pub(crate) fn advise(&self, range: Range) -> Advised {
-        match self.clip(range) {
+        match self.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),
             Ok(existing) if existing == range => self.advise_existing(range),
             Ok(existing) if existing.length_bytes == 0 => Advised::Short { length_bytes: 0 },
@@ -125,8 +125,8 @@ impl OpenFile {
 
     /// Where the fetch of `range` stands. Never waits.
     pub(crate) fn state(&self, range: Range) -> State {
-        // The file first: pages beyond a new end may linger in a large folio.
-        match self.clip(range) {
+        // The size first: pages beyond a new end may linger in a large folio.
+        match self.clip(range, AtFlags::STATX_DONT_SYNC) {
             Ok(existing) if existing != range => {
                 State::Short { length_bytes: existing.length_bytes }
             }
@@ -141,13 +141,15 @@ impl OpenFile {
     }
 
     fn advise_existing(&self, range: Range) -> Advised {
-        // What has no place in the cache has not arrived: the cheaper question first.
-        let all_accepted = residency::accepted_bytes(&self.file, range)
-            .is_none_or(|accepted_bytes| accepted_bytes == range.length_bytes);
-        match self.has_arrived(range) {
-            None => return self.read_through(range),
-            Some(true) if all_accepted => return Advised::AlreadyCached,
-            Some(_) => {}
+        // What has no place in the cache has not arrived; only then is it asked by a read, which would
+        // have the kernel fetch what is missing.
+        let accepted_bytes = residency::accepted_bytes(&self.file, range);
+        if accepted_bytes.is_none_or(|accepted_bytes| accepted_bytes == range.length_bytes) {
+            match self.has_arrived(range) {
+                None => return self.read_through(range),
+                Some(true) => return Advised::AlreadyCached,
+                Some(false) => {}
+            }
         }
         let mut rest = range;
         while rest.length_bytes > 0 {
@@ -188,9 +190,11 @@ impl OpenFile {
         Advised::Fetched
     }
 
-    /// The part of `range` that lies within the file as it is now.
-    fn clip(&self, range: Range) -> io::Result<Range> {
-        let size_bytes = self.file.metadata()?.len();
+    /// The part of `range` that lies within the file as it is now, or, with `STATX_DONT_SYNC`, as this
+    /// machine last knew it: a network file system then asks nobody.
+    fn clip(&self, range: Range, sync: AtFlags) -> io::Result<Range> {
+        let flags = AtFlags::EMPTY_PATH | sync;
+        let size_bytes = rustix::fs::statx(&self.file, "", flags, StatxFlags::SIZE)?.stx_size;
         let length_bytes = range.length_bytes.min(size_bytes.saturating_sub(range.offset_bytes));
         Ok(Range { length_bytes, ..range })
     }

@@ -51,7 +51,8 @@ pub(crate) enum Observer {
 impl Observer {
     /// The cheapest way for `file`, whose length is `size_bytes`.
     pub(crate) fn new(file: &File, size_bytes: u64, owner_uid: u32) -> Self {
-        if read_without_waiting(file, 0).is_ok() {
+        // At the end there is nothing to read, so nothing is fetched for the question.
+        if read_without_waiting(file, size_bytes).is_ok() {
             return Observer::NoWait;
         }
         let euid = rustix::process::geteuid();
@@ -70,7 +71,8 @@ impl Observer {
     pub(crate) fn has_arrived(&self, file: &File, range: Range) -> Option<bool> {
         match self {
             Observer::NoWait => {
-                // The kernel reads a range front to back.
+                // First and last byte stand for what lies between: one advice brings it all, and
+                // a range is no longer than a cluster.
                 let last_byte = range.offset_bytes + range.length_bytes.saturating_sub(1);
                 let first = read_without_waiting(file, range.offset_bytes).ok()?;
                 Some(first && read_without_waiting(file, last_byte).ok()?)
