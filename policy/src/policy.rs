@@ -21,6 +21,10 @@
 //! that found everything in memory, it passes over all but one in [`DOZE_STRIDE`] hints, until a fetch
 //! or a stalled program says that there is something to do again.
 //!
+//! Last, a stream must earn its depth (case **H**): its blocks pending are bounded by a window of its own
+//! that grows by a block for each one read and shrinks by one for each given up, so that a program that
+//! reads a page of each file that it names does not have all of them fetched.
+//!
 //! Drivers call [`Policy::next_fetch`] whenever a device may have a free slot: after every hint,
 //! read and completion. The policy never reads a clock, starts no fetch by itself, and cannot fail:
 //! a driver that breaks the protocol (completes a fetch twice) trips an assertion.
@@ -200,6 +204,15 @@ struct Stream {
     tickets: BTreeSet<Ticket>,
     /// Its blocks in flight or unread, in the order in which they were handed out.
     pending: BTreeMap<u64, Block>,
+    /// H: blocks read less blocks given up.
+    balance: i64,
+}
+
+impl Stream {
+    /// H: how many blocks may be pending.
+    fn window_blocks(&self) -> u64 {
+        WINDOW_FIRST.saturating_add_signed(self.balance).max(WINDOW_MIN)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -256,6 +269,10 @@ pub struct Policy {
     next_sequence: u64,
     dropped_names: Vec<NameId>,
 }
+
+/// A stream's window at first and at least, in blocks (case H).
+const WINDOW_FIRST: u64 = 1024;
+const WINDOW_MIN: u64 = 32;
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
 pub const DOZE_AFTER: u32 = 32;
@@ -400,6 +417,7 @@ impl Policy {
         };
         if let Some(stream) = self.streams.get_mut(&known.stream) {
             stream.pending.remove(&known.sequence);
+            stream.balance += 1;
         }
         self.give_up_skipped(known.stream, known.sequence);
         self.check();
@@ -554,8 +572,13 @@ impl Policy {
 
     fn cluster(&mut self, now: Nanos, device: DeviceId, ticket: Ticket) -> Option<Fetch> {
         let room = self.config.ceiling_blocks - self.pending_blocks();
-        let blocks_max = room.min(self.config.cluster_blocks_max);
         let entry = self.entries.get_mut(&ticket).expect("a ready ticket has an entry");
+        let stream = &self.streams[&entry.stream];
+        let room_of_stream = stream.window_blocks().saturating_sub(stream.pending.len() as u64);
+        if room_of_stream == 0 {
+            return None;
+        }
+        let blocks_max = room.min(room_of_stream).min(self.config.cluster_blocks_max);
         let (span, first) = loop {
             let Some(span) = entry.span(self.config.block_bytes) else {
                 self.remove_entry(ticket);
@@ -652,12 +675,14 @@ impl Policy {
     /// E: gives up what the reader of `stream` has left far behind.
     fn give_up_skipped(&mut self, stream: StreamId, read_sequence: u64) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
-        let keep_from = read_sequence.saturating_sub(self.config.skip_window_blocks);
+        let window_blocks = self.config.skip_window_blocks.min(stream.window_blocks() / 2);
+        let keep_from = read_sequence.saturating_sub(window_blocks);
         while let Some(first) = stream.pending.first_entry() {
             if *first.key() >= keep_from {
                 break;
             }
             let block = first.remove();
+            stream.balance -= 1;
             if self.blocks.remove(&block).is_some() {
                 self.counts.wasted += 1;
             }

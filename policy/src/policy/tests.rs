@@ -198,6 +198,29 @@ fn skipped_blocks_do_not_hold_the_ceiling_for_ever() {
 }
 
 #[test]
+fn a_stream_must_earn_its_depth() {
+    // A program that reads the first block of each file of a hundred.
+    let mut deep = config(1_000_000);
+    deep.skip_window_blocks = 1_000_000;
+    let (mut policy, _) = hinted(deep, 200);
+    let mut fetched = 0;
+    for file in 0..200 {
+        fetched += fetch_all(&mut policy, 1000).len();
+        policy.read(NOW, READER, block(file, 0), true);
+    }
+    assert!(fetched < 4000, "{fetched} of 20,000 blocks fetched for 200");
+    // One that reads everything gets all the depth there is.
+    let (mut policy, _) = hinted(deep, 200);
+    let (mut fetched, mut read) = (Vec::new(), 0);
+    while read < 10_000 {
+        fetched.extend(fetch_all(&mut policy, 1000));
+        policy.read(NOW, READER, fetched[read], false);
+        read += 1;
+    }
+    assert!(fetched.len() > 19_000, "{}", fetched.len());
+}
+
+#[test]
 fn a_repeated_hint_waits_for_its_earlier_pass() {
     let mut policy = Policy::new(config(100));
     let stream = policy.open_stream(NOW);
