@@ -35,17 +35,18 @@ bench: ## Measure, and print the figures of docs/performance.md
 	scripts/bench $(TARGET_DIR)/release
 
 install: build ## Install below PREFIX (/usr/local)
-	install -Dm755 $(TARGET_DIR)/release/foretell $(DESTDIR)$(PREFIX)/bin/foretell
+	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
 	install -Dm755 $(TARGET_DIR)/release/libforetell_preload.so \
-		$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so
-	install -Dm755 $(TARGET_DIR)/release/libforetell.so $(DESTDIR)$(PREFIX)/lib/libforetell.so
-	install -Dm644 $(TARGET_DIR)/release/libforetell.a $(DESTDIR)$(PREFIX)/lib/libforetell.a
-	install -Dm644 protocol/include/foretell.h $(DESTDIR)$(PREFIX)/include/foretell.h
+		"$(DESTDIR)$(PREFIX)/lib/foretell/libforetell_preload.so"
+	install -Dm755 $(TARGET_DIR)/release/libforetell.so "$(DESTDIR)$(PREFIX)/lib/libforetell.so"
+	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
+	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove what install has put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/foretell $(DESTDIR)$(PREFIX)/lib/libforetell.so \
-		$(DESTDIR)$(PREFIX)/lib/libforetell.a $(DESTDIR)$(PREFIX)/include/foretell.h
-	rm -rf $(DESTDIR)$(PREFIX)/lib/foretell
+	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
+		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h"
+	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell"
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

@@ -4,7 +4,6 @@
 //! `--foreground` it stays and ends the array on Ctrl-C. `unmount` ends it from anywhere and prints
 //! what the disks did.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::{Failure, note};
+use crate::output_file::OutputFile;
 use crate::{signals, size};
 
 /// How long `unmount` waits for the array's process to end and write its figures.
@@ -137,19 +137,16 @@ fn disk(name: &str) -> Result<DiskParameters, Failure> {
 /// The array in this process, until it is unmounted or a signal asks for it.
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
-    let json = args.json.as_ref().map(|path| {
-        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
-    });
-    let mut json = json.transpose()?;
-    signals::block();
+    options.validate().map_err(Failure::usage)?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    signals::block(&signals::OF_A_SERVER);
     let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
     let handle = array.handle();
     // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
     let _ = thread::Builder::new().name("array-signals".into()).spawn(move || {
         loop {
-            if matches!(signals::take().signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP) {
-                handle.request_unmount();
-            }
+            signals::take(&signals::OF_A_SERVER);
+            handle.request_unmount();
         }
     });
     let ready = format!(
@@ -168,11 +165,8 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let mountpoint = array.mountpoint().to_owned();
     let report = array.unmount().map_err(Failure::failed)?;
     print(&report, &mountpoint);
-    if let Some(file) = &mut json {
-        serde_json::to_writer_pretty(&mut *file, &report)
-            .map_err(io::Error::from)
-            .and_then(|()| file.write_all(b"\n"))
-            .map_err(|error| Failure::failed(format!("the figures were not written: {error}")))?;
+    if let Some(file) = json {
+        file.write_json(&report).map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ mod failure;
 mod hint;
 mod library;
 mod manager_process;
+mod output_file;
 mod run;
 mod signals;
 mod size;

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use crate::failure::{Failure, note};
 use crate::manager_process::{InheritedDescriptors, ManagerProcess};
+use crate::output_file::OutputFile;
 use crate::summary::{Ending, Summary};
 use crate::{library, signals, size};
 
@@ -82,9 +83,9 @@ pub(crate) fn run(
     let args = &args;
     let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
-    let mut json = args.json.as_ref().map(create_json).transpose()?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
     let options = manager_options(args)?;
-    let inherited = signals::block();
+    let inherited = signals::block(&signals::OF_A_RUN);
     let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;
     let own_bytes_read = characters_read("self");
     let began = Instant::now();
@@ -111,10 +112,10 @@ pub(crate) fn run(
     let elapsed = began.elapsed();
     let report = manager.finish();
     let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
-    if let Some(file) = &mut json
-        && let Err(error) = summary.write_json(file)
+    if let Some(file) = json
+        && let Err(error) = file.write_json(&summary)
     {
-        note(format!("the summary could not be written: {error}"));
+        note(error);
     }
     if !args.quiet {
         note(summary.line());
@@ -127,10 +128,6 @@ pub(crate) fn run(
 
 fn own_failure(line: impl std::fmt::Display) -> Failure {
     Failure { code: 125, line: line.to_string() }
-}
-
-fn create_json(path: &PathBuf) -> Result<File, Failure> {
-    File::create(path).map_err(|error| own_failure(format!("{}: {error}", path.display())))
 }
 
 fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
@@ -210,7 +207,7 @@ fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {
 fn wait(child: Child, own_bytes_read: Option<u64>) -> (Ending, Option<u64>) {
     let pid = Pid::from_child(&child);
     loop {
-        let taken = signals::take();
+        let taken = signals::take(&signals::OF_A_RUN);
         if taken.signal != libc::SIGCHLD {
             if taken.by_process
                 && let Some(signal) = Signal::from_named_raw(taken.signal)

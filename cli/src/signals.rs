@@ -8,8 +8,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Taken synchronously while a program runs.
-const TAKEN: [libc::c_int; 9] = [
+/// What asks a server or the demo to end.
+pub(crate) const OF_A_SERVER: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+
+/// What `foretell run` takes while the program runs.
+pub(crate) const OF_A_RUN: [libc::c_int; 9] = [
     libc::SIGCHLD,
     libc::SIGHUP,
     libc::SIGINT,
@@ -57,21 +60,21 @@ pub(crate) struct Taken {
     pub(crate) by_process: bool,
 }
 
-fn taken_set() -> libc::sigset_t {
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigemptyset` initialises the set; the signal numbers are valid.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in TAKEN {
+        for &signal in signals {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         set.assume_init()
     }
 }
 
-/// Blocks the signals that [`take`] returns, in this thread and those that it will start.
-pub(crate) fn block() -> Inherited {
-    let set = taken_set();
+/// Blocks `signals`, to be taken by [`take`], in this thread and those that it will start.
+pub(crate) fn block(signals: &[libc::c_int]) -> Inherited {
+    let set = set_of(signals);
     let mut mask = MaybeUninit::uninit();
     // SAFETY: `set` is initialised; the calls fill `mask` in and cannot fail with valid arguments.
     // `PIPE_AT_START` was written before `main` and is only read since.
@@ -96,9 +99,9 @@ impl Inherited {
     }
 }
 
-/// Waits for the next of the blocked signals.
-pub(crate) fn take() -> Taken {
-    let set = taken_set();
+/// Waits for the next of `signals`, which are blocked.
+pub(crate) fn take(signals: &[libc::c_int]) -> Taken {
+    let set = set_of(signals);
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: `set` is initialised and `info` valid for writing.

@@ -1,8 +1,6 @@
 //! What `foretell run` says when the program has ended.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use foretell_manager::{ManagerState, Report};
@@ -61,14 +59,6 @@ impl<'a> Summary<'a> {
             seen_share: kernel_read_bytes.filter(|&all| all > 0).map(share),
             report,
         }
-    }
-
-    /// Writes the figures to `file`.
-    pub(crate) fn write_json(&self, file: &mut File) -> io::Result<()> {
-        let mut writer = BufWriter::new(file);
-        serde_json::to_writer_pretty(&mut writer, self)?;
-        writer.write_all(b"\n")?;
-        writer.flush()
     }
 
     /// The summary in one line.

@@ -23,15 +23,14 @@ pub(super) struct Watch<'a>(&'a Cancel);
 impl Cancel {
     /// Takes this process's signals from now on. To be called while there is one thread.
     pub(super) fn listen() -> Arc<Self> {
-        signals::block();
+        signals::block(&signals::OF_A_SERVER);
         let cancel = Arc::new(Cancel::default());
         let listener = Arc::clone(&cancel);
         // Without the thread, signals stay blocked until the demo ends by itself.
         let _ = thread::Builder::new().name("demo-signals".into()).spawn(move || {
             loop {
-                if matches!(signals::take().signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP) {
-                    listener.cancel();
-                }
+                signals::take(&signals::OF_A_SERVER);
+                listener.cancel();
             }
         });
         cancel

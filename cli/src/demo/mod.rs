@@ -11,7 +11,6 @@ mod report;
 mod results;
 mod sets;
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -22,7 +21,8 @@ use foretell_sim::device::DiskParameters;
 use foretell_testbed::{ArrayOptions, LayoutKind};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::failure::{Failure, note};
+use crate::failure::Failure;
+use crate::output_file::OutputFile;
 use cancel::Cancel;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};
@@ -56,8 +56,15 @@ pub(crate) struct DemoArgs {
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let cancel = Cancel::listen();
     let grep = find_grep()?;
-    let mut report = create(&args.report)?;
-    let mut json = args.json.as_deref().map(create).transpose()?;
+    let options = ArrayOptions {
+        disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
+        layout: args.layout,
+        time_scale: args.time_scale,
+        ..ArrayOptions::default()
+    };
+    options.validate().map_err(Failure::usage)?;
+    let page = OutputFile::open(&args.report).map_err(Failure::failed)?;
+    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
     let scratch = tempfile::Builder::new()
         .prefix("foretell-demo-")
         .tempdir()
@@ -67,14 +74,8 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
         std::fs::create_dir(folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
     }
-    say("Gathering text files of this machine ...");
+    say("Gathering text files of this machine ...")?;
     let sets = sets::gather(&backing).map_err(Failure::failed)?;
-    let options = ArrayOptions {
-        disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
-        layout: args.layout,
-        time_scale: args.time_scale,
-        ..ArrayOptions::default()
-    };
     let conditions = conditions(&options, &grep);
     let bench = Bench {
         backing: &backing,
@@ -85,14 +86,9 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     };
     let runs = measure_all(&bench, &sets, &options).map_err(Failure::failed)?;
     let results = Results { conditions, runs };
-    report
-        .write_all(report::html(&results).as_bytes())
-        .map_err(|error| Failure::failed(format!("{}: {error}", args.report.display())))?;
-    if let (Some(file), Some(path)) = (&mut json, &args.json) {
-        serde_json::to_writer(&mut *file, &results)
-            .map_err(io::Error::from)
-            .and_then(|()| file.write_all(b"\n"))
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+    page.write(report::html(&results).as_bytes()).map_err(Failure::failed)?;
+    if let Some(file) = json {
+        file.write_json(&results).map_err(Failure::failed)?;
     }
     conclude(&results, &args.report)
 }
@@ -103,10 +99,6 @@ fn find_grep() -> Result<PathBuf, Failure> {
         .map(|folder| folder.join("grep"))
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| Failure::failed("there is no grep in PATH; it comes with the package grep"))
-}
-
-fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
 fn conditions(options: &ArrayOptions, grep: &Path) -> Conditions {
@@ -158,7 +150,7 @@ fn measure_all(
 ) -> Result<Vec<Run>, String> {
     let arrays = arrays(options);
     let progress = progress(arrays.len() * sets.len());
-    progress.suspend(|| say(&header()));
+    progress.suspend(|| say(&header())).map_err(|failure| failure.line)?;
     let mut runs = Vec::new();
     for array in &arrays {
         for set in sets {
@@ -166,7 +158,7 @@ fn measure_all(
             progress.set_message(format!("{} on {} {disks}", set.name, array.disks));
             bench.cancel.check()?;
             let run = bench.measure(set, array)?;
-            progress.suspend(|| say(&row(&run)));
+            progress.suspend(|| say(&row(&run))).map_err(|failure| failure.line)?;
             progress.inc(1);
             runs.push(run);
         }
@@ -225,10 +217,11 @@ fn row(run: &Run) -> String {
 fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
     let scale = results.conditions.time_scale;
     say(&format!(
-        "Seconds of the array's clock (one takes {scale} s here). Bound: the longer of the warm run \
-         and the busiest disk.\nReport: {}",
+        "Seconds of the array's clock: one takes {scale} s here. plain: without foretell; hinted: with it; \
+         bound:\nthe longer of the warm run and the busiest disk. fifo, scan: how each disk sorts what \
+         waits for it.\nReport: {}",
         report.display(),
-    ));
+    ))?;
     if results.runs.iter().all(|run| run.identical) {
         Ok(ExitCode::SUCCESS)
     } else {
@@ -236,11 +229,10 @@ fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
     }
 }
 
-/// One line on standard output; one that nobody reads is no reason to stop.
-fn say(line: &str) {
-    if writeln!(io::stdout(), "{line}").is_err() {
-        note("standard output is closed");
-    }
+/// One line on standard output. Without a reader there is no point in going on.
+fn say(line: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{line}")
+        .map_err(|error| Failure::failed(format!("standard output: {error}")))
 }
 
 #[cfg(test)]

@@ -1,0 +1,87 @@
+//! A file that a command writes at its end, checked at its beginning.
+//!
+//! A wrong path shows before the work is done, and a file that is there keeps its content until the new
+//! one is complete.
+
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// See the [module](self).
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    file: File,
+    /// It was made by us and nothing is in it yet.
+    is_new: bool,
+}
+
+impl OutputFile {
+    /// Opens `path` for writing and leaves what is in it.
+    ///
+    /// # Errors
+    /// In words: it cannot be written.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let existed = path.exists();
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        let file = opened.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(OutputFile { path: path.to_owned(), file, is_new: !existed })
+    }
+
+    /// Replaces what is in the file.
+    ///
+    /// # Errors
+    /// In words: it could not be written.
+    pub(crate) fn write(mut self, content: &[u8]) -> Result<(), String> {
+        self.is_new = false;
+        self.replace(content).map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    /// As [`write`](Self::write), with `figures` as JSON.
+    pub(crate) fn write_json(self, figures: &impl Serialize) -> Result<(), String> {
+        let mut text = serde_json::to_vec(figures).map_err(|error| error.to_string())?;
+        text.push(b'\n');
+        self.write(&text)
+    }
+
+    fn replace(&mut self, content: &[u8]) -> io::Result<()> {
+        // A pipe or a terminal has no length and no position.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+        }
+        self.file.write_all(content)
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_changes_until_it_is_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        fs::write(&old, "as it was").expect("written");
+        for path in [&old, &new] {
+            drop(OutputFile::open(path).expect("it can be written"));
+        }
+        assert_eq!(fs::read_to_string(&old).expect("there"), "as it was");
+        assert!(!new.exists());
+        for path in [&old, &new] {
+            let file = OutputFile::open(path).expect("it can be written");
+            file.write(b"now").expect("written");
+            assert_eq!(fs::read_to_string(path).expect("there"), "now");
+        }
+        assert!(OutputFile::open(folder.path()).is_err());
+    }
+}
