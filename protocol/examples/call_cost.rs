@@ -63,8 +63,13 @@ fn drained(listener: &Listener, command: &mut Command) -> std::io::Result<Vec<u8
     let mut rings = Vec::new();
     while child.try_wait()?.is_none() {
         while let Some(mut connection) = listener.accept()? {
-            if let Ok(Some(Message::Hello(hello))) = connection.receive() {
-                rings.extend(RingReader::map(hello.ring));
+            // The program sends its HELLO right after it has connected.
+            loop {
+                match connection.receive() {
+                    Ok(Some(Message::Hello(hello))) => rings.extend(RingReader::map(hello.ring)),
+                    Ok(None) => std::thread::yield_now(),
+                    _ => break,
+                }
             }
         }
         for ring in &mut rings {

@@ -103,7 +103,7 @@ fn python_reads_forks_and_starts_programs_with_an_emptied_environment() {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(python) = found.map(|path| (*path).to_owned()).or_else(from_path) else {
-        eprintln!("skipped: no python3 on this machine");
+        support::skipped("no python3 on this machine");
         return;
     };
     // The interpreter, four cats with an empty environment, and the forked child.
@@ -123,7 +123,7 @@ fn library(prefix: &str) -> Option<PathBuf> {
 #[test]
 fn stacks_with_a_preloaded_allocator() {
     let Some(jemalloc) = library("libjemalloc.so") else {
-        eprintln!("skipped: libjemalloc is not installed (apt install libjemalloc2)");
+        support::skipped("libjemalloc is not installed (apt install libjemalloc2)");
         return;
     };
     let folder = folder();
@@ -158,7 +158,7 @@ fn address_sanitizer_programs_run() {
     let mut compiler = Command::new("cc");
     compiler.args(flags).arg(&probe).arg("-o").arg(folder.path().join("probe"));
     if !compiler.output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: the compiler has no address sanitizer");
+        support::skipped("the compiler has no address sanitizer");
         return;
     }
     let program = support::compile(&source, &flags);
