@@ -175,7 +175,7 @@ fn collect(listener: &Listener, done: &AtomicBool) -> Collected {
 }
 
 /// Says that a test is skipped, past the test runner, which keeps what passing tests print.
-pub fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     let line = format!("skipped: {why}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
