@@ -38,6 +38,19 @@ fn set_up() -> tempfile::TempDir {
     folder
 }
 
+/// The slow reader under foretell, once it has written something to the file that is returned too.
+fn start_slow_reader(folder: &Path) -> (std::process::Child, std::path::PathBuf) {
+    let run = foretell()
+        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
+        .arg(folder)
+        .args(sample_files(&folder.join("files")))
+        .spawn()
+        .expect("it runs");
+    let output = folder.join("output");
+    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    (run, output)
+}
+
 fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if there() {
@@ -55,16 +68,7 @@ fn foretell_run_is_killed() {
     }
     let folder = set_up();
     let expected = expected(folder.path());
-    let files = sample_files(&folder.path().join("files"));
-    let mut run = foretell()
-        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
-        .arg(folder.path())
-        .args(files)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("it runs");
-    let output = folder.path().join("output");
-    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    let (mut run, output) = start_slow_reader(folder.path());
     run.kill().expect("it was running");
     run.wait().expect("it has ended");
     wait_for("the script's end", || folder.path().join("code").exists());
@@ -80,15 +84,7 @@ fn foretell_run_is_stopped_for_a_while() {
     }
     let folder = set_up();
     let expected = expected(folder.path());
-    let files = sample_files(&folder.path().join("files"));
-    let mut run = foretell()
-        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
-        .arg(folder.path())
-        .args(files)
-        .spawn()
-        .expect("it runs");
-    let output = folder.path().join("output");
-    wait_for("the first output", || fs::metadata(&output).is_ok_and(|file| file.len() > 0));
+    let (mut run, output) = start_slow_reader(folder.path());
     let pid = Pid::from_child(&run);
     kill_process(pid, Signal::STOP).expect("it was running");
     wait_for("the script's end", || folder.path().join("code").exists());

@@ -285,7 +285,8 @@ impl Session {
         self.programs.retain_mut(|program| {
             let reader = program.reader();
             let each = |record: Record| apply_read(policy, now, reader, record);
-            let ended = program.end().is_some_and(is_readable);
+            // Without a descriptor it had ended when it was asked for.
+            let ended = program.end().is_none_or(is_readable);
             if !ended {
                 program.drain(each);
                 return true;

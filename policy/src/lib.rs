@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod contract;
 pub mod costs;
 mod depth;
 mod entry;
@@ -43,9 +44,10 @@ pub mod policy;
 pub mod queue;
 pub mod time;
 
+pub use contract::{Access, Config, Counts, Fetch, Outcome, Work};
 pub use costs::{Cost, Costs};
 pub use hint::{
     Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, ReaderId, Segment, StreamId,
 };
-pub use policy::{Access, Config, Counts, Fetch, Outcome, Policy, Work};
+pub use policy::Policy;
 pub use time::Nanos;

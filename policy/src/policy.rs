@@ -6,7 +6,7 @@
 //!   streams. A block is fetched once however many hints name it.
 //! * **B. Lazy resolution.** A hint is looked up only when its turn comes. The driver does the
 //!   lookup as a fetch of its own kind, so that metadata is prefetched like data, in parallel; at
-//!   most `resolved_max` files are looked up and not yet worked off.
+//!   most `resolved_max` files of a device are looked up and not yet worked off.
 //! * **C. A ceiling** on blocks prefetched (or on their way) and not read. A read of such a block
 //!   makes room for the next.
 //! * **D. Device slots.** At most `outstanding_max` fetches are under way at one device, and no more than
@@ -37,143 +37,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::contract::{Access, Config, Counts, Fetch, Outcome, Work};
 use crate::costs::{Cost, Costs};
 use crate::depth::DepthControl;
 use crate::entry::{Entry, Resolution};
 use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId};
 use crate::time::Nanos;
-
-/// What the policy is given to work with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Bytes of a block.
-    pub block_bytes: u64,
-    /// Most blocks prefetched or being fetched, and unread (TIP 1994: 150 of 400 buffers).
-    pub ceiling_blocks: u64,
-    /// Most adjacent blocks fetched by one request.
-    pub cluster_blocks_max: u64,
-    /// Most fetches under way at one device.
-    pub outstanding_max: usize,
-    /// Most files looked up, or being looked up, and not yet worked off.
-    pub resolved_max: usize,
-    /// A stream's unread blocks that lie this many fetched blocks behind the one last read are given
-    /// up as skipped.
-    pub skip_window_blocks: u64,
-}
-
-impl Config {
-    /// A configuration with a ceiling of `budget_bytes` in blocks of `block_bytes`, and defaults for
-    /// the rest.
-    pub fn with_budget(block_bytes: u64, budget_bytes: u64) -> Self {
-        let ceiling_blocks = (budget_bytes / block_bytes).max(1);
-        Config {
-            block_bytes,
-            ceiling_blocks,
-            cluster_blocks_max: (128 * 1024 / block_bytes).max(1),
-            outstanding_max: 1024,
-            resolved_max: 1024,
-            skip_window_blocks: (ceiling_blocks / 2).max(1),
-        }
-    }
-}
-
-/// Something for the driver to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetch {
-    /// To name it in [`Policy::completed`].
-    pub id: FetchId,
-    /// The device that will do it.
-    pub device: DeviceId,
-    /// What to do.
-    pub work: Work,
-}
-
-/// The kinds of [`Fetch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Look the name up: its metadata comes into memory, and the answer tells file and size.
-    Resolve {
-        /// The name.
-        name: NameId,
-    },
-    /// Bring blocks `first_block .. first_block + blocks` into memory.
-    Read {
-        /// The file.
-        file: FileId,
-        /// Index of the first block.
-        first_block: u64,
-        /// How many; at least 1, at most [`Config::cluster_blocks_max`].
-        blocks: u64,
-    },
-}
-
-/// How a [`Fetch`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A resolve: the name is this file.
-    Resolved {
-        /// The file; two names of one file give the same.
-        file: FileId,
-        /// Its size now.
-        size_bytes: u64,
-    },
-    /// A read: the blocks are in memory now and were not before.
-    Fetched,
-    /// A read: the first `blocks` blocks are in memory; the rest does not exist any more.
-    Short {
-        /// Blocks that arrived.
-        blocks: u64,
-    },
-    /// A read: the blocks were in memory already, and no I/O was done.
-    AlreadyCached,
-    /// A resolve: the hint was a guess, and the name stands for nothing that could be prefetched.
-    Void,
-    /// The name, or the blocks, cannot be had: not found, not permitted, I/O error, not a file.
-    Refused,
-}
-
-/// What a read found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Prefetched, and in memory in time.
-    Hit,
-    /// Prefetched, but still on its way.
-    InFlight,
-    /// Nothing the policy had a hand in.
-    Miss,
-}
-
-/// What has become of hints and prefetches; blocks unless said otherwise. Every prefetched block ends
-/// as exactly one of useful, late, wasted, unfinished or refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Hints given.
-    pub hints: u64,
-    /// Hints whose name was looked up.
-    pub hints_resolved: u64,
-    /// Hints whose name could not be had.
-    pub hints_refused: u64,
-    /// Hints that were guesses, and wrong.
-    pub hints_void: u64,
-    /// Hints passed over because all that was looked at before them was in memory.
-    pub hints_passed_over: u64,
-    /// Handed out to be fetched.
-    pub prefetched: u64,
-    /// Read after they had arrived.
-    pub useful: u64,
-    /// Read while still on their way.
-    pub late: u64,
-    /// Never read: still unread when their stream ended, or skipped by its reader.
-    pub wasted: u64,
-    /// Still on their way when their stream ended.
-    pub unfinished: u64,
-    /// Could not be fetched, or lay beyond the end of the file.
-    pub refused: u64,
-    /// Found in memory when their turn to be fetched came.
-    pub already_cached: u64,
-    /// Hinted, but read by the program before they were fetched.
-    pub overtaken: u64,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockState {
@@ -218,6 +87,8 @@ impl Stream {
 #[derive(Debug, Default)]
 struct Device {
     outstanding: usize,
+    /// Entries looked up, or being looked up, and not worked off.
+    looked_up: usize,
     depth: DepthControl,
     /// Reads in a row that found everything in memory.
     cached_run: u32,
@@ -261,8 +132,6 @@ pub struct Policy {
     flights: HashMap<FetchId, Flight>,
     costs: Costs,
     counts: Counts,
-    /// Entries looked up or being looked up.
-    resolved: usize,
     next_ticket: u64,
     next_stream: u64,
     next_fetch: u64,
@@ -303,7 +172,6 @@ impl Policy {
             flights: HashMap::new(),
             costs: Costs::default(),
             counts: Counts::default(),
-            resolved: 0,
             next_ticket: 0,
             next_stream: 0,
             next_fetch: 0,
@@ -467,14 +335,14 @@ impl Policy {
         device.depth.completed(now, flight.started, outcome == Outcome::Fetched);
         match (flight.work, outcome) {
             (FlightWork::Resolve(ticket), Outcome::Resolved { file, size_bytes }) => {
-                self.resolved(ticket, file, size_bytes);
+                self.resolved(flight.device, ticket, file, size_bytes);
             }
             (FlightWork::Resolve(ticket), outcome @ (Outcome::Refused | Outcome::Void)) => {
                 match outcome {
                     Outcome::Void => self.counts.hints_void += 1,
                     _ => self.counts.hints_refused += 1,
                 }
-                self.resolved -= 1;
+                self.device(flight.device).looked_up -= 1;
                 self.remove_entry(ticket);
             }
             (
@@ -507,17 +375,18 @@ impl Policy {
 
     /// B: the first name not looked up.
     fn next_resolve(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
-        if self.resolved >= self.config.resolved_max {
+        let slots = self.devices.get(&device)?;
+        if slots.looked_up >= self.config.resolved_max {
             return None;
         }
-        if self.devices.get(&device)?.cached_run >= DOZE_AFTER {
+        if slots.cached_run >= DOZE_AFTER {
             self.pass_over(device);
         }
         let ticket = self.devices.get_mut(&device)?.unresolved.pop_first()?;
         let entry = self.entries.get_mut(&ticket).expect("an unresolved ticket has an entry");
         entry.resolution = Resolution::InFlight;
         let name = entry.hint.name;
-        self.resolved += 1;
+        self.device(device).looked_up += 1;
         let id = self.start(now, device, FlightWork::Resolve(ticket));
         Some(Fetch { id, device, work: Work::Resolve { name } })
     }
@@ -532,10 +401,15 @@ impl Policy {
         }
     }
 
-    fn resolved(&mut self, ticket: Ticket, file: FileId, size_bytes: u64) {
+    /// The device of a hint.
+    fn device(&mut self, device: DeviceId) -> &mut Device {
+        self.devices.entry(device).or_default()
+    }
+
+    fn resolved(&mut self, device: DeviceId, ticket: Ticket, file: FileId, size_bytes: u64) {
         self.counts.hints_resolved += 1;
         let Some(entry) = self.entries.get_mut(&ticket) else {
-            self.resolved -= 1; // Cancelled while the lookup was under way.
+            self.device(device).looked_up -= 1; // Cancelled while the lookup was under way.
             return;
         };
         entry.resolution = Resolution::File { file, size_bytes };
@@ -724,7 +598,7 @@ impl Policy {
             Resolution::Pending => return self.dropped_names.push(entry.hint.name),
             Resolution::InFlight => return,
         };
-        self.resolved -= 1;
+        device.looked_up -= 1;
         if let Some(tickets) = self.ready_of_file.get_mut(&file) {
             tickets.retain(|&other| other != ticket);
             if tickets.is_empty() {
@@ -736,7 +610,6 @@ impl Policy {
     /// The invariants that are cheap enough for every call in debug builds.
     fn check(&self) {
         debug_assert!(self.pending_blocks() <= self.config.ceiling_blocks, "over the ceiling");
-        debug_assert!(self.resolved <= self.config.resolved_max, "too many lookups");
     }
 }
 

@@ -265,7 +265,7 @@ fn a_cancelled_stream_leaves_nothing_behind() {
     let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 40 };
     policy.completed(NOW, lookup.id, outcome);
     assert!(policy.is_idle() && policy.next_fetch(NOW, DISK).is_none());
-    assert_eq!(policy.resolved, 0);
+    assert!(policy.devices.values().all(|device| device.looked_up == 0));
     policy.close(NOW, stream);
     policy.hint(NOW, stream, Hint::whole_file(NameId(0), DISK));
     assert!(policy.is_idle(), "a closed stream takes no hints");
@@ -368,7 +368,7 @@ proptest! {
         }
         prop_assert!(policy.is_idle());
         prop_assert_eq!(policy.pending_blocks(), 0);
-        prop_assert_eq!(policy.resolved, 0);
+        prop_assert!(policy.devices.values().all(|device| device.looked_up == 0));
         prop_assert!(policy.ready_of_file.is_empty());
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
         let counts = policy.counts();
