@@ -9,6 +9,7 @@ mod manager_process;
 mod output_file;
 mod run;
 mod signals;
+mod sim;
 mod size;
 mod summary;
 
@@ -37,6 +38,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Emulate a disk array: a folder served at the pace of modelled disks
     Array(array::ArrayArgs),
+    /// Run policies over recorded reads, without waiting for anything
+    Sim(sim::SimArgs),
 }
 
 const EXIT_CODES: &str = "\
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Hint(args) => hint::hint(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Array(args) => array::array(&args),
+        Command::Sim(args) => sim::sim(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

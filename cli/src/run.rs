@@ -26,6 +26,9 @@ use crate::{library, signals, size};
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
 
+/// Decisions that `--explain` tells of.
+const DECISIONS_MAX: usize = 1 << 16;
+
 /// A budget below this is a mistake.
 const BUDGET_MIN_BYTES: u64 = 1 << 20;
 
@@ -52,6 +55,16 @@ pub(crate) struct RunArgs {
     /// Prefetch nothing; only measure
     #[arg(long, conflicts_with = "hints")]
     no_hints: bool,
+
+    /// Use the budget to keep data in memory, too: what PROGRAM has read and hints say it will read
+    /// again stays, and what does not fit is released from the page cache, so that data larger than
+    /// memory that is read repeatedly is read partly from memory
+    #[arg(long)]
+    release: bool,
+
+    /// Write the policy's last decisions to FILE: what was fetched, let go or refused, and why
+    #[arg(long, value_name = "FILE")]
+    explain: Option<PathBuf>,
 
     /// Print no summary
     #[arg(short, long)]
@@ -84,6 +97,7 @@ pub(crate) fn run(
     let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
+    let explain = args.explain.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
     let options = manager_options(args)?;
     let inherited = signals::block(&signals::OF_A_RUN);
     let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;
@@ -110,7 +124,13 @@ pub(crate) fn run(
     };
     let (ending, bytes_read) = wait(child, own_bytes_read);
     let elapsed = began.elapsed();
-    let report = manager.finish();
+    let mut report = manager.finish();
+    let explanation = report.explanation.take().unwrap_or_default();
+    if let Some(file) = explain
+        && let Err(error) = file.write(explanation.as_bytes())
+    {
+        note(error);
+    }
     let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
     if let Some(file) = json
         && let Err(error) = file.write_json(&summary)
@@ -146,7 +166,9 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Ok(name) => Some(name.parse().map_err(own_failure)?),
         Err(_) => None,
     };
-    Ok(Options { budget_bytes: args.budget, sources: sources(args)?, fault })
+    let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
+    let (budget_bytes, release, sources) = (args.budget, args.release, sources(args)?);
+    Ok(Options { budget_bytes, release, decisions_max, sources, fault })
 }
 
 fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {

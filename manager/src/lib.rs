@@ -12,6 +12,7 @@
 
 mod budget;
 mod driver;
+mod explain;
 mod fault;
 mod feed;
 mod mounts;
@@ -28,7 +29,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use foretell_policy::Config;
+use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
 pub use budget::machine_memory_bytes;
@@ -55,8 +56,13 @@ pub type Source = Box<dyn Iterator<Item = SourceItem> + Send>;
 /// What a manager is started with.
 #[derive(Default)]
 pub struct Options {
-    /// Most bytes prefetched and unread; control groups may allow less.
+    /// Most bytes prefetched and unread, and with `release` also kept; control groups may allow less.
     pub budget_bytes: u64,
+    /// Whether data that foretell brought in, that was read, and that will be read again later than
+    /// everything else, is released from the page cache when the budget is used up.
+    pub release: bool,
+    /// Decisions of the policy that the report tells of; 0 for none.
+    pub decisions_max: usize,
     /// Where hints come from, besides the control socket.
     pub sources: Vec<Source>,
     /// For tests.
@@ -95,8 +101,11 @@ impl Manager {
         let address = listener.address().to_owned();
         let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
         let stop = Arc::new(AtomicBool::new(false));
-        let budget_bytes = budget::within_limits(options.budget_bytes).max(BLOCK_BYTES);
-        let mut config = Config::with_budget(BLOCK_BYTES, budget_bytes);
+        let limited_bytes = budget::within_limits(options.budget_bytes, options.release);
+        let budget_bytes = limited_bytes.max(BLOCK_BYTES);
+        let memory = Memory::Kernel { keeps: options.release };
+        let mut config = Config::new(memory, BLOCK_BYTES, budget_bytes);
+        config.decisions_max = options.decisions_max;
         config.resolved_max = config.resolved_max.min(descriptors_for_files());
         let mut session =
             Session::new(listener, Arc::clone(&bell), Arc::clone(&stop), config, options.fault);

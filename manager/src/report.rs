@@ -87,6 +87,8 @@ pub struct Report {
     pub programs: ProgramReport,
     /// The first thing that was refused, in words.
     pub first_refusal: Option<String>,
+    /// The policy's last decisions as text, if they were asked for.
+    pub explanation: Option<String>,
 }
 
 impl Report {
@@ -99,6 +101,7 @@ impl Report {
             blocks: BlockReport::default(),
             programs: ProgramReport::default(),
             first_refusal: None,
+            explanation: None,
         }
     }
 }

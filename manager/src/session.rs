@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Block, Config, Cost, Extent, FileId, Hint, NameId, Nanos, Outcome, Policy, ReaderId, Segment,
-    StreamId, Work,
+    Block, Config, Cost, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, ReaderId,
+    Segment, StreamId, Target, Work,
 };
 use foretell_protocol::{
     Connection, Listener, Message, Record, RecordKind, STREAM_EXTERNAL, stall_threshold_ns,
@@ -29,6 +29,7 @@ use crate::BLOCK_BYTES;
 use crate::driver::done::DoneQueue;
 use crate::driver::file::file_id;
 use crate::driver::{End, Ended, PageCache, Subject};
+use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
 use crate::feed::Feed;
 use crate::mounts::Mounts;
@@ -78,6 +79,7 @@ pub(crate) struct Session {
     /// Hints that a source could not even read.
     source_errors: u64,
     budget_bytes: u64,
+    explanation: Option<Explanation>,
     fault: FaultState,
 }
 
@@ -97,10 +99,10 @@ impl Session {
         fault: Option<Fault>,
     ) -> Self {
         let mut policy = Policy::new(config);
-        let external = policy.open_stream(Nanos::ZERO);
+        let external = policy.open_stream(Nanos::ZERO, None);
         Session {
             clock: Instant::now(),
-            driver: PageCache::new(config.block_bytes, Arc::clone(&done)),
+            driver: PageCache::new(&config, Arc::clone(&done)),
             policy,
             done,
             stop,
@@ -116,14 +118,15 @@ impl Session {
             external,
             first_refusal: None,
             source_errors: 0,
-            budget_bytes: config.ceiling_blocks * config.block_bytes,
+            budget_bytes: config.capacity_blocks * config.block_bytes,
+            explanation: (config.decisions_max > 0).then(Explanation::default),
             fault: FaultState::new(fault),
         }
     }
 
     /// Works off `feed` as a stream of its own.
     pub(crate) fn add_feed(&mut self, feed: Feed) {
-        let stream = self.policy.open_stream(Nanos::ZERO);
+        let stream = self.policy.open_stream(Nanos::ZERO, None);
         self.feeds.push((stream, feed));
     }
 
@@ -150,6 +153,7 @@ impl Session {
     fn turn(&mut self) {
         self.take_in();
         self.start_fetches();
+        self.release_evicted();
         self.update_interest();
         self.fault.strike();
     }
@@ -164,6 +168,9 @@ impl Session {
         }
         for name in self.policy.take_dropped_names() {
             self.names.remove(&name);
+        }
+        for file in self.policy.take_released_files() {
+            self.driver.close(file, self.policy.wants(file));
         }
     }
 
@@ -199,7 +206,6 @@ impl Session {
             for stream in peer.streams.values() {
                 self.policy.close(self.now(), *stream);
             }
-            self.driver.release_all(|file| self.policy.wants(file));
             false
         });
         self.peers = peers;
@@ -221,7 +227,10 @@ impl Session {
                     self.external
                 } else {
                     let policy = &mut self.policy;
-                    *peer.streams.entry(hint.stream).or_insert_with(|| policy.open_stream(now))
+                    *peer
+                        .streams
+                        .entry(hint.stream)
+                        .or_insert_with(|| policy.open_stream(now, None))
                 };
                 let extent = match hint.extent {
                     foretell_protocol::Extent::WholeFile => Extent::WholeFile,
@@ -240,7 +249,6 @@ impl Session {
             Message::Cancel { stream } => {
                 if let Some(&stream) = peer.streams.get(&stream) {
                     self.policy.cancel(now, stream);
-                    self.driver.release_all(|file| self.policy.wants(file));
                 }
             }
             Message::End => {}
@@ -272,7 +280,8 @@ impl Session {
         self.names.insert(name, (disclosure.path, disclosure.certainty));
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
-        self.policy.hint(now, stream, Hint { name, device, extent, repeats });
+        let (target, order) = (Target::Name(name), Order::Given);
+        self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });
         self.driver.add_device(device);
     }
 
@@ -305,7 +314,7 @@ impl Session {
                 let (outcome, found) = self.outcome_of_lookup(path, certainty, ended.end);
                 self.policy.completed(now, ended.fetch, outcome);
                 if let Some(file) = found {
-                    self.driver.release(file, self.policy.wants(file));
+                    self.driver.close(file, self.policy.wants(file));
                 }
             }
             Subject::Read(file, _) => {
@@ -321,7 +330,7 @@ impl Session {
                     self.policy.observe(ended.device, Cost::Disk, ended.took);
                 }
                 self.policy.completed(now, ended.fetch, outcome);
-                self.driver.release(file, self.policy.wants(file));
+                self.driver.close(file, self.policy.wants(file));
             }
         }
     }
@@ -335,6 +344,9 @@ impl Session {
         let refusal = match end {
             End::Found(file) => {
                 let (id, size_bytes) = (file.id(), file.size_bytes());
+                if let Some(explanation) = &mut self.explanation {
+                    explanation.name(id, path);
+                }
                 self.driver.hold(*file);
                 return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
@@ -375,6 +387,23 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Releases what the policy has let go of, in ranges as long as can be.
+    fn release_evicted(&mut self) {
+        let mut run: Option<(FileId, u64, u64)> = None;
+        while let Some(block) = self.policy.next_eviction() {
+            run = match run {
+                Some((file, first, end)) if file == block.file && end == block.index => {
+                    Some((file, first, end + 1))
+                }
+                before => {
+                    self.driver.release(before);
+                    Some((block.file, block.index, block.index + 1))
+                }
+            };
+        }
+        self.driver.release(run);
     }
 
     /// Whether hints are being worked off, or prefetched blocks wait for their reader.
@@ -427,6 +456,7 @@ impl Session {
             self.policy.close(now, stream);
         }
         self.policy.close_all(now);
+        let (decisions, dropped) = self.policy.take_decisions();
         let mut programs = self.ended_programs;
         for program in &self.programs {
             programs.add(&program.counters());
@@ -439,6 +469,7 @@ impl Session {
             blocks: BlockReport::new(self.policy.config().block_bytes, &counts),
             programs,
             first_refusal: self.first_refusal,
+            explanation: self.explanation.map(|explanation| explanation.text(&decisions, dropped)),
         }
     }
 }

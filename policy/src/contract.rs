@@ -2,37 +2,87 @@
 //! found, and the counts.
 
 use crate::hint::{DeviceId, FetchId, FileId, NameId};
+use crate::rules::Rules;
+
+/// Whose memory the blocks lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The driver's: it fetches what is read and not there ([`Policy::demand`](crate::Policy::demand)),
+    /// and a block leaves when the policy says so.
+    Owned,
+    /// The kernel's page cache: programs read for themselves. The policy has a hand in what it
+    /// prefetched and nothing else. With `keeps`, blocks that are disclosed to be read again stay its
+    /// business after they were read, so that it can say which of them to release; without, a block
+    /// that was read is the kernel's.
+    Kernel {
+        /// Whether blocks that will be read again are kept account of.
+        keeps: bool,
+    },
+}
+
+/// Where the costs of reading come from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CostSource {
+    /// Measured: [`Policy::observe`](crate::Policy::observe), starting from these.
+    Measured(CostModel),
+    /// These, whatever is observed: for experiments.
+    Fixed(CostModel),
+}
+
+/// The terms of TIP 1995, section 4.2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CostModel {
+    /// `T_hit`, ns: reading a block that is in memory.
+    pub hit_ns: f64,
+    /// `T_driver`, ns: processor time of starting a fetch and taking its end.
+    pub driver_ns: f64,
+    /// `T_disk`, ns: from the start of a fetch to its arrival.
+    pub disk_ns: f64,
+}
+
+impl Default for CostModel {
+    /// What a disk costs on a machine of 2026: 2 µs, 10 µs and 5 ms.
+    fn default() -> Self {
+        CostModel { hit_ns: 2e3, driver_ns: 1e4, disk_ns: 5e6 }
+    }
+}
 
 /// What the policy is given to work with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Most blocks prefetched or being fetched, and unread (TIP 1994: 150 of 400 buffers).
-    pub ceiling_blocks: u64,
+    /// Most blocks in memory or being fetched, as far as the policy has a hand in them.
+    pub capacity_blocks: u64,
     /// Most adjacent blocks fetched by one request.
     pub cluster_blocks_max: u64,
-    /// Most fetches under way at one device.
+    /// Most prefetches under way at one device.
     pub outstanding_max: usize,
     /// Most files of a device looked up, or being looked up, and not yet worked off.
     pub resolved_max: usize,
-    /// A stream's unread blocks that lie this many fetched blocks behind the one last read are given
-    /// up as skipped.
-    pub skip_window_blocks: u64,
+    /// Which policy.
+    pub rules: Rules,
+    /// Whose memory it is.
+    pub memory: Memory,
+    /// Where the costs come from.
+    pub costs: CostSource,
+    /// Decisions remembered; see [`Policy::decisions`](crate::Policy::decisions).
+    pub decisions_max: usize,
 }
 
 impl Config {
-    /// A configuration with a ceiling of `budget_bytes` in blocks of `block_bytes`, and defaults for
-    /// the rest.
-    pub fn with_budget(block_bytes: u64, budget_bytes: u64) -> Self {
-        let ceiling_blocks = (budget_bytes / block_bytes).max(1);
+    /// The default policy over `budget_bytes` of memory of this kind, in blocks of `block_bytes`.
+    pub fn new(memory: Memory, block_bytes: u64, budget_bytes: u64) -> Self {
         Config {
             block_bytes,
-            ceiling_blocks,
+            capacity_blocks: (budget_bytes / block_bytes).max(1),
             cluster_blocks_max: (128 * 1024 / block_bytes).max(1),
             outstanding_max: 1024,
             resolved_max: 1024,
-            skip_window_blocks: (ceiling_blocks / 2).max(1),
+            rules: Rules::FORETELL,
+            memory,
+            costs: CostSource::Measured(CostModel::default()),
+            decisions_max: 0,
         }
     }
 }
@@ -95,11 +145,12 @@ pub enum Outcome {
 /// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Prefetched, and in memory in time.
+    /// In memory.
     Hit,
-    /// Prefetched, but still on its way.
+    /// On its way: its fetch is under way.
     InFlight,
-    /// Nothing the policy had a hand in.
+    /// Nothing the policy has a hand in. If the memory is the driver's, it fetches the block now:
+    /// [`Policy::demand`](crate::Policy::demand).
     Miss,
 }
 

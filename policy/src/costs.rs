@@ -1,13 +1,13 @@
-//! What things cost, measured as they happen.
+//! What things cost: given, or measured as they happen.
 //!
-//! The drivers report single costs; the policy keeps an exponentially weighted mean of each, per
-//! device. The terms are those of TIP 1995, section 4: `T_hit`, `T_driver` and `T_disk`. The TIP-1
-//! policy decides without them; drivers use them (how long to wait before asking whether a fetch
-//! has arrived), and so will a policy that weighs cost against benefit.
+//! The terms are those of TIP 1995, section 4: `T_hit`, `T_driver` and `T_disk`; and the time that a
+//! device takes for one block more when it is busy, which is what a fetch costs where the device, not
+//! the latency, is the limit. Drivers report single costs; the policy keeps an exponentially weighted
+//! mean of each. `T_disk` is kept for each device and over all of them.
 
-use std::collections::HashMap;
-
-use crate::hint::DeviceId;
+use crate::blocks::DeviceIndex;
+use crate::contract::{CostModel, CostSource};
+use crate::rules::Rules;
 use crate::time::Nanos;
 
 /// The kinds of cost.
@@ -15,32 +15,142 @@ use crate::time::Nanos;
 pub enum Cost {
     /// `T_hit`: reading a block that is in memory.
     Hit,
-    /// `T_driver`: starting a fetch.
+    /// `T_driver`: processor time of starting a fetch.
     Driver,
     /// `T_disk`: from the start of a fetch to its arrival.
     Disk,
 }
 
-/// The weight of one new sample in the mean: the last 16 or so samples dominate.
+/// The weight of one new sample in a mean: the last 16 or so samples dominate.
 const WEIGHT: f64 = 1.0 / 16.0;
 
-/// Means of all costs observed, per device.
-#[derive(Debug, Default)]
+/// No cost is nothing: ratios of them are taken. In ns.
+const LEAST_NS: f64 = 1e-3;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean(Option<f64>);
+
+impl Mean {
+    fn add(&mut self, sample: f64) {
+        let mean = self.0.get_or_insert(sample);
+        *mean += WEIGHT * (sample - *mean);
+    }
+
+    fn or(self, first: f64) -> f64 {
+        self.0.unwrap_or(first).max(LEAST_NS)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DeviceCosts {
+    disk_ns: Mean,
+    /// Time of a block more at a busy device.
+    block_ns: Mean,
+}
+
+/// The costs of one device, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prices {
+    pub(crate) hit_ns: f64,
+    pub(crate) driver_ns: f64,
+    pub(crate) disk_ns: f64,
+    /// How long before its use a fetch should begin: `T_disk`, and what else has to be in time.
+    pub(crate) lead_ns: f64,
+    /// Time of a block more at the device when it is busy; 0 if that was never seen.
+    pub(crate) block_ns: f64,
+}
+
+impl Prices {
+    /// The prefetch horizon, in accesses (eq. 7).
+    pub(crate) fn horizon(&self) -> f64 {
+        self.lead_ns / self.hit_ns
+    }
+
+    /// These, with fetches begun so early that they are in time: eq. 6 takes the next access to be
+    /// `T_hit` away, while it may come at once, and a decision is made once an access; and the fetch
+    /// has to be started before it takes its time.
+    fn early(self) -> Self {
+        Prices { lead_ns: self.disk_ns + self.driver_ns + 2.0 * self.hit_ns, ..self }
+    }
+}
+
+/// Means of all costs; see the [module](self).
+#[derive(Debug)]
 pub struct Costs {
-    means_ns: HashMap<(DeviceId, Cost), f64>,
+    source: CostSource,
+    own: bool,
+    early: bool,
+    hit_ns: Mean,
+    driver_ns: Mean,
+    disk_ns: Mean,
+    devices: Vec<DeviceCosts>,
 }
 
 impl Costs {
-    /// Takes in one sample.
-    pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
-        let sample_ns = sample.0 as f64;
-        let mean_ns = self.means_ns.entry((device, cost)).or_insert(sample_ns);
-        *mean_ns += WEIGHT * (sample_ns - *mean_ns);
+    /// By `rules`, each device has its own `T_disk` or all have the mean, and fetches begin early.
+    pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
+        let none = Mean::default();
+        let (own, early) = (rules.own_costs, rules.early);
+        Costs {
+            source,
+            own,
+            early,
+            hit_ns: none,
+            driver_ns: none,
+            disk_ns: none,
+            devices: Vec::new(),
+        }
     }
 
-    /// The mean so far, or `None` without a sample.
-    pub fn mean(&self, device: DeviceId, cost: Cost) -> Option<Nanos> {
-        self.means_ns.get(&(device, cost)).map(|&mean_ns| Nanos(mean_ns as u64))
+    fn device(&mut self, device: DeviceIndex) -> &mut DeviceCosts {
+        let index = usize::from(device.0);
+        if self.devices.len() <= index {
+            self.devices.resize(index + 1, DeviceCosts::default());
+        }
+        &mut self.devices[index]
+    }
+
+    /// Takes in one sample.
+    pub(crate) fn observe(&mut self, device: DeviceIndex, cost: Cost, sample: Nanos) {
+        let sample_ns = sample.0 as f64;
+        match cost {
+            Cost::Hit => self.hit_ns.add(sample_ns),
+            Cost::Driver => self.driver_ns.add(sample_ns),
+            Cost::Disk => {
+                self.disk_ns.add(sample_ns);
+                self.device(device).disk_ns.add(sample_ns);
+            }
+        }
+    }
+
+    /// A busy device has taken `sample` for a block more.
+    pub(crate) fn observe_block(&mut self, device: DeviceIndex, sample_ns: f64) {
+        self.device(device).block_ns.add(sample_ns);
+    }
+
+    /// What things cost at `device`.
+    pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
+        let prices = self.plain(device);
+        if self.early { prices.early() } else { prices }
+    }
+
+    fn plain(&self, device: DeviceIndex) -> Prices {
+        let of_device = self.devices.get(usize::from(device.0)).copied().unwrap_or_default();
+        let block_ns = of_device.block_ns.0.unwrap_or(0.0);
+        let (first, measured) = match self.source {
+            CostSource::Measured(first) => (first, true),
+            CostSource::Fixed(fixed) => (fixed, false),
+        };
+        let CostModel { hit_ns, driver_ns, disk_ns } = first;
+        if !measured {
+            let [hit_ns, driver_ns, disk_ns] =
+                [hit_ns, driver_ns, disk_ns].map(|cost_ns| cost_ns.max(LEAST_NS));
+            return Prices { hit_ns, driver_ns, disk_ns, lead_ns: disk_ns, block_ns };
+        }
+        let over_all_ns = self.disk_ns.or(disk_ns);
+        let disk_ns = if self.own { of_device.disk_ns.or(over_all_ns) } else { over_all_ns };
+        let (hit_ns, driver_ns) = (self.hit_ns.or(hit_ns), self.driver_ns.or(driver_ns));
+        Prices { hit_ns, driver_ns, disk_ns, lead_ns: disk_ns, block_ns }
     }
 }
 
@@ -48,17 +158,34 @@ impl Costs {
 mod tests {
     use super::*;
 
+    const ONE: DeviceIndex = DeviceIndex(1);
+    const TWO: DeviceIndex = DeviceIndex(2);
+    const OWN: Rules = Rules { own_costs: true, ..Rules::TIP2 };
+
     #[test]
-    fn the_mean_follows_a_change_and_forgets_outliers() {
-        let (device, mut costs) = (DeviceId(1), Costs::default());
-        assert_eq!(costs.mean(device, Cost::Disk), None);
-        costs.observe(device, Cost::Disk, Nanos(1000));
-        assert_eq!(costs.mean(device, Cost::Disk), Some(Nanos(1000)));
-        for _ in 0..100 {
-            costs.observe(device, Cost::Disk, Nanos(5000));
+    fn the_mean_follows_a_change_and_devices_have_their_own() {
+        let mut costs = Costs::new(CostSource::Measured(CostModel::default()), &OWN);
+        assert_eq!(costs.at(ONE).disk_ns, CostModel::default().disk_ns);
+        costs.observe(ONE, Cost::Disk, Nanos(1000));
+        assert_eq!(costs.at(ONE).disk_ns, 1000.0);
+        for _ in 0..200 {
+            costs.observe(ONE, Cost::Disk, Nanos(5000));
+            costs.observe(TWO, Cost::Disk, Nanos(100_000));
         }
-        let after = costs.mean(device, Cost::Disk).expect("samples were given");
-        assert!(after > Nanos(4900) && after <= Nanos(5000), "{after}");
-        assert_eq!(costs.mean(device, Cost::Hit), None);
+        assert!((4900.0..=5000.0).contains(&costs.at(ONE).disk_ns));
+        assert!(costs.at(TWO).disk_ns > 99_000.0);
+        assert_eq!(costs.at(ONE).hit_ns, CostModel::default().hit_ns);
+    }
+
+    #[test]
+    fn fixed_costs_stay_and_uniform_ones_are_shared() {
+        let model = CostModel { hit_ns: 1.0, driver_ns: 0.0, disk_ns: 10.0 };
+        let mut fixed = Costs::new(CostSource::Fixed(model), &OWN);
+        fixed.observe(ONE, Cost::Disk, Nanos(7));
+        assert_eq!(fixed.at(ONE).disk_ns, 10.0);
+        assert!(fixed.at(ONE).driver_ns > 0.0);
+        let mut uniform = Costs::new(CostSource::Measured(model), &Rules::TIP2);
+        uniform.observe(ONE, Cost::Disk, Nanos(100));
+        assert_eq!(uniform.at(TWO).disk_ns, 100.0);
     }
 }

@@ -58,30 +58,65 @@ pub enum Extent {
     WholeFile,
     /// These ranges, in this order (`tipio_seg`).
     Segments(Arc<[Segment]>),
+    /// `count` ranges like `first`, each beginning `stride_bytes` after the one before.
+    Strided {
+        /// The first range.
+        first: Segment,
+        /// From the beginning of one range to that of the next.
+        stride_bytes: u64,
+        /// How many ranges.
+        count: u64,
+    },
+}
+
+/// In which order the blocks of a hint will be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// In the extent's own.
+    #[default]
+    Given,
+    /// In any: the extent is a set.
+    Any,
+}
+
+/// Which file a hint is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The file of this name. The driver will be asked to look it up when its turn comes.
+    Name(NameId),
+    /// This file, of this size.
+    File {
+        /// The file.
+        file: FileId,
+        /// Its size.
+        size_bytes: u64,
+    },
 }
 
 /// One disclosure; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// The file, by name.
-    pub name: NameId,
-    /// The device that serves the name, as far as the driver can tell without looking it up.
+    /// The file.
+    pub target: Target,
+    /// The device that serves it, as far as the driver can tell without looking it up.
     pub device: DeviceId,
     /// What will be read.
     pub extent: Extent,
+    /// In which order.
+    pub order: Order,
     /// How many times over; 0 counts as 1.
     pub repeats: u32,
 }
 
 impl Hint {
     /// One sequential reading of the whole file.
-    pub fn whole_file(name: NameId, device: DeviceId) -> Self {
-        Hint { name, device, extent: Extent::WholeFile, repeats: 1 }
+    pub fn whole_file(target: Target, device: DeviceId) -> Self {
+        Hint { target, device, extent: Extent::WholeFile, order: Order::Given, repeats: 1 }
     }
 
     /// One reading of `segments`, in their order.
-    pub fn segments(name: NameId, device: DeviceId, segments: &[Segment]) -> Self {
-        Hint { name, device, extent: Extent::Segments(segments.into()), repeats: 1 }
+    pub fn segments(target: Target, device: DeviceId, segments: &[Segment]) -> Self {
+        Hint { extent: Extent::Segments(segments.into()), ..Hint::whole_file(target, device) }
     }
 }
 

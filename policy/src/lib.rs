@@ -12,12 +12,12 @@
 //!
 //! ```
 //! use foretell_policy::{Block, Config, DeviceId, FileId, Hint, NameId, Nanos, Outcome, Policy};
-//! use foretell_policy::{Access, ReaderId, Work};
+//! use foretell_policy::{Access, Memory, ReaderId, Target, Work};
 //!
 //! let (now, disk) = (Nanos::ZERO, DeviceId(0));
-//! let mut policy = Policy::new(Config::with_budget(8192, 1 << 20));
-//! let stream = policy.open_stream(now);
-//! policy.hint(now, stream, Hint::whole_file(NameId(1), disk));
+//! let mut policy = Policy::new(Config::new(Memory::Kernel { keeps: false }, 8192, 1 << 20));
+//! let stream = policy.open_stream(now, None);
+//! policy.hint(now, stream, Hint::whole_file(Target::Name(NameId(1)), disk));
 //!
 //! // The driver asks what to do: look the name up, then read its three blocks in one request.
 //! let lookup = policy.next_fetch(now, disk).unwrap();
@@ -35,19 +35,36 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod cache;
 pub mod contract;
 pub mod costs;
+mod curve;
+pub mod decisions;
 mod depth;
-mod entry;
+mod device;
+mod estimator;
+mod files;
+mod hash;
+mod heap;
 pub mod hint;
 pub mod policy;
+mod prefetcher;
 pub mod queue;
+mod rates;
+mod recency;
+pub mod rules;
+mod stream;
 pub mod time;
+mod values;
 
-pub use contract::{Access, Config, Counts, Fetch, Outcome, Work};
-pub use costs::{Cost, Costs};
+pub use contract::{Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Work};
+pub use costs::Cost;
+pub use decisions::{Decision, DecisionKind};
 pub use hint::{
-    Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, ReaderId, Segment, StreamId,
+    Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, Order, ReaderId, Segment, StreamId,
+    Target,
 };
 pub use policy::Policy;
+pub use rules::Rules;
 pub use time::Nanos;

@@ -135,6 +135,13 @@ impl OpenFile {
         }
     }
 
+    /// Has the kernel let go of the pages of `range` that nobody has changed or mapped. Does not wait.
+    pub(crate) fn release(&self, range: Range) {
+        let length = std::num::NonZeroU64::new(range.length_bytes);
+        // What the kernel does not let go of stays: no harm is done.
+        let _ = rustix::fs::fadvise(&self.file, range.offset_bytes, length, Advice::DontNeed);
+    }
+
     fn has_arrived(&self, range: Range) -> Option<bool> {
         let make = || Observer::new(&self.file, self.size_bytes, self.owner_uid);
         self.observer.get_or_init(make).has_arrived(&self.file, range)

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretell_policy::{DeviceId, Fetch, FetchId, FileId, NameId, Nanos, Outcome};
+use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
 use done::DoneQueue;
 use file::{Advised, Found, OpenFile, State};
@@ -92,6 +92,8 @@ struct Started {
 #[derive(Debug)]
 pub(crate) struct PageCache {
     block_bytes: u64,
+    /// Whether what the policy lets go of is released from the page cache.
+    releases: bool,
     pools: HashMap<DeviceId, Pool>,
     files: HashMap<FileId, Held>,
     started: HashMap<FetchId, Started>,
@@ -101,9 +103,10 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    pub(crate) fn new(block_bytes: u64, done: Arc<DoneQueue>) -> Self {
+    pub(crate) fn new(config: &Config, done: Arc<DoneQueue>) -> Self {
         PageCache {
-            block_bytes,
+            block_bytes: config.block_bytes,
+            releases: config.memory == Memory::Kernel { keeps: true },
             pools: HashMap::new(),
             files: HashMap::new(),
             started: HashMap::new(),
@@ -240,16 +243,21 @@ impl PageCache {
         Some(Ended { fetch, device, took: now.saturating_sub(started.at), subject, end })
     }
 
+    /// Has the kernel let go of blocks `first..end` of a file that foretell brought in.
+    pub(crate) fn release(&mut self, run: Option<(FileId, u64, u64)>) {
+        let Some((file, first, end)) = run.filter(|_| self.releases) else { return };
+        // A file that is not held has no hints left: then nothing is gained by it.
+        let Some(held) = self.files.get(&file) else { return };
+        let (offset_bytes, length_bytes) =
+            (first * self.block_bytes, (end - first) * self.block_bytes);
+        held.file.release(Range { offset_bytes, length_bytes });
+    }
+
     /// Closes `file` unless it is still `wanted` or being read.
-    pub(crate) fn release(&mut self, file: FileId, wanted: bool) {
+    pub(crate) fn close(&mut self, file: FileId, wanted: bool) {
         if !wanted && self.files.get(&file).is_some_and(|held| held.reads == 0) {
             self.files.remove(&file);
         }
-    }
-
-    /// Closes every file that is neither wanted nor being read.
-    pub(crate) fn release_all(&mut self, wanted: impl Fn(FileId) -> bool) {
-        self.files.retain(|&file, held| held.reads > 0 || wanted(file));
     }
 
     /// Puts more threads to work where devices are slow to answer; returns when to ask again, if it

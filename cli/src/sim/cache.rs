@@ -1,0 +1,179 @@
+//! `foretell sim cache`: a cache over recorded reads, without a clock.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use foretell_sim::SECTOR_BYTES;
+use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
+use foretell_sim::trace::{Format, Trace};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::output_file::OutputFile;
+use crate::size;
+
+pub(super) const HELP: &str = "\
+Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and
+without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the
+column of prefetches. belady is the off-line optimum of fetching on demand.
+
+Formats, all of them also compressed with gzip:
+  blocks     one block id a line
+  vscsi      requests of a virtual machine's disk, binary records of version 1 or 2; reads only
+  foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes
+
+Examples:
+  foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\
+      --hints none
+  foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
+      --depth 0 --json - | jq .misses";
+
+#[derive(Args)]
+pub(crate) struct CacheArgs {
+    /// The recording
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Its format: blocks, vscsi, foretell
+    #[arg(long)]
+    format: Format,
+
+    /// Blocks that the cache has room for; several with commas between them
+    #[arg(long, required = true, value_name = "N,...", value_delimiter = ',', value_parser = capacity, allow_negative_numbers = true)]
+    capacity: Vec<u64>,
+
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, tiptoe, foretell, belady;
+    /// several with commas between them
+    #[arg(long, required = true, value_name = "NAME,...", value_delimiter = ',')]
+    policy: Vec<CachePolicy>,
+
+    /// Which reads are disclosed before the first: none, all
+    #[arg(long)]
+    hints: Hints,
+
+    /// Most blocks prefetched and unread at any time; 0 fetches on demand only [default: no limit]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    depth: Option<u64>,
+
+    /// Bytes of a block; a read is of every block it touches (a recording of blocks has its own)
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes)]
+    block: u64,
+
+    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn capacity(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("a cache has room for at least 1 block".into()),
+        Ok(blocks) => Ok(blocks),
+        Err(_) => Err("not a number of blocks".into()),
+    }
+}
+
+fn block_bytes(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        bytes if bytes < SECTOR_BYTES => Err(format!("a block has at least {SECTOR_BYTES} bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
+pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let json = args.json.as_deref().filter(|_| !to_stdout);
+    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let trace = Trace::open(&args.trace, args.format, args.block).map_err(Failure::failed)?;
+    let progress = progress();
+    progress.set_message(format!("reading {}", args.trace.display()));
+    let reads = trace.into_blocks().map_err(Failure::failed)?;
+    let runs = runs(args);
+    progress.set_length(runs.len() as u64 * reads.len() as u64);
+    progress.reset();
+    if !to_stdout {
+        progress.suspend(|| say(&header()))?;
+    }
+    let mut results = Vec::new();
+    for options in &runs {
+        progress.set_message(format!("{}, {} blocks", options.policy, options.capacity_blocks));
+        let result = run(&reads, options, &mut |reads| progress.inc(reads));
+        if !to_stdout {
+            progress.suspend(|| say(&row(&result)))?;
+        }
+        results.push(result);
+    }
+    progress.finish_and_clear();
+    if to_stdout {
+        say(&as_json(&results)?)?;
+    }
+    if let Some(file) = json {
+        file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each capacity with each policy.
+fn runs(args: &CacheArgs) -> Vec<CacheOptions> {
+    let with = |capacity_blocks, policy| CacheOptions {
+        policy,
+        capacity_blocks,
+        hints: args.hints,
+        depth_blocks: args.depth,
+    };
+    let capacities = args.capacity.iter();
+    capacities.flat_map(|&n| args.policy.iter().map(move |&policy| with(n, policy))).collect()
+}
+
+/// One run as an object, several as an array.
+fn as_json(results: &[CacheResult]) -> Result<String, Failure> {
+    match results {
+        [result] => serde_json::to_string(result),
+        results => serde_json::to_string(results),
+    }
+    .map_err(Failure::failed)
+}
+
+/// A bar that waits for its length.
+fn progress() -> ProgressBar {
+    let target = if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed} (left {eta})");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+fn header() -> String {
+    format!(
+        "{:<13} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
+        "policy", "capacity", "reads", "hits", "misses", "hit ratio", "prefetches", "seconds",
+    )
+}
+
+fn row(result: &CacheResult) -> String {
+    let hit_ratio = result.hit_ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
+    format!(
+        "{:<13} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8.3}",
+        result.policy,
+        result.capacity,
+        result.reads,
+        result.hits,
+        result.misses,
+        hit_ratio,
+        result.prefetches,
+        result.seconds,
+    )
+}
+
+/// One line on standard output. Without a reader there is no point in going on.
+fn say(line: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{line}")
+        .map_err(|error| Failure::failed(format!("standard output: {error}")))
+}

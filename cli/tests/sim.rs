@@ -1,0 +1,188 @@
+//! `foretell sim` from the outside.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use common::foretell;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+/// Belady, Nelson and Shedler 1969.
+const ANOMALY: &str = "1\n2\n3\n4\n1\n2\n5\n1\n2\n3\n4\n5\n";
+
+fn sim_cache(trace: &Path, more: &[&str]) -> Output {
+    let mut command = foretell();
+    command.args(["sim", "cache", "--trace"]).arg(trace).args(more);
+    command.output().expect("foretell runs")
+}
+
+/// A folder with `content` in a file.
+fn recording(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t");
+    fs::write(&path, content).expect("written");
+    (folder, path)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The columns but for the time.
+fn table(output: &Output) -> Vec<Vec<String>> {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "no progress bar where there is no terminal");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut rows: Vec<Vec<String>> = text(&output.stdout).lines().skip(1).map(words).collect();
+    for row in &mut rows {
+        row.pop();
+    }
+    rows
+}
+
+#[test]
+fn a_table_of_capacities_and_policies() {
+    let (_folder, path) = recording(ANOMALY);
+    let options = ["--format", "blocks", "--capacity", "3,4", "--policy", "lru,belady"];
+    let output = sim_cache(&path, &[&options[..], &["--hints", "none"]].concat());
+    let expected = [
+        ["lru", "3", "12", "2", "10", "0.1667", "0"],
+        ["belady", "3", "12", "5", "7", "0.4167", "0"],
+        ["lru", "4", "12", "4", "8", "0.3333", "0"],
+        ["belady", "4", "12", "6", "6", "0.5000", "0"],
+    ];
+    assert_eq!(table(&output), expected);
+    let lines = text(&output.stdout);
+    let lengths: Vec<usize> = lines.lines().map(str::len).collect();
+    assert!(lengths.iter().all(|&length| length == lengths[0]), "aligned: {lines}");
+}
+
+#[test]
+fn json_of_one_run_and_of_several() {
+    let (folder, path) = recording(ANOMALY);
+    let file = folder.path().join("figures.json");
+    let file_text = file.to_string_lossy();
+    let options = ["--format", "blocks", "--hints", "none", "--policy", "belady", "--capacity"];
+    let output = sim_cache(&path, &[&options[..], &["3", "--json", &file_text]].concat());
+    assert_eq!(table(&output).len(), 1);
+    let one: Value = serde_json::from_slice(&fs::read(&file).expect("written")).expect("JSON");
+    let mut fields = one.as_object().expect("an object").clone();
+    assert!(fields.remove("seconds").is_some_and(|seconds| seconds.as_f64().is_some()));
+    let expected = serde_json::json!({
+        "policy": "belady", "hints": "none", "capacity": 3, "reads": 12, "hits": 5, "misses": 7,
+        "prefetches": 0,
+    });
+    assert_eq!(Value::Object(fields), expected);
+    let output = sim_cache(&path, &[&options[..], &["3,4", "--json", "-"]].concat());
+    let several: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    assert_eq!(several[1]["misses"], 6);
+    assert_eq!(several.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn each_format_is_read() {
+    let mut vscsi = Vec::new();
+    for (command, sector) in [(0x28u16, 0u64), (0x2a, 64), (0x28, 15), (0x28, 0)] {
+        vscsi.extend([0u32, 1024, 1].map(u32::to_le_bytes).concat());
+        vscsi.extend([command, 0x100].map(u16::to_le_bytes).concat());
+        vscsi.extend([sector, 1000].map(u64::to_le_bytes).concat());
+    }
+    let own = "# foretell trace 1\n1 1 1 0 8192\n2 1 1 8191 2\n3 2 9 0 1\n";
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(own.as_bytes()).expect("memory can be written");
+    let gzip = gzip.finish().expect("memory can be written");
+    let table_of = [
+        ("vscsi", &vscsi[..], "8KiB", 4, 2),
+        ("vscsi", &vscsi, "512", 6, 4),
+        ("foretell", own.as_bytes(), "8KiB", 4, 3),
+        ("foretell", &gzip, "4096", 5, 4),
+    ];
+    for (format, content, block, reads, misses) in table_of {
+        let (_folder, path) = recording(content);
+        let options = ["--hints", "none", "--policy", "lru", "--capacity", "100", "--json", "-"];
+        let of = ["--format", format, "--block", block];
+        let output = sim_cache(&path, &[&options[..], &of].concat());
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!((&json["reads"], &json["misses"]), (&reads.into(), &misses.into()), "{format}");
+    }
+}
+
+#[test]
+fn a_recording_without_reads() {
+    let (_folder, path) = recording("");
+    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "all"];
+    let output = sim_cache(&path, &options);
+    assert_eq!(table(&output), [["lru", "3", "0", "0", "0", "-", "0"]]);
+}
+
+#[test]
+fn damage_is_one_line() {
+    let whole = {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(ANOMALY.as_bytes()).expect("memory can be written");
+        gzip.finish().expect("memory can be written")
+    };
+    let table = [
+        ("blocks", &b"1\n-2\n"[..], "line 2: \"-2\" is not a block id"),
+        ("blocks", &whole[..whole.len() - 4], "the gzip data is damaged or cut off"),
+        ("blocks", &[0xfe; 9000], "line 1: longer than 4096 bytes"),
+        ("vscsi", &[1; 33], "record 2: "),
+        ("vscsi", b"garbage", "record 1: cut off after 7 of 32 bytes"),
+        ("foretell", b"1\n", "is not `# foretell trace 1`"),
+    ];
+    for (format, content, expected) in table {
+        let (folder, path) = recording(content);
+        let json = folder.path().join("figures.json");
+        let options = ["--capacity", "3", "--policy", "lru", "--hints", "none", "--format", format];
+        let json_text = json.to_string_lossy();
+        let more = [&options[..], &["--json", &json_text]].concat();
+        let output = sim_cache(&path, &more);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert_eq!((message.lines().count(), output.stdout.len()), (1, 0), "{message}");
+        assert!(message.starts_with(&format!("foretell: {}: ", path.display())), "{message}");
+        assert!(message.contains(expected), "{message}");
+        assert!(!json.exists(), "no empty file is left");
+    }
+    let missing = sim_cache(
+        Path::new("/nowhere"),
+        &["--capacity", "3", "--policy", "lru", "--hints", "none", "--format", "blocks"],
+    );
+    assert_eq!(text(&missing.stderr), "foretell: /nowhere: No such file or directory\n");
+    assert_eq!(missing.status.code(), Some(1));
+}
+
+#[test]
+fn wrong_usage_names_what_is_right() {
+    let (_folder, path) = recording(ANOMALY);
+    let right = [
+        ("--format", "blocks"),
+        ("--capacity", "3"),
+        ("--policy", "lru"),
+        ("--hints", "none"),
+        ("--block", "8KiB"),
+        ("--depth", "0"),
+    ];
+    let table = [
+        ("--policy", "lru,mru", "known are lru, tip1, tip2,"),
+        ("--format", "csv", "known are blocks, vscsi, foretell"),
+        ("--hints", "some", "known are none, all"),
+        ("--capacity", "0", "at least 1 block"),
+        ("--capacity", "3,x", "not a number of blocks"),
+        ("--block", "100", "at least 512 bytes"),
+        ("--capacity", "-1", "not a number of blocks"),
+        ("--depth", "-1", "invalid value '-1' for '--depth <N>'"),
+    ];
+    for (option, wrong, expected) in table {
+        let given = |(name, value)| [name, if name == option { wrong } else { value }];
+        let output = sim_cache(&path, &right.map(given).concat());
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(expected), "{option} {wrong}: {message}");
+    }
+}

@@ -1,0 +1,78 @@
+//! The policy's decisions, for a reader.
+//!
+//! One line a decision, fields separated by tabs, after a head that says what they are. The names of
+//! files are kept as they are looked up, since the policy knows numbers only.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use foretell_policy::{Decision, FileId};
+
+const HEAD: &str = "\
+# foretell decisions 1: the last decisions of the policy, oldest first.
+# prefetch  fetched ahead: its benefit is above what its buffer costs
+# cluster   fetched with its neighbour: keeping it would be worth its buffer
+# evict     let go: the least valuable block, for something worth more
+# refuse    not fetched ahead: its benefit is no more than the cheapest buffer costs
+# unearned  not fetched ahead: its stream has too many blocks unread for what it has read of its hints
+# Values are ns of run time saved or lost for each buffer and access, of all programs together.
+# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile
+";
+
+/// What is needed to put decisions into words; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Explanation {
+    names: HashMap<FileId, PathBuf>,
+}
+
+impl Explanation {
+    /// `file` was found under this name.
+    pub(crate) fn name(&mut self, file: FileId, path: PathBuf) {
+        self.names.entry(file).or_insert(path);
+    }
+
+    /// The text; `dropped` decisions before the first are not in it.
+    pub(crate) fn text(&self, decisions: &[Decision], dropped: u64) -> String {
+        let mut text = HEAD.to_owned();
+        if dropped > 0 {
+            let _ = writeln!(text, "# {dropped} earlier decisions are left out.");
+        }
+        for decision in decisions {
+            let stream = decision.stream.map_or("-".into(), |stream| stream.0.to_string());
+            let name = self.names.get(&decision.block.file);
+            // A name may contain anything; a line shall stay a line.
+            let name =
+                name.map_or("?".into(), |name| name.to_string_lossy().escape_debug().to_string());
+            let _ = writeln!(
+                text,
+                "{:.6}\t{}\t{:.3}\t{:.3}\t{stream}\t{}\t{name}",
+                decision.at.as_secs(),
+                decision.kind.name(),
+                decision.value_ns,
+                decision.against_ns,
+                decision.block.index,
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretell_policy::{Block, DecisionKind, Nanos, StreamId};
+
+    #[test]
+    fn a_decision_is_a_line_whatever_the_file_is_called() {
+        let mut explanation = Explanation::default();
+        explanation.name(FileId(1), "two\nlines".into());
+        let block = Block { file: FileId(1), index: 7 };
+        let (kind, stream) = (DecisionKind::Evict, Some(StreamId(2)));
+        let at = Nanos(1_500_000_000);
+        let decision = Decision { at, kind, block, stream, value_ns: 1.0, against_ns: 2.5 };
+        let text = explanation.text(&[decision], 3);
+        assert!(text.ends_with("1.500000\tevict\t1.000\t2.500\t2\t7\ttwo\\nlines\n"), "{text}");
+        assert!(text.contains("# 3 earlier decisions"));
+    }
+}

@@ -1,0 +1,203 @@
+//! The blocks in memory or on their way: one slot each, found by block.
+//!
+//! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
+//! A slot is 48 bytes; the table of handles adds 5 to 10 more.
+
+use hashbrown::HashTable;
+
+use crate::hash::hash_block;
+use crate::hint::Block;
+use crate::recency::{SlotId, Stamp};
+
+/// Index of a stream in the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamIndex(pub(crate) u32);
+
+/// Index of a device in the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DeviceIndex(pub(crate) u16);
+
+/// Which recency queue a block lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Blocks that were read without a hint.
+    Recent,
+    /// Blocks that were read as their hints said, and have no further known use.
+    Consumed,
+}
+
+/// A stream that tracks a block, and the position at which it will read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) stream: StreamIndex,
+    pub(crate) position: u64,
+}
+
+/// A block in memory or on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) block: Block,
+    position: u64,
+    stream: u32,
+    stamp: Stamp,
+    pub(crate) device: DeviceIndex,
+    queue: u8,
+    flags: u8,
+}
+
+const NO_STREAM: u32 = u32::MAX;
+
+/// Its data has not arrived.
+const IN_FLIGHT: u8 = 1;
+/// It was prefetched, and nobody has read it.
+const UNREAD: u8 = 2;
+/// It was read while in flight, by somebody who did not have to wait.
+const READ_EARLY: u8 = 4;
+/// It was read while in flight, and no hint said so.
+const JOINS_RECENT: u8 = 8;
+
+impl Slot {
+    /// A block whose fetch begins now.
+    pub(crate) fn in_flight(block: Block, device: DeviceIndex, prefetched: bool) -> Self {
+        let flags = IN_FLIGHT | if prefetched { UNREAD } else { 0 };
+        let (position, stream, stamp, queue) = (0, NO_STREAM, Stamp::default(), 0);
+        Slot { block, position, stream, stamp, device, queue, flags }
+    }
+
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        let (stream, position) = (StreamIndex(self.stream), self.position);
+        (self.stream != NO_STREAM).then_some(Claim { stream, position })
+    }
+
+    pub(crate) fn set_claim(&mut self, claim: Option<Claim>) {
+        self.stream = claim.map_or(NO_STREAM, |claim| claim.stream.0);
+        self.position = claim.map_or(0, |claim| claim.position);
+    }
+
+    pub(crate) fn queue(&self) -> Option<(Queue, Stamp)> {
+        match self.queue {
+            1 => Some((Queue::Recent, self.stamp)),
+            2 => Some((Queue::Consumed, self.stamp)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_queue(&mut self, place: Option<(Queue, Stamp)>) {
+        self.queue = match place {
+            None => 0,
+            Some((Queue::Recent, _)) => 1,
+            Some((Queue::Consumed, _)) => 2,
+        };
+        self.stamp = place.map_or(Stamp::default(), |(_, stamp)| stamp);
+    }
+
+    /// The queue has moved the block's entry.
+    pub(crate) fn restamp(&mut self, stamp: Stamp) {
+        self.stamp = stamp;
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.flags & IN_FLIGHT != 0
+    }
+
+    pub(crate) fn is_unread(&self) -> bool {
+        self.flags & UNREAD != 0
+    }
+
+    pub(crate) fn does_join_recent(&self) -> bool {
+        self.flags & JOINS_RECENT != 0
+    }
+
+    pub(crate) fn joins_recent(&mut self) {
+        self.flags |= JOINS_RECENT;
+    }
+
+    pub(crate) fn was_read_early(&self) -> bool {
+        self.flags & READ_EARLY != 0
+    }
+
+    pub(crate) fn arrived(&mut self) {
+        self.flags &= !IN_FLIGHT;
+    }
+
+    pub(crate) fn read(&mut self) {
+        self.flags &= !UNREAD;
+    }
+
+    pub(crate) fn read_early(&mut self) {
+        self.flags |= READ_EARLY;
+    }
+}
+
+/// All slots; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct BlockTable {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    handles: HashTable<u32>,
+}
+
+impl BlockTable {
+    /// Blocks in memory or on their way.
+    pub(crate) fn len(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(crate) fn find(&self, block: Block) -> Option<SlotId> {
+        let slots = &self.slots;
+        let same = |&handle: &u32| slots[handle as usize].block == block;
+        self.handles.find(hash_block(block), same).map(|&handle| SlotId(handle))
+    }
+
+    /// # Panics
+    /// If the block has a slot already (debug builds).
+    pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
+        debug_assert!(self.find(slot.block).is_none(), "{:?} twice", slot.block);
+        let hash = hash_block(slot.block);
+        let handle = match self.free.pop() {
+            Some(handle) => {
+                self.slots[handle as usize] = slot;
+                handle
+            }
+            None => {
+                self.slots.push(slot);
+                u32::try_from(self.slots.len() - 1).expect("fewer than 2³² blocks")
+            }
+        };
+        let slots = &self.slots;
+        self.handles.insert_unique(hash, handle, |&other| hash_block(slots[other as usize].block));
+        SlotId(handle)
+    }
+
+    pub(crate) fn remove(&mut self, id: SlotId) {
+        let hash = hash_block(self[id].block);
+        let entry = self.handles.find_entry(hash, |&handle| handle == id.0);
+        entry.expect("a slot in use is in the table").remove();
+        self.free.push(id.0);
+    }
+
+    /// Bytes that the table takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.handles.allocation_size()
+    }
+
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        self.handles.iter().map(|&handle| (SlotId(handle), &self.slots[handle as usize]))
+    }
+}
+
+impl std::ops::Index<SlotId> for BlockTable {
+    type Output = Slot;
+    fn index(&self, id: SlotId) -> &Slot {
+        &self.slots[id.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<SlotId> for BlockTable {
+    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
+        &mut self.slots[id.0 as usize]
+    }
+}

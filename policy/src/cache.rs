@@ -1,0 +1,608 @@
+//! The arbiter: which block makes room (TIP 1995, sections 4.7 and 5.1).
+//!
+//! Estimators declare the value of their least valuable block; the arbiter multiplies it by the
+//! estimator's share of all accesses and ranks them.
+//!
+//! * **A. Pick.** When a buffer is needed, the lowest one picks its least valuable block, and declares the
+//!   next. If even that block is worth more than what the buffer is wanted for, nothing is done.
+//! * **B. Track it or lose it.** The block is offered to the others that might know it: the stream that
+//!   claims it, the recency queue that it lies in, and the streams that name its file. Whoever values it
+//!   above the lowest declared value keeps it, and the search goes on.
+//! * **C.** Otherwise it leaves, and the streams that name it note that it is missing.
+//!
+//! Values are asked for again only of those that have changed (they are *stale*), when somebody needs
+//! to know.
+//!
+//! Invariants: blocks in memory and in flight are never more than the capacity; every block in memory is
+//! tracked by at least one estimator; a claim leads to a stream that knows of it.
+//!
+//! Cost: O(log s + log n) a victim, with s streams and n blocks, for each estimator that is offered it;
+//! at most [`OFFERS_MAX`] streams are.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::blocks::{BlockTable, Claim, DeviceIndex, Queue, Slot, StreamIndex};
+use crate::contract::{Config, Counts, Memory};
+use crate::costs::Costs;
+use crate::decisions::{Decision, DecisionKind, DecisionLog};
+use crate::estimator::hint::HintEstimator;
+use crate::estimator::lru::LruEstimator;
+use crate::estimator::orphan::OrphanEstimator;
+use crate::estimator::{Estimator, Scene};
+use crate::files::Files;
+use crate::hash::Mix;
+use crate::heap::IndexedHeap;
+use crate::hint::{Block, FileId, ReaderId};
+use crate::rates::Rates;
+use crate::recency::SlotId;
+use crate::rules::{Replacement, Rules};
+use crate::stream::Stream;
+use crate::stream::index::FileChange;
+use crate::time::Nanos;
+
+/// Streams that a picked block is offered to.
+const OFFERS_MAX: usize = 16;
+
+/// Members of the ranking: the two recency queues, then the streams.
+const RECENT: u32 = 0;
+const CONSUMED: u32 = 1;
+const FIRST_STREAM: u32 = 2;
+
+/// Accesses after which a share is worth half, at least; in a large cache it is a turnover of it.
+const HALF_LIFE_MIN: f64 = 1024.0;
+
+/// The share that a new stream is taken to have, until it shows its own.
+const SHARE_FIRST: f64 = 0.2;
+
+/// What a new owner of streams is credited with, in blocks; and for how many blocks a record counts in
+/// full.
+const TRUST_FIRST_BLOCKS: f64 = 16.0;
+const RECORD_BLOCKS: f64 = 65_536.0;
+
+/// Owners that are remembered.
+const RECORDS_MAX: usize = 4096;
+
+/// What became of the blocks that an owner's streams had fetched.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    useful: f64,
+    wasted: f64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) blocks: BlockTable,
+    pub(crate) costs: Costs,
+    pub(crate) rules: Rules,
+    pub(crate) streams: Vec<Option<Stream>>,
+    pub(crate) counts: Counts,
+    pub(crate) log: DecisionLog,
+    /// Blocks that have left, for the driver to be told.
+    pub(crate) evicted: VecDeque<Block>,
+    /// Blocks prefetched or on their way, and unread.
+    pub(crate) unread: u64,
+    /// Streams that the prefetcher has to ask again.
+    pub(crate) stale_candidates: Vec<StreamIndex>,
+    memory: Memory,
+    capacity_blocks: usize,
+    recent: LruEstimator,
+    consumed: LruEstimator,
+    orphans: OrphanEstimator,
+    rates: Rates,
+    /// Members by their declared values, lowest first (keys are negative).
+    ranking: IndexedHeap,
+    stale_values: Vec<StreamIndex>,
+    /// Which streams name a file.
+    pub(crate) files: Files,
+    /// Where the offers begin, so that all streams have their turn.
+    offers_from: usize,
+    freed: Vec<StreamIndex>,
+    records: HashMap<Option<ReaderId>, Record, Mix>,
+}
+
+/// Why no buffer was had: the cheapest costs this much, normalised; infinite if there is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TooDear(pub(crate) f64);
+
+fn member(stream: StreamIndex) -> u32 {
+    FIRST_STREAM + stream.0
+}
+
+impl Cache {
+    pub(crate) fn new(config: &Config) -> Self {
+        let capacity_blocks = usize::try_from(config.capacity_blocks).unwrap_or(usize::MAX);
+        let rules = config.rules;
+        let values = rules.replacement == Replacement::MinMax && config.memory == Memory::Owned;
+        Cache {
+            blocks: BlockTable::default(),
+            costs: Costs::new(config.costs, &rules),
+            rules,
+            streams: Vec::new(),
+            counts: Counts::default(),
+            log: DecisionLog::new(config.decisions_max),
+            evicted: VecDeque::new(),
+            unread: 0,
+            stale_candidates: Vec::new(),
+            memory: config.memory,
+            capacity_blocks,
+            recent: LruEstimator::new(Queue::Recent, capacity_blocks, values),
+            consumed: LruEstimator::new(Queue::Consumed, capacity_blocks, values),
+            orphans: OrphanEstimator::default(),
+            rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
+            ranking: IndexedHeap::default(),
+            stale_values: Vec::new(),
+            files: Files::default(),
+            offers_from: 0,
+            freed: Vec::new(),
+            records: HashMap::with_hasher(Mix),
+        }
+    }
+
+    fn scene(&mut self) -> (Scene<'_>, &mut LruEstimator, &mut LruEstimator) {
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        (scene, &mut self.recent, &mut self.consumed)
+    }
+
+    /// The stream of an index that is known to be in use.
+    pub(crate) fn stream(&mut self, index: StreamIndex) -> &mut Stream {
+        self.streams[index.0 as usize].as_mut().expect("a stream in use")
+    }
+
+    /// Takes in a new stream.
+    pub(crate) fn add_stream(&mut self, stream: Stream) -> StreamIndex {
+        let index = self.freed.pop().unwrap_or_else(|| {
+            self.streams.push(None);
+            StreamIndex(u32::try_from(self.streams.len() - 1).expect("fewer than 2³² streams"))
+        });
+        self.streams[index.0 as usize] = Some(stream);
+        let owner = self.stream(index).owner;
+        let trust = self.trust(owner);
+        self.stream(index).cursor.set_accuracy(trust);
+        self.rates.introduce(member(index), SHARE_FIRST * trust);
+        index
+    }
+
+    /// The share of what an owner's streams had fetched that was, or may still be, of use; little is
+    /// known of one that has shown little.
+    fn trust(&self, owner: Option<ReaderId>) -> f64 {
+        let streams = self.streams.iter().flatten().filter(|stream| stream.owner == owner);
+        let unread: u64 = streams.map(|stream| stream.unread).sum();
+        let record = self.records.get(&owner).copied().unwrap_or_default();
+        let good = record.useful + TRUST_FIRST_BLOCKS;
+        good / (good + record.wasted + unread as f64)
+    }
+
+    fn record(&mut self, stream: StreamIndex) -> &mut Record {
+        let owner = self.stream(stream).owner;
+        if self.records.len() >= RECORDS_MAX && !self.records.contains_key(&owner) {
+            self.records.clear();
+        }
+        let record = self.records.entry(owner).or_default();
+        if record.useful + record.wasted > RECORD_BLOCKS {
+            *record = Record { useful: record.useful / 2.0, wasted: record.wasted / 2.0 };
+        }
+        record
+    }
+
+    /// A block that was prefetched for `stream` has been read.
+    pub(crate) fn note_useful(&mut self, stream: StreamIndex) {
+        self.counts.useful += 1;
+        self.record(stream).useful += 1.0;
+    }
+
+    /// A block that was prefetched for `stream`, if one is known, has gone unread.
+    pub(crate) fn note_wasted(&mut self, stream: Option<StreamIndex>) {
+        self.counts.wasted += 1;
+        if let Some(stream) = stream {
+            self.record(stream).wasted += 1.0;
+        }
+    }
+
+    /// Forgets a stream that has been cancelled.
+    pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
+        self.streams[index.0 as usize] = None;
+        self.rates.forget(member(index));
+        self.ranking.set(member(index), None);
+        self.freed.push(index);
+    }
+
+    /// What `index` says has changed: it will be asked again before it counts.
+    pub(crate) fn touch(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
+        if !std::mem::replace(&mut stream.value_is_stale, true) {
+            self.stale_values.push(index);
+        }
+        if !std::mem::replace(&mut stream.candidate_is_stale, true) {
+            self.stale_candidates.push(index);
+        }
+    }
+
+    /// A stream, and a place to note which files it names from now on.
+    pub(crate) fn stream_and_names(
+        &mut self,
+        index: StreamIndex,
+    ) -> (&mut Stream, impl FnMut(FileChange)) {
+        let stream = self.streams[index.0 as usize].as_mut().expect("a stream in use");
+        let files = &mut self.files;
+        (stream, move |change| files.note(index, change))
+    }
+
+    /// The streams that name `file`.
+    pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
+        self.files.named_by(file)
+    }
+
+    /// A value of a stream, normalised by its share (eq. 8).
+    pub(crate) fn normalised(&self, stream: StreamIndex, value: f64) -> f64 {
+        value * self.rates.count(member(stream))
+    }
+
+    /// A normalised value as ns for each access of anybody.
+    pub(crate) fn as_share(&self, normalised: f64) -> f64 {
+        normalised / self.rates.total()
+    }
+
+    /// Counts an access of a stream, or of the unhinted.
+    pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
+        if self.rules.replacement == Replacement::Lru {
+            return;
+        }
+        if self.rates.access(stream.map_or(RECENT, member)) {
+            for index in 0..self.streams.len() {
+                self.touch(StreamIndex(index as u32));
+            }
+        }
+    }
+
+    fn declared(&mut self, of: u32) -> Option<f64> {
+        let unhinted = self.rates.count(RECENT);
+        let (scene, recent, consumed) = self.scene();
+        match of {
+            RECENT => recent.declare(&scene).map(|value| value * unhinted),
+            CONSUMED => consumed.declare(&scene).map(|value| value * unhinted),
+            _ => {
+                let index = StreamIndex(of - FIRST_STREAM);
+                let rate = self.rates.count(of);
+                let stream = self.streams[index.0 as usize].as_mut()?;
+                let scene =
+                    Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+                HintEstimator { index, stream }.declare(&scene).map(|value| value * rate)
+            }
+        }
+    }
+
+    fn rank(&mut self, of: u32) -> Option<f64> {
+        let value = self.declared(of);
+        self.ranking.set(of, value.map(|value| -value));
+        value
+    }
+
+    /// The value of the globally least valuable block, normalised.
+    pub(crate) fn least_value(&mut self) -> Option<f64> {
+        while let Some(index) = self.stale_values.pop() {
+            if let Some(stream) = self.streams[index.0 as usize].as_mut() {
+                stream.value_is_stale = false;
+                self.rank(member(index));
+            }
+        }
+        let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
+        self.recent.set_reach(reach);
+        self.consumed.set_reach(reach);
+        self.rank(RECENT);
+        self.rank(CONSUMED);
+        loop {
+            let (of, key) = self.ranking.first()?;
+            // Costs move without anybody being touched.
+            if self.rank(of) == Some(-key) {
+                return Some(-key);
+            }
+        }
+    }
+
+    fn pick(&mut self, of: u32) -> Option<SlotId> {
+        let (mut scene, recent, consumed) = self.scene();
+        match of {
+            RECENT => recent.pick(&mut scene),
+            CONSUMED => consumed.pick(&mut scene),
+            _ => {
+                let index = StreamIndex(of - FIRST_STREAM);
+                let stream = self.streams[index.0 as usize].as_mut()?;
+                let mut scene =
+                    Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+                let picked = HintEstimator { index, stream }.pick(&mut scene);
+                self.touch(index);
+                picked
+            }
+        }
+    }
+
+    /// Makes sure that there is room for a block that is worth `worth`, normalised.
+    pub(crate) fn make_room(&mut self, now: Nanos, worth: f64) -> Result<(), TooDear> {
+        while self.blocks.len() >= self.capacity_blocks {
+            let cost = self.least_value().ok_or(TooDear(f64::INFINITY))?;
+            if cost >= worth {
+                return Err(TooDear(cost));
+            }
+            let (of, _) = self.ranking.first().expect("somebody has declared the least value");
+            let slot = self.pick(of).expect("who declares a value has a block");
+            self.rank(of);
+            let lowest = self.ranking.first().map_or(cost, |(_, key)| -key);
+            if !self.is_saved(slot, of, lowest.max(cost)) {
+                let picker = of.checked_sub(FIRST_STREAM).map(StreamIndex);
+                self.leave(now, slot, picker, (cost, worth));
+            }
+        }
+        Ok(())
+    }
+
+    /// B: whether anybody but `picker` values the block above `floor`, normalised.
+    fn is_saved(&mut self, slot: SlotId, picker: u32, floor: f64) -> bool {
+        if self.rules.replacement == Replacement::Lru {
+            return false;
+        }
+        if let Some(claim) = self.blocks[slot].claim()
+            && self.stream_saves(claim.stream, slot, floor)
+        {
+            return true;
+        }
+        let unhinted = self.rates.count(RECENT);
+        let local = if unhinted > 0.0 { floor / unhinted } else { f64::INFINITY };
+        let (mut scene, recent, consumed) = self.scene();
+        if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
+            return true;
+        }
+        self.wanted_by_others(slot, Some(picker), floor)
+    }
+
+    fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
+        let rate = self.rates.count(member(index));
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return false };
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let floor = if rate > 0.0 { floor / rate } else { f64::INFINITY };
+        let saved = HintEstimator { index, stream }.offer(&mut scene, slot, floor);
+        if saved {
+            self.touch(index);
+        }
+        saved
+    }
+
+    /// Offers a block that no stream claims to the streams that name its file.
+    fn wanted_by_others(&mut self, slot: SlotId, picker: Option<u32>, floor: f64) -> bool {
+        let file = self.blocks[slot].block.file;
+        let named = self.named_by(file).len();
+        self.offers_from = self.offers_from.wrapping_add(1);
+        (0..named.min(OFFERS_MAX)).any(|turn| {
+            let index = self.named_by(file)[(self.offers_from + turn) % named];
+            picker != Some(member(index)) && self.stream_saves(index, slot, floor)
+        })
+    }
+
+    /// C: the block leaves memory, to make room for something of worth.
+    fn leave(
+        &mut self,
+        now: Nanos,
+        slot: SlotId,
+        picker: Option<StreamIndex>,
+        (cost, worth): (f64, f64),
+    ) {
+        let known = &self.blocks[slot];
+        let (block, claim) = (known.block, known.claim());
+        let owner = claim.map(|claim| claim.stream).or(picker);
+        if known.is_unread() {
+            self.note_wasted(owner);
+        }
+        if self.log.is_on() {
+            let owner = owner.map(|stream| self.stream(stream).id);
+            let (value_ns, against_ns) = (self.as_share(cost), self.as_share(worth));
+            let (at, kind) = (now, DecisionKind::Evict);
+            self.log.push(Decision { at, kind, block, stream: owner, value_ns, against_ns });
+        }
+        self.evicted.push_back(block);
+        self.remove(slot);
+    }
+
+    /// Takes the block out of the table, and tells whoever tracks or names it.
+    pub(crate) fn remove(&mut self, slot: SlotId) {
+        self.mark_read(slot);
+        let (block, device) = (self.blocks[slot].block, self.blocks[slot].device);
+        let claim = self.blocks[slot].claim();
+        let (mut scene, recent, consumed) = self.scene();
+        recent.forget(&mut scene, slot);
+        consumed.forget(&mut scene, slot);
+        self.orphans.release(slot);
+        if let Some(claim) = claim {
+            self.unclaim(slot);
+            self.stream(claim.stream).lost(device, claim.position);
+            self.touch(claim.stream);
+        }
+        let named = self.named_by(block.file).len();
+        for turn in 0..named.min(OFFERS_MAX) {
+            let index = self.named_by(block.file)[turn];
+            if claim.is_none_or(|claim| claim.stream != index)
+                && let Some(position) = self.stream(index).next_use(block)
+            {
+                self.stream(index).lost(device, position);
+                self.touch(index);
+            }
+        }
+        self.blocks.remove(slot);
+    }
+
+    /// A block whose fetch begins, for the stream that will read it.
+    pub(crate) fn begin(
+        &mut self,
+        block: Block,
+        device: DeviceIndex,
+        prefetched_for: Option<Claim>,
+    ) -> SlotId {
+        let slot = self.blocks.insert(Slot::in_flight(block, device, prefetched_for.is_some()));
+        if let Some(claim) = prefetched_for {
+            self.claim(slot, claim);
+            self.unread += 1;
+        }
+        slot
+    }
+
+    /// The block is read, or given up: it is unread no more.
+    pub(crate) fn mark_read(&mut self, slot: SlotId) {
+        if self.blocks[slot].is_unread() {
+            self.blocks[slot].read();
+            self.unread -= 1;
+            if let Some(claim) = self.blocks[slot].claim() {
+                self.stream(claim.stream).unread -= 1;
+            }
+        }
+    }
+
+    /// Takes the claim off a block, whether it is tracked or still in flight.
+    pub(crate) fn unclaim(&mut self, slot: SlotId) {
+        let Some(claim) = self.blocks[slot].claim() else { return };
+        let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        stream.untrack(&mut scene, slot, claim.position);
+        self.touch(claim.stream);
+    }
+
+    /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
+    pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
+        let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
+        let known = &mut self.blocks[slot];
+        if known.is_in_flight() || self.rules.replacement == Replacement::Lru {
+            return stream.put_claim(known, claim);
+        }
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        stream.track(&mut scene, claim.stream, slot, claim.position);
+        self.touch(claim.stream);
+    }
+
+    /// A block in flight that no stream claims any more.
+    pub(crate) fn orphan(&mut self, slot: SlotId) {
+        self.orphans.adopt(slot);
+    }
+
+    /// An unhinted read of a block in memory: it goes on top of the recent.
+    pub(crate) fn read_recent(&mut self, slot: SlotId) {
+        let (mut scene, recent, consumed) = self.scene();
+        let block = scene.blocks[slot].block;
+        recent.access();
+        consumed.access();
+        match scene.blocks[slot].queue() {
+            Some((Queue::Recent, _)) => recent.hit(&mut scene, slot),
+            Some((Queue::Consumed, _)) => {
+                consumed.hit(&mut scene, slot);
+                recent.missed(block);
+            }
+            None => {
+                recent.missed(block);
+                consumed.missed(block);
+            }
+        }
+        recent.put(&mut scene, slot);
+    }
+
+    /// An unhinted read of a block that is not in memory.
+    pub(crate) fn missed_recent(&mut self, block: Block) {
+        for queue in [&mut self.recent, &mut self.consumed] {
+            queue.access();
+            queue.missed(block);
+        }
+    }
+
+    /// Puts a block in memory into one of the queues, on top.
+    pub(crate) fn enqueue(&mut self, slot: SlotId, queue: Queue) {
+        let (mut scene, recent, consumed) = self.scene();
+        match queue {
+            Queue::Recent => {
+                consumed.take(&mut scene, slot);
+                recent.forget_ghost(scene.blocks[slot].block);
+                recent.put(&mut scene, slot);
+            }
+            Queue::Consumed => {
+                if scene.blocks[slot].queue().is_none() {
+                    consumed.forget_ghost(scene.blocks[slot].block);
+                    consumed.put(&mut scene, slot);
+                }
+            }
+        }
+    }
+
+    /// The data of a block has arrived.
+    pub(crate) fn arrived(&mut self, slot: SlotId, was_read_unhinted: bool) {
+        self.blocks[slot].arrived();
+        self.orphans.release(slot);
+        if let Some(claim) = self.blocks[slot].claim() {
+            let stream = self.stream(claim.stream);
+            let expected =
+                stream.cursor.expects(claim.position) || stream.current == Some(claim.position);
+            if !expected {
+                if self.blocks[slot].is_unread() {
+                    self.note_wasted(Some(claim.stream));
+                }
+                self.mark_read(slot);
+            }
+            self.unclaim(slot);
+            if expected {
+                self.claim(slot, claim);
+            }
+        }
+        if was_read_unhinted || self.rules.replacement == Replacement::Lru {
+            self.enqueue(slot, Queue::Recent);
+        }
+        self.settle(slot);
+    }
+
+    /// A block in memory that may have no reason to be there: finds one, or lets it go.
+    pub(crate) fn settle(&mut self, slot: SlotId) {
+        let known = &self.blocks[slot];
+        if known.is_in_flight() || known.claim().is_some() || known.queue().is_some() {
+            return;
+        }
+        let keeps = self.memory != Memory::Kernel { keeps: false }
+            && self.rules.replacement != Replacement::Lru;
+        if keeps && self.wanted_by_others(slot, None, -1.0) {
+            return;
+        }
+        match self.memory {
+            Memory::Owned => self.enqueue(slot, Queue::Consumed),
+            Memory::Kernel { .. } => self.remove(slot), // It is the kernel's.
+        }
+    }
+
+    /// Bytes of all that is kept for blocks in memory and hints.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let streams = self.streams.iter().flatten().map(Stream::memory_bytes);
+        self.blocks.memory_bytes()
+            + self.recent.memory_bytes()
+            + self.consumed.memory_bytes()
+            + streams.sum::<usize>()
+    }
+
+    /// That every block in memory is tracked, and the numbers agree.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn check_all(&self) {
+        assert!(self.blocks.len() <= self.capacity_blocks, "over capacity");
+        let (mut tracked, mut unread) = (0, 0);
+        for (slot, known) in self.blocks.iter() {
+            unread += u64::from(known.is_unread());
+            let claim = known.claim();
+            if let Some(claim) = claim {
+                let stream = self.streams[claim.stream.0 as usize].as_ref();
+                let stream = stream.expect("a claim leads to a stream");
+                let part = stream.devices.iter().find(|part| part.device == known.device);
+                let at = part.and_then(|part| part.tracked.get(&claim.position));
+                let expected = !known.is_in_flight() && self.rules.replacement != Replacement::Lru;
+                assert_eq!(at == Some(&slot), expected, "{known:?}");
+                tracked += usize::from(expected);
+            }
+            let reason = claim.is_some() || known.queue().is_some();
+            assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");
+        }
+        let streams = self.streams.iter().flatten();
+        let by_streams: usize =
+            streams.flat_map(|stream| &stream.devices).map(|part| part.tracked.len()).sum();
+        assert_eq!((tracked, unread), (by_streams, self.unread));
+    }
+}

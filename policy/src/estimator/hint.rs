@@ -1,0 +1,124 @@
+//! The hint estimator: what a stream's hints say of blocks in memory (TIP 1995, sections 4.6 and 5.1).
+//!
+//! The least valuable block is the one that is used last, of those that cost the same to fetch again; so
+//! each device has an ordered set of its own, and the least of their lasts is taken (section 4.9). Next
+//! uses are positions: nothing is sorted again when the cursor moves.
+//!
+//! Cost: O(log n) to track, pick or forget; O(d) to declare, d being the devices of the stream.
+
+use super::{Estimator, Scene};
+use crate::blocks::{Claim, DeviceIndex, Slot, StreamIndex};
+use crate::recency::SlotId;
+use crate::rules::Replacement;
+use crate::stream::Stream;
+use crate::values::{flush_cost, nearness};
+
+/// A stream as an estimator.
+pub(crate) struct HintEstimator<'a> {
+    pub(crate) index: StreamIndex,
+    pub(crate) stream: &'a mut Stream,
+}
+
+impl Stream {
+    /// What it is worth to keep a block of `device` until it is read at `position`.
+    pub(crate) fn value_of(&self, scene: &Scene<'_>, device: DeviceIndex, position: u64) -> f64 {
+        let distance = self.distance(position);
+        let value = match scene.rules.replacement {
+            Replacement::FurthestNextUse => nearness(distance),
+            Replacement::Lru | Replacement::MinMax => {
+                let prices = scene.costs.at(device);
+                let overloaded = scene.rules.overload && self.is_late();
+                flush_cost(distance, &prices, overloaded)
+            }
+        };
+        if scene.rules.accuracy { value * self.cursor.accuracy() } else { value }
+    }
+
+    /// The least valuable of the blocks tracked: its device, its next use, its value.
+    fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
+        let lasts = self.devices.iter().filter_map(|part| {
+            let (&position, _) = part.tracked.last_key_value()?;
+            Some((part.device, position, self.value_of(scene, part.device, position)))
+        });
+        lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
+    }
+
+    /// Claims a block, whether it has arrived or not.
+    pub(crate) fn put_claim(&mut self, known: &mut Slot, claim: Claim) {
+        debug_assert!(known.claim().is_none(), "claimed twice: {known:?}");
+        known.set_claim(Some(claim));
+        self.unread += u64::from(known.is_unread());
+    }
+
+    /// Gives up the claim to a block.
+    pub(crate) fn take_claim(&mut self, known: &mut Slot) {
+        known.set_claim(None);
+        self.unread -= u64::from(known.is_unread());
+    }
+
+    /// Tracks `slot`, which will be read at `position`.
+    pub(crate) fn track(
+        &mut self,
+        scene: &mut Scene<'_>,
+        index: StreamIndex,
+        slot: SlotId,
+        position: u64,
+    ) {
+        let known = &mut scene.blocks[slot];
+        self.put_claim(known, Claim { stream: index, position });
+        self.of_device(known.device).tracked.insert(position, slot);
+    }
+
+    /// Stops tracking `slot`, if it does; it is claimed at `position`.
+    pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
+        let known = &mut scene.blocks[slot];
+        self.take_claim(known);
+        self.of_device(known.device).tracked.remove(&position);
+    }
+}
+
+impl HintEstimator<'_> {
+    fn claim(&self, scene: &Scene<'_>, slot: SlotId) -> Option<u64> {
+        let claim = scene.blocks[slot].claim().filter(|claim| claim.stream == self.index)?;
+        Some(claim.position)
+    }
+}
+
+impl Estimator for HintEstimator<'_> {
+    fn declare(&mut self, scene: &Scene<'_>) -> Option<f64> {
+        self.stream.least(scene).map(|(_, _, value)| value)
+    }
+
+    fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
+        let (device, position, _) = self.stream.least(scene)?;
+        let slot = *self.stream.of_device(device).tracked.get(&position)?;
+        self.stream.untrack(scene, slot, position);
+        Some(slot)
+    }
+
+    fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
+        let (block, device) = (scene.blocks[slot].block, scene.blocks[slot].device);
+        if let Some(position) = self.claim(scene, slot) {
+            return self.stream.value_of(scene, device, position) > floor;
+        }
+        if scene.blocks[slot].claim().is_some() {
+            return false; // Another stream has it.
+        }
+        let Some(position) = self.stream.next_use(block) else { return false };
+        let worth_it = self.stream.value_of(scene, device, position) > floor;
+        if worth_it {
+            self.stream.track(scene, self.index, slot, position);
+        }
+        worth_it
+    }
+
+    fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        if let Some(position) = self.claim(scene, slot) {
+            self.stream.untrack(scene, slot, position);
+        }
+    }
+
+    fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
+        self.claim(scene, slot).is_some()
+    }
+}

@@ -1,0 +1,147 @@
+//! The LRU estimator: what recency says of a block (TIP 1995, sections 4.3 and 5.2).
+//!
+//! A queue of blocks in the order of their last reads, continued by *ghosts*: headers of blocks that have
+//! left, which tell what a larger cache would have hit. Hits are counted by the depth at which they
+//! occur; the value of a buffer is the slope of the hit ratio at the queue's present length, taken of its
+//! least concave majorant, so that a jump is seen from both sides (fig. 6).
+//!
+//! There are two of them. One holds what was read without hints, as in the paper. The other holds what was
+//! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
+//! must not push out the first queue; but if somebody comes back for them, its own hits say so.
+
+use super::{Estimator, Scene};
+use crate::blocks::Queue;
+use crate::curve::HitCurve;
+use crate::hint::Block;
+use crate::recency::{SlotId, Stack, Stamp};
+use crate::rules::Replacement;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct LruEstimator {
+    queue: Queue,
+    stack: Stack,
+    /// Absent where nobody asks for values.
+    curve: Option<HitCurve>,
+}
+
+impl LruEstimator {
+    /// The estimator of `queue` in a cache of `capacity_blocks`; `curve` says whether it keeps ghosts and
+    /// counts hits.
+    pub(crate) fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
+        let stack = Stack::new(capacity_blocks, curve);
+        let curve = curve.then(|| HitCurve::new(&stack.segment_ends()));
+        LruEstimator { queue, stack, curve }
+    }
+
+    /// An access that this queue might serve.
+    pub(crate) fn access(&mut self) {
+        if let Some(curve) = &mut self.curve {
+            curve.access();
+        }
+    }
+
+    /// Says how many buffers this queue can have at most.
+    pub(crate) fn set_reach(&mut self, buffers: usize) {
+        if let Some(curve) = &mut self.curve {
+            curve.set_reach(buffers);
+        }
+    }
+
+    /// The access was to a block of this queue, in memory: takes it out.
+    pub(crate) fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        let Some(stamp) = self.stamp(scene, slot) else { return };
+        scene.blocks[slot].set_queue(None);
+        match &mut self.curve {
+            Some(curve) => curve.hit(self.stack.take(stamp)),
+            None => self.stack.remove(stamp),
+        }
+    }
+
+    /// The access was to a block that is not in this queue; it may have been once.
+    pub(crate) fn missed(&mut self, block: Block) {
+        if let Some(curve) = &mut self.curve
+            && let Some(segment) = self.stack.take_ghost(block)
+        {
+            curve.hit(segment);
+        }
+    }
+
+    /// Puts a block on top, wherever in the queue it was before; it must not be in the other one, and
+    /// must have no ghost here.
+    pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        if let Some((_, stamp)) = scene.blocks[slot].queue() {
+            self.stack.remove(stamp);
+        }
+        let blocks = &mut *scene.blocks;
+        let stamp = self.stack.push(slot, |moved, stamp| blocks[moved].restamp(stamp));
+        blocks[slot].set_queue(Some((self.queue, stamp)));
+    }
+
+    /// Forgets that the block was here before.
+    pub(crate) fn forget_ghost(&mut self, block: Block) {
+        if self.curve.is_some() {
+            self.stack.take_ghost(block);
+        }
+    }
+
+    /// Takes a block out without a trace.
+    pub(crate) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        if let Some(stamp) = self.stamp(scene, slot) {
+            self.stack.remove(stamp);
+            scene.blocks[slot].set_queue(None);
+        }
+    }
+
+    fn stamp(&self, scene: &Scene<'_>, slot: SlotId) -> Option<Stamp> {
+        let (queue, stamp) = scene.blocks[slot].queue()?;
+        (queue == self.queue).then_some(stamp)
+    }
+
+    fn value(&mut self, scene: &Scene<'_>, slot: SlotId) -> f64 {
+        if scene.rules.replacement != Replacement::MinMax {
+            return 0.0;
+        }
+        let prices = scene.costs.at(scene.blocks[slot].device);
+        let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope(self.stack.residents()));
+        slope * (prices.driver_ns + prices.disk_ns)
+    }
+
+    /// Bytes that it takes, but for the blocks' slots.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.stack.memory_bytes()
+    }
+}
+
+impl Estimator for LruEstimator {
+    /// Eq. 4 at the queue's length.
+    fn declare(&mut self, scene: &Scene<'_>) -> Option<f64> {
+        let slot = self.stack.oldest()?;
+        Some(self.value(scene, slot))
+    }
+
+    fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
+        let slot = self.stack.oldest()?;
+        self.forget(scene, slot);
+        Some(slot)
+    }
+
+    fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
+        self.tracks(scene, slot) && self.value(scene, slot) > floor
+    }
+
+    /// The block goes, its header stays.
+    fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        let Some(stamp) = self.stamp(scene, slot) else { return };
+        if self.curve.is_some() {
+            self.stack.demote(stamp, scene.blocks[slot].block);
+        } else {
+            self.stack.remove(stamp);
+        }
+        scene.blocks[slot].set_queue(None);
+    }
+
+    fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
+        self.stamp(scene, slot).is_some()
+    }
+}

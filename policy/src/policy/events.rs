@@ -1,0 +1,491 @@
+//! What hints, lookups, reads and completions do to the parts of the policy.
+
+use super::{DOZE_STRIDE, Demand, Flight, FlightWork, Policy, STREAMS_ASKED_MAX, Work};
+use crate::blocks::Queue;
+use crate::blocks::{Claim, DeviceIndex, StreamIndex};
+use crate::contract::{Access, Fetch, Memory, Outcome};
+use crate::device::{Device, Ticket};
+use crate::hint::{Block, DeviceId, FetchId, Hint, ReaderId, StreamId, Target};
+use crate::prefetcher;
+use crate::recency::SlotId;
+use crate::rules::Replacement;
+use crate::stream::{Fit, Lookup, Waiting};
+use crate::time::Nanos;
+
+/// A stream that has shown nothing has this share of a device's lookups, as a divisor.
+const LOOKUPS_FIRST_DIVISOR: usize = 4;
+const LOOKUPS_FIRST_MIN: usize = 32;
+
+/// A lookup that takes longer does not hold up what is hinted after it.
+const LOOKUP_PATIENCE: Nanos = Nanos(100_000_000);
+
+impl Policy {
+    /// The policy's own number for a device.
+    pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
+        let devices = &mut self.devices;
+        *self.device_ids.entry(id).or_insert_with(|| {
+            devices.push(Device::new(id));
+            DeviceIndex(u16::try_from(devices.len() - 1).expect("fewer than 65,536 devices"))
+        })
+    }
+
+    fn slots(&mut self, device: DeviceIndex) -> &mut Device {
+        &mut self.devices[usize::from(device.0)]
+    }
+
+    pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
+        let id = FetchId(self.next_fetch);
+        self.next_fetch += 1;
+        self.flights.insert(id, Flight { device, started: now, work });
+        id
+    }
+
+    pub(super) fn add_hint(&mut self, index: StreamIndex, hint: Hint) {
+        let device = self.device(hint.device);
+        let stream = self.cache.stream(index);
+        stream.of_device(device);
+        let number = stream.first_waiting + stream.waiting.len() as u64;
+        let lookup = match hint.target {
+            Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
+            Target::Name(_) => Lookup::Pending,
+        };
+        stream.waiting.push_back(Waiting { hint, device, lookup });
+        match lookup {
+            Lookup::Known { file, .. } => {
+                self.cache.counts.hints_resolved += 1;
+                self.cache.files.hold(file);
+            }
+            _ => {
+                let ticket = Ticket(self.next_ticket);
+                self.next_ticket += 1;
+                let hints = self.slots(device).unresolved.entry(index).or_default();
+                hints.push_back((ticket, number));
+            }
+        }
+        self.advance(index);
+    }
+
+    /// Places what can be placed of a stream.
+    pub(super) fn advance(&mut self, index: StreamIndex) {
+        let mut placed = std::mem::take(&mut self.waiting_done);
+        let (stream, changed) = self.cache.stream_and_names(index);
+        if stream.waiting.is_empty() && stream.index_is_complete() {
+            self.waiting_done = placed;
+            return;
+        }
+        let beyond_end = stream.advance(changed, |waiting| placed.push(waiting));
+        for waiting in placed.drain(..) {
+            if let Lookup::Known { file, .. } = waiting.lookup {
+                self.cache.files.unhold(file);
+            }
+        }
+        self.waiting_done = placed;
+        self.cache.counts.refused = self.cache.counts.refused.saturating_add(beyond_end);
+        self.cache.touch(index);
+    }
+
+    /// A waiting hint is no more.
+    pub(super) fn drop_waiting(&mut self, waiting: &Waiting) {
+        match (waiting.lookup, waiting.hint.target) {
+            (Lookup::Known { file, .. }, _) => self.cache.files.unhold(file),
+            (Lookup::Pending, Target::Name(name)) => self.dropped_names.push(name),
+            _ => {}
+        }
+    }
+
+    /// The next blocks to prefetch from `device`.
+    pub(super) fn next_read(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
+        let cluster = self.cache.next_cluster(now, &self.config, &mut self.devices, device)?;
+        let (first, blocks) = (cluster.first, cluster.blocks);
+        let id = self.start(now, device, FlightWork::Read { first, blocks, demand: None });
+        self.slots(device).outstanding += 1;
+        self.check();
+        let work = Work::Read { file: first.file, first_block: first.index, blocks };
+        Some(Fetch { id, device: self.slots(device).id, work })
+    }
+
+    /// L: the next lookup for `device`.
+    pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
+        let most = self.config.resolved_max;
+        let slots = &self.devices[usize::from(device.0)];
+        if slots.unresolved.is_empty()
+            || slots.looked_up + self.cache.files.named_at(device) >= most
+        {
+            return None;
+        }
+        let first = (most / LOOKUPS_FIRST_DIVISOR).max(LOOKUPS_FIRST_MIN).min(most) as u64;
+        let index = slots.first_unresolved(|index| {
+            let stream = self.cache.streams[index.0 as usize].as_ref();
+            stream.is_some_and(|stream| {
+                stream.resolved_ahead() < first.saturating_add_signed(stream.balance).max(1)
+            })
+        })?;
+        if slots.cached_run >= super::DOZE_AFTER {
+            self.pass_over(device, index);
+        }
+        let number = self.slots(device).take_unresolved(index)?;
+        let stream = self.cache.stream(index);
+        let (id, first) = (stream.id, stream.first_waiting);
+        let waiting = &mut stream.waiting[(number - first) as usize];
+        waiting.lookup = Lookup::InFlight { since: now };
+        stream.lookups += 1;
+        let Target::Name(name) = waiting.hint.target else { unreachable!("a name waits") };
+        let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
+        let slots = self.slots(device);
+        slots.looked_up += 1;
+        slots.outstanding += 1;
+        Some(Fetch { id: fetch, device: slots.id, work: Work::Resolve { name } })
+    }
+
+    /// G: leaves the next hints of a stream out, but for the last of all.
+    fn pass_over(&mut self, device: DeviceIndex, index: StreamIndex) {
+        for _ in 1..DOZE_STRIDE {
+            let slots = &self.devices[usize::from(device.0)];
+            if slots.unresolved.get(&index).is_none_or(|hints| hints.len() < 2) {
+                return;
+            }
+            let Some(number) = self.slots(device).take_unresolved(index) else { return };
+            self.cache.counts.hints_passed_over += 1;
+            let stream = self.cache.stream(index);
+            let first = stream.first_waiting;
+            let waiting = &mut stream.waiting[(number - first) as usize];
+            waiting.lookup = Lookup::Void;
+            if let Target::Name(name) = waiting.hint.target {
+                self.dropped_names.push(name);
+            }
+        }
+    }
+
+    /// L: what was hinted after a lookup that takes its time goes before it.
+    pub(super) fn pass_slow_lookups(&mut self, now: Nanos, device: DeviceIndex) {
+        if self.devices[usize::from(device.0)].looked_up == 0 {
+            return;
+        }
+        for index in 0..self.cache.streams.len() {
+            let Some(stream) = self.cache.streams[index].as_mut() else { continue };
+            if stream.pass_slow_lookups(now, LOOKUP_PATIENCE) {
+                self.advance(StreamIndex(index as u32));
+            }
+        }
+    }
+
+    pub(super) fn looked_up(
+        &mut self,
+        now: Nanos,
+        (id, index, number): (StreamId, StreamIndex, u64),
+        outcome: Outcome,
+    ) {
+        let lookup = match outcome {
+            Outcome::Resolved { file, size_bytes } => {
+                self.cache.counts.hints_resolved += 1;
+                Lookup::Known { file, size_bytes }
+            }
+            Outcome::Void => {
+                self.cache.counts.hints_void += 1;
+                Lookup::Void
+            }
+            Outcome::Refused => {
+                self.cache.counts.hints_refused += 1;
+                Lookup::Void
+            }
+            _ => panic!("{outcome:?} is no outcome of a lookup"),
+        };
+        if self.stream_ids.get(&id) != Some(&index) {
+            return; // Closed in the meantime.
+        }
+        let stream = self.cache.stream(index);
+        stream.lookups -= 1;
+        if !stream.set_lookup(number, lookup) {
+            return; // Cancelled in the meantime.
+        }
+        stream.pass_slow_lookups(now, LOOKUP_PATIENCE);
+        if let Lookup::Known { file, .. } = lookup {
+            self.cache.files.hold(file);
+        }
+        self.advance(index);
+    }
+
+    /// Which stream's disclosed access a read is, if any.
+    pub(super) fn match_read(
+        &mut self,
+        reader: ReaderId,
+        block: Block,
+        slot: Option<SlotId>,
+    ) -> Option<(StreamIndex, Fit)> {
+        if let Some(&last) = self.last_stream.get(&reader)
+            && self.cache.stream(last).is_next(block)
+        {
+            return Some((last, Fit::At(self.cache.stream(last).cursor.front())));
+        }
+        let named = self.cache.named_by(block.file).len();
+        if named == 0 {
+            return None;
+        }
+        let claimed = slot.and_then(|slot| self.cache.blocks[slot].claim());
+        let claimed = claimed.map(|claim| claim.stream);
+        let mut best: Option<(StreamIndex, Fit, u64)> = None;
+        for turn in 0..=named.min(STREAMS_ASKED_MAX) {
+            // The stream that the block is in memory for is asked first.
+            let index = match turn {
+                0 => claimed,
+                _ => Some(self.cache.named_by(block.file)[turn - 1]),
+            };
+            let Some(index) = index.filter(|&index| turn == 0 || Some(index) != claimed) else {
+                continue;
+            };
+            let stream = self.cache.stream(index);
+            if stream.owner.is_some_and(|owner| owner != reader) {
+                continue;
+            }
+            let Some(fit) = stream.fit(reader, block) else { continue };
+            let ahead = match fit {
+                Fit::At(position) => position.saturating_sub(stream.cursor.front()) + 1,
+                Fit::Again => 0,
+            };
+            if best.is_none_or(|(_, _, least)| ahead < least) {
+                best = Some((index, fit, ahead));
+            }
+        }
+        best.map(|(index, fit, _)| (index, fit))
+    }
+
+    /// What a read finds, and what becomes of a prefetch by it.
+    pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
+        let Some(slot) = slot else { return Access::Miss };
+        let known = &mut self.cache.blocks[slot];
+        let unread = known.is_unread();
+        let access = if !known.is_in_flight() {
+            if let Some(claim) = known.claim().filter(|_| unread) {
+                self.cache.note_useful(claim.stream);
+            } else {
+                self.cache.counts.useful += u64::from(unread);
+            }
+            Access::Hit
+        } else if self.config.memory == Memory::Owned || stalled {
+            self.cache.counts.late += u64::from(unread);
+            Access::InFlight
+        } else {
+            // It had arrived, or was in memory all along: its completion will tell.
+            if unread {
+                known.read_early();
+            }
+            Access::Hit
+        };
+        self.cache.mark_read(slot);
+        access
+    }
+
+    pub(super) fn read_hinted(
+        &mut self,
+        now: Nanos,
+        (index, position): (StreamIndex, u64),
+        block: Block,
+        slot: Option<SlotId>,
+        stalled: bool,
+    ) -> Access {
+        self.cache.count_access(Some(index));
+        let access = self.access_of(slot, stalled);
+        self.move_on(index);
+        if let Some(slot) = slot
+            && self.cache.blocks[slot].claim() == Some(Claim { stream: index, position })
+        {
+            self.cache.unclaim(slot);
+        }
+        let mut untracked = std::mem::take(&mut self.untracked);
+        let capacity = self.config.capacity_blocks;
+        let (stream, changed) = self.cache.stream_and_names(index);
+        let mut overtaken = 0;
+        if slot.is_none() && !stream.is_before_scan(position) {
+            overtaken = 1;
+        }
+        stream.note_pace(now, access != Access::Hit);
+        let behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
+        stream.read((block, position), behind, changed, &mut untracked);
+        match slot {
+            Some(slot) if self.config.memory == Memory::Owned => {
+                self.linger(slot, Claim { stream: index, position });
+            }
+            Some(slot) => self.find_next_use(index, slot),
+            None => {
+                self.cache.counts.overtaken += overtaken;
+                let next = self.cache.stream(index).next_use(block);
+                self.missed = Some((block, Demand::Hinted(Claim { stream: index, position })));
+                if let (Some(next), Memory::Kernel { .. }) = (next, self.config.memory) {
+                    let stream = self.cache.stream(index);
+                    if let Some((_, device)) = stream.block_at(next) {
+                        stream.lost(device, next);
+                    }
+                }
+            }
+        }
+        for slot in untracked.drain(..) {
+            self.cache.stream(index).balance -= 1;
+            self.abandon(slot);
+        }
+        self.untracked = untracked;
+        self.advance(index);
+        self.cache.touch(index);
+        access
+    }
+
+    /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
+    pub(super) fn linger(&mut self, slot: SlotId, claim: Claim) {
+        if self.cache.rules.replacement == Replacement::Lru {
+            return self.find_next_use(claim.stream, slot);
+        }
+        if self.cache.blocks[slot].claim().is_none() {
+            self.cache.claim(slot, claim);
+            self.cache.stream(claim.stream).current = Some(claim.position);
+        }
+    }
+
+    /// The reader of a stream goes on to the next block.
+    fn move_on(&mut self, index: StreamIndex) {
+        let stream = self.cache.stream(index);
+        let (Some(position), Some(block)) = (stream.current.take(), stream.last) else { return };
+        let Some(slot) = self.cache.blocks.find(block) else { return };
+        if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
+            self.cache.unclaim(slot);
+            self.find_next_use(index, slot);
+        }
+    }
+
+    /// A block in memory, or on its way, has been read as disclosed: finds its next reason to stay.
+    fn find_next_use(&mut self, index: StreamIndex, slot: SlotId) {
+        let keeps = self.config.memory != Memory::Kernel { keeps: false };
+        let lru = self.cache.rules.replacement == Replacement::Lru;
+        let known = &self.cache.blocks[slot];
+        let (block, in_flight) = (known.block, known.is_in_flight());
+        if keeps
+            && !lru
+            && known.claim().is_none()
+            && let Some(position) = self.cache.stream(index).next_use(block)
+        {
+            self.cache.claim(slot, Claim { stream: index, position });
+        }
+        if lru && !in_flight {
+            self.cache.enqueue(slot, Queue::Recent);
+        }
+        self.cache.settle(slot);
+    }
+
+    pub(super) fn read_unhinted(
+        &mut self,
+        block: Block,
+        slot: Option<SlotId>,
+        stalled: bool,
+    ) -> Access {
+        let access = self.access_of(slot, stalled);
+        if self.config.memory != Memory::Owned {
+            return access;
+        }
+        self.cache.count_access(None);
+        match slot {
+            Some(slot) if !self.cache.blocks[slot].is_in_flight() => self.cache.read_recent(slot),
+            Some(slot) => {
+                self.cache.blocks[slot].joins_recent();
+                self.cache.missed_recent(block);
+            }
+            None => {
+                self.cache.missed_recent(block);
+                self.missed = Some((block, Demand::Unhinted));
+            }
+        }
+        access
+    }
+
+    /// Blocks on their way that `index` claims.
+    pub(super) fn claimed_in_flight(&self, index: StreamIndex) -> Vec<SlotId> {
+        let mut fetches: Vec<(&FetchId, &Flight)> = self.flights.iter().collect();
+        fetches.sort_unstable_by_key(|&(id, _)| *id);
+        let mut slots = Vec::new();
+        for (_, flight) in fetches {
+            let FlightWork::Read { first, blocks, .. } = flight.work else { continue };
+            for offset in 0..blocks {
+                let block = Block { index: first.index + offset, ..first };
+                let slot = self.cache.blocks.find(block);
+                slots.extend(slot.filter(|&slot| {
+                    let claim = self.cache.blocks[slot].claim();
+                    claim.is_some_and(|claim| claim.stream == index)
+                }));
+            }
+        }
+        slots
+    }
+
+    /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
+    pub(super) fn abandon(&mut self, slot: SlotId) {
+        let known = &self.cache.blocks[slot];
+        let stream = known.claim().map(|claim| claim.stream);
+        if known.is_unread() {
+            self.cache.note_wasted(stream);
+        }
+        self.cache.mark_read(slot);
+        self.cache.blocks[slot].set_claim(None);
+        self.cache.settle(slot);
+    }
+
+    pub(super) fn block_completed(
+        &mut self,
+        block: Block,
+        offset: u64,
+        demand: Option<Demand>,
+        outcome: Outcome,
+    ) {
+        let slot = self.cache.blocks.find(block).expect("a block in flight has a slot");
+        let known = &self.cache.blocks[slot];
+        let (early, uncounted) =
+            (known.was_read_early(), known.is_unread() || known.was_read_early());
+        let joins_recent = known.does_join_recent() || demand == Some(Demand::Unhinted);
+        let counts = &mut self.cache.counts;
+        match outcome {
+            Outcome::Fetched => {}
+            Outcome::Short { blocks } if offset < blocks => {}
+            Outcome::AlreadyCached => {
+                counts.prefetched -= u64::from(uncounted);
+                counts.already_cached += u64::from(uncounted);
+                return self.not_ours(slot);
+            }
+            Outcome::Short { .. } | Outcome::Refused => {
+                counts.refused += u64::from(uncounted);
+                return self.not_ours(slot);
+            }
+            Outcome::Resolved { .. } | Outcome::Void => {
+                panic!("{outcome:?} is no outcome of a read")
+            }
+        }
+        counts.useful += u64::from(early);
+        self.cache.arrived(slot, joins_recent);
+    }
+
+    /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
+    fn not_ours(&mut self, slot: SlotId) {
+        let claim = self.cache.blocks[slot].claim();
+        self.cache.mark_read(slot);
+        self.cache.unclaim(slot);
+        if let Some(Claim { stream: index, position }) = claim {
+            let (stream, changed) = self.cache.stream_and_names(index);
+            let mut untracked = Vec::new();
+            stream.settle(position, changed, &mut untracked);
+            for slot in untracked {
+                self.abandon(slot);
+            }
+            self.cache.touch(index);
+            self.advance(index);
+        }
+        self.cache.remove(slot);
+    }
+
+    /// The invariants, in debug builds: those that cost nothing always, all of them now and then.
+    pub(super) fn check(&mut self) {
+        #[cfg(debug_assertions)]
+        {
+            let held = self.cache.blocks.len() as u64;
+            debug_assert!(held <= self.config.capacity_blocks, "over capacity");
+            self.checks = self.checks.wrapping_add(1);
+            if self.checks.is_multiple_of(64) || held < 64 {
+                self.cache.check_all();
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The prefetcher: which block to fetch next, and whether it is worth a buffer (TIP 1995, sections 5.3
+//! and 5.4).
+//!
+//! * **A. Candidates.** Each stream has at most one candidate a device: its first block that is missing and
+//!   near enough. Streams are ranked by the candidate's benefit, normalised by their share of accesses.
+//! * **B. Decision.** The best candidate is fetched if its benefit is above the cost of the cheapest
+//!   buffer; if it is not, no other one is.
+//! * **C. Cluster.** Neighbours in the file join if it would pay to keep them, were they in memory.
+//! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
+//!   shrinks with each fetched for nothing. Who discloses what he does not read gets no further.
+//!
+//! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
+
+use crate::blocks::{Claim, DeviceIndex, StreamIndex};
+use crate::cache::{Cache, TooDear};
+use crate::contract::{Config, Memory};
+use crate::costs::Prices;
+use crate::decisions::{Decision, DecisionKind};
+use crate::device::Device;
+use crate::estimator::Scene;
+use crate::hint::Block;
+use crate::rules::Prefetch;
+use crate::stream::Stream;
+use crate::time::Nanos;
+use crate::values::{nearness, prefetch_benefit};
+
+/// D: unread blocks that a stream may have at first, and at least if every other one is read.
+const ALLOWANCE_FIRST: u64 = 1024;
+const ALLOWANCE_MIN: f64 = 32.0;
+
+/// TIP-1 holds this share of the buffers for prefetched and unread blocks, as a divisor (512 of 1,536).
+const UNREAD_DIVISOR: usize = 3;
+
+/// Worth more than any buffer: TIP-1 weighs nothing. Earlier streams come first.
+const IN_HINT_ORDER: f64 = 1e15;
+
+/// D: how many unread blocks `stream` may have.
+pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
+    let accuracy = stream.cursor.accuracy();
+    let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 4) as f64 * accuracy) as u64;
+    let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
+    first.saturating_add_signed(stream.balance).max(least.ceil() as u64)
+}
+
+/// A block to be prefetched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) claim: Claim,
+    pub(crate) block: Block,
+    /// Normalised.
+    pub(crate) benefit: f64,
+}
+
+/// Adjacent blocks to be fetched by one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) first: Block,
+    pub(crate) blocks: u64,
+}
+
+impl Cache {
+    /// D: whether `stream` may have one more unread block.
+    fn may_claim(&self, config: &Config, stream: &Stream) -> bool {
+        let capacity = config.capacity_blocks;
+        let in_all = match (self.rules.prefetch, config.memory) {
+            (Prefetch::HintOrder, Memory::Owned) => {
+                self.unread < (capacity / UNREAD_DIVISOR as u64).max(1)
+            }
+            _ => true,
+        };
+        if !self.rules.accuracy {
+            return in_all;
+        }
+        in_all && stream.unread < allowance(config, stream)
+    }
+
+    /// How far ahead of its front a stream is looked through for `device`.
+    fn reach(&self, config: &Config, stream: &Stream, prices: &Prices) -> u64 {
+        let horizon = prices.horizon().ceil().min(1e15) as u64;
+        let everything = config.capacity_blocks.saturating_mul(2);
+        match self.rules.prefetch {
+            Prefetch::Never => 0,
+            Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
+            Prefetch::FixedHorizon => horizon,
+            Prefetch::Benefit if self.rules.overload && stream.is_late() => everything,
+            Prefetch::Benefit => horizon,
+        }
+    }
+
+    /// A: the candidate of stream `index` for `device`.
+    pub(crate) fn candidate(
+        &mut self,
+        config: &Config,
+        index: StreamIndex,
+        device: DeviceIndex,
+    ) -> Option<Candidate> {
+        let prices = self.costs.at(device);
+        let stream = self.streams[index.0 as usize].as_ref()?;
+        let reach = self.reach(config, stream, &prices);
+        let limit = stream.cursor.front().saturating_add(reach);
+        let mut found = Vec::new();
+        let stream = self.streams[index.0 as usize].as_mut()?;
+        let position = stream.first_missing(&self.blocks, device, limit, |slot, at| {
+            found.push((slot, at));
+        });
+        for (slot, position) in found {
+            let known = &self.blocks[slot];
+            if known.claim().is_none() && !known.is_in_flight() {
+                self.claim(slot, Claim { stream: index, position });
+            }
+        }
+        let position = position?;
+        let stream = self.streams[index.0 as usize].as_ref()?;
+        let (block, _) = stream.block_at(position)?;
+        let benefit = self.benefit(stream, device, position, &prices)?;
+        let benefit = match self.rules.prefetch {
+            Prefetch::HintOrder => IN_HINT_ORDER - stream.id.0 as f64,
+            _ => self.normalised(index, benefit),
+        };
+        Some(Candidate { claim: Claim { stream: index, position }, block, benefit })
+    }
+
+    /// What fetching the block at `position` is worth to its stream; `None` if its time has not come.
+    fn benefit(
+        &self,
+        stream: &Stream,
+        device: DeviceIndex,
+        position: u64,
+        prices: &Prices,
+    ) -> Option<f64> {
+        let distance = stream.distance(position);
+        let value = match self.rules.prefetch {
+            Prefetch::Never => return None,
+            Prefetch::Benefit => {
+                let overloaded = self.rules.overload && stream.is_late();
+                prefetch_benefit(distance, prices, overloaded)
+            }
+            Prefetch::Forestall => {
+                let near = position < stream.cursor.front() + prices.horizon() as u64;
+                if !near && !stall_is_certain(stream, device, position, prices) {
+                    return None;
+                }
+                nearness(distance)
+            }
+            _ => nearness(distance),
+        };
+        let value = if self.rules.accuracy { value * stream.cursor.accuracy() } else { value };
+        (value > 0.0).then_some(value)
+    }
+
+    /// Asks the streams that have changed for their candidates.
+    pub(crate) fn refresh_candidates(&mut self, config: &Config, devices: &mut [Device]) {
+        for _ in 0..self.stale_candidates.len() {
+            let Some(index) = self.stale_candidates.pop() else { break };
+            let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
+            stream.candidate_is_stale = false;
+            let parts: Vec<DeviceIndex> = stream.devices.iter().map(|part| part.device).collect();
+            for device in parts {
+                let candidate = self.candidate(config, index, device);
+                let key = candidate.map(|candidate| candidate.benefit);
+                devices[usize::from(device.0)].candidates.set(index.0, key);
+            }
+        }
+    }
+
+    /// B, C: the next cluster for `device`, its buffers taken.
+    pub(crate) fn next_cluster(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        devices: &mut [Device],
+        device: DeviceIndex,
+    ) -> Option<Cluster> {
+        self.refresh_candidates(config, devices);
+        let candidates = &mut devices[usize::from(device.0)].candidates;
+        loop {
+            let (stream, key) = candidates.first()?;
+            let index = StreamIndex(stream);
+            let candidate = match self.streams[stream as usize] {
+                Some(_) => self.candidate(config, index, device),
+                None => None,
+            };
+            candidates.set(stream, candidate.map(|candidate| candidate.benefit));
+            let Some(candidate) = candidate else { continue };
+            if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
+                continue; // Another one has come before it.
+            }
+            let allowed = self.streams[stream as usize]
+                .as_ref()
+                .is_some_and(|stream| self.may_claim(config, stream));
+            if !allowed {
+                self.note(now, DecisionKind::Unearned, &candidate, candidate.benefit, 0.0);
+                candidates.set(stream, None); // Until it reads, or something of its is given up.
+                continue;
+            }
+            if let Err(TooDear(cost)) = self.make_room(now, candidate.benefit) {
+                self.note(now, DecisionKind::Refuse, &candidate, candidate.benefit, cost);
+                return None;
+            }
+            let cluster = self.take_cluster(now, config, device, candidate);
+            let next = self.candidate(config, index, device);
+            let candidates = &mut devices[usize::from(device.0)].candidates;
+            candidates.set(stream, next.map(|candidate| candidate.benefit));
+            return Some(cluster);
+        }
+    }
+
+    fn take_cluster(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        device: DeviceIndex,
+        first: Candidate,
+    ) -> Cluster {
+        self.take(now, DecisionKind::Prefetch, device, first);
+        let mut blocks = 1;
+        while blocks < config.cluster_blocks_max {
+            let index = first.block.index + blocks;
+            let block = Block { index, ..first.block };
+            let Some(next) = self.neighbour(config, device, first.claim, blocks, block) else {
+                break;
+            };
+            if self.make_room(now, next.benefit).is_err() {
+                break;
+            }
+            self.take(now, DecisionKind::Cluster, device, next);
+            blocks += 1;
+        }
+        Cluster { first: first.block, blocks }
+    }
+
+    /// C: the block `offset` after the first of a cluster, if its stream will read it, it is missing,
+    /// and keeping it would be worth something.
+    fn neighbour(
+        &mut self,
+        config: &Config,
+        device: DeviceIndex,
+        first: Claim,
+        offset: u64,
+        block: Block,
+    ) -> Option<Candidate> {
+        if self.blocks.find(block).is_some() {
+            return None;
+        }
+        let index = first.stream;
+        let stream = self.streams[index.0 as usize].as_ref()?;
+        if !self.may_claim(config, stream) {
+            return None;
+        }
+        let in_a_row = first.position + offset;
+        let position = match stream.block_at(in_a_row) {
+            Some((next, _)) if next == block && stream.cursor.expects(in_a_row) => in_a_row,
+            _ => stream.next_use(block)?,
+        };
+        let value = {
+            let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+            stream.value_of(&scene, device, position)
+        };
+        let benefit = match self.rules.prefetch {
+            Prefetch::HintOrder => IN_HINT_ORDER,
+            _ => self.normalised(index, value),
+        };
+        Some(Candidate { claim: Claim { stream: index, position }, block, benefit })
+    }
+
+    /// Gives the candidate a buffer, for which there is room.
+    fn take(&mut self, now: Nanos, kind: DecisionKind, device: DeviceIndex, candidate: Candidate) {
+        self.note(now, kind, &candidate, candidate.benefit, 0.0);
+        self.counts.prefetched += 1;
+        let Claim { stream, position } = candidate.claim;
+        self.stream(stream).taken(device, position);
+        self.begin(candidate.block, device, Some(candidate.claim));
+    }
+
+    fn note(
+        &mut self,
+        at: Nanos,
+        kind: DecisionKind,
+        candidate: &Candidate,
+        value: f64,
+        against: f64,
+    ) {
+        if self.log.is_on() {
+            let stream = Some(self.stream(candidate.claim.stream).id);
+            let (value_ns, against_ns) = (self.as_share(value), self.as_share(against));
+            let block = candidate.block;
+            self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
+        }
+    }
+}
+
+/// Forestall: whether one of the missing blocks up to `position` is bound to come too late. With d_i the
+/// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i.
+fn stall_is_certain(stream: &Stream, device: DeviceIndex, position: u64, prices: &Prices) -> bool {
+    let pace_ns = stream.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
+    let fetch_accesses = prices.block_ns / pace_ns;
+    let front = stream.cursor.front();
+    let missing = stream.missing(device).chain(std::iter::once(position));
+    let mut numbered = missing.zip(1u64..);
+    numbered.any(|(at, number)| number as f64 * fetch_accesses > at.saturating_sub(front) as f64)
+}

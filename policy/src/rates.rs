@@ -1,0 +1,106 @@
+//! How large a share of all accesses each estimator has had of late (r_d and r_h of eq. 8).
+//!
+//! Shares decay with the number of accesses, not with time: when nobody reads, nothing is forgotten.
+//! A new access weighs more than the one before by a constant factor, so that nobody else's count has
+//! to change, and counts can be compared at any time. O(1) an access.
+
+/// Weight at which all counts are scaled down.
+const RESCALE: f64 = 1e100;
+
+/// Counts of accesses; see the [module](self). Members are small integers.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    growth: f64,
+    weight: f64,
+    total: f64,
+    counts: Vec<f64>,
+}
+
+impl Rates {
+    /// After `half_life` accesses a count is worth half.
+    pub(crate) fn new(half_life: f64) -> Self {
+        let growth = (1.0 / half_life).exp2();
+        Rates { growth, weight: 1.0, total: 0.0, counts: Vec::new() }
+    }
+
+    fn count_mut(&mut self, member: u32) -> &mut f64 {
+        let index = member as usize;
+        if self.counts.len() <= index {
+            self.counts.resize(index + 1, 0.0);
+        }
+        &mut self.counts[index]
+    }
+
+    /// Counts an access. Returns whether all shares have been scaled, so that keys made of them are
+    /// to be made anew.
+    pub(crate) fn access(&mut self, member: u32) -> bool {
+        self.weight *= self.growth;
+        let weight = self.weight;
+        *self.count_mut(member) += weight;
+        self.total += weight;
+        if weight < RESCALE {
+            return false;
+        }
+        self.counts.iter_mut().for_each(|count| *count /= RESCALE);
+        self.total /= RESCALE;
+        self.weight /= RESCALE;
+        true
+    }
+
+    /// A new member is taken to have had this share.
+    pub(crate) fn introduce(&mut self, member: u32, share: f64) {
+        let count = (self.total * share / (1.0 - share)).max(self.weight);
+        let old = std::mem::replace(self.count_mut(member), count);
+        self.total += count - old;
+    }
+
+    /// The member has left.
+    pub(crate) fn forget(&mut self, member: u32) {
+        let old = std::mem::take(self.count_mut(member));
+        self.total = (self.total - old).max(0.0);
+    }
+
+    /// Proportional to the member's share, by a factor that is the same for all until a rescaling.
+    pub(crate) fn count(&self, member: u32) -> f64 {
+        self.counts.get(member as usize).copied().unwrap_or(0.0)
+    }
+
+    /// The sum of all counts, to make a share of one.
+    pub(crate) fn total(&self) -> f64 {
+        self.total.max(f64::MIN_POSITIVE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_a_change_with_the_half_life() {
+        let mut rates = Rates::new(100.0);
+        for _ in 0..10_000 {
+            rates.access(0);
+            rates.access(1);
+        }
+        assert!((rates.count(0) / rates.total() - 0.5).abs() < 0.01);
+        for _ in 0..100 {
+            rates.access(1);
+        }
+        assert!((rates.count(0) / rates.total() - 0.25).abs() < 0.01);
+    }
+
+    #[test]
+    fn scaling_keeps_shares() {
+        let mut rates = Rates::new(10.0);
+        let mut scaled = 0;
+        for access in 0..20_000 {
+            scaled += u32::from(rates.access(u32::from(access % 4 == 0)));
+        }
+        assert!(scaled > 5);
+        assert!((rates.count(1) / rates.total() - 0.25).abs() < 0.05);
+        rates.introduce(7, 0.2);
+        assert!((rates.count(7) / rates.total() - 0.2).abs() < 0.01);
+        rates.forget(7);
+        assert_eq!(rates.count(7), 0.0);
+    }
+}

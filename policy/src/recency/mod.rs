@@ -1,0 +1,333 @@
+//! An exact LRU stack of residents and ghosts.
+//!
+//! The LRU estimator (TIP 1995, section 5.2) wants three things of its queue: which resident block
+//! was used longest ago; what would have been a hit with more buffers, for which the headers of
+//! evicted blocks stay in the queue as *ghosts*; and at which depth each hit lies, to within a
+//! *segment* (figure 9). Depth 1 is the newest entry; ghosts count like residents.
+//!
+//! How it works: the stack is a [log](log::Log). A block that is used leaves a dead entry where it
+//! was and gets a new one at the end. A linked list would touch two neighbours more, each a cache
+//! miss. A resident's place is its [`Stamp`], which the caller keeps with the block; a ghost's is kept
+//! in [`ghosts`].
+//!
+//! Dead entries are squeezed out while the stack is in use, a few dozen with every eighth push:
+//!
+//! * A. The log is [long](Stack::is_long) compared with what lives in it: a compaction starts at the
+//!   newest entry and works downwards. It moves every live entry up to the one before, so that the
+//!   dead ones gather in one gap, which grows and travels towards the front:
+//!
+//!   ```text
+//!   front        read      gap_end          where it began        end
+//!     │ old, mixed │ all dead │ all live, then used again │ pushed since │
+//!   ```
+//!
+//! * B. The gap has reached the front: the front moves to its end, and the compaction is over.
+//!
+//! The log is a valid stack at every moment between. Its length stays below 2.6 times the live
+//! entries and some hundreds, for as long as their number does not fall; after a fall the excess is
+//! worked off, some 200 entries a push.
+//!
+//! Invariants: residents and ghosts together are at most `limit` unless the residents alone are more;
+//! a block is a resident or a ghost or neither. A stamp that is not of a live resident is a broken
+//! invariant and panics where that is noticed.
+//!
+//! Not here: which blocks there are and what they are worth (the caller), and what follows from the
+//! hits in each segment ([`curve`](crate::curve)).
+//!
+//! We differ from the paper in that segments are ranges of the log instead of tags of buffers, and
+//! that the first of them is divided further.
+
+mod ghosts;
+mod log;
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use self::ghosts::Ghosts;
+use self::log::{Log, Position};
+use self::segments::Segments;
+use crate::hint::Block;
+
+/// Most entries a stack keeps ghosts for: stamps and numbers have 32 bits, the log's length and one
+/// bit of an entry included.
+const LIMIT_MAX: usize = 1 << 30;
+/// Pushes from one turn of the compaction to the next: a power of two.
+const TURN_PUSHES: u64 = 8;
+/// Live entries a compaction moves, or words of dead ones it skips, in each turn. A pass over `n`
+/// live entries then takes about `n / 4` pushes.
+const COMPACTED_PER_TURN: usize = 32;
+/// Dead entries that are never worth a compaction.
+const SLACK: usize = 128;
+/// Marks an entry as the number of a ghost.
+const GHOST: u32 = 1 << 31;
+
+/// Where the caller keeps a resident block; below 2^31.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SlotId(pub(crate) u32);
+
+/// Where a resident's entry lies: its position in the log, modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp(u32);
+
+/// What an entry of the log is.
+enum Entry {
+    Resident(SlotId),
+    Ghost(u32),
+}
+
+impl Entry {
+    fn decode(entry: u32) -> Self {
+        match entry & GHOST {
+            0 => Entry::Resident(SlotId(entry)),
+            _ => Entry::Ghost(entry & !GHOST),
+        }
+    }
+}
+
+/// A compaction under way: nothing in `read..gap_end` is live.
+#[derive(Clone, Copy, Debug)]
+struct Compaction {
+    read: Position,
+    gap_end: Position,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Stack {
+    log: Log,
+    ghosts: Ghosts,
+    segments: Segments,
+    compaction: Option<Compaction>,
+    /// Most residents and ghosts.
+    limit: usize,
+    /// Whether blocks that leave become ghosts.
+    keeps_ghosts: bool,
+    residents: usize,
+    /// No resident lies below.
+    oldest_resident: Position,
+    /// No ghost lies below.
+    oldest_ghost: Position,
+}
+
+impl Stack {
+    /// An empty stack.
+    ///
+    /// `limit` is the most residents and ghosts it holds: the paper's is the total number of buffers
+    /// in the cache. Beyond it the oldest ghosts are dropped; residents never are. Without
+    /// `boundaries` it is a plain LRU queue: one segment, no ghosts.
+    pub(crate) fn new(limit: usize, boundaries: bool) -> Self {
+        Stack::starting_at(limit, boundaries, 0)
+    }
+
+    /// [`Stack::new`], with the first entry at `start`.
+    fn starting_at(limit: usize, boundaries: bool, start: Position) -> Self {
+        let limit = limit.clamp(1, LIMIT_MAX);
+        Stack {
+            log: Log::new(start),
+            ghosts: Ghosts::new(),
+            segments: Segments::new(limit, boundaries),
+            compaction: None,
+            limit,
+            keeps_ghosts: boundaries,
+            residents: 0,
+            oldest_resident: start,
+            oldest_ghost: start,
+        }
+    }
+
+    /// Residents in the stack.
+    pub(crate) fn residents(&self) -> usize {
+        self.residents
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.log.memory_bytes() + self.ghosts.memory_bytes()
+    }
+
+    /// Ghosts in the stack.
+    #[cfg(test)]
+    pub(crate) fn ghosts(&self) -> usize {
+        self.ghosts.len()
+    }
+
+    /// The depth at which each segment ends: that of its last entry, counted from 1. Ascending; the
+    /// last is the limit. Residents beyond the limit count as in the last segment.
+    pub(crate) fn segment_ends(&self) -> Vec<usize> {
+        self.segments.ends(self.limit)
+    }
+
+    /// Puts a resident on top, whose block has no ghost (see [`take_ghost`](Stack::take_ghost)), and
+    /// drops the oldest ghost if that makes one too many.
+    ///
+    /// `moved` is told the new stamps of other residents; the caller stores them. There are at most
+    /// 32, and none at seven pushes of eight.
+    #[inline]
+    pub(crate) fn push(&mut self, slot: SlotId, moved: impl FnMut(SlotId, Stamp)) -> Stamp {
+        debug_assert!(slot.0 < GHOST, "slots are numbered below 2^31");
+        self.drop_ghosts(1);
+        if self.log.end().is_multiple_of(TURN_PUSHES) {
+            self.compact(moved);
+        }
+        let position = self.log.push(slot.0);
+        self.residents += 1;
+        self.segments.pushed(&self.log);
+        Stamp(position as u32)
+    }
+
+    /// Removes a resident without a trace.
+    #[inline]
+    pub(crate) fn remove(&mut self, stamp: Stamp) {
+        let position = self.resident_at(stamp);
+        self.residents -= 1;
+        self.segments.removed(position);
+        self.log.kill(position);
+    }
+
+    /// Removes a resident and says in which segment it lay: what a hit does before the block's
+    /// [`push`](Stack::push).
+    #[inline]
+    pub(crate) fn take(&mut self, stamp: Stamp) -> usize {
+        let segment = self.segment_of(stamp);
+        self.remove(stamp);
+        segment
+    }
+
+    /// The data of a resident goes; its header, `block`, stays in place as a ghost. In a plain LRU
+    /// queue it is removed.
+    pub(crate) fn demote(&mut self, stamp: Stamp, block: Block) {
+        if !self.keeps_ghosts {
+            return self.remove(stamp);
+        }
+        let position = self.resident_at(stamp);
+        let number = self.ghosts.insert(block, stamp);
+        self.log.set(position, GHOST | number);
+        self.residents -= 1;
+        self.oldest_ghost = self.oldest_ghost.min(position);
+        self.drop_ghosts(0);
+    }
+
+    /// Removes the ghost of `block`, if there is one, and says in which segment it lay.
+    pub(crate) fn take_ghost(&mut self, block: Block) -> Option<usize> {
+        self.segments.settle(&self.log, self.residents + self.ghosts.len());
+        let position = self.log.position(self.ghosts.take(block)?.0);
+        let segment = self.segments.find(position);
+        self.segments.removed(position);
+        self.log.kill(position);
+        Some(segment)
+    }
+
+    /// The segment of a resident; 0 is the top one.
+    #[inline]
+    pub(crate) fn segment_of(&mut self, stamp: Stamp) -> usize {
+        self.segments.settle(&self.log, self.residents + self.ghosts.len());
+        self.segments.find(self.resident_at(stamp))
+    }
+
+    /// The deepest resident. Amortised O(1): what lies below was passed once and for all, since
+    /// entries move up only and new ones are on top.
+    pub(crate) fn oldest(&mut self) -> Option<SlotId> {
+        while self.residents > 0 {
+            let position = self.log.next_live(self.oldest_resident).expect("residents are live");
+            self.oldest_resident = position;
+            match Entry::decode(self.log.get(position)) {
+                Entry::Resident(slot) => return Some(slot),
+                Entry::Ghost(_) => self.oldest_resident += 1,
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn resident_at(&self, stamp: Stamp) -> Position {
+        let position = self.log.position(stamp.0);
+        assert!(self.log.is_live(position), "{stamp:?} is of no live entry");
+        debug_assert!(matches!(Entry::decode(self.log.get(position)), Entry::Resident(_)));
+        position
+    }
+
+    /// Drops the oldest ghosts until `room` more entries fit, or no ghost is left.
+    #[inline]
+    fn drop_ghosts(&mut self, room: usize) {
+        while self.ghosts.len() > 0 && self.residents + self.ghosts.len() + room > self.limit {
+            self.drop_oldest_ghost();
+        }
+    }
+
+    /// Amortised O(1) while blocks are demoted in about the order of the stack. A demotion far below
+    /// the oldest ghost sends the search back there, and it passes the residents between once more.
+    fn drop_oldest_ghost(&mut self) {
+        loop {
+            let position = self.log.next_live(self.oldest_ghost).expect("ghosts are live");
+            self.oldest_ghost = position + 1;
+            if let Entry::Ghost(number) = Entry::decode(self.log.get(position)) {
+                self.ghosts.remove(number);
+                self.segments.removed(position);
+                self.log.kill(position);
+                return;
+            }
+        }
+    }
+
+    /// Whether the log deserves a compaction.
+    #[inline]
+    fn is_long(&self) -> bool {
+        let live = self.residents + self.ghosts.len();
+        self.log.len() > 2 * live + live / 4 + SLACK
+    }
+
+    /// One turn: trims the front, and does a bounded amount of compaction.
+    fn compact(&mut self, moved: impl FnMut(SlotId, Stamp)) {
+        self.log.trim();
+        // Case A.
+        if self.compaction.is_none() && self.is_long() {
+            let end = self.log.end();
+            self.compaction = Some(Compaction { read: end, gap_end: end });
+            self.segments.compaction_starts();
+        }
+        if let Some(compaction) = self.compaction {
+            self.compaction = self.compact_from(compaction, moved);
+        }
+    }
+
+    /// The next steps of a compaction, and what is left of it.
+    fn compact_from(
+        &mut self,
+        compaction: Compaction,
+        mut moved: impl FnMut(SlotId, Stamp),
+    ) -> Option<Compaction> {
+        let Compaction { mut read, mut gap_end } = compaction;
+        for _ in 0..COMPACTED_PER_TURN {
+            if read <= self.log.front() {
+                // Case B.
+                self.log.trim_to(gap_end);
+                return None;
+            }
+            match self.log.previous_live_in_word(read) {
+                Err(word_start) => read = word_start,
+                Ok(position) => {
+                    self.segments.lift(position, gap_end);
+                    read = position;
+                    gap_end -= 1;
+                    if gap_end > position {
+                        self.relocate(position, gap_end, &mut moved);
+                    }
+                }
+            }
+        }
+        Some(Compaction { read, gap_end })
+    }
+
+    /// Moves the entry at `from` up to `to`; all between are dead.
+    #[inline]
+    fn relocate(&mut self, from: Position, to: Position, moved: &mut impl FnMut(SlotId, Stamp)) {
+        let entry = self.log.get(from);
+        self.log.kill(from);
+        self.log.revive(to, entry);
+        let stamp = Stamp(to as u32);
+        match Entry::decode(entry) {
+            Entry::Resident(slot) => moved(slot, stamp),
+            Entry::Ghost(number) => self.ghosts.moved(number, stamp),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The segments of the stack: contiguous ranges of depth (TIP 1995, figure 9).
+//!
+//! The paper tags each buffer with its segment and changes the tag when the buffer passes on. Here
+//! a segment is the range of the log between two *floors*, so that passing on costs nothing at the
+//! buffer. The floor of a segment is a position at or below all of its entries and above all deeper
+//! ones; several positions will do when dead entries lie between.
+//!
+//! * A. An entry is pushed: each full segment passes its deepest entry on to the next, down to the
+//!   first that has room. Its floor moves up past that entry.
+//! * B. An entry is removed: its segment is one short. Nothing moves yet: the push that mostly
+//!   follows (case A) stops there, and every deeper segment stays as it is.
+//! * C. A segment is asked for while one may be short: all floors first move down until every
+//!   segment is full or holds all that is left.
+//!
+//! Floors move up by at most one entry a push, over dead entries 64 at a time, through memory in
+//! order: amortised O(1) for each segment above the one that was hit.
+
+use super::log::{Log, Position};
+
+/// Equal segments up to the limit of the stack.
+const EQUAL: usize = 32;
+/// Halvings of the first of them, so that small depths are told apart.
+const HALVINGS: u32 = 6;
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    /// See the module.
+    floor: Position,
+    /// Entries in it.
+    entries: usize,
+    /// Most entries in it.
+    room: usize,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Segments {
+    /// From the top of the stack down, without the last one, which takes whatever is deeper: it has
+    /// no floor, and room for all.
+    segments: Vec<Segment>,
+    /// An upper bound of the places that are free in segments above the deepest one in use. A push
+    /// fills one of them if there are any, a removal makes at most one.
+    vacancies: usize,
+    /// Floors above the gap of the compaction under way; see [`Segments::lift`].
+    lifted: usize,
+}
+
+/// The depths at which the segments of a stack of `limit` entries end: the last entry of a segment is
+/// the one at this depth, counted from 1. At most 38; a small stack has fewer.
+fn ends(limit: usize) -> Vec<usize> {
+    let equal = (1..=EQUAL as u64).map(|i| (limit as u64 * i / EQUAL as u64) as usize);
+    let halved = (1..=HALVINGS).map(|i| (limit / EQUAL) >> i);
+    let mut ends: Vec<usize> = equal.chain(halved).filter(|&end| end > 0).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+impl Segments {
+    /// The segments of an empty stack of `limit` entries; without `boundaries`, one for all.
+    pub(super) fn new(limit: usize, boundaries: bool) -> Self {
+        let ends = if boundaries { ends(limit) } else { vec![limit] };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let segments = starts
+            .zip(&ends[..ends.len() - 1])
+            .map(|(start, end)| Segment { floor: 0, entries: 0, room: end - start })
+            .collect();
+        Segments { segments, vacancies: 0, lifted: 0 }
+    }
+
+    /// The segment of a position. The newest is 0. Exact after [`settle`](Segments::settle).
+    #[inline]
+    pub(super) fn find(&self, position: Position) -> usize {
+        self.segments.partition_point(|segment| segment.floor > position)
+    }
+
+    /// An entry was appended to the log (case A).
+    #[inline]
+    pub(super) fn pushed(&mut self, log: &Log) {
+        self.vacancies = self.vacancies.saturating_sub(1);
+        for segment in &mut self.segments {
+            if segment.entries < segment.room {
+                segment.entries += 1;
+                return;
+            }
+            let deepest = log.next_live(segment.floor).expect("a full segment has entries");
+            segment.floor = deepest + 1;
+        }
+    }
+
+    /// The entry at `position` is about to be removed (case B).
+    #[inline]
+    pub(super) fn removed(&mut self, position: Position) {
+        let segment = self.find(position);
+        if let Some(segment) = self.segments.get_mut(segment) {
+            segment.entries -= 1;
+            self.vacancies += 1;
+        }
+    }
+
+    /// Makes [`find`](Segments::find) exact (case C). `live` is the number of entries.
+    #[inline]
+    pub(super) fn settle(&mut self, log: &Log, live: usize) {
+        if self.vacancies > 0 {
+            self.fill_vacancies(log, live);
+        }
+    }
+
+    fn fill_vacancies(&mut self, log: &Log, live: usize) {
+        // Entries down to the floor: as it lies, where it belongs, and where the one above belongs.
+        let (mut found, mut wanted, mut above) = (0, 0, 0);
+        for segment in &mut self.segments {
+            found += segment.entries;
+            wanted = live.min(wanted + segment.room);
+            for _ in found..wanted {
+                segment.floor = log.previous_live(segment.floor).expect("deeper entries");
+            }
+            segment.entries = wanted - above;
+            above = wanted;
+        }
+        self.vacancies = 0;
+        self.lifted = 0;
+    }
+
+    /// A compaction starts.
+    pub(super) fn compaction_starts(&mut self) {
+        self.lifted = 0;
+    }
+
+    /// The entry at `from` is about to move up, over dead ones, to the position just below `gap_end`:
+    /// floors between the two go with it. A compaction does this from the newest entry to the
+    /// oldest, so that each floor is looked at once.
+    #[inline]
+    pub(super) fn lift(&mut self, from: Position, gap_end: Position) {
+        while let Some(segment) = self.segments.get_mut(self.lifted)
+            && segment.floor > from
+        {
+            segment.floor = gap_end.max(segment.floor);
+            self.lifted += 1;
+        }
+    }
+
+    /// Depths, counted from 1, of the last entry of each segment of a stack of `limit` entries.
+    pub(super) fn ends(&self, limit: usize) -> Vec<usize> {
+        let mut end = 0;
+        let floors = self.segments.iter().map(|segment| {
+            end += segment.room;
+            end
+        });
+        floors.chain([limit]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_segments_and_a_finer_first_one() {
+        let ends = Segments::new(1 << 20, true).ends(1 << 20);
+        assert_eq!(ends.len(), 38);
+        assert_eq!(ends[..8], [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536]);
+        assert_eq!(ends[37], 1 << 20);
+    }
+
+    #[test]
+    fn small_stacks_have_fewer_segments_that_still_reach_the_limit() {
+        for limit in 1..200 {
+            let ends = Segments::new(limit, true).ends(limit);
+            assert!(ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+            assert_eq!((ends[0] > 0, ends.last()), (true, Some(&limit)));
+            assert_eq!(Segments::new(limit, false).ends(limit), [limit]);
+        }
+    }
+}

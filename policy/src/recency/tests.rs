@@ -1,0 +1,363 @@
+//! The stack against a vector that does everything the slow way.
+
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+use super::*;
+use crate::curve::HitCurve;
+use crate::hint::FileId;
+
+/// Operations of a random case.
+const OPERATIONS: usize = if cfg!(miri) { 500 } else { 10_000 };
+
+fn block(index: u32) -> Block {
+    Block { file: FileId(u64::from(index % 3)), index: u64::from(index) }
+}
+
+/// A stack and the model it must equal. The block of a slot has the slot's number.
+struct Pair {
+    stack: Stack,
+    /// Where each resident's entry lies.
+    stamps: HashMap<u32, Stamp>,
+    /// Newest first: a block, and whether it is resident.
+    model: Vec<(u32, bool)>,
+    ends: Vec<usize>,
+    limit: usize,
+    keeps_ghosts: bool,
+}
+
+impl Pair {
+    fn new(limit: usize, boundaries: bool, start: Position) -> Self {
+        let stack = Stack::starting_at(limit, boundaries, start);
+        let ends = stack.segment_ends();
+        Pair {
+            stack,
+            stamps: HashMap::new(),
+            model: Vec::new(),
+            ends,
+            limit,
+            keeps_ghosts: boundaries,
+        }
+    }
+
+    fn depth(&self, block: u32) -> Option<usize> {
+        self.model.iter().position(|&(other, _)| other == block)
+    }
+
+    fn segment(&self, depth: usize) -> usize {
+        let segment = self.ends.partition_point(|&end| end <= depth);
+        segment.min(self.ends.len() - 1)
+    }
+
+    /// Drops the model's oldest ghosts until `room` more entries fit.
+    fn drop_ghosts(&mut self, room: usize) {
+        while self.model.len() + room > self.limit {
+            match self.model.iter().rposition(|&(_, resident)| !resident) {
+                Some(depth) => self.model.remove(depth),
+                None => return,
+            };
+        }
+    }
+
+    /// Uses a block: it ends on top whatever it was. Says in which segment it lay.
+    fn use_block(&mut self, slot: u32) -> Option<usize> {
+        let expected = self.depth(slot).map(|depth| {
+            self.model.remove(depth);
+            self.segment(depth)
+        });
+        let found = match self.stamps.remove(&slot) {
+            Some(stamp) => Some(self.stack.take(stamp)),
+            None => self.stack.take_ghost(block(slot)),
+        };
+        assert_eq!(found, expected, "segment of {slot}");
+        self.push(slot);
+        found
+    }
+
+    /// Uses a block without asking for its segment, unless it is a ghost.
+    fn use_unasked(&mut self, slot: u32) {
+        match self.depth(slot) {
+            None => self.push(slot),
+            Some(_) if self.stamps.contains_key(&slot) => {
+                self.remove(slot);
+                self.push(slot);
+            }
+            Some(_) => {
+                self.use_block(slot);
+            }
+        }
+    }
+
+    fn push(&mut self, slot: u32) {
+        self.drop_ghosts(1);
+        self.model.insert(0, (slot, true));
+        let mut moves = 0;
+        let stamps = &mut self.stamps;
+        let stamp = self.stack.push(SlotId(slot), |other, stamp| {
+            moves += 1;
+            *stamps.get_mut(&other.0).expect("what moves is resident") = stamp;
+        });
+        assert!(moves <= COMPACTED_PER_TURN);
+        self.stamps.insert(slot, stamp);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Some(stamp) = self.stamps.remove(&slot) else { return };
+        let depth = self.depth(slot).expect("what has a stamp is in the model");
+        self.model.remove(depth);
+        self.stack.remove(stamp);
+    }
+
+    fn demote(&mut self, slot: u32) {
+        let Some(stamp) = self.stamps.remove(&slot) else { return };
+        let depth = self.depth(slot).expect("what has a stamp is in the model");
+        self.stack.demote(stamp, block(slot));
+        if self.keeps_ghosts {
+            self.model[depth].1 = false;
+            self.drop_ghosts(0);
+        } else {
+            self.model.remove(depth);
+        }
+    }
+
+    fn demote_oldest(&mut self) {
+        if let Some(slot) = self.check_oldest() {
+            self.demote(slot);
+        }
+    }
+
+    fn check_oldest(&mut self) -> Option<u32> {
+        let oldest = self.model.iter().rev().find(|(_, resident)| *resident);
+        let oldest = oldest.map(|&(slot, _)| slot);
+        assert_eq!(self.stack.oldest(), oldest.map(SlotId));
+        oldest
+    }
+
+    fn check_segment(&mut self, slot: u32) {
+        if let Some(&stamp) = self.stamps.get(&slot) {
+            let depth = self.depth(slot).expect("what has a stamp is in the model");
+            assert_eq!(self.stack.segment_of(stamp), self.segment(depth), "depth {depth}");
+        }
+    }
+
+    /// Everything, O(n²).
+    fn check(&mut self) {
+        let mut entries = Vec::new();
+        let mut position = self.stack.log.end();
+        while let Some(below) = self.stack.log.previous_live(position) {
+            position = below;
+            entries.push(match Entry::decode(self.stack.log.get(position)) {
+                Entry::Resident(slot) => (slot.0, true),
+                Entry::Ghost(number) => {
+                    let found = self.stack.ghosts.entry(number);
+                    assert_eq!(found.1, Stamp(position as u32));
+                    (found.0.index as u32, false)
+                }
+            });
+        }
+        assert_eq!(entries, self.model);
+        let residents = entries.iter().filter(|(_, resident)| *resident).count();
+        assert_eq!(self.stack.residents(), residents);
+        assert_eq!(self.stack.ghosts(), entries.len() - residents);
+        self.check_oldest();
+        for (slot, _) in entries {
+            self.check_segment(slot);
+        }
+    }
+
+    fn check_length(&self, live_max: usize) {
+        let length = self.stack.log.len();
+        assert!(length <= live_max * 26 / 10 + SLACK + 64, "{length} for {live_max} live");
+    }
+
+    fn apply(&mut self, operation: u32) {
+        let slot = (operation >> 8) % (2 * self.limit as u32 + 3);
+        match operation % 64 {
+            0..=19 => {
+                self.use_block(slot);
+            }
+            20..=39 => self.use_unasked(slot),
+            40..=45 => self.remove(slot),
+            46..=50 => self.demote(slot),
+            51..=60 => self.demote_oldest(),
+            61 => self.check_segment(slot),
+            62 => {
+                self.check_oldest();
+            }
+            // A burst that empties much of the stack, one time in sixteen.
+            _ if operation >> 28 == 0 => (0..slot).for_each(|slot| self.remove(slot)),
+            _ => self.check(),
+        }
+    }
+
+    fn run(&mut self, operations: &[u32]) {
+        for &operation in operations {
+            self.apply(operation);
+        }
+        self.check();
+    }
+}
+
+fn operations() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(any::<u32>(), OPERATIONS)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.div_ceil(8),
+        ..Default::default()
+    })]
+
+    #[test]
+    fn a_stack_equals_its_model(
+        limit in 1usize..400,
+        before_wrap in 0u64..20_000,
+        operations in operations(),
+    ) {
+        Pair::new(limit, true, (1 << 32) - before_wrap).run(&operations);
+    }
+
+    #[test]
+    fn a_plain_queue_equals_its_model(
+        limit in 1usize..150,
+        before_wrap in 0u64..20_000,
+        operations in operations(),
+    ) {
+        Pair::new(limit, false, (1 << 32) - before_wrap).run(&operations);
+    }
+
+    #[test]
+    fn the_log_stays_short(
+        limit in 1usize..3000,
+        ghosts in any::<bool>(),
+        skew in 1i32..4,
+        uses in operations(),
+    ) {
+        let mut pair = Pair::new(limit, ghosts, 0);
+        let mut live_max = 0;
+        for seed in uses {
+            let share = (f64::from(seed) / 2f64.powi(32)).powi(skew);
+            let slot = (share * 1.5 * limit as f64) as u32;
+            if !pair.stamps.contains_key(&slot) && pair.stack.residents() == limit.div_ceil(2) {
+                let oldest = pair.stack.oldest().expect("residents");
+                pair.demote(oldest.0);
+            }
+            pair.use_block(slot);
+            live_max = live_max.max(pair.model.len());
+            pair.check_length(live_max);
+        }
+        pair.check();
+    }
+}
+
+/// Pseudo-random numbers below `below`.
+fn random(state: &mut u64, below: usize) -> usize {
+    *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+    ((u128::from(*state) * below as u128) >> 64) as usize
+}
+
+/// A stack of residents only, with their stamps by slot.
+fn residents(count: usize) -> (Stack, Vec<Stamp>) {
+    let mut stack = Stack::new(count, true);
+    let mut stamps = vec![Stamp(0); count];
+    for slot in 0..count {
+        stamps[slot] =
+            stack.push(SlotId(slot as u32), |other, stamp| stamps[other.0 as usize] = stamp);
+    }
+    (stack, stamps)
+}
+
+fn touch(stack: &mut Stack, stamps: &mut [Stamp], slot: usize) {
+    stack.remove(stamps[slot]);
+    let stamp = stack.push(SlotId(slot as u32), |other, stamp| stamps[other.0 as usize] = stamp);
+    stamps[slot] = stamp;
+}
+
+#[test]
+fn compaction_keeps_up_with_uniform_use_and_keeps_the_order() {
+    let count = if cfg!(miri) { 300 } else { 20_000 };
+    let (mut stack, mut stamps) = residents(count);
+    let mut used = vec![0; count];
+    let mut state = 1;
+    for time in 1..=10 * count {
+        let slot = random(&mut state, count);
+        touch(&mut stack, &mut stamps, slot);
+        used[slot] = time;
+        assert!(stack.log.len() <= count * 26 / 10 + SLACK);
+    }
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_key(|&slot| (used[slot], slot));
+    for slot in order {
+        assert_eq!(stack.oldest(), Some(SlotId(slot as u32)));
+        stack.remove(stamps[slot]);
+    }
+    assert_eq!(stack.oldest(), None);
+}
+
+#[test]
+fn after_most_entries_have_gone_the_log_shrinks() {
+    let (mut stack, mut stamps) = residents(10_000);
+    for &stamp in &stamps[..4_999] {
+        stack.remove(stamp);
+    }
+    for &stamp in &stamps[5_001..] {
+        stack.remove(stamp);
+    }
+    for time in 0..200 {
+        touch(&mut stack, &mut stamps, 4_999 + time % 2);
+    }
+    assert!(stack.log.len() <= SLACK + 200, "{}", stack.log.len());
+}
+
+#[test]
+fn a_loop_over_too_few_buffers_hits_at_its_own_depth() {
+    let (loop_blocks, buffers, limit) = (300, 100, 640);
+    let mut pair = Pair::new(limit, true, 0);
+    let mut curve = HitCurve::new(&pair.ends);
+    for time in 0..20 * loop_blocks {
+        if pair.stack.residents() == buffers {
+            pair.demote_oldest();
+        }
+        let segment = pair.use_block(time % loop_blocks);
+        curve.access();
+        assert_eq!(segment.is_some(), time >= loop_blocks);
+        if let Some(segment) = segment {
+            assert_eq!(segment, pair.segment(loop_blocks as usize - 1));
+            curve.hit(segment);
+        }
+    }
+    let end = pair.ends[pair.segment(loop_blocks as usize - 1)];
+    assert_eq!(end, 300);
+    let expected = curve.slope(1);
+    assert!((expected * end as f64 - 1.0).abs() < 0.1, "{expected}");
+    assert_eq!([50, 100, 299, 300].map(|n| curve.slope(n)), [expected; 4]);
+    assert_eq!(curve.slope(301), 0.0);
+}
+
+#[test]
+fn residents_beyond_the_limit_stay_and_drop_all_ghosts() {
+    let mut pair = Pair::new(4, true, 0);
+    for slot in 0..4 {
+        pair.use_block(slot);
+    }
+    pair.demote_oldest();
+    pair.demote_oldest();
+    for slot in 10..20 {
+        pair.use_block(slot);
+        pair.check();
+    }
+    assert_eq!((pair.stack.residents(), pair.stack.ghosts()), (12, 0));
+    pair.demote_oldest();
+    assert_eq!(pair.stack.ghosts(), 0);
+    pair.check();
+}
+
+#[test]
+#[should_panic(expected = "no live entry")]
+fn a_stamp_used_twice_panics() {
+    let mut stack = Stack::new(4, true);
+    let stamp = stack.push(SlotId(1), |_, _| {});
+    stack.push(SlotId(2), |_, _| {});
+    stack.remove(stamp);
+    stack.remove(stamp);
+}

@@ -1,0 +1,310 @@
+//! How far a stream's reader has come, and how far away a position therefore is.
+//!
+//! Programs do not read exactly as they disclose: they skip, go back, and several threads or processes
+//! work off one list side by side.
+//!
+//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is the position after
+//!   the furthest that was read. As long as reads come in order the two are one.
+//! * **B. Within the window.** A read that fits a position a window's length ahead of the front, or one
+//!   between base and front that was left out, is taken for it. What stays too far behind the front is
+//!   given up as skipped.
+//! * **C. Far ahead.** One read that fits further ahead may be an accident. A second one beyond it by
+//!   the same reader is not: the cursor jumps there.
+//! * **D. Sets.** In a hint whose order is free, any of its positions fits. The front is then the number
+//!   of blocks read, so that what comes after the set is as far away as there is left to read.
+//!
+//! Positions that were read and positions that were given up make up the stream's *accuracy*, a mean
+//! that forgets.
+//!
+//! Cost: O(1) in order; O(log w) with w positions read out of order.
+
+use std::collections::BTreeSet;
+
+use super::places::Places;
+use crate::hint::{Order, ReaderId};
+
+/// How far away an access is, in accesses of its stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Distance {
+    /// So many accesses ahead; the next one is 1.
+    Ahead(u64),
+    /// Any of the next so many accesses, all alike.
+    AnyOf(u64),
+}
+
+/// Weight of a new observation in the accuracy, and what a new stream is taken to have shown.
+const ACCURACY_WEIGHT: f64 = 1.0 / 256.0;
+const ACCURACY_FIRST: f64 = 1.0;
+
+/// More skipped positions at once count as so many.
+const SKIPS_COUNTED_MAX: u64 = 1024;
+
+/// A hint without order that the base lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Set {
+    start: u64,
+    end: u64,
+    read: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    base: u64,
+    front: u64,
+    /// Positions after the base that were read.
+    read_ahead: BTreeSet<u64>,
+    set: Option<Set>,
+    far: Option<(ReaderId, u64)>,
+    window: u64,
+    accuracy: f64,
+}
+
+impl Cursor {
+    pub(crate) fn new(window: u64) -> Self {
+        Cursor {
+            base: 0,
+            front: 0,
+            read_ahead: BTreeSet::new(),
+            set: None,
+            far: None,
+            window,
+            accuracy: ACCURACY_FIRST,
+        }
+    }
+
+    /// Everything before it is past.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Where the next read in order would be.
+    pub(crate) fn front(&self) -> u64 {
+        self.front
+    }
+
+    /// The share of the disclosed that was read, of late.
+    pub(crate) fn accuracy(&self) -> f64 {
+        self.accuracy
+    }
+
+    /// Whether the reader is within a hint that may be read in any order.
+    pub(crate) fn in_set(&self) -> bool {
+        self.set.is_some()
+    }
+
+    /// Whether the access at `position` is still to come.
+    pub(crate) fn expects(&self, position: u64) -> bool {
+        position >= self.base && !self.read_ahead.contains(&position)
+    }
+
+    /// How far away `position` is.
+    pub(crate) fn distance(&self, position: u64) -> Distance {
+        match self.set {
+            Some(set) if (set.start..set.end).contains(&position) => {
+                Distance::AnyOf(set.end - set.start - set.read)
+            }
+            _ => Distance::Ahead((position + 1).saturating_sub(self.front).max(1)),
+        }
+    }
+
+    /// B, C, D: whether a read by `reader` that would fit `position` is to be taken for it.
+    pub(crate) fn accepts(&mut self, places: &Places, reader: ReaderId, position: u64) -> bool {
+        let near = position < self.front.saturating_add(self.window)
+            || self.set.is_some_and(|set| position < set.end)
+            || self.begins_near(places, position);
+        if near {
+            return true;
+        }
+        let second = self.far.is_some_and(|(other, at)| other == reader && at < position);
+        self.far = (!second).then_some((reader, position));
+        second
+    }
+
+    /// D: `position` lies in a set that begins within the window.
+    fn begins_near(&self, places: &Places, position: u64) -> bool {
+        places.placed_at(position).is_some_and(|placed| {
+            placed.order == Order::Any && placed.start < self.front.saturating_add(self.window)
+        })
+    }
+
+    /// The access at `position` has been made. What was left out and lies more than `behind` before
+    /// the front is given up. Returns the base, before which everything is past now.
+    pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
+        self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
+        self.enter_set(places, position);
+        let in_set = self.set.is_some_and(|set| (set.start..set.end).contains(&position));
+        if let Some(set) = self.set.as_mut().filter(|_| in_set) {
+            set.read += 1;
+            self.front = self.front.max(set.start + set.read);
+        } else {
+            self.front = self.front.max(position + 1);
+        }
+        if position == self.base && self.read_ahead.is_empty() {
+            self.base += 1;
+        } else {
+            self.read_ahead.insert(position);
+            while self.read_ahead.remove(&self.base) {
+                self.base += 1;
+            }
+        }
+        let behind = match self.set {
+            Some(set) if self.front < set.end => self.base, // D: nothing is skipped within a set.
+            _ => self.front.saturating_sub(behind.min(self.window)),
+        };
+        if behind > self.base {
+            self.give_up_to(behind);
+        }
+        if self.set.is_some_and(|set| self.base >= set.end) {
+            self.set = None;
+        }
+        self.base
+    }
+
+    /// The access at `position` is not waited for any more. Returns the base.
+    pub(crate) fn settle(&mut self, position: u64) -> u64 {
+        if self.expects(position) {
+            if let Some(set) =
+                self.set.as_mut().filter(|set| (set.start..set.end).contains(&position))
+            {
+                set.read += 1;
+                self.front = self.front.max(set.start + set.read);
+            }
+            self.read_ahead.insert(position);
+            while self.read_ahead.remove(&self.base) {
+                self.base += 1;
+            }
+            self.front = self.front.max(self.base);
+            if self.set.is_some_and(|set| self.base >= set.end) {
+                self.set = None;
+            }
+        }
+        self.base
+    }
+
+    /// D: the first read of a set makes it the current one.
+    fn enter_set(&mut self, places: &Places, position: u64) {
+        if self.set.is_some_and(|set| position < set.end) {
+            return;
+        }
+        if let Some(placed) = places.placed_at(position).filter(|hint| hint.order == Order::Any) {
+            let pass = (position - placed.start) / placed.pass_blocks;
+            let start = placed.start + pass * placed.pass_blocks;
+            self.front = self.front.max(start);
+            self.set = Some(Set { start, end: start + placed.pass_blocks, read: 0 });
+        }
+    }
+
+    /// Everything before `position` that was not read is skipped.
+    fn give_up_to(&mut self, position: u64) {
+        let later = self.read_ahead.split_off(&position);
+        let read = std::mem::replace(&mut self.read_ahead, later).len() as u64;
+        let skipped = (position - self.base - read).min(SKIPS_COUNTED_MAX);
+        self.accuracy *= (1.0 - ACCURACY_WEIGHT).powi(skipped as i32);
+        self.base = position;
+        while self.read_ahead.remove(&self.base) {
+            self.base += 1;
+        }
+    }
+
+    /// What a stream that has shown nothing is taken for.
+    pub(crate) fn set_accuracy(&mut self, accuracy: f64) {
+        self.accuracy = accuracy;
+    }
+
+    /// Starts again at `position`, the end of everything disclosed.
+    pub(crate) fn restart_at(&mut self, position: u64) {
+        *self = Cursor {
+            base: position,
+            front: position,
+            accuracy: self.accuracy,
+            ..Cursor::new(self.window)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::DeviceIndex;
+    use crate::hint::{DeviceId, FileId, Hint, Target};
+
+    const READER: ReaderId = ReaderId(1);
+
+    fn places(orders: &[(Order, u64)]) -> Places {
+        let mut places = Places::new(10);
+        for &(order, blocks) in orders {
+            let target = Target::File { file: FileId(1), size_bytes: blocks * 10 };
+            let hint = Hint { order, ..Hint::whole_file(target, DeviceId(0)) };
+            places.place(&hint, DeviceIndex(0), FileId(1), blocks * 10);
+        }
+        places
+    }
+
+    fn try_read(cursor: &mut Cursor, places: &Places, position: u64) -> bool {
+        let accepted = cursor.accepts(places, READER, position);
+        if accepted {
+            cursor.read(places, position, 8);
+        }
+        accepted
+    }
+
+    #[test]
+    fn in_order_base_and_front_are_one() {
+        let (places, mut cursor) = (places(&[(Order::Given, 100)]), Cursor::new(8));
+        for position in 0..50 {
+            assert_eq!(cursor.distance(position), Distance::Ahead(1));
+            assert_eq!(cursor.distance(position + 9), Distance::Ahead(10));
+            assert!(try_read(&mut cursor, &places, position));
+            assert_eq!((cursor.base(), cursor.front()), (position + 1, position + 1));
+        }
+        assert_eq!(cursor.accuracy(), 1.0);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_given_up_and_costs_accuracy() {
+        let (places, mut cursor) = (places(&[(Order::Given, 1000)]), Cursor::new(8));
+        for position in (0..900).step_by(3) {
+            assert!(try_read(&mut cursor, &places, position));
+            assert!(cursor.front() - cursor.base() <= 8);
+        }
+        assert!(!cursor.expects(100) && cursor.expects(895) && !cursor.expects(897));
+        assert!(cursor.accuracy() < 0.6, "{}", cursor.accuracy());
+        assert_eq!(cursor.distance(895), Distance::Ahead(1));
+    }
+
+    #[test]
+    fn two_far_reads_in_order_move_the_cursor_one_does_not() {
+        let (places, mut cursor) = (places(&[(Order::Given, 10_000)]), Cursor::new(8));
+        assert!(!try_read(&mut cursor, &places, 5000));
+        assert!(!try_read(&mut cursor, &places, 4999), "backwards is no order");
+        assert!(try_read(&mut cursor, &places, 0), "the cursor has not moved");
+        assert!(try_read(&mut cursor, &places, 5000));
+        assert_eq!(cursor.front(), 5001);
+    }
+
+    #[test]
+    fn a_set_may_be_read_in_any_order_and_skips_nothing() {
+        let hints = [(Order::Given, 4), (Order::Any, 1000), (Order::Given, 10)];
+        let (places, mut cursor) = (places(&hints), Cursor::new(8));
+        for position in 0..4 {
+            assert!(try_read(&mut cursor, &places, position));
+        }
+        for step in 0..1000 {
+            let position = 4 + (step * 387) % 1000; // 387 and 1000 have no common factor.
+            assert!(cursor.expects(position));
+            assert!(try_read(&mut cursor, &places, position), "{step}");
+            assert!(!cursor.expects(position));
+            if step < 999 {
+                assert_eq!(
+                    cursor.distance(1003 - u64::from(position == 1003)),
+                    Distance::AnyOf(999 - step)
+                );
+                assert_eq!(cursor.distance(1004), Distance::Ahead(1000 - step));
+            }
+        }
+        assert_eq!((cursor.base(), cursor.front()), (1004, 1004));
+        assert!(try_read(&mut cursor, &places, 1004));
+        assert_eq!(cursor.accuracy(), 1.0);
+    }
+}

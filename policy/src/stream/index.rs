@@ -1,0 +1,367 @@
+//! When a stream will read a block next, in O(log) time and a few words a segment.
+//!
+//! Segments are cut into pieces that are aligned to powers of eight blocks, as few as can be; a block
+//! then lies in at most one kind of piece a level, and one lookup a level finds all segments that
+//! contain it. A file of any length is a few dozen pieces; a single block is one. Each piece has the
+//! chain of the segments that it is part of, in the order of their positions. Repeated passes are not
+//! written out: the position of a pass is computed.
+//!
+//! Segments are added ahead of the cursor, up to a number, and leave when the cursor has passed their
+//! last pass, in the same order; so a chain is a queue.
+//!
+//! Cost: 16 bytes a piece and some 40 a distinct piece. A segment of n blocks has at most 14 log₈ n
+//! pieces, one if n is 1.
+
+use hashbrown::HashMap;
+
+use super::places::{Placed, Places};
+use crate::blocks::DeviceIndex;
+use crate::hash::Mix;
+use crate::hint::{Block, FileId};
+
+/// Levels are powers of 2³ blocks.
+const LEVEL_BITS: u32 = 3;
+const LEVELS_MAX: u32 = 21;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    file: FileId,
+    /// Level in the top bits, index of the piece in the others.
+    piece: u64,
+}
+
+impl Key {
+    fn new(file: FileId, level: u32, block: u64) -> Self {
+        let index = block >> (LEVEL_BITS * level);
+        Key { file, piece: index ^ (u64::from(level) << 58) }
+    }
+}
+
+/// First and last segment of a piece's chain.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    first: u32,
+    last: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Position of the piece's first block in the first pass.
+    position: u64,
+    /// The hint's ordinal, modulo 2³².
+    ordinal: u32,
+    next: u32,
+}
+
+/// How a file figures in the index.
+#[derive(Clone, Copy, Debug)]
+struct FileUse {
+    pieces_at: [u32; LEVELS_MAX as usize],
+    levels: u32,
+    segments: u32,
+    device: DeviceIndex,
+}
+
+impl FileUse {
+    fn new(device: DeviceIndex) -> Self {
+        FileUse { pieces_at: [0; LEVELS_MAX as usize], levels: 0, segments: 0, device }
+    }
+}
+
+/// What adding or retiring did to the set of files in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileChange {
+    Came(FileId, DeviceIndex),
+    Went(FileId, DeviceIndex),
+}
+
+/// The index of one stream; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct NextUse {
+    chains: HashMap<Key, Chain, Mix>,
+    nodes: Vec<Node>,
+    free: u32,
+    files: HashMap<FileId, Box<FileUse>, Mix>,
+    /// The first segment that is not in the index, and the first that has not left it.
+    added: (u64, usize),
+    left: (u64, usize),
+    segments: usize,
+}
+
+impl NextUse {
+    pub(crate) fn new() -> Self {
+        NextUse { free: NONE, ..NextUse::default() }
+    }
+
+    /// An empty one, for what will be placed after all that `places` has seen.
+    pub(crate) fn new_after(places: &Places) -> Self {
+        let next = (places.ordinals().end, 0);
+        NextUse { added: next, left: next, ..NextUse::new() }
+    }
+
+    /// Whether everything placed has been added.
+    pub(crate) fn is_complete(&self, places: &Places) -> bool {
+        self.added.0 >= places.ordinals().end
+    }
+
+    /// Files in the index, as if they left it.
+    pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
+        self.files.iter().map(|(&file, file_use)| FileChange::Went(file, file_use.device))
+    }
+
+    /// Adds the next placed segments while there are fewer than `segments_max`.
+    pub(crate) fn extend(
+        &mut self,
+        places: &Places,
+        block_bytes: u64,
+        segments_max: usize,
+        mut changed: impl FnMut(FileChange),
+    ) {
+        let (mut ordinal, mut segment) = self.added;
+        while self.segments < segments_max {
+            let Some(placed) = places.get(ordinal) else { break };
+            if segment >= placed.segment_count() {
+                (ordinal, segment) = (ordinal + 1, 0);
+                continue;
+            }
+            let file = self.files.entry(placed.file).or_insert_with(|| {
+                changed(FileChange::Came(placed.file, placed.device));
+                Box::new(FileUse::new(placed.device))
+            });
+            file.segments += 1;
+            self.segments += 1;
+            let (offset, first, blocks) = placed.segment(segment, block_bytes);
+            for_each_piece(first, first + blocks, |level, block| {
+                let position = placed.start + offset + (block - first);
+                self.push(placed.file, level, block, position, ordinal);
+            });
+            segment += 1;
+        }
+        self.added = (ordinal, segment);
+    }
+
+    /// Takes out the segments whose last pass lies before `base`, and retires hints with them.
+    pub(crate) fn retire(
+        &mut self,
+        places: &mut Places,
+        block_bytes: u64,
+        base: u64,
+        mut changed: impl FnMut(FileChange),
+    ) {
+        while let Some(placed) = places.first() {
+            let ordinal = places.ordinals().start;
+            let last_pass = placed.end() - placed.pass_blocks;
+            if self.left.0 != ordinal {
+                self.left = (ordinal, 0);
+            }
+            let mut segment = self.left.1;
+            while segment < placed.segment_count() {
+                let (offset, first, blocks) = placed.segment(segment, block_bytes);
+                if last_pass + offset + blocks > base {
+                    self.left.1 = segment;
+                    return;
+                }
+                if (ordinal, segment) < self.added {
+                    for_each_piece(first, first + blocks, |level, block| {
+                        self.pop(placed.file, level, block);
+                    });
+                    self.forget_segment(placed.file, &mut changed);
+                }
+                segment += 1;
+            }
+            self.left = (ordinal + 1, 0);
+            self.added = self.added.max((ordinal + 1, 0));
+            places.retire_first();
+        }
+    }
+
+    fn forget_segment(&mut self, file: FileId, changed: &mut impl FnMut(FileChange)) {
+        self.segments -= 1;
+        let file_use = self.files.get_mut(&file).expect("a segment's file is known");
+        file_use.segments -= 1;
+        if file_use.segments == 0 {
+            let device = file_use.device;
+            self.files.remove(&file);
+            changed(FileChange::Went(file, device));
+        }
+    }
+
+    fn push(&mut self, file: FileId, level: u32, block: u64, position: u64, ordinal: u64) {
+        let node = Node { position, ordinal: ordinal as u32, next: NONE };
+        let index = if self.free == NONE {
+            self.nodes.push(node);
+            u32::try_from(self.nodes.len() - 1).expect("fewer than 2³² pieces")
+        } else {
+            let index = self.free;
+            self.free = self.nodes[index as usize].next;
+            self.nodes[index as usize] = node;
+            index
+        };
+        let file_use = self.files.get_mut(&file).expect("a segment's file is known");
+        file_use.pieces_at[level as usize] += 1;
+        file_use.levels |= 1 << level;
+        let nodes = &mut self.nodes;
+        self.chains
+            .entry(Key::new(file, level, block))
+            .and_modify(|chain| {
+                nodes[chain.last as usize].next = index;
+                chain.last = index;
+            })
+            .or_insert(Chain { first: index, last: index });
+    }
+
+    fn pop(&mut self, file: FileId, level: u32, block: u64) {
+        let key = Key::new(file, level, block);
+        let chain = self.chains.get_mut(&key).expect("what was pushed is there");
+        let index = chain.first;
+        let node = &mut self.nodes[index as usize];
+        if chain.first == chain.last {
+            self.chains.remove(&key);
+        } else {
+            chain.first = node.next;
+        }
+        node.next = self.free;
+        self.free = index;
+        let file_use = self.files.get_mut(&file).expect("a segment's file is known");
+        file_use.pieces_at[level as usize] -= 1;
+        if file_use.pieces_at[level as usize] == 0 {
+            file_use.levels &= !(1 << level);
+        }
+    }
+
+    /// The first position, at or after `from`, at which `block` will be read.
+    pub(crate) fn find(&self, places: &Places, block: Block, from: u64) -> Option<u64> {
+        let file_use = self.files.get(&block.file)?;
+        let mut best: Option<u64> = None;
+        let mut levels = file_use.levels;
+        while levels != 0 {
+            let level = levels.trailing_zeros();
+            levels &= levels - 1;
+            let Some(chain) = self.chains.get(&Key::new(block.file, level, block.index)) else {
+                continue;
+            };
+            let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
+            let mut index = chain.first;
+            while index != NONE {
+                let node = self.nodes[index as usize];
+                let position = node.position + into;
+                if best.is_some_and(|best| best <= position) {
+                    break; // Those behind it begin later still.
+                }
+                let found = if position >= from {
+                    Some(position)
+                } else {
+                    self.hint_of(places, node).and_then(|hint| later_pass(hint, position, from))
+                };
+                best = match (best, found) {
+                    (Some(best), Some(found)) => Some(best.min(found)),
+                    (best, found) => best.or(found),
+                };
+                index = node.next;
+            }
+        }
+        best
+    }
+
+    fn hint_of<'a>(&self, places: &'a Places, node: Node) -> Option<&'a Placed> {
+        let first = places.ordinals().start;
+        places.get(first + u64::from(node.ordinal.wrapping_sub(first as u32)))
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.chains.allocation_size()
+            + self.nodes.capacity() * size_of::<Node>()
+            + self.files.allocation_size()
+            + self.files.len() * size_of::<FileUse>()
+    }
+}
+
+/// The first position at or after `from` of the access that a hint makes at `position` in its first
+/// pass.
+fn later_pass(hint: &Placed, position: u64, from: u64) -> Option<u64> {
+    let passes = (from - position).div_ceil(hint.pass_blocks);
+    (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
+}
+
+/// Cuts blocks `first..end` into aligned pieces.
+fn for_each_piece(first: u64, end: u64, mut each: impl FnMut(u32, u64)) {
+    let mut block = first;
+    while block < end {
+        let aligned = (block.trailing_zeros() / LEVEL_BITS).min(LEVELS_MAX - 1);
+        let fits = (end - block).ilog2() / LEVEL_BITS;
+        let level = aligned.min(fits);
+        each(level, block);
+        block += 1 << (LEVEL_BITS * level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::{DeviceId, Extent, Hint, Segment, Target};
+    use proptest::prelude::*;
+
+    #[test]
+    fn pieces_are_few_and_cover() {
+        for (first, end) in [(0, 1), (5, 6), (0, 1 << 27), (7, 9), (3, 1000), (511, 513)] {
+            let (mut next, mut pieces) = (first, 0);
+            for_each_piece(first, end, |level, block| {
+                assert_eq!((block, block % (1 << (3 * level))), (next, 0));
+                next += 1 << (3 * level);
+                pieces += 1;
+            });
+            assert_eq!(next, end);
+            assert!(pieces <= 14 * (1 + (end - first).ilog2() / 3), "{first}..{end}: {pieces}");
+        }
+    }
+
+    type Ranges = Vec<(u64, u64)>;
+
+    fn hints() -> impl Strategy<Value = Vec<(u64, Ranges, u32)>> {
+        let ranges = prop::collection::vec((0u64..90, 0u64..40), 0..5);
+        prop::collection::vec((0u64..3, ranges, 1u32..4), 1..8)
+    }
+
+    proptest! {
+        /// The index says what a list of all accesses says, wherever the cursor stands.
+        #[test]
+        fn it_agrees_with_a_list_of_all_accesses(
+            hints in hints(), steps in prop::collection::vec((0u64..3, 0u64..14, 0u64..9), 1..40)
+        ) {
+            let (mut places, mut index) = (Places::new(10), NextUse::new());
+            let mut files: Vec<FileId> = Vec::new();
+            for (file, ranges, repeats) in hints {
+                let target = Target::File { file: FileId(file), size_bytes: 120 };
+                let segment = |(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
+                let extent = match ranges.is_empty() {
+                    true => Extent::WholeFile,
+                    false => Extent::Segments(ranges.into_iter().map(segment).collect()),
+                };
+                let hint = Hint { extent, repeats, ..Hint::whole_file(target, DeviceId(0)) };
+                places.place(&hint, DeviceIndex(0), FileId(file), 120);
+            }
+            let all: Vec<Block> = (0..places.end())
+                .map(|at| places.run_at(at).unwrap().block_at(at).unwrap())
+                .collect();
+            let mut note = |change| match change {
+                FileChange::Came(file, _) => files.push(file),
+                FileChange::Went(file, _) => files.retain(|&other| other != file),
+            };
+            index.extend(&places, 10, usize::MAX, &mut note);
+            let mut base = 0;
+            for (file, block, ahead) in steps {
+                let block = Block { file: FileId(file), index: block };
+                let from = base + ahead;
+                let expected =
+                    (from..all.len() as u64).find(|&position| all[position as usize] == block);
+                prop_assert_eq!(index.find(&places, block, from), expected, "{:?} {}", block, from);
+                base += ahead / 2;
+                index.retire(&mut places, 10, base, &mut note);
+            }
+            index.retire(&mut places, 10, u64::MAX / 2, &mut note);
+            prop_assert!(files.is_empty() && index.chains.is_empty() && index.segments == 0);
+        }
+    }
+}

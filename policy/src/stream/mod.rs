@@ -1,0 +1,495 @@
+//! A stream: the ordered hints of one hinter, how far its reader has come, and which of the blocks that
+//! it names are in memory.
+//!
+//! Hints wait until their files are known, then they are *placed* ([`places`]) and entered into the index
+//! of next uses ([`index`]). The [`cursor`] says what is past. Looking for blocks to fetch, the stream
+//! walks its positions once: the *scan* stands at the first position that was not looked at; positions
+//! before it whose blocks are missing are kept apart for each device.
+//!
+//! Invariant: of a block that the stream names and that is not in memory or on its way, the next use is
+//! at or after the scan, or kept as missing.
+
+pub(crate) mod cursor;
+pub(crate) mod index;
+pub(crate) mod places;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::blocks::{BlockTable, DeviceIndex};
+use crate::hint::{Block, FileId, Hint, ReaderId, StreamId};
+use crate::recency::SlotId;
+use crate::time::Nanos;
+use cursor::{Cursor, Distance};
+use index::{FileChange, NextUse};
+use places::{Places, Run};
+
+/// Positions that one call looks at in search of a missing block.
+const SCAN_STEPS: u32 = 4096;
+
+/// Earlier uses of a block that are passed over in search of one still to come.
+const USES_TRIED_MAX: usize = 8;
+
+/// Weight of a new sample in the mean time between reads.
+const GAP_WEIGHT: f64 = 1.0 / 16.0;
+
+/// Weight of a new read in the share of those that had to wait, and the share above which it is not
+/// by accident.
+const LATE_WEIGHT: f64 = 1.0 / 64.0;
+const LATE_SHARE: f64 = 0.1;
+
+/// What a stream is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) block_bytes: u64,
+    /// How far ahead of, and behind, the front a read may fit.
+    pub(crate) window: u64,
+    /// Segments in the index.
+    pub(crate) segments_max: usize,
+    /// Accesses placed ahead of the front.
+    pub(crate) placed_max: u64,
+}
+
+/// A hint whose file is not known, or whose turn has not come.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) hint: Hint,
+    pub(crate) device: DeviceIndex,
+    pub(crate) lookup: Lookup,
+}
+
+/// How far the lookup of a hint's name has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    Pending,
+    InFlight {
+        since: Nanos,
+    },
+    Known {
+        file: FileId,
+        size_bytes: u64,
+    },
+    /// It stands for nothing.
+    Void,
+}
+
+/// What a read means to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// The access at this position.
+    At(u64),
+    /// One more call for the block that was read last.
+    Again,
+}
+
+/// Positions of one device, and what is there.
+#[derive(Debug)]
+pub(crate) struct OfDevice {
+    pub(crate) device: DeviceIndex,
+    /// Blocks in memory that the stream tracks, by the position of their next use.
+    pub(crate) tracked: BTreeMap<u64, SlotId>,
+    /// Positions before the scan whose blocks are not in memory.
+    missing: BTreeSet<u64>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    pub(crate) owner: Option<ReaderId>,
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Number of the first of them.
+    pub(crate) first_waiting: u64,
+    /// Hints whose lookups take their time, by number: others have gone before them.
+    slow: Vec<(u64, Waiting)>,
+    pub(crate) devices: Vec<OfDevice>,
+    pub(crate) cursor: Cursor,
+    /// Blocks prefetched for it, or on their way, that nobody has read.
+    pub(crate) unread: u64,
+    /// Names of its hints being looked up.
+    pub(crate) lookups: u64,
+    /// Blocks read as disclosed, less those that were prefetched for nothing.
+    pub(crate) balance: i64,
+    /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
+    pub(crate) value_is_stale: bool,
+    pub(crate) candidate_is_stale: bool,
+    /// Whether the last search for a missing block was broken off.
+    pub(crate) scan_is_unfinished: bool,
+    limits: Limits,
+    places: Places,
+    index: NextUse,
+    /// The run around the front, as far as it is known.
+    next: Option<Run>,
+    /// The block that was read last, and its position while it lingers.
+    pub(crate) last: Option<Block>,
+    pub(crate) current: Option<u64>,
+    scan: u64,
+    scan_run: Option<Run>,
+    gap_ns: Option<f64>,
+    last_read: Option<Nanos>,
+    /// The share of its reads, of late, that had to wait.
+    late: f64,
+}
+
+impl Stream {
+    pub(crate) fn new(id: StreamId, owner: Option<ReaderId>, limits: Limits) -> Self {
+        Stream {
+            id,
+            owner,
+            waiting: VecDeque::new(),
+            first_waiting: 0,
+            slow: Vec::new(),
+            devices: Vec::new(),
+            cursor: Cursor::new(limits.window),
+            unread: 0,
+            lookups: 0,
+            balance: 0,
+            value_is_stale: false,
+            candidate_is_stale: false,
+            scan_is_unfinished: false,
+            limits,
+            places: Places::new(limits.block_bytes),
+            index: NextUse::new(),
+            next: None,
+            last: None,
+            current: None,
+            scan: 0,
+            scan_run: None,
+            gap_ns: None,
+            last_read: None,
+            late: 0.0,
+        }
+    }
+
+    /// Accesses disclosed, placed, and still to come.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.places.end().saturating_sub(self.cursor.front())
+    }
+
+    /// The part of the stream that belongs to `device`.
+    pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
+        let known = self.devices.iter().position(|part| part.device == device);
+        let index = known.unwrap_or_else(|| {
+            let (tracked, missing) = (BTreeMap::new(), BTreeSet::new());
+            self.devices.push(OfDevice { device, tracked, missing });
+            self.devices.len() - 1
+        });
+        &mut self.devices[index]
+    }
+
+    /// Places what is known and near enough, and enters it into the index. Returns whole blocks that
+    /// lie beyond the ends of their files, and hands out the waiting hints that it is done with.
+    pub(crate) fn advance(
+        &mut self,
+        mut changed: impl FnMut(FileChange),
+        mut done: impl FnMut(Waiting),
+    ) -> u64 {
+        let mut beyond_end = 0u64;
+        while self.ahead() < self.limits.placed_max {
+            let Some(waiting) = self.waiting.front_mut() else { break };
+            let mut rest = None;
+            match waiting.lookup {
+                Lookup::Pending | Lookup::InFlight { .. } => break,
+                Lookup::Void => {}
+                Lookup::Known { file, size_bytes } => {
+                    let placing =
+                        self.places.place(&waiting.hint, waiting.device, file, size_bytes);
+                    beyond_end = beyond_end.saturating_add(placing.beyond_end);
+                    rest = placing.rest;
+                }
+            }
+            if let Some(rest) = rest {
+                waiting.hint.extent = rest;
+                continue;
+            }
+            self.first_waiting += 1;
+            done(self.waiting.pop_front().expect("it is the first"));
+        }
+        let (places, limits) = (&self.places, &self.limits);
+        self.index.extend(places, limits.block_bytes, limits.segments_max, &mut changed);
+        if self.next.is_none() {
+            self.next = self.places.run_at(self.cursor.front());
+        }
+        beyond_end
+    }
+
+    /// Sets aside the first hints while their lookups take longer than `patience`. Returns whether
+    /// others can go before them now.
+    pub(crate) fn pass_slow_lookups(&mut self, now: Nanos, patience: Nanos) -> bool {
+        let mut passed = false;
+        while let Some(waiting) = self.waiting.front()
+            && let Lookup::InFlight { since } = waiting.lookup
+            && now.saturating_sub(since) > patience
+        {
+            let slow = self.waiting.pop_front().expect("it is the first");
+            self.slow.push((self.first_waiting, slow));
+            self.first_waiting += 1;
+            passed = true;
+        }
+        passed
+    }
+
+    /// The lookup of the hint of this number has ended. Returns whether the hint still waits.
+    pub(crate) fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
+        if let Some(place) = self.slow.iter().position(|&(slow, _)| slow == number) {
+            let (_, waiting) = self.slow.swap_remove(place);
+            self.waiting.push_front(Waiting { lookup, ..waiting });
+            self.first_waiting -= 1;
+            return true;
+        }
+        let place = number.checked_sub(self.first_waiting);
+        let waiting = place.and_then(|place| self.waiting.get_mut(place as usize));
+        let Some(waiting) = waiting else { return false };
+        waiting.lookup = lookup;
+        true
+    }
+
+    /// Forgets all hints. Hands out the waiting ones, and the blocks that it tracked.
+    pub(crate) fn cancel(
+        &mut self,
+        changed: impl FnMut(FileChange),
+        done: impl FnMut(Waiting),
+        untracked: &mut Vec<SlotId>,
+    ) {
+        self.first_waiting += self.waiting.len() as u64;
+        let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
+        std::mem::take(&mut self.waiting).into_iter().chain(slow).for_each(done);
+        self.index.all_go().for_each(changed);
+        let end = self.places.end();
+        while self.places.first().is_some() {
+            self.places.retire_first();
+        }
+        self.index = NextUse::new_after(&self.places);
+        self.cursor.restart_at(end);
+        (self.scan, self.scan_run, self.next) = (end, None, None);
+        for part in &mut self.devices {
+            untracked.extend(std::mem::take(&mut part.tracked).into_values());
+            part.missing.clear();
+        }
+    }
+
+    /// What a read of `block` by `reader` means here.
+    pub(crate) fn fit(&mut self, reader: ReaderId, block: Block) -> Option<Fit> {
+        let front = self.cursor.front();
+        if self.next_block() == Some(block) && self.cursor.expects(front) {
+            return Some(Fit::At(front));
+        }
+        if self.last == Some(block) {
+            return Some(Fit::Again);
+        }
+        let position = self.next_use(block)?;
+        self.cursor.accepts(&self.places, reader, position).then_some(Fit::At(position))
+    }
+
+    fn next_block(&self) -> Option<Block> {
+        self.next?.block_at(self.cursor.front())
+    }
+
+    /// Whether `block` is the very next access.
+    pub(crate) fn is_next(&self, block: Block) -> bool {
+        self.next_block() == Some(block) && self.cursor.expects(self.cursor.front())
+    }
+
+    /// Position of the first access to `block` that is still to come.
+    pub(crate) fn next_use(&self, block: Block) -> Option<u64> {
+        let mut from = self.cursor.base();
+        for _ in 0..USES_TRIED_MAX {
+            let position = self.index.find(&self.places, block, from)?;
+            if self.cursor.expects(position) {
+                return Some(position);
+            }
+            from = position + 1;
+        }
+        None
+    }
+
+    /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks whose turn has passed with it are no longer
+    /// tracked, and handed out.
+    pub(crate) fn read(
+        &mut self,
+        (block, position): (Block, u64),
+        behind: u64,
+        changed: impl FnMut(FileChange),
+        untracked: &mut Vec<SlotId>,
+    ) {
+        let past = self.cursor.base();
+        let base = self.cursor.read(&self.places, position, behind);
+        self.last = Some(block);
+        self.balance += 1;
+        self.renew_next();
+        if base > past + 1 {
+            self.untrack_before(base, untracked);
+        }
+        if base > past {
+            self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
+        }
+    }
+
+    /// The access at `position` needs nothing any more: its block is in memory, and not the policy's.
+    pub(crate) fn settle(
+        &mut self,
+        position: u64,
+        changed: impl FnMut(FileChange),
+        untracked: &mut Vec<SlotId>,
+    ) {
+        let base = self.cursor.settle(position);
+        self.untrack_before(base, untracked);
+        self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
+        self.renew_next();
+    }
+
+    fn untrack_before(&mut self, base: u64, untracked: &mut Vec<SlotId>) {
+        for part in &mut self.devices {
+            while let Some(entry) = part.tracked.first_entry().filter(|at| *at.key() < base) {
+                untracked.push(entry.remove());
+            }
+        }
+    }
+
+    fn renew_next(&mut self) {
+        let front = self.cursor.front();
+        if self.next.is_none_or(|run| !(run.first_position..run.end_position()).contains(&front)) {
+            self.next = self.places.run_at(front);
+        }
+    }
+
+    /// Whether nothing is left to be looked for.
+    pub(crate) fn is_worked_off(&self) -> bool {
+        self.waiting.is_empty()
+            && self.slow.is_empty()
+            && self.scan.max(self.cursor.front()) >= self.places.end()
+            && self.devices.iter().all(|part| part.missing.is_empty())
+    }
+
+    /// Hints ahead of the front that are placed, or being looked up.
+    pub(crate) fn resolved_ahead(&self) -> u64 {
+        self.places.ends_after(self.cursor.front()) + self.lookups
+    }
+
+    /// Whether the index has all that is placed.
+    pub(crate) fn index_is_complete(&self) -> bool {
+        self.index.is_complete(&self.places)
+    }
+
+    /// Hints that are not past.
+    pub(crate) fn hints(&self) -> usize {
+        self.waiting.len() + self.slow.len() + self.places.len()
+    }
+
+    /// Whether the access at `position` has been looked for.
+    pub(crate) fn is_before_scan(&self, position: u64) -> bool {
+        position < self.scan && self.devices.iter().all(|part| !part.missing.contains(&position))
+    }
+
+    /// Notes when a read came, and whether it had to wait: what a program does between two reads that
+    /// do not wait is its own pace.
+    pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool) {
+        if let Some(last) = self.last_read {
+            let sample_ns = now.saturating_sub(last).0 as f64;
+            let gap_ns = self.gap_ns.get_or_insert(sample_ns);
+            *gap_ns += GAP_WEIGHT * (sample_ns - *gap_ns);
+        }
+        self.last_read = (!waits).then_some(now);
+        self.late += LATE_WEIGHT * (f64::from(u8::from(waits)) - self.late);
+    }
+
+    /// Whether its reads wait although they were disclosed: a device cannot keep up.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late > LATE_SHARE
+    }
+
+    /// Mean time from one read to the next where neither waits, in ns.
+    pub(crate) fn gap_ns(&self) -> Option<f64> {
+        self.gap_ns
+    }
+
+    pub(crate) fn distance(&self, position: u64) -> Distance {
+        self.cursor.distance(position)
+    }
+
+    /// The block that is read at `position`.
+    pub(crate) fn block_at(&self, position: u64) -> Option<(Block, DeviceIndex)> {
+        let run = self.places.run_at(position)?;
+        Some((run.block_at(position)?, run.device))
+    }
+
+    /// A block whose next use is at `position` has left memory.
+    pub(crate) fn lost(&mut self, device: DeviceIndex, position: u64) {
+        if position < self.scan && self.cursor.expects(position) {
+            self.of_device(device).missing.insert(position);
+        }
+    }
+
+    /// The fetch for `position` begins.
+    pub(crate) fn taken(&mut self, device: DeviceIndex, position: u64) {
+        if position == self.scan {
+            self.scan += 1;
+        } else {
+            self.of_device(device).missing.remove(&position);
+        }
+    }
+
+    /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
+    /// `resident` is told of blocks in memory that are come upon, with their positions.
+    pub(crate) fn first_missing(
+        &mut self,
+        blocks: &BlockTable,
+        device: DeviceIndex,
+        limit: u64,
+        mut resident: impl FnMut(SlotId, u64),
+    ) -> Option<u64> {
+        self.scan_is_unfinished = false;
+        // What the reader has overtaken is left to it.
+        let from = if self.cursor.in_set() { self.cursor.base() } else { self.cursor.front() };
+        while let Some(&position) = self.of_device(device).missing.first() {
+            let useful = position >= from
+                && self.cursor.expects(position)
+                && self.block_at(position).is_some_and(|(block, _)| blocks.find(block).is_none());
+            if useful {
+                return (position < limit).then_some(position);
+            }
+            self.of_device(device).missing.pop_first();
+        }
+        self.scan = self.scan.max(from);
+        for _ in 0..SCAN_STEPS {
+            let position = self.scan;
+            if position >= limit {
+                return None;
+            }
+            let run = match self.scan_run {
+                Some(run) if (run.first_position..run.end_position()).contains(&position) => run,
+                _ => self.places.run_at(position)?,
+            };
+            self.scan_run = Some(run);
+            let block = run.block_at(position).expect("the run contains it");
+            if self.cursor.expects(position) {
+                match blocks.find(block) {
+                    Some(slot) => resident(slot, position),
+                    None if run.device == device => return Some(position),
+                    None => {
+                        self.of_device(run.device).missing.insert(position);
+                    }
+                }
+            }
+            self.scan += 1;
+        }
+        self.scan_is_unfinished = true;
+        None
+    }
+
+    /// Missing positions of `device` that were found so far, in order.
+    pub(crate) fn missing(&self, device: DeviceIndex) -> impl Iterator<Item = u64> {
+        let part = self.devices.iter().find(|part| part.device == device);
+        part.into_iter().flat_map(|part| part.missing.iter().copied())
+    }
+
+    /// Bytes that it takes, without the hints that wait.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        /// What a B-tree takes for an entry of 12 bytes, filled by two thirds.
+        const TRACKED_BYTES: usize = 18;
+        let tracked: usize = self.devices.iter().map(|part| part.tracked.len()).sum();
+        size_of::<Stream>()
+            + self.places.memory_bytes()
+            + self.index.memory_bytes()
+            + tracked * TRACKED_BYTES
+    }
+}

@@ -1,0 +1,342 @@
+//! Where a stream's hints lie: every block access that they disclose has a *position*.
+//!
+//! Positions count from the first access of the stream. A hint whose file is known is *placed*: its
+//! accesses get the next positions, and nothing is written out. A whole file costs one entry however
+//! large it is and however often it is repeated; a segment costs 24 bytes, its own 16 and the number
+//! of blocks up to its end. Strides are turned into segments some thousand at a time.
+//!
+//! A block that two neighbouring segments share has one position: programs read in calls of other
+//! sizes than they disclose.
+//!
+//! Cost: O(1) to place a file, O(s) to place s segments; O(log h + log s) to find a position among h
+//! hints, and O(1) for the next one (a [`Run`] says how far it goes).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::blocks::DeviceIndex;
+use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
+
+/// Ranges of a stride that are turned into segments at a time.
+const STRIDE_CHUNK: u64 = 4096;
+
+/// A hint with its place.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) file: FileId,
+    pub(crate) device: DeviceIndex,
+    pub(crate) order: Order,
+    /// Position of its first access.
+    pub(crate) start: u64,
+    /// Accesses of one pass.
+    pub(crate) pass_blocks: u64,
+    /// Passes, at least 1.
+    pub(crate) passes: u64,
+    size_bytes: u64,
+    shape: Shape,
+}
+
+#[derive(Debug)]
+enum Shape {
+    Whole,
+    /// `ends[i]` is the number of blocks of segments `0..=i`.
+    Segments {
+        segments: Arc<[Segment]>,
+        ends: Box<[u64]>,
+    },
+}
+
+/// Accesses to adjacent blocks at adjacent positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) file: FileId,
+    pub(crate) device: DeviceIndex,
+    pub(crate) first_block: u64,
+    pub(crate) first_position: u64,
+    pub(crate) blocks: u64,
+}
+
+impl Run {
+    pub(crate) fn end_position(&self) -> u64 {
+        self.first_position + self.blocks
+    }
+
+    pub(crate) fn block_at(&self, position: u64) -> Option<Block> {
+        let offset = position.checked_sub(self.first_position)?;
+        (offset < self.blocks).then(|| Block { file: self.file, index: self.first_block + offset })
+    }
+}
+
+impl Placed {
+    /// Position after its last access.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.pass_blocks * self.passes
+    }
+
+    pub(crate) fn segment_count(&self) -> usize {
+        match &self.shape {
+            Shape::Whole => 1,
+            Shape::Segments { segments, .. } => segments.len(),
+        }
+    }
+
+    /// The blocks of a segment, as an offset within the pass, the first one's index, and how many.
+    pub(crate) fn segment(&self, index: usize, block_bytes: u64) -> (u64, u64, u64) {
+        match &self.shape {
+            Shape::Whole => (0, 0, self.pass_blocks),
+            Shape::Segments { segments, ends } => {
+                let offset = if index == 0 { 0 } else { ends[index - 1] };
+                let blocks = ends[index] - offset;
+                let (_, end) = span(segments[index], self.size_bytes, block_bytes);
+                (offset, end - blocks, blocks)
+            }
+        }
+    }
+
+    /// The run that begins at `position`, which must lie in this hint.
+    fn run_at(&self, position: u64, block_bytes: u64) -> Run {
+        let offset = (position - self.start) % self.pass_blocks;
+        let segment = match &self.shape {
+            Shape::Whole => 0,
+            Shape::Segments { ends, .. } => ends.partition_point(|&end| end <= offset),
+        };
+        let (segment_offset, first_block, blocks) = self.segment(segment, block_bytes);
+        let into = offset - segment_offset;
+        Run {
+            file: self.file,
+            device: self.device,
+            first_block: first_block + into,
+            first_position: position,
+            blocks: blocks - into,
+        }
+    }
+}
+
+/// First block and the one after the last of what exists of `segment`; equal if nothing does.
+fn span(segment: Segment, size_bytes: u64, block_bytes: u64) -> (u64, u64) {
+    let first = segment.offset_bytes / block_bytes;
+    let end_bytes = segment.offset_bytes.saturating_add(segment.length_bytes).min(size_bytes);
+    let end = if segment.length_bytes == 0 { first } else { end_bytes.div_ceil(block_bytes) };
+    (first, end.max(first))
+}
+
+/// What placing a hint has come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Placing {
+    /// Whole blocks, of one pass, that lie beyond the end of the file.
+    pub(crate) beyond_end: u64,
+    /// What of the hint is left to be placed later.
+    pub(crate) rest: Option<Extent>,
+}
+
+/// A stream's placed hints; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Places {
+    placed: VecDeque<Placed>,
+    /// Number of the first of them, counted from the beginning of the stream.
+    first_ordinal: u64,
+    /// Position after the last one.
+    end: u64,
+    block_bytes: u64,
+}
+
+impl Places {
+    pub(crate) fn new(block_bytes: u64) -> Self {
+        Places { placed: VecDeque::new(), first_ordinal: 0, end: 0, block_bytes }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.placed.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Placed> {
+        self.placed.front()
+    }
+
+    pub(crate) fn get(&self, ordinal: u64) -> Option<&Placed> {
+        self.placed.get(usize::try_from(ordinal.checked_sub(self.first_ordinal)?).ok()?)
+    }
+
+    pub(crate) fn ordinals(&self) -> std::ops::Range<u64> {
+        self.first_ordinal..self.first_ordinal + self.placed.len() as u64
+    }
+
+    /// Gives `hint`, which is about `file`, the next positions.
+    pub(crate) fn place(
+        &mut self,
+        hint: &Hint,
+        device: DeviceIndex,
+        file: FileId,
+        size_bytes: u64,
+    ) -> Placing {
+        let mut placing = Placing::default();
+        let shape = match &hint.extent {
+            Extent::WholeFile => Shape::Whole,
+            Extent::Segments(segments) => {
+                self.shape_of(Arc::clone(segments), size_bytes, &mut placing)
+            }
+            &Extent::Strided { first, stride_bytes, count } => {
+                let now = count.min(STRIDE_CHUNK);
+                let at = |index: u64| first.offset_bytes.saturating_add(index * stride_bytes);
+                let segments: Arc<[Segment]> =
+                    (0..now).map(|index| Segment { offset_bytes: at(index), ..first }).collect();
+                let rest = Segment { offset_bytes: at(now), ..first };
+                // A stride that has left the file does not come back.
+                if count > now && rest.offset_bytes < size_bytes {
+                    let (first, count) = (rest, count - now);
+                    placing.rest = Some(Extent::Strided { first, stride_bytes, count });
+                }
+                self.shape_of(segments, size_bytes, &mut placing)
+            }
+        };
+        let pass_blocks = match &shape {
+            Shape::Whole => size_bytes.div_ceil(self.block_bytes),
+            Shape::Segments { ends, .. } => ends.last().copied().unwrap_or(0),
+        };
+        if pass_blocks == 0 {
+            return placing;
+        }
+        // Positions are 64 bits: a repeat count that would leave them is as good as for ever.
+        let room = (u64::MAX / 2).saturating_sub(self.end) / pass_blocks;
+        let passes = u64::from(hint.repeats.max(1)).min(room);
+        if passes == 0 {
+            return placing;
+        }
+        let (order, start) = (hint.order, self.end);
+        let placed = Placed { file, device, order, start, pass_blocks, passes, size_bytes, shape };
+        self.end = placed.end();
+        self.placed.push_back(placed);
+        placing
+    }
+
+    fn shape_of(&self, segments: Arc<[Segment]>, size_bytes: u64, placing: &mut Placing) -> Shape {
+        let (mut total, mut last) = (0u64, None);
+        let file_end = size_bytes.div_ceil(self.block_bytes);
+        let ends = segments.iter().map(|&segment| {
+            let (first, end) = span(segment, size_bytes, self.block_bytes);
+            let (_, wanted_end) = span(segment, u64::MAX, self.block_bytes);
+            let beyond = wanted_end.saturating_sub(first.max(file_end));
+            placing.beyond_end = placing.beyond_end.saturating_add(beyond);
+            if end > first {
+                let shared = last == Some(first);
+                total += end - first - u64::from(shared);
+                last = Some(end - 1);
+            }
+            total
+        });
+        let ends = ends.collect();
+        Shape::Segments { segments, ends }
+    }
+
+    /// The run that begins at `position`, if it is placed and was not retired.
+    pub(crate) fn run_at(&self, position: u64) -> Option<Run> {
+        let placed = self.placed_at(position)?;
+        Some(placed.run_at(position, self.block_bytes))
+    }
+
+    /// The hint that `position` lies in.
+    pub(crate) fn placed_at(&self, position: u64) -> Option<&Placed> {
+        let after = self.placed.partition_point(|placed| placed.start <= position);
+        let placed = self.placed.get(after.checked_sub(1)?)?;
+        (position < placed.end()).then_some(placed)
+    }
+
+    /// How many hints end after `position`.
+    pub(crate) fn ends_after(&self, position: u64) -> u64 {
+        (self.placed.len() - self.placed.partition_point(|placed| placed.end() <= position)) as u64
+    }
+
+    /// Forgets the first hint.
+    pub(crate) fn retire_first(&mut self) {
+        if self.placed.pop_front().is_some() {
+            self.first_ordinal += 1;
+        }
+    }
+
+    /// Bytes that it takes, but for the segments that the hints themselves hold.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let ends = |placed: &Placed| match &placed.shape {
+            Shape::Whole => 0,
+            Shape::Segments { ends, .. } => size_of_val(&ends[..]),
+        };
+        self.placed.capacity() * size_of::<Placed>() + self.placed.iter().map(ends).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::{DeviceId, Target};
+
+    const FILE: FileId = FileId(7);
+
+    fn blocks(extent: Extent, repeats: u32, size_bytes: u64) -> (Vec<u64>, u64) {
+        let target = Target::File { file: FILE, size_bytes };
+        let mut hint = Hint { extent, repeats, ..Hint::whole_file(target, DeviceId(0)) };
+        let mut places = Places::new(10);
+        let mut beyond_end = 0;
+        loop {
+            let placing = places.place(&hint, DeviceIndex(0), FILE, size_bytes);
+            beyond_end += placing.beyond_end;
+            match placing.rest {
+                Some(rest) => hint.extent = rest,
+                None => break,
+            }
+        }
+        let block = |position| {
+            places.run_at(position).map(|run| run.block_at(position).expect("its first").index)
+        };
+        assert_eq!(block(places.end()), None);
+        let all: Vec<u64> = (0..places.end().min(20_000)).filter_map(block).collect();
+        // Walking run by run gives the same.
+        let (mut position, mut walked) = (0, Vec::new());
+        while position < places.end().min(20_000) {
+            let run = places.run_at(position).expect("placed");
+            walked.extend((0..run.blocks).map(|offset| run.first_block + offset));
+            position = run.end_position();
+        }
+        walked.truncate(20_000);
+        assert_eq!(all, walked);
+        (all, beyond_end)
+    }
+
+    fn ranges(list: &[(u64, u64)]) -> Extent {
+        let segment = |&(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
+        Extent::Segments(list.iter().map(segment).collect())
+    }
+
+    #[test]
+    fn a_whole_file_is_all_its_blocks() {
+        assert_eq!(blocks(Extent::WholeFile, 1, 25).0, [0, 1, 2]);
+        assert_eq!(blocks(Extent::WholeFile, 3, 15).0, [0, 1, 0, 1, 0, 1]);
+        assert_eq!(blocks(Extent::WholeFile, 0, 5).0, [0]);
+        assert_eq!(blocks(Extent::WholeFile, 1, 0).0, [0u64; 0]);
+    }
+
+    #[test]
+    fn segments_keep_their_order_and_share_the_block_between_them() {
+        assert_eq!(blocks(ranges(&[(35, 10), (0, 1), (9, 2)]), 1, 100).0, [3, 4, 0, 1]);
+        assert_eq!(blocks(ranges(&[(0, 3), (3, 3), (6, 30)]), 2, 100).0, [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(blocks(ranges(&[(0, 5), (90, 0), (20, 5)]), 1, 100).0, [0, 2]);
+        assert_eq!(blocks(ranges(&[]), 5, 100).0, [0u64; 0]);
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_is_dropped_and_counted() {
+        assert_eq!(blocks(ranges(&[(15, 30)]), 1, 25), (vec![1, 2], 2));
+        assert_eq!(blocks(ranges(&[(500, 20)]), u32::MAX, 100), (vec![], 2));
+    }
+
+    #[test]
+    fn a_stride_is_its_ranges_and_ends_with_the_file() {
+        let first = Segment { offset_bytes: 5, length_bytes: 10 };
+        let stride = |stride_bytes, count| Extent::Strided { first, stride_bytes, count };
+        assert_eq!(blocks(stride(30, 3), 1, 1000).0, [0, 1, 3, 4, 6, 7]);
+        let all = blocks(stride(20, u64::MAX), 1, 200_000).0;
+        assert_eq!((all.len(), all[19_999]), (20_000, 19_999));
+    }
+}

@@ -1,0 +1,423 @@
+//! A cache over recorded reads, without a clock: what a policy hits, misses and prefetches.
+//!
+//! The driver of [`Policy`] with the simplest of all devices: a fetch is complete as soon as it is
+//! begun. What remains is which blocks the policy keeps and which it lets go, in numbers that can be
+//! compared with the literature's and with [`offline`](crate::offline) optima. Times are not to be had
+//! here; the policy is told that it is always time 0, with fixed costs.
+//!
+//! Before the first read, with [`Hints::All`], the whole recording is disclosed in its order, as one
+//! stream of the one reader. Then for each read:
+//!
+//! * A: prefetches are pulled from the policy until it has no more to say, or as many blocks as
+//!   [`CacheOptions::depth_blocks`] are prefetched and unread. With a depth of 0 it is never asked, and
+//!   what is left of hints is their use in choosing victims.
+//! * B: the read is told to the policy; a block that is missing is fetched on demand.
+//!
+//! The policy's unit is a block and nothing here depends on its size, so a block is one byte to it: the
+//! offset of a hint is the index of its block.
+//!
+//! The driver keeps a ledger of its own of what is resident. That a hit is there and a miss is not,
+//! that only residents are evicted and only absent blocks fetched, and that all fits the capacity, is
+//! asserted in debug builds and so in all tests. A policy that prefetches for ever between two reads is
+//! an assertion in all builds.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Instant;
+
+use foretell_policy::{
+    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, Memory, Nanos, Outcome,
+    Policy, ReaderId, Rules, Segment, Target, Work,
+};
+use serde::Serialize;
+
+use crate::offline::belady::Belady;
+
+/// The one device.
+const DEVICE: DeviceId = DeviceId(0);
+/// The one reader.
+const READER: ReaderId = ReaderId(0);
+/// The time at which everything happens.
+const NOW: Nanos = Nanos::ZERO;
+/// Most segments of one hint: what a program's hint can have (`manager`, control socket), roughly.
+const HINT_SEGMENTS_MAX: usize = 4096;
+/// Reads between two reports of progress.
+const PROGRESS_READS: usize = 4096;
+
+/// Which reads are disclosed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hints {
+    /// None.
+    None,
+    /// All, in order, before the first.
+    All,
+}
+
+impl Hints {
+    /// Both, in the order in which help texts list them.
+    pub const ALL: [Hints; 2] = [Hints::None, Hints::All];
+
+    /// The name used on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hints::None => "none",
+            Hints::All => "all",
+        }
+    }
+}
+
+impl fmt::Display for Hints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Hints {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = |hints: &&Hints| hints.name() == text;
+        Hints::ALL.iter().find(wanted).copied().ok_or_else(|| {
+            let known = Hints::ALL.map(Hints::name).join(", ");
+            format!("unknown choice of hints {text:?}; known are {known}")
+        })
+    }
+}
+
+/// What decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// The policy crate's, under these rules.
+    Rules(Rules),
+    /// [`Belady`], which needs no hints to know the future and never prefetches.
+    Belady,
+}
+
+impl CachePolicy {
+    /// All of them, the off-line ones last.
+    pub fn all() -> impl Iterator<Item = CachePolicy> {
+        Rules::ALL.into_iter().map(CachePolicy::Rules).chain([CachePolicy::Belady])
+    }
+
+    /// The name used on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            CachePolicy::Rules(rules) => rules.name,
+            CachePolicy::Belady => "belady",
+        }
+    }
+}
+
+impl fmt::Display for CachePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for CachePolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        CachePolicy::all().find(|policy| policy.name() == text).ok_or_else(|| {
+            let known: Vec<&str> = CachePolicy::all().map(CachePolicy::name).collect();
+            format!("unknown policy {text:?}; known are {}", known.join(", "))
+        })
+    }
+}
+
+/// A cache to run reads through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// What decides.
+    pub policy: CachePolicy,
+    /// How many blocks there is room for; at least 1.
+    pub capacity_blocks: u64,
+    /// What is disclosed.
+    pub hints: Hints,
+    /// Most blocks prefetched and unread at any time; `None`: as many as the policy likes.
+    pub depth_blocks: Option<u64>,
+}
+
+/// What became of the reads of a run; blocks unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CacheResult {
+    /// Name of what decided.
+    pub policy: &'static str,
+    /// What was disclosed.
+    pub hints: Hints,
+    /// Room of the cache.
+    pub capacity: u64,
+    /// Read.
+    pub reads: u64,
+    /// Found in memory.
+    pub hits: u64,
+    /// Not found, and fetched on demand.
+    pub misses: u64,
+    /// What the run took in real time, in seconds.
+    pub seconds: f64,
+    /// Fetched before they were asked for.
+    pub prefetches: u64,
+}
+
+impl CacheResult {
+    /// Hits over reads; `None` without reads.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        (self.reads > 0).then(|| self.hits as f64 / self.reads as f64)
+    }
+}
+
+/// Runs `reads` through an empty cache. `progress` is called now and then with the number of reads that
+/// are behind since the call before; the numbers add up to all.
+pub fn run(reads: &[Block], options: &CacheOptions, progress: &mut dyn FnMut(u64)) -> CacheResult {
+    assert!(options.capacity_blocks > 0, "a cache has room for a block");
+    let begin = Instant::now();
+    let mut result = CacheResult {
+        policy: options.policy.name(),
+        hints: options.hints,
+        capacity: options.capacity_blocks,
+        reads: reads.len() as u64,
+        hits: 0,
+        misses: 0,
+        seconds: 0.0,
+        prefetches: 0,
+    };
+    match options.policy {
+        CachePolicy::Rules(rules) => {
+            let mut driver = Driver::new(rules, options, result);
+            if options.hints == Hints::All {
+                driver.disclose(reads);
+            }
+            for chunk in reads.chunks(PROGRESS_READS) {
+                for &block in chunk {
+                    driver.prefetch();
+                    driver.read(block);
+                }
+                progress(chunk.len() as u64);
+            }
+            result = driver.end();
+        }
+        CachePolicy::Belady => {
+            Belady { hits: result.hits, misses: result.misses } =
+                Belady::run(reads, options.capacity_blocks);
+            progress(result.reads);
+        }
+    }
+    debug_assert_eq!(result.hits + result.misses, result.reads);
+    CacheResult { seconds: begin.elapsed().as_secs_f64(), ..result }
+}
+
+/// Stands between the reads and the policy; see the [module](self).
+struct Driver {
+    policy: Policy,
+    ledger: Ledger,
+    depth_blocks: u64,
+    result: CacheResult,
+}
+
+impl Driver {
+    fn new(rules: Rules, options: &CacheOptions, result: CacheResult) -> Self {
+        let config = Config {
+            rules,
+            cluster_blocks_max: 1,
+            costs: CostSource::Fixed(CostModel::default()),
+            ..Config::new(Memory::Owned, 1, options.capacity_blocks)
+        };
+        Driver {
+            policy: Policy::new(config),
+            ledger: Ledger::new(options.capacity_blocks),
+            depth_blocks: options.depth_blocks.unwrap_or(u64::MAX),
+            result,
+        }
+    }
+
+    /// Hints the reads of each run of one file, in parts.
+    fn disclose(&mut self, reads: &[Block]) {
+        let stream = self.policy.open_stream(NOW, Some(READER));
+        for run in reads.chunk_by(|a, b| a.file == b.file) {
+            let target = Target::File { file: run[0].file, size_bytes: u64::MAX };
+            let segments: Vec<Segment> = run
+                .chunk_by(|a, b| a.index.checked_add(1) == Some(b.index))
+                .map(|blocks| Segment {
+                    offset_bytes: blocks[0].index,
+                    length_bytes: blocks.len() as u64,
+                })
+                .collect();
+            for part in segments.chunks(HINT_SEGMENTS_MAX) {
+                self.policy.hint(NOW, stream, Hint::segments(target, DEVICE, part));
+            }
+        }
+    }
+
+    /// A.
+    fn prefetch(&mut self) {
+        // Within one moment no block of the recording is worth fetching twice.
+        let bound = self.result.prefetches + self.result.reads;
+        while (self.ledger.unread.len() as u64) < self.depth_blocks {
+            let fetch = self.policy.next_fetch(NOW, DEVICE);
+            self.take_evictions();
+            let Some(fetch) = fetch else { break };
+            self.result.prefetches += self.carry_out(fetch, Ledger::prefetched);
+            let policy = self.result.policy;
+            assert!(self.result.prefetches <= bound, "{policy} prefetches without end");
+        }
+    }
+
+    /// B.
+    fn read(&mut self, block: Block) {
+        let access = self.policy.read(NOW, READER, block, false);
+        self.ledger.read(block, access);
+        if access == Access::Hit {
+            self.result.hits += 1;
+            return;
+        }
+        self.result.misses += 1;
+        let fetch = self.policy.demand(NOW, DEVICE, block).expect("no buffer is ever in flight");
+        self.take_evictions();
+        debug_assert_eq!(
+            fetch.work,
+            Work::Read { file: block.file, first_block: block.index, blocks: 1 }
+        );
+        self.carry_out(fetch, Ledger::demanded);
+    }
+
+    /// To be called whenever the policy may have given out a buffer, and before that is used.
+    fn take_evictions(&mut self) {
+        while let Some(block) = self.policy.next_eviction() {
+            self.ledger.evicted(block);
+        }
+    }
+
+    /// Has `fetch` done, and says how many blocks it brought.
+    fn carry_out(&mut self, fetch: Fetch, arrived: fn(&mut Ledger, Block)) -> u64 {
+        let Work::Read { file, first_block, blocks } = fetch.work else {
+            unreachable!("a hint that gives a file has no name to look up");
+        };
+        for index in first_block..first_block + blocks {
+            arrived(&mut self.ledger, Block { file, index });
+        }
+        self.policy.completed(NOW, fetch.id, Outcome::Fetched);
+        blocks
+    }
+
+    fn end(mut self) -> CacheResult {
+        self.policy.close_all(NOW);
+        debug_assert_eq!(self.policy.counts().prefetched, self.result.prefetches);
+        self.result
+    }
+}
+
+/// What the driver itself knows to be in memory.
+struct Ledger {
+    capacity_blocks: u64,
+    /// Kept in debug builds only: it is there to be compared with what the policy says.
+    resident: HashSet<Block>,
+    /// Prefetched, and not read since.
+    unread: HashSet<Block>,
+}
+
+impl Ledger {
+    fn new(capacity_blocks: u64) -> Self {
+        Ledger { capacity_blocks, resident: HashSet::new(), unread: HashSet::new() }
+    }
+
+    fn read(&mut self, block: Block, access: Access) {
+        assert!(access != Access::InFlight, "{block:?}: a fetch is over as soon as it is begun");
+        if cfg!(debug_assertions) {
+            let is_there = self.resident.contains(&block);
+            assert_eq!(access == Access::Hit, is_there, "{block:?}: {access:?}");
+        }
+        self.unread.remove(&block);
+    }
+
+    fn evicted(&mut self, block: Block) {
+        if cfg!(debug_assertions) {
+            assert!(self.resident.remove(&block), "{block:?}: evicted, and was not there");
+        }
+        self.unread.remove(&block);
+    }
+
+    fn demanded(&mut self, block: Block) {
+        if cfg!(debug_assertions) {
+            assert!(self.resident.insert(block), "{block:?}: fetched, and was there");
+            assert!(self.resident.len() as u64 <= self.capacity_blocks, "{block:?}: no room");
+        }
+    }
+
+    fn prefetched(&mut self, block: Block) {
+        self.demanded(block);
+        self.unread.insert(block);
+    }
+}
+
+#[cfg(test)]
+#[cfg(debug_assertions)]
+mod tests {
+    use foretell_policy::FileId;
+
+    use super::*;
+
+    const A: Block = Block { file: FileId(0), index: 0 };
+    const B: Block = Block { file: FileId(0), index: 1 };
+
+    /// A ledger with room for one block, and A in it.
+    fn full() -> Ledger {
+        let mut ledger = Ledger::new(1);
+        ledger.read(A, Access::Miss);
+        ledger.demanded(A);
+        ledger
+    }
+
+    #[test]
+    fn what_is_consistent_passes() {
+        let mut ledger = full();
+        ledger.read(A, Access::Hit);
+        ledger.evicted(A);
+        ledger.prefetched(B);
+        assert_eq!(ledger.unread.len(), 1);
+        ledger.read(B, Access::Hit);
+        assert_eq!(ledger.unread.len(), 0);
+        ledger.evicted(B);
+        ledger.prefetched(A);
+        ledger.evicted(A);
+        assert_eq!(ledger.unread.len(), 0);
+        ledger.read(A, Access::Miss);
+    }
+
+    #[test]
+    #[should_panic(expected = "Miss")]
+    fn a_miss_of_what_is_there() {
+        full().read(A, Access::Miss);
+    }
+
+    #[test]
+    #[should_panic(expected = "Hit")]
+    fn a_hit_of_what_is_not_there() {
+        full().read(B, Access::Hit);
+    }
+
+    #[test]
+    #[should_panic(expected = "as soon as it is begun")]
+    fn a_fetch_that_is_never_over() {
+        full().read(B, Access::InFlight);
+    }
+
+    #[test]
+    #[should_panic(expected = "evicted, and was not there")]
+    fn an_eviction_of_what_is_not_there() {
+        full().evicted(B);
+    }
+
+    #[test]
+    #[should_panic(expected = "fetched, and was there")]
+    fn a_fetch_of_what_is_there() {
+        full().prefetched(A);
+    }
+
+    #[test]
+    #[should_panic(expected = "no room")]
+    fn more_than_fits() {
+        full().demanded(B);
+    }
+}

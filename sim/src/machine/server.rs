@@ -1,0 +1,362 @@
+//! What serves a device's fetches: queues, and the modelled devices behind them.
+//!
+//! A *job* is one fetch, or one read around the cache. It becomes one request for each disk and
+//! contiguous piece, and is done when the last of them is. For each disk: what arrives waits in the
+//! striper's queue; what is dispatched is at the drive, which serves what it can begin soonest.
+//!
+//! Rules, for each disk:
+//! * A request that a program waits for is dispatched at once.
+//! * Prefetches are dispatched in the queue's order, while fewer than the limit are at the drive
+//!   and none waits there behind a demand request that has not begun.
+//! * A job that a program comes to wait for is promoted: what of it is not dispatched becomes
+//!   demand. (Its place in the queue stays until its turn and is passed over then.)
+//!
+//! So a demand request never waits behind a prefetch that was dispatched after it came.
+//!
+//! A server keeps no time: it is told `now`, says when what it begins will end, and is told when
+//! that is.
+
+use std::collections::HashMap;
+
+use foretell_policy::queue::{Class, DeviceQueue, Order};
+use foretell_policy::{Block, Nanos};
+
+use super::report::DeviceReport;
+use crate::SECTOR_BYTES;
+use crate::array::{DiskIndex, Striping};
+use crate::device::flat::{FlatSpec, Latency};
+use crate::device::{Device, DiskParameters, Flat, Request};
+use crate::layout::{FileId, Layout};
+
+/// What a device of the machine is.
+#[derive(Clone, Debug)]
+pub enum DeviceSpec {
+    /// Latency, then transfer; the same for every block, wherever it lies.
+    Flat {
+        /// Of each request.
+        latency: Nanos,
+        /// Of each block after that.
+        transfer: Nanos,
+        /// Requests served side by side; `None`: any number.
+        slots: Option<usize>,
+    },
+    /// Disks behind a striping driver.
+    Array(ArraySpec),
+}
+
+/// Disks behind a striping driver.
+#[derive(Clone, Debug)]
+pub struct ArraySpec {
+    /// Each of the disks.
+    pub disk: DiskParameters,
+    /// How many.
+    pub disks: usize,
+    /// Sectors in a stripe unit.
+    pub unit_sectors: u64,
+    /// Where files lie in the volume.
+    pub layout: Layout,
+    /// Order of prefetches in each disk's queue.
+    pub order: Order,
+    /// Most prefetches dispatched to a disk and not done.
+    pub prefetches_per_disk: usize,
+    /// Seed of devices that draw their latencies.
+    pub seed: u64,
+}
+
+/// The TIP papers' number of prefetches at a disk.
+pub const PREFETCHES_PER_DISK: usize = 5;
+/// The TIP papers' stripe unit, 64 KB.
+pub const STRIPE_UNIT_SECTORS: u64 = 64 * 1024 / SECTOR_BYTES;
+
+impl ArraySpec {
+    /// HP 97560 disks as in the TIP papers' arrays: 64 KB units, SCAN, five prefetches at a disk.
+    /// `sizes_bytes` are the files, one after another in the volume.
+    pub fn hp97560(
+        disks: usize,
+        sizes_bytes: impl IntoIterator<Item = (foretell_policy::FileId, u64)>,
+    ) -> Self {
+        let disk = DiskParameters::hp97560();
+        let striping = Striping::new(disks, STRIPE_UNIT_SECTORS);
+        let volume_sectors = striping.volume_sectors(disk.capacity_sectors());
+        let files = sizes_bytes.into_iter().map(|(file, bytes)| (FileId(file.0), bytes));
+        ArraySpec {
+            layout: Layout::sequential(volume_sectors, files),
+            disk,
+            disks,
+            unit_sectors: STRIPE_UNIT_SECTORS,
+            order: Order::Scan,
+            prefetches_per_disk: PREFETCHES_PER_DISK,
+            seed: 0,
+        }
+    }
+}
+
+/// Blocks of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: Block,
+    pub(super) blocks: u64,
+}
+
+/// A service that has begun: when it ends, and what to call it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Begun {
+    pub(super) end: Nanos,
+    pub(super) service: u64,
+}
+
+/// A job that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) job: u64,
+    /// From its first dispatch to its end.
+    pub(super) since_dispatch: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    job: u64,
+    request: Request,
+    class: Class,
+}
+
+/// One disk: its queue, what is at the drive, and the drive.
+struct Disk {
+    device: Box<dyn Device>,
+    queue: DeviceQueue<Part>,
+    /// Demand requests in the queue.
+    demands_waiting: usize,
+    /// Dispatched and not begun, oldest first.
+    held: Vec<Part>,
+    serving: usize,
+    prefetches_dispatched: usize,
+    prefetches_max: usize,
+    busy_ns: u64,
+}
+
+struct Job {
+    class: Class,
+    parts_left: usize,
+    /// Not dispatched yet: disk and request.
+    queued: Vec<(usize, Request)>,
+    dispatched: Option<Nanos>,
+}
+
+enum Place {
+    Nowhere,
+    Volume { layout: Layout, striping: Striping },
+}
+
+/// A device of the machine; see the [module](self).
+pub(super) struct Server {
+    block_bytes: u64,
+    place: Place,
+    disks: Vec<Disk>,
+    jobs: HashMap<u64, Job>,
+    in_service: HashMap<u64, (usize, Part)>,
+    next_service: u64,
+    report: DeviceReport,
+}
+
+impl Server {
+    pub(super) fn new(spec: &DeviceSpec, block_bytes: u64) -> Self {
+        assert_eq!(block_bytes % SECTOR_BYTES, 0, "blocks are whole sectors");
+        let (place, disks) = match spec {
+            DeviceSpec::Flat { latency, transfer, slots } => {
+                let slots = slots.unwrap_or(usize::MAX);
+                let device = flat(*latency, *transfer, slots, block_bytes);
+                (Place::Nowhere, vec![Disk::new(device, Order::Fifo, slots)])
+            }
+            DeviceSpec::Array(array) => {
+                let disk = |index: usize| {
+                    let device = array.disk.device(array.seed.wrapping_add(index as u64));
+                    Disk::new(device, array.order, array.prefetches_per_disk)
+                };
+                let striping = Striping::new(array.disks, array.unit_sectors);
+                let place = Place::Volume { layout: array.layout.clone(), striping };
+                (place, (0..array.disks).map(disk).collect())
+            }
+        };
+        Server {
+            block_bytes,
+            place,
+            disks,
+            jobs: HashMap::new(),
+            in_service: HashMap::new(),
+            next_service: 0,
+            report: DeviceReport::default(),
+        }
+    }
+
+    /// Takes a job in.
+    pub(super) fn submit(&mut self, job: u64, class: Class, run: Run) {
+        let parts = self.requests(run);
+        for &(disk, request) in &parts {
+            self.disks[disk].push(Part { job, request, class });
+        }
+        let entry = Job { class, parts_left: parts.len(), queued: parts, dispatched: None };
+        let before = self.jobs.insert(job, entry);
+        assert!(before.is_none(), "job {job} came twice");
+    }
+
+    /// A program waits for `job` from now on.
+    pub(super) fn promote(&mut self, job: u64) {
+        let entry = self.jobs.get_mut(&job).expect("only a job that is under way is waited for");
+        if entry.class == Class::Demand {
+            return;
+        }
+        entry.class = Class::Demand;
+        self.report.promoted += u64::from(!entry.queued.is_empty());
+        for &(disk, request) in &entry.queued {
+            self.disks[disk].push(Part { job, request, class: Class::Demand });
+        }
+    }
+
+    /// Dispatches and begins what can be; says when it will end.
+    pub(super) fn begin(&mut self, now: Nanos) -> Vec<Begun> {
+        let mut begun = Vec::new();
+        for index in 0..self.disks.len() {
+            loop {
+                self.dispatch(index, now);
+                let Some((part, took)) = self.disks[index].begin(now) else { break };
+                let service = self.next_service;
+                self.next_service += 1;
+                self.in_service.insert(service, (index, part));
+                begun.push(Begun { end: now + took, service });
+            }
+        }
+        begun
+    }
+
+    /// A service has ended; the job if that was the last of it.
+    pub(super) fn ended(&mut self, now: Nanos, service: u64) -> Option<Done> {
+        let ended = self.in_service.remove(&service);
+        let (index, part) = ended.expect("each service that has begun ends once");
+        self.disks[index].ended(part);
+        let job = self.jobs.get_mut(&part.job).expect("a job lasts until its last part is done");
+        job.parts_left -= 1;
+        if job.parts_left > 0 {
+            return None;
+        }
+        let dispatched = job.dispatched.expect("what has ended was dispatched");
+        self.jobs.remove(&part.job);
+        Some(Done { job: part.job, since_dispatch: now - dispatched })
+    }
+
+    pub(super) fn report(&self, device: u64) -> DeviceReport {
+        let busy = self.disks.iter().map(|disk| disk.busy_ns);
+        DeviceReport {
+            device,
+            busy_ns: busy.clone().sum(),
+            busiest_disk_ns: busy.max().unwrap_or(0),
+            ..self.report
+        }
+    }
+
+    /// The requests that bring `run`, each with its disk.
+    fn requests(&self, run: Run) -> Vec<(usize, Request)> {
+        let bytes = run.blocks * self.block_bytes;
+        match &self.place {
+            Place::Nowhere => vec![(0, Request { sector: 0, sectors: bytes / SECTOR_BYTES })],
+            Place::Volume { layout, striping } => {
+                let offset = run.first.index * self.block_bytes;
+                let extents = layout.extents(FileId(run.first.file.0), offset, bytes);
+                let parts = striping.split(extents).into_iter();
+                parts.map(|(DiskIndex(disk), request)| (disk, request)).collect()
+            }
+        }
+    }
+
+    /// Hands over to a drive what the rules allow.
+    fn dispatch(&mut self, index: usize, now: Nanos) {
+        let disk = &mut self.disks[index];
+        while disk.may_dispatch() {
+            let Some((class, _, part)) = disk.queue.pop() else { return };
+            disk.queue.completed();
+            disk.demands_waiting -= usize::from(class == Class::Demand);
+            let job = self.jobs.get_mut(&part.job);
+            let waiting = job.and_then(|job| {
+                let at = job.queued.iter().position(|&queued| queued == (index, part.request))?;
+                (job.class == part.class).then(|| {
+                    job.queued.swap_remove(at);
+                    job
+                })
+            });
+            let Some(job) = waiting else { continue }; // Promoted since.
+            job.dispatched.get_or_insert(now);
+            match class {
+                Class::Demand => self.report.demand_requests += 1,
+                Class::Prefetch => {
+                    assert_eq!(disk.demands_waiting, 0, "a prefetch overtakes a demand request");
+                    disk.prefetches_dispatched += 1;
+                    self.report.prefetch_requests += 1;
+                }
+            }
+            disk.held.push(part);
+        }
+    }
+}
+
+impl Disk {
+    fn new(device: Box<dyn Device>, order: Order, prefetches_max: usize) -> Self {
+        Disk {
+            device,
+            queue: DeviceQueue::new(order, usize::MAX),
+            demands_waiting: 0,
+            held: Vec::new(),
+            serving: 0,
+            prefetches_dispatched: 0,
+            prefetches_max: prefetches_max.max(1),
+            busy_ns: 0,
+        }
+    }
+
+    fn push(&mut self, part: Part) {
+        self.demands_waiting += usize::from(part.class == Class::Demand);
+        self.queue.push(part.class, self.device.position_of(part.request.sector), part);
+    }
+
+    /// Whether the head of the queue may go to the drive.
+    fn may_dispatch(&self) -> bool {
+        self.demands_waiting > 0
+            || self.prefetches_dispatched < self.prefetches_max
+                && self.held.iter().all(|part| part.class == Class::Prefetch)
+    }
+
+    /// Begins what can be begun soonest, the oldest of several, and says how long it takes.
+    fn begin(&mut self, now: Nanos) -> Option<(Part, Nanos)> {
+        if self.serving == self.device.slots() || self.held.is_empty() {
+            return None;
+        }
+        let wait = |part: &Part| self.device.positioning_time(now, part.request);
+        let soonest = match self.held.len() {
+            1 => 0,
+            _ => self.held.iter().enumerate().min_by_key(|(_, part)| wait(part))?.0,
+        };
+        let part = self.held.remove(soonest);
+        let took = self.device.service(now, part.request).total();
+        self.serving += 1;
+        self.busy_ns += took.0;
+        Some((part, took))
+    }
+
+    fn ended(&mut self, part: Part) {
+        self.serving -= 1;
+        self.prefetches_dispatched -= usize::from(part.class == Class::Prefetch);
+    }
+}
+
+/// A device on which every block takes `transfer` after `latency`.
+fn flat(latency: Nanos, transfer: Nanos, slots: usize, block_bytes: u64) -> Box<dyn Device> {
+    let spec = FlatSpec {
+        latency: Latency::Constant { latency_ms: latency.as_millis() },
+        // Infinite if the transfer takes no time.
+        bandwidth_bytes_per_s: block_bytes as f64 / transfer.as_secs(),
+        slots: slots.max(1),
+        capacity_sectors: u64::MAX,
+    };
+    Box::new(Flat::new(spec, 0))
+}
+
+#[cfg(test)]
+mod tests;

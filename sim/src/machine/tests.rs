@@ -1,0 +1,165 @@
+//! The machine as a whole.
+
+use super::program::{Disclosure, Steps, StoredFile, list, passes};
+use super::server::ArraySpec;
+use super::*;
+use crate::random::SplitMix64;
+use foretell_policy::{ReaderId, Rules};
+
+const BLOCK_BYTES: u64 = 8192;
+const HIT: Nanos = Nanos(243_000);
+const DRIVER: Nanos = Nanos(580_000);
+const LATENCY: Nanos = Nanos(15_000_000);
+const CPU: Nanos = Nanos(1_000_000);
+
+fn file(number: u64, blocks: u64) -> StoredFile {
+    StoredFile { file: FileId(number), device: DeviceId(1), blocks, block_bytes: BLOCK_BYTES }
+}
+
+fn flat(slots: Option<usize>) -> DeviceSpec {
+    DeviceSpec::Flat { latency: LATENCY, transfer: Nanos::ZERO, slots }
+}
+
+fn array(disks: usize) -> DeviceSpec {
+    let files = (1..4).map(|number| (FileId(number), 2000 * BLOCK_BYTES));
+    DeviceSpec::Array(ArraySpec::hp97560(disks, files))
+}
+
+fn machine(rules: Rules, buffers: u64, device: DeviceSpec) -> MachineSpec {
+    let config = Config::new(Memory::Owned, BLOCK_BYTES, buffers * BLOCK_BYTES);
+    let policy = Config { rules, ..config };
+    MachineSpec::new(policy, HIT, DRIVER, vec![(DeviceId(1), device)])
+}
+
+fn program(number: u64, steps: Steps) -> Program {
+    Program::new(format!("p{number}"), ReaderId(number), steps)
+}
+
+/// Three programs: hinted passes, hinted draws, unhinted draws.
+fn mixture(seed: u64) -> Vec<Program> {
+    let mut random = SplitMix64::new(seed);
+    let mut draws = |count, blocks| (0..count).map(|_| random.below(blocks)).collect::<Vec<u64>>();
+    let (hinted, unhinted) = (draws(300, 200), draws(300, 80));
+    vec![
+        program(1, passes(file(1, 100), 3, CPU, Disclosure::NextPass)),
+        program(2, list(file(2, 200), hinted, CPU, Some(50))).starting_at(Nanos(5_000_000)),
+        program(3, list(file(3, 80), unhinted, CPU, None)),
+    ]
+}
+
+#[test]
+fn without_buffers_to_speak_of_each_read_costs_all_its_terms() {
+    let pass = passes(file(1, 50), 2, CPU, Disclosure::None);
+    let report = machine(Rules::LRU, 1, flat(Some(1))).run(vec![program(1, pass)]);
+    let per_read = LATENCY.0 + HIT.0 + DRIVER.0 + CPU.0;
+    assert_eq!(report.end_ns, 100 * per_read);
+    let one = &report.programs[0];
+    assert!(one.ended);
+    assert_eq!((one.tally.misses, one.tally.stall_ns), (100, 100 * LATENCY.0));
+    assert_eq!(report.devices[0].busy_ns, 100 * LATENCY.0);
+    assert_eq!(report.devices[0].demand_requests, 100);
+}
+
+#[test]
+fn lru_keeps_all_of_a_loop_or_nothing() {
+    let run = |buffers| {
+        let steps = passes(file(1, 50), 4, CPU, Disclosure::None);
+        machine(Rules::LRU, buffers, flat(None)).run(vec![program(1, steps)]).programs[0].tally
+    };
+    assert_eq!((run(49).hits, run(49).misses), (0, 200));
+    assert_eq!((run(50).hits, run(50).misses), (150, 50));
+    assert_eq!(run(50).miss_ratio(), 0.25);
+}
+
+#[test]
+fn with_a_processor_of_its_own_a_program_works_or_stalls() {
+    for rules in Rules::ALL {
+        for device in [flat(None), flat(Some(2)), array(1), array(4)] {
+            let report = machine(rules, 100, device).run(mixture(3));
+            for program in &report.programs {
+                let tally = program.tally;
+                assert_eq!(program.elapsed_ns, tally.cpu_ns + tally.stall_ns, "{program:?}");
+                assert_eq!(tally.reads, tally.hits + tally.late + tally.misses);
+                assert_eq!(tally.reads, 300);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_inputs_give_the_same_report() {
+    for rules in [Rules::LRU, Rules::FORETELL] {
+        let run = |seed| machine(rules, 100, array(3)).run(mixture(seed));
+        assert_eq!(run(3), run(3));
+        assert_ne!(run(3), run(4));
+    }
+}
+
+#[test]
+fn programs_on_one_processor_take_turns() {
+    let compute = |times| -> Steps { Box::new((0..times).map(|_| Step::Compute(CPU))) };
+    let mut spec = machine(Rules::LRU, 10, flat(None));
+    spec.processors = Processors::Shared;
+    let report = spec.run(vec![program(1, compute(10)), program(2, compute(3))]);
+    assert_eq!(report.end_ns, 13 * CPU.0);
+    // Its third turn, and one more to find that there is nothing left to do.
+    assert_eq!(report.programs[1].elapsed_ns, 7 * CPU.0);
+    let report = spec.run(mixture(3));
+    for program in &report.programs {
+        assert!(program.elapsed_ns >= program.tally.cpu_ns + program.tally.stall_ns);
+    }
+}
+
+#[test]
+fn who_comes_later_waits_for_the_same_fetch() {
+    let once = || passes(file(1, 1), 1, CPU, Disclosure::None);
+    let later = program(2, once()).starting_at(Nanos(1_000_000));
+    let report = machine(Rules::LRU, 10, flat(None)).run(vec![program(1, once()), later]);
+    let [first, second] = [0, 1].map(|index| report.programs[index].tally);
+    assert_eq!((first.misses, second.misses, second.late), (1, 0, 1));
+    assert_eq!(second.stall_ns, LATENCY.0 + DRIVER.0 - 1_000_000);
+    assert_eq!(report.devices[0].demand_requests, 1);
+}
+
+#[test]
+fn with_all_buffers_being_filled_a_read_goes_around() {
+    let once = |number| passes(file(number, 1), 1, CPU, Disclosure::None);
+    let programs = vec![program(1, once(1)), program(2, once(2))];
+    let report = machine(Rules::LRU, 1, flat(None)).run(programs);
+    let around: u64 = report.programs.iter().map(|program| program.tally.around).sum();
+    assert_eq!(around, 1);
+    assert_eq!(report.end_ns, LATENCY.0 + DRIVER.0 + HIT.0 + CPU.0);
+}
+
+#[test]
+fn the_background_ends_with_the_others() {
+    let endless: Steps = Box::new(std::iter::repeat_with(|| Step::Compute(CPU)));
+    let one = passes(file(1, 5), 1, CPU, Disclosure::None);
+    let programs = vec![program(1, endless).in_background(), program(2, one)];
+    let report = machine(Rules::LRU, 10, flat(None)).run(programs);
+    assert!(!report.programs[0].ended && report.programs[1].ended);
+    assert_eq!(report.programs[0].elapsed_ns, report.end_ns);
+}
+
+#[test]
+fn what_the_others_had_done_is_kept() {
+    let report = machine(Rules::LRU, 100, flat(None)).run(mixture(5));
+    let last = report.programs.iter().max_by_key(|program| program.start_ns + program.elapsed_ns);
+    let last = last.expect("there are three");
+    assert_eq!(last.ended, report.programs.iter().all(|program| program.ended));
+    let totals: Vec<Tally> = report.programs.iter().map(|program| program.tally).collect();
+    assert_eq!(last.others_at_end, totals);
+    assert!(report.programs.iter().any(|program| program.others_at_end != totals));
+}
+
+#[test]
+fn demand_does_not_wait_for_a_deep_queue_of_prefetches() {
+    // A program that discloses far more than one slow slot can bring, beside one that does not.
+    let hinting = passes(file(1, 400), 1, Nanos::ZERO, Disclosure::UpFront);
+    let plain = list(file(2, 20), (0..20).collect(), CPU, None);
+    let start = Nanos(100_000_000);
+    let programs = vec![program(1, hinting), program(2, plain).starting_at(start)];
+    let report = machine(Rules::FORETELL, 300, flat(Some(1))).run(programs);
+    // Each of its reads waits at most for one prefetch, one demand read, and its own.
+    assert!(report.programs[1].tally.stall_ns <= 20 * 3 * LATENCY.0);
+}

@@ -1,0 +1,138 @@
+//! Belady's MIN: the fewest misses of a cache that fetches a block when it is read and not before.
+//!
+//! On a miss with a full cache the block whose next read is furthest away leaves; one that is never
+//! read again is furthest of all (Belady, IBM Systems Journal 5(2), 1966; shown optimal by Mattson et
+//! al. 1970). A block that is read enters the cache in any case: there is no reading past it. A policy
+//! that fetches before a block is read can have fewer misses than this; it cannot have fewer fetches.
+//!
+//! O(n log n) time and O(n) memory for n reads. Reads are known by their position; a resident block is
+//! ordered by the position of its next read.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+/// The position of the next read of a block that is not read again.
+const NEVER: usize = usize::MAX;
+
+/// What MIN does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Belady {
+    /// Reads that find their block.
+    pub hits: u64,
+    /// Reads that do not.
+    pub misses: u64,
+}
+
+impl Belady {
+    /// Runs `reads` through a cache of `capacity_blocks`, which is at least 1 and empty at first.
+    pub fn run<B: Copy + Eq + Hash>(reads: &[B], capacity_blocks: u64) -> Self {
+        assert!(capacity_blocks > 0, "a cache has room for a block");
+        let next_reads = next_reads(reads);
+        // By next read, and by the last one where there is no next.
+        let mut resident: BTreeSet<(usize, usize)> = BTreeSet::new();
+        let mut result = Belady::default();
+        let mut previous: HashMap<B, usize> = HashMap::new();
+        for (position, (&block, &next)) in reads.iter().zip(&next_reads).enumerate() {
+            let last = previous.insert(block, position);
+            if last.is_some_and(|last| resident.remove(&(position, last))) {
+                result.hits += 1;
+            } else {
+                result.misses += 1;
+                if resident.len() as u64 >= capacity_blocks {
+                    resident.pop_last();
+                }
+            }
+            resident.insert((next, position));
+        }
+        result
+    }
+}
+
+/// For each position the next one at which the same block is read.
+fn next_reads<B: Copy + Eq + Hash>(reads: &[B]) -> Vec<usize> {
+    let mut next_reads = vec![NEVER; reads.len()];
+    let mut next_of: HashMap<B, usize> = HashMap::new();
+    for (position, &block) in reads.iter().enumerate().rev() {
+        next_reads[position] = next_of.insert(block, position).unwrap_or(NEVER);
+    }
+    next_reads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn misses(reads: &[u32], capacity: u64) -> u64 {
+        let result = Belady::run(reads, capacity);
+        assert_eq!(result.hits + result.misses, reads.len() as u64);
+        result.misses
+    }
+
+    #[test]
+    fn textbook_sequences() {
+        // Silberschatz et al., Operating System Concepts, the page-replacement example: 9 faults.
+        let silberschatz = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
+        assert_eq!(misses(&silberschatz, 3), 9);
+        // Belady, Nelson and Shedler 1969, the anomaly of FIFO.
+        let anomaly = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
+        assert_eq!([3, 4].map(|capacity| misses(&anomaly, capacity)), [7, 6]);
+    }
+
+    #[test]
+    fn the_ends_of_the_range() {
+        assert_eq!(misses(&[], 1), 0);
+        assert_eq!(misses(&[5, 5, 5], 1), 1);
+        assert_eq!(misses(&[1, 2, 1, 2], 1), 4);
+        assert_eq!(misses(&[1, 2, 1, 2], u64::MAX), 2);
+        // A loop of n blocks over n-1 buffers costs n misses, then one in every n-1 reads.
+        let endless: Vec<u32> = (0..400).map(|i| i % 5).collect();
+        assert_eq!(misses(&endless, 4), 5 + (400 - 5) / 4);
+    }
+
+    /// The fewest misses over all choices of victims, found by trying them all; `resident` and what
+    /// `known` is keyed by are sets of blocks 0 to 15.
+    fn fewest_misses(
+        reads: &[u32],
+        capacity: u32,
+        resident: u16,
+        known: &mut HashMap<(usize, u16), u64>,
+    ) -> u64 {
+        let Some((&block, rest)) = reads.split_first() else {
+            return 0;
+        };
+        if let Some(&misses) = known.get(&(reads.len(), resident)) {
+            return misses;
+        }
+        let block = 1 << block;
+        let misses = if resident & block != 0 {
+            fewest_misses(rest, capacity, resident, known)
+        } else if resident.count_ones() < capacity {
+            1 + fewest_misses(rest, capacity, resident | block, known)
+        } else {
+            let victims = (0..16).map(|bit| 1 << bit).filter(|victim| resident & victim != 0);
+            let each = victims
+                .map(|victim| fewest_misses(rest, capacity, resident & !victim | block, known));
+            1 + each.min().expect("a full cache has a victim")
+        };
+        known.insert((reads.len(), resident), misses);
+        misses
+    }
+
+    proptest! {
+        #[test]
+        fn no_choice_of_victims_has_fewer_misses(
+            reads in prop::collection::vec(0u32..7, 0..28), capacity in 1u32..6,
+        ) {
+            let fewest = fewest_misses(&reads, capacity, 0, &mut HashMap::new());
+            prop_assert_eq!(misses(&reads, capacity.into()), fewest);
+        }
+
+        #[test]
+        fn more_room_never_costs(
+            reads in prop::collection::vec(0u32..40, 0..300), capacity in 1u64..50,
+        ) {
+            prop_assert!(misses(&reads, capacity + 1) <= misses(&reads, capacity));
+        }
+    }
+}

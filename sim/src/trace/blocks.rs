@@ -1,0 +1,34 @@
+//! `blocks`: one block id a line, and nothing else.
+//!
+//! The form in which the traces of the LIRS paper (Jiang and Zhang, SIGMETRICS 2002) are handed on. An
+//! id is a whole number from 0 to 2^63−1; blank lines are passed over. There is neither time nor size:
+//! all reads are at time 0, and each id is a block of file 0, whatever the size of a block.
+
+use foretell_policy::{FileId, Nanos, ReaderId};
+
+use super::error::{Fault, quoted};
+use super::input::{Input, Stop, number};
+use super::{Decoder, TraceRead};
+
+/// What an id is, for messages.
+const BLOCK_ID: &str = "a block id (a whole number from 0 to 2^63-1)";
+
+/// See the [module](self).
+pub(super) struct Blocks;
+
+impl Decoder for Blocks {
+    fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop> {
+        while let Some(text) = input.line()? {
+            if text.is_empty() {
+                continue;
+            }
+            let first_block = number(text, BLOCK_ID)?;
+            if first_block > i64::MAX as u64 {
+                return Err(Fault::Number { found: quoted(text), wanted: BLOCK_ID }.into());
+            }
+            let (time, reader, file) = (Nanos::ZERO, ReaderId(0), FileId(0));
+            return Ok(Some(TraceRead { time, reader, file, first_block, blocks: 1 }));
+        }
+        Ok(None)
+    }
+}

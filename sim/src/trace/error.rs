@@ -1,0 +1,154 @@
+//! Why a recording cannot be read: where in which file, what is wrong there, and what to do.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Most characters of a recording that a message shows.
+const SHOWN_CHARACTERS_MAX: usize = 40;
+
+/// A place in a recording; lines and records count from 1, and 0 is before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Of a text.
+    Line(u64),
+    /// Of a binary file.
+    Record(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(number) => write!(f, "line {number}"),
+            Place::Record(number) => write!(f, "record {number}"),
+        }
+    }
+}
+
+/// What is wrong with a line or record.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// Something else stands where a number should.
+    #[error("{found} is not {wanted}; is the file of another format?")]
+    Number {
+        /// What stands there, quoted and shortened.
+        found: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// Not as many fields as there should be.
+    #[error("{found} fields, not the {} of `{}`", super::foretell::FIELDS.len(), super::foretell::FIELDS.join(" "))]
+    Fields {
+        /// How many there are.
+        found: usize,
+    },
+    /// The first line is not that of a recording by foretell.
+    #[error("{found} is not `{}`; is the file of another format?", super::foretell::HEADER)]
+    Header {
+        /// What stands there, quoted and shortened.
+        found: String,
+    },
+    /// More than any line of a recording is long.
+    #[error("longer than {bytes_max} bytes; is the file of another format?")]
+    LongLine {
+        /// Most bytes of a line.
+        bytes_max: u64,
+    },
+    /// The file ends within a record.
+    #[error("cut off after {found_bytes} of {record_bytes} bytes; get the file again")]
+    CutOff {
+        /// Bytes that are there.
+        found_bytes: usize,
+        /// Bytes of a record.
+        record_bytes: usize,
+    },
+    /// The first record is of no known version.
+    #[error("not a vscsi record of version 1 or 2; is the file of another format?")]
+    NotVscsi,
+    /// A later record is not of the version of the first.
+    #[error("not a vscsi record of version {version} as before; the file is damaged")]
+    OtherVersion {
+        /// The version of the records before.
+        version: u8,
+    },
+    /// No device has such an address.
+    #[error("a read that ends beyond byte 2^64; the file is damaged")]
+    Beyond,
+    /// More than one call reads.
+    #[error("a read of {length_bytes} bytes; one read is at most of {bytes_max}")]
+    LongRead {
+        /// Its length.
+        length_bytes: u64,
+        /// The longest.
+        bytes_max: u64,
+    },
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The file cannot be opened, or not read from its beginning.
+    #[error("{}: {source}", path.display())]
+    Open {
+        /// The recording.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Reading failed on the way.
+    #[error("{}: after {after}: {source}", path.display())]
+    Read {
+        /// The recording.
+        path: PathBuf,
+        /// The last line or record that was read.
+        after: Place,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A compressed file is damaged or ends too soon.
+    #[error("{}: after {after}: the gzip data is damaged or cut off ({source}); get the file again", path.display())]
+    Compression {
+        /// The recording.
+        path: PathBuf,
+        /// The last line or record that was read.
+        after: Place,
+        /// What the decompressor says.
+        source: io::Error,
+    },
+    /// The content is not of the format.
+    #[error("{}: {place}: {fault}", path.display())]
+    Malformed {
+        /// The recording.
+        path: PathBuf,
+        /// Where.
+        place: Place,
+        /// What.
+        fault: Fault,
+    },
+}
+
+/// `text` in quotes, on one line and not too long.
+pub(super) fn quoted(text: &[u8]) -> String {
+    let escaped: String =
+        String::from_utf8_lossy(text).chars().flat_map(char::escape_debug).collect();
+    match escaped.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+        Some((end, _)) => format!("\"{}…\"", &escaped[..end]),
+        None => format!("\"{escaped}\""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_stays_on_a_short_line() {
+        assert_eq!(quoted(b"-5"), r#""-5""#);
+        assert_eq!(quoted(b"a\nb\0\x1b[2J"), r#""a\nb\0\u{1b}[2J""#);
+        assert_eq!(quoted(&[b'x'; 500]).chars().count(), SHOWN_CHARACTERS_MAX + 3);
+        assert_eq!(quoted(&[1; 500]).chars().count(), SHOWN_CHARACTERS_MAX + 3);
+        assert_eq!(quoted(&[0xff; 3]), "\"\u{fffd}\u{fffd}\u{fffd}\"");
+    }
+}

@@ -1,0 +1,87 @@
+//! `foretell`: our own text format, one read a line.
+//!
+//! ```text
+//! # foretell trace 1
+//! # time_ns reader file offset_bytes length_bytes
+//! 0 1 7 0 4096
+//! 125000 1 7 4096 4096
+//! ```
+//!
+//! The first line is exactly `# foretell trace 1`. After it, blank lines and lines that begin with `#`
+//! are passed over, and each other line is one read: five whole numbers, separated by spaces or tabs.
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `time_ns` | when the read began, in nanoseconds from any origin |
+//! | `reader` | who read: any number, the same for the same program |
+//! | `file` | what was read: any number, the same for the same file |
+//! | `offset_bytes` | the first byte |
+//! | `length_bytes` | how many bytes, at most 2 GiB; a read of none is passed over |
+//!
+//! The order of the lines is the order of the reads.
+
+use foretell_policy::{FileId, Nanos, ReaderId};
+
+use super::error::{Fault, quoted};
+use super::input::{Input, Stop, number};
+use super::{Decoder, TraceRead, touched};
+
+/// The first line.
+pub(super) const HEADER: &str = "# foretell trace 1";
+/// What a line holds, in this order.
+pub(super) const FIELDS: [&str; 5] = ["time_ns", "reader", "file", "offset_bytes", "length_bytes"];
+/// What each field is, for messages.
+const FIELD_WANTED: [&str; 5] = [
+    "a time_ns (a whole number from 0 on)",
+    "a reader (a whole number from 0 on)",
+    "a file (a whole number from 0 on)",
+    "an offset_bytes (a whole number from 0 on)",
+    "a length_bytes (a whole number from 0 on)",
+];
+/// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
+const LENGTH_BYTES_MAX: u64 = 2 << 30;
+
+/// See the [module](self).
+pub(super) struct Foretell {
+    pub(super) block_bytes: u64,
+}
+
+impl Decoder for Foretell {
+    fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop> {
+        if input.taken() == 0 {
+            let first = input.line()?.unwrap_or_default();
+            if first != HEADER.as_bytes() {
+                return Err(Fault::Header { found: quoted(first) }.into());
+            }
+        }
+        while let Some(line) = input.line()? {
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            let [time, reader, file, offset_bytes, length_bytes] = fields(line)?;
+            if length_bytes > LENGTH_BYTES_MAX {
+                return Err(Fault::LongRead { length_bytes, bytes_max: LENGTH_BYTES_MAX }.into());
+            }
+            let touched = touched(offset_bytes, length_bytes, self.block_bytes);
+            let (first_block, blocks) = touched.ok_or(Fault::Beyond)?;
+            let (time, reader, file) = (Nanos(time), ReaderId(reader), FileId(file));
+            if blocks > 0 {
+                return Ok(Some(TraceRead { time, reader, file, first_block, blocks }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn fields(line: &[u8]) -> Result<[u64; FIELDS.len()], Fault> {
+    let words = || line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let found = words().count();
+    if found != FIELDS.len() {
+        return Err(Fault::Fields { found });
+    }
+    let mut values = [0; FIELDS.len()];
+    for ((value, word), wanted) in values.iter_mut().zip(words()).zip(FIELD_WANTED) {
+        *value = number(word, wanted)?;
+    }
+    Ok(values)
+}

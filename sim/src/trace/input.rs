@@ -1,0 +1,130 @@
+//! The bytes of a recording, decompressed if need be, as lines or as records of fixed size.
+//!
+//! Compression is told by the first two bytes and not by the name, so that renamed files and pipes
+//! are read as well.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use flate2::read::MultiGzDecoder;
+
+use super::error::Fault;
+
+/// What a gzip file begins with (RFC 1952, section 2.3.1).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Most bytes of a line without its end: any line of numbers fits many times over, and a binary file
+/// taken for a text is not read into memory as a whole.
+pub(super) const LINE_BYTES_MAX: u64 = 4096;
+
+/// Why there is no next line or record.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The bytes cannot be had.
+    Io(io::Error),
+    /// They are not what they should be.
+    Fault(Fault),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Stop::Io(error)
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Stop::Fault(fault)
+    }
+}
+
+/// See the [module](self).
+pub(super) struct Input {
+    bytes: Box<dyn BufRead>,
+    is_compressed: bool,
+    line: Vec<u8>,
+    taken: u64,
+}
+
+impl Input {
+    pub(super) fn new(mut bytes: impl Read + 'static) -> io::Result<Self> {
+        let mut magic = Vec::new();
+        bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
+        let is_compressed = magic == GZIP_MAGIC;
+        let whole = BufReader::new(Cursor::new(magic).chain(bytes));
+        let bytes: Box<dyn BufRead> = if is_compressed {
+            Box::new(BufReader::new(MultiGzDecoder::new(whole)))
+        } else {
+            Box::new(whole)
+        };
+        Ok(Input { bytes, is_compressed, line: Vec::new(), taken: 0 })
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        self.is_compressed
+    }
+
+    /// Lines or records begun so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// The next line without its end and without white space around it; `None` after the last.
+    pub(super) fn line(&mut self) -> Result<Option<&[u8]>, Stop> {
+        self.line.clear();
+        let limit = LINE_BYTES_MAX + 1;
+        let read = self.bytes.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.taken += 1;
+        if read as u64 == limit && self.line.last() != Some(&b'\n') {
+            return Err(Fault::LongLine { bytes_max: LINE_BYTES_MAX }.into());
+        }
+        Ok(Some(self.line.trim_ascii()))
+    }
+
+    /// Fills `record` and says whether there was one.
+    pub(super) fn record(&mut self, record: &mut [u8]) -> Result<bool, Stop> {
+        match self.fill(record)? {
+            0 => Ok(false),
+            found_bytes => {
+                self.taken += 1;
+                whole(found_bytes, record.len())?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Fills the rest of `record`, of which [`record`](Self::record) gave the first `had_bytes`.
+    pub(super) fn rest(&mut self, record: &mut [u8], had_bytes: usize) -> Result<(), Stop> {
+        let found_bytes = had_bytes + self.fill(&mut record[had_bytes..])?;
+        Ok(whole(found_bytes, record.len())?)
+    }
+
+    /// Fills `buffer` and says how much of it there was: less than all only at the end.
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.bytes.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+fn whole(found_bytes: usize, record_bytes: usize) -> Result<(), Fault> {
+    let is_whole = found_bytes == record_bytes;
+    is_whole.then_some(()).ok_or(Fault::CutOff { found_bytes, record_bytes })
+}
+
+/// The number that `text` is; digits only.
+pub(super) fn number(text: &[u8], wanted: &'static str) -> Result<u64, Fault> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let text_or_none = std::str::from_utf8(text).ok().filter(|_| digits);
+    text_or_none
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Fault::Number { found: super::error::quoted(text), wanted })
+}

@@ -1,0 +1,240 @@
+//! Recordings of reads: who read which blocks, in which order.
+//!
+//! A [`Trace`] is an iterator over the reads of a file in one of the [formats](Format), which holds one
+//! line or record at a time. Files compressed with gzip are read as they are. A read is in whole
+//! blocks: it has every block that one of its bytes lies in.
+//!
+//! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else.
+//!
+//! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
+//! one line, and the last thing that the iterator gives. What is read before is given before.
+
+mod blocks;
+mod error;
+mod foretell;
+mod input;
+mod vscsi;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use foretell_policy::{Block, FileId, Nanos, ReaderId};
+
+pub use error::{Fault, Place, TraceError};
+use input::{Input, Stop};
+
+/// One read of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRead {
+    /// When it began, from an origin of the recording's own; 0 where that was not recorded.
+    pub time: Nanos,
+    /// Who read.
+    pub reader: ReaderId,
+    /// What was read.
+    pub file: FileId,
+    /// The first block.
+    pub first_block: u64,
+    /// How many blocks; at least 1, and none beyond block 2^64−1.
+    pub blocks: u64,
+}
+
+impl TraceRead {
+    /// The blocks, in ascending order.
+    pub fn blocks(self) -> impl Iterator<Item = Block> {
+        let TraceRead { file, first_block, blocks, .. } = self;
+        (0..blocks).map(move |i| Block { file, index: first_block + i })
+    }
+}
+
+/// How a recording is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// One block id a line.
+    Blocks,
+    /// Binary records of a virtual disk's SCSI requests.
+    Vscsi,
+    /// Our own, with readers, files and byte ranges; `sim/src/trace/foretell.rs` defines it.
+    Foretell,
+}
+
+impl Format {
+    /// All formats, in the order in which help texts list them.
+    pub const ALL: [Format; 3] = [Format::Blocks, Format::Vscsi, Format::Foretell];
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Blocks => "blocks",
+            Format::Vscsi => "vscsi",
+            Format::Foretell => "foretell",
+        }
+    }
+
+    fn decoder(self, block_bytes: u64) -> Box<dyn Decoder> {
+        match self {
+            Format::Blocks => Box::new(blocks::Blocks),
+            Format::Vscsi => Box::new(vscsi::Vscsi::new(block_bytes)),
+            Format::Foretell => Box::new(foretell::Foretell { block_bytes }),
+        }
+    }
+
+    fn place(self, number: u64) -> Place {
+        match self {
+            Format::Blocks | Format::Foretell => Place::Line(number),
+            Format::Vscsi => Place::Record(number),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = |format: &&Format| format.name() == text;
+        Format::ALL.iter().find(wanted).copied().ok_or_else(|| {
+            let known = Format::ALL.map(Format::name).join(", ");
+            format!("unknown format {text:?}; known are {known}")
+        })
+    }
+}
+
+/// Makes reads of a recording's lines or records.
+///
+/// The caller guarantees that `input` is the same each time, from its beginning on, and that it does
+/// not call again after an error or the end. The decoder takes no more than it needs for the next read
+/// of at least one byte, so that the place of an error is that of the last line or record begun.
+trait Decoder {
+    fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop>;
+}
+
+/// The reads of a recording; see the [module](self).
+pub struct Trace {
+    path: PathBuf,
+    format: Format,
+    input: Input,
+    decoder: Box<dyn Decoder>,
+    is_over: bool,
+}
+
+impl Trace {
+    /// The recording in the file `path`, in blocks of `block_bytes`, which is at least 1.
+    ///
+    /// # Errors
+    /// [`TraceError::Open`]: the file cannot be opened or read.
+    pub fn open(path: &Path, format: Format, block_bytes: u64) -> Result<Self, TraceError> {
+        let file = File::open(path);
+        let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+        Trace::of(file, path, format, block_bytes)
+    }
+
+    /// The recording that `bytes` are; errors call it `path`.
+    ///
+    /// # Errors
+    /// [`TraceError::Open`]: its beginning cannot be read.
+    pub fn of(
+        bytes: impl Read + 'static,
+        path: &Path,
+        format: Format,
+        block_bytes: u64,
+    ) -> Result<Self, TraceError> {
+        assert!(block_bytes > 0, "a block has a size");
+        let path = path.to_owned();
+        match Input::new(bytes) {
+            Ok(input) => {
+                let decoder = format.decoder(block_bytes);
+                Ok(Trace { path, format, input, decoder, is_over: false })
+            }
+            Err(source) => Err(TraceError::Open { path, source }),
+        }
+    }
+
+    /// The line or record begun last, whether it was a read or not.
+    pub fn place(&self) -> Place {
+        self.format.place(self.input.taken())
+    }
+
+    /// The blocks that are read, in order, each as often as it is read.
+    ///
+    /// # Errors
+    /// As for the iterator.
+    pub fn into_blocks(self) -> Result<Vec<Block>, TraceError> {
+        let mut blocks = Vec::new();
+        for read in self {
+            blocks.extend(read?.blocks());
+        }
+        Ok(blocks)
+    }
+
+    fn error(&self, stop: Stop) -> TraceError {
+        let (path, place) = (self.path.clone(), self.place());
+        match stop {
+            Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
+            Stop::Io(source) if self.input.is_compressed() => {
+                TraceError::Compression { path, after: place, source }
+            }
+            Stop::Io(source) => TraceError::Read { path, after: place, source },
+        }
+    }
+}
+
+impl Iterator for Trace {
+    type Item = Result<TraceRead, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let next = self.decoder.next_read(&mut self.input);
+        self.is_over = !matches!(next, Ok(Some(_)));
+        next.map_err(|stop| self.error(stop)).transpose()
+    }
+}
+
+/// The first block and the number of blocks that hold bytes of a range; `None` if it ends beyond 2^64.
+fn touched(offset_bytes: u64, length_bytes: u64, block_bytes: u64) -> Option<(u64, u64)> {
+    let end = offset_bytes.checked_add(length_bytes)?;
+    let first = offset_bytes / block_bytes;
+    let blocks = if length_bytes == 0 { 0 } else { (end - 1) / block_bytes - first + 1 };
+    Some((first, blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_touches_every_block_it_has_a_byte_in() {
+        let table = [
+            ((0, 8192), Some((0, 1))),
+            ((0, 8193), Some((0, 2))),
+            ((8191, 2), Some((0, 2))),
+            ((8192, 1), Some((1, 1))),
+            ((5, 0), Some((0, 0))),
+            ((u64::MAX, 0), Some(((u64::MAX) / 8192, 0))),
+            ((u64::MAX - 1, 1), Some((u64::MAX / 8192, 1))),
+            ((u64::MAX, 1), None),
+        ];
+        for ((offset, length), blocks) in table {
+            assert_eq!(touched(offset, length, 8192), blocks, "{offset}+{length}");
+        }
+        assert_eq!(touched(0, u64::MAX, 1), Some((0, u64::MAX)));
+    }
+
+    #[test]
+    fn formats_are_known_by_name() {
+        for format in Format::ALL {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        let error = "csv".parse::<Format>().expect_err("unknown");
+        assert_eq!(error, r#"unknown format "csv"; known are blocks, vscsi, foretell"#);
+    }
+}

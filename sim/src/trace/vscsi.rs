@@ -1,0 +1,149 @@
+//! `vscsi`: the SCSI requests of a virtual machine's disk, as VMware's tracer records them and
+//! libCacheSim hands them on.
+//!
+//! Binary records of fixed size, little endian, of one of two versions; the upper byte of a record's
+//! `ver` is the version.
+//!
+//! ```text
+//! version 1, 32 bytes: sn u32, len u32, nSG u32, cmd u16, ver u16, lbn u64, ts u64
+//! version 2, 40 bytes: cmd u16, ver u16, sn u32, len u32, nSG u32, lbn u64, ts u64, rt u64
+//! ```
+//!
+//! `len` is in bytes, `lbn` in sectors of 512 bytes, `ts` in microseconds. Of the requests, those whose
+//! `cmd` is one of SCSI's READ commands are reads; the others are passed over. Time is counted from the
+//! first request. The disk is file 0.
+//!
+//! The version is told by the first record, and version 1 is tried first: in a record of version 2 the
+//! byte that says so is the highest of `nSG`, the number of pieces of memory that a request is for, and
+//! that is never 2^24.
+
+use foretell_policy::{FileId, Nanos, ReaderId};
+
+use super::error::Fault;
+use super::input::{Input, Stop};
+use super::{Decoder, TraceRead, touched};
+use crate::SECTOR_BYTES;
+
+/// READ(6), READ(10), READ(12), READ(16) (SCSI Block Commands, operation codes).
+const READ_COMMANDS: [u16; 4] = [0x08, 0x28, 0xa8, 0x88];
+/// Bytes of a record of version 1.
+const V1_BYTES: usize = 32;
+/// Bytes of a record of version 2.
+const V2_BYTES: usize = 40;
+
+#[derive(Clone, Copy)]
+enum Version {
+    V1,
+    V2,
+}
+
+impl Version {
+    fn number(self) -> u8 {
+        match self {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        }
+    }
+
+    /// Whether `record`, of at least [`V1_BYTES`], is of this version.
+    fn is_of(self, record: &[u8]) -> bool {
+        let version = match self {
+            Version::V1 => record[15],
+            Version::V2 => record[3],
+        };
+        version == self.number()
+    }
+}
+
+/// What matters of a request.
+struct Request {
+    command: u16,
+    length_bytes: u32,
+    sector: u64,
+    time_us: u64,
+}
+
+impl Request {
+    fn of(record: &[u8; V2_BYTES], version: Version) -> Self {
+        let (command, length, sector, time) = match version {
+            Version::V1 => (12, 4, 16, 24),
+            Version::V2 => (0, 8, 16, 24),
+        };
+        Request {
+            command: u16::from_le_bytes(bytes_at(record, command)),
+            length_bytes: u32::from_le_bytes(bytes_at(record, length)),
+            sector: u64::from_le_bytes(bytes_at(record, sector)),
+            time_us: u64::from_le_bytes(bytes_at(record, time)),
+        }
+    }
+}
+
+fn bytes_at<const N: usize>(record: &[u8; V2_BYTES], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| record[at + i])
+}
+
+/// See the [module](self).
+pub(super) struct Vscsi {
+    block_bytes: u64,
+    version: Option<Version>,
+    begin_us: Option<u64>,
+}
+
+impl Vscsi {
+    pub(super) fn new(block_bytes: u64) -> Self {
+        Vscsi { block_bytes, version: None, begin_us: None }
+    }
+
+    fn next_request(&mut self, input: &mut Input) -> Result<Option<Request>, Stop> {
+        let mut record = [0; V2_BYTES];
+        let version = match self.version {
+            None => {
+                if !input.record(&mut record[..V1_BYTES])? {
+                    return Ok(None);
+                }
+                let versions = [Version::V1, Version::V2];
+                let version = versions.into_iter().find(|version| version.is_of(&record));
+                let version = version.ok_or(Fault::NotVscsi)?;
+                if let Version::V2 = version {
+                    input.rest(&mut record, V1_BYTES)?;
+                }
+                version
+            }
+            Some(version) => {
+                let record_bytes = match version {
+                    Version::V1 => V1_BYTES,
+                    Version::V2 => V2_BYTES,
+                };
+                if !input.record(&mut record[..record_bytes])? {
+                    return Ok(None);
+                }
+                version
+            }
+        };
+        if !version.is_of(&record) {
+            return Err(Fault::OtherVersion { version: version.number() }.into());
+        }
+        self.version = Some(version);
+        Ok(Some(Request::of(&record, version)))
+    }
+}
+
+impl Decoder for Vscsi {
+    fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop> {
+        while let Some(request) = self.next_request(input)? {
+            let begin_us = *self.begin_us.get_or_insert(request.time_us);
+            if !READ_COMMANDS.contains(&request.command) {
+                continue;
+            }
+            let offset_bytes = request.sector.checked_mul(SECTOR_BYTES).ok_or(Fault::Beyond)?;
+            let touched = touched(offset_bytes, request.length_bytes.into(), self.block_bytes);
+            let (first_block, blocks) = touched.ok_or(Fault::Beyond)?;
+            let time = Nanos(request.time_us.saturating_sub(begin_us).saturating_mul(1000));
+            let (reader, file) = (ReaderId(0), FileId(0));
+            if blocks > 0 {
+                return Ok(Some(TraceRead { time, reader, file, first_block, blocks }));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,331 @@
+//! Readers of recordings: what each format says, and that damage of any kind is one line.
+
+mod common;
+
+use std::io::{Cursor, Write};
+use std::path::Path;
+
+use common::{blocks, shared_trace};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use foretell_policy::{Block, FileId, Nanos, ReaderId};
+use foretell_sim::trace::{Format, Place, Trace, TraceError, TraceRead};
+use proptest::prelude::*;
+
+/// Bytes of a block in these tests.
+const BLOCK_BYTES: u64 = 8192;
+const READ_10: u16 = 0x28;
+const WRITE_10: u16 = 0x2a;
+
+fn trace(bytes: &[u8], format: Format) -> Trace {
+    let bytes = Cursor::new(bytes.to_vec());
+    Trace::of(bytes, Path::new("t"), format, BLOCK_BYTES).expect("memory can be read")
+}
+
+fn reads(bytes: &[u8], format: Format) -> Result<Vec<TraceRead>, TraceError> {
+    trace(bytes, format).collect()
+}
+
+fn block_reads(text: &str) -> Vec<Block> {
+    trace(text.as_bytes(), Format::Blocks).into_blocks().expect("well formed")
+}
+
+fn error(bytes: &[u8], format: Format) -> String {
+    let error = reads(bytes, format).expect_err("malformed").to_string();
+    assert!(!error.contains('\n'), "{error:?}");
+    error
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("memory can be written");
+    encoder.finish().expect("memory can be written")
+}
+
+/// A request as recorded by versions 1 and 2: sector, bytes, microseconds.
+fn record(version: u16, command: u16, sector: u64, bytes: u32, time_us: u64) -> Vec<u8> {
+    let (ver, pieces) = ((version << 8).to_le_bytes(), 1u32.to_le_bytes());
+    let (command, bytes) = (command.to_le_bytes(), bytes.to_le_bytes());
+    let (sector, time, number) = (sector.to_le_bytes(), time_us.to_le_bytes(), [0xf4, 0, 0, 0x80]);
+    match version {
+        1 => [&number[..], &bytes, &pieces, &command, &ver, &sector, &time].concat(),
+        _ => [&command[..], &ver, &number, &bytes, &pieces, &sector, &time, &[7; 8]].concat(),
+    }
+}
+
+fn read_at(time_ns: u64, first_block: u64, blocks: u64) -> TraceRead {
+    TraceRead { time: Nanos(time_ns), reader: ReaderId(0), file: FileId(0), first_block, blocks }
+}
+
+#[test]
+fn block_ids() {
+    assert_eq!(block_reads(""), []);
+    assert_eq!(block_reads("3\n\n 1 \r\n3"), blocks([3, 1, 3]));
+    assert_eq!(block_reads("9223372036854775807\n"), blocks([i64::MAX as u64]));
+}
+
+#[test]
+fn block_ids_that_are_none() {
+    let wanted =
+        "is not a block id (a whole number from 0 to 2^63-1); is the file of another format?";
+    for (text, line, found) in [
+        ("1\n-5\n", 2, "-5"),
+        ("1\n\n+5\n", 3, "+5"),
+        ("9223372036854775808", 1, "9223372036854775808"),
+        ("99999999999999999999", 1, "99999999999999999999"),
+        ("1 2", 1, "1 2"),
+        ("0x10", 1, "0x10"),
+        ("１", 1, "１"),
+    ] {
+        let expected = format!("t: line {line}: {found:?} {wanted}");
+        assert_eq!(error(text.as_bytes(), Format::Blocks), expected);
+    }
+    let long = error(&[b'1'; 5000], Format::Blocks);
+    assert_eq!(long, "t: line 1: longer than 4096 bytes; is the file of another format?");
+    assert!(error(&[0xff, 0, 1, b'\n'], Format::Blocks).starts_with(r#"t: line 1: "�\0\u{1}" is"#));
+}
+
+#[test]
+fn what_comes_before_the_damage_is_given_and_nothing_after_it() {
+    let mut trace = trace(b"1\n2\nx\n3\n", Format::Blocks);
+    assert_eq!(trace.next().map(Result::ok), Some(Some(read_at(0, 1, 1))));
+    assert_eq!(trace.next().map(Result::ok), Some(Some(read_at(0, 2, 1))));
+    assert!(matches!(trace.next(), Some(Err(TraceError::Malformed { place: Place::Line(3), .. }))));
+    assert!(trace.next().is_none());
+}
+
+#[test]
+fn compression_is_told_by_content() {
+    let text = b"1\n2\n3\n";
+    let expected = blocks([1, 2, 3]);
+    let compressed = gzip(text);
+    let two_members = [gzip(b"1\n2"), gzip(b"\n3\n")].concat();
+    for bytes in [&text[..], &compressed, &two_members] {
+        assert_eq!(trace(bytes, Format::Blocks).into_blocks().expect("well formed"), expected);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("plain.gz");
+    std::fs::write(&path, text).expect("written");
+    let trace = Trace::open(&path, Format::Blocks, 1).expect("it opens");
+    assert_eq!(trace.into_blocks().expect("well formed"), expected);
+}
+
+#[test]
+fn damaged_compression() {
+    let lines: String = (0..50_000).map(|i| format!("{}\n", i * 7919 % 65_537)).collect();
+    let whole = gzip(lines.as_bytes());
+    for length in [2, 5, 30, whole.len() / 2, whole.len() - 9, whole.len() - 1] {
+        let error = error(&whole[..length], Format::Blocks);
+        assert!(error.starts_with("t: after line "), "{error}");
+        assert!(error.contains("the gzip data is damaged or cut off"), "{error}");
+        assert!(error.ends_with("get the file again"), "{error}");
+    }
+    let mut wrong_sum = whole.clone();
+    let at = whole.len() - 6;
+    wrong_sum[at] ^= 1;
+    assert!(error(&wrong_sum, Format::Blocks).starts_with("t: after line 50000: the gzip data"));
+}
+
+#[test]
+fn a_file_that_cannot_be_opened() {
+    let error = Trace::open(Path::new("/nowhere/t"), Format::Blocks, 1).err().expect("not there");
+    assert!(matches!(error, TraceError::Open { .. }));
+    assert!(error.to_string().starts_with("/nowhere/t: No such file"), "{error}");
+    let error = Trace::open(Path::new("/"), Format::Blocks, 1).err().expect("a folder");
+    assert!(error.to_string().starts_with("/: Is a directory"), "{error}");
+}
+
+#[test]
+fn vscsi_of_both_versions() {
+    for version in [1, 2] {
+        let requests = [
+            record(version, WRITE_10, 0, 512, 1_000),
+            record(version, READ_10, 16, 8192, 1_500),
+            record(version, 0x08, 15, 1024, 2_000),
+            record(version, 0xa8, 0, 65_536, 1_000),
+            record(version, 0x88, 33, 0, 3_000),
+            record(version, 0x88, 33, 512, 4_000),
+            record(version, 0x2f, 33, 512, 5_000),
+        ];
+        let mut trace = trace(&requests.concat(), Format::Vscsi);
+        let found: Vec<TraceRead> = trace.by_ref().map(|read| read.expect("well formed")).collect();
+        let expected = [
+            read_at(500_000, 1, 1),
+            read_at(1_000_000, 0, 2),
+            read_at(0, 0, 8),
+            read_at(3_000_000, 2, 1),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(trace.place(), Place::Record(7));
+    }
+    assert_eq!(reads(b"", Format::Vscsi).expect("nothing is well formed"), []);
+}
+
+#[test]
+fn damaged_vscsi() {
+    let (one, two) = (record(1, READ_10, 1, 512, 1), record(2, READ_10, 1, 512, 1));
+    let twice_and_a_half = [&one[..], &one, &one[..13]].concat();
+    let cut_off = "t: record 3: cut off after 13 of 32 bytes; get the file again";
+    assert_eq!(error(&twice_and_a_half, Format::Vscsi), cut_off);
+    let cut_off = "t: record 1: cut off after 33 of 40 bytes; get the file again";
+    assert_eq!(error(&two[..33], Format::Vscsi), cut_off);
+    let cut_off = "t: record 1: cut off after 3 of 32 bytes; get the file again";
+    assert_eq!(error(&two[..3], Format::Vscsi), cut_off);
+    let unknown =
+        "t: record 1: not a vscsi record of version 1 or 2; is the file of another format?";
+    assert_eq!(error(&[0; 64], Format::Vscsi), unknown);
+    assert_eq!(error("12\n".repeat(40).as_bytes(), Format::Vscsi), unknown);
+    let mixed = "t: record 2: not a vscsi record of version 1 as before; the file is damaged";
+    assert_eq!(error(&[one.clone(), two].concat(), Format::Vscsi), mixed);
+    let beyond = "t: record 2: a read that ends beyond byte 2^64; the file is damaged";
+    for sector in [1 << 55, (1 << 55) - 1] {
+        let far = [one.clone(), record(1, READ_10, sector, 1024, 1)].concat();
+        assert_eq!(error(&far, Format::Vscsi), beyond);
+    }
+}
+
+#[test]
+fn our_own_format() {
+    let text = "# foretell trace 1\n# a remark\n\n5 1 7 0 4096\n6\t2  7 8191 2\n7 1 7 0 0\n";
+    let found = reads(text.as_bytes(), Format::Foretell).expect("well formed");
+    let read = |time, reader, blocks| TraceRead {
+        time: Nanos(time),
+        reader: ReaderId(reader),
+        file: FileId(7),
+        first_block: 0,
+        blocks,
+    };
+    assert_eq!(found, [read(5, 1, 1), read(6, 2, 2)]);
+    assert_eq!(reads(b"# foretell trace 1", Format::Foretell).expect("well formed"), []);
+}
+
+#[test]
+fn our_own_format_damaged() {
+    let table = [
+        ("", r#"line 0: "" is not `# foretell trace 1`; is the file of another format?"#),
+        ("1\n", r#"line 1: "1" is not `# foretell trace 1`; is the file of another format?"#),
+        (
+            "# foretell trace 12\n",
+            r##"line 1: "# foretell trace 12" is not `# foretell trace 1`; is the file of another format?"##,
+        ),
+        (
+            "# foretell trace 1\n1 2 3 4\n",
+            "line 2: 4 fields, not the 5 of `time_ns reader file offset_bytes length_bytes`",
+        ),
+        (
+            "# foretell trace 1\n#\n1 2 3 -4 5\n",
+            r#"line 3: "-4" is not an offset_bytes (a whole number from 0 on); is the file of another format?"#,
+        ),
+        (
+            "# foretell trace 1\n1 2 3 18446744073709551615 1\n",
+            "line 2: a read that ends beyond byte 2^64; the file is damaged",
+        ),
+        (
+            "# foretell trace 1\n1 2 3 0 2147483649\n",
+            "line 2: a read of 2147483649 bytes; one read is at most of 2147483648",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(error(text.as_bytes(), Format::Foretell), format!("t: {expected}"));
+    }
+}
+
+#[test]
+fn a_real_disk() {
+    let Some(path) = shared_trace("cloudphysics.vscsi.gz") else { return };
+    let mut trace = Trace::open(&path, Format::Vscsi, BLOCK_BYTES).expect("it opens");
+    let mut last = Nanos::ZERO;
+    let mut count = 0;
+    for read in trace.by_ref() {
+        let read = read.expect("well formed");
+        assert!(read.time >= last && (1..=10).contains(&read.blocks), "{read:?}");
+        last = read.time;
+        count += 1;
+    }
+    assert_eq!((count, trace.place()), (46_974, Place::Record(113_872)));
+    assert_eq!(last.as_secs().round(), 7112.0, "of two hours");
+}
+
+#[test]
+fn real_references() {
+    let table = [
+        ("lirs-sprite", 133_996, Some(7_075)),
+        ("lirs-cpp", 9_047, None),
+        ("lirs-gli", 6_015, None),
+        ("lirs-ps", 10_448, None),
+    ];
+    for (name, count, distinct) in table {
+        let Some(path) = shared_trace(&format!("{name}.trace.gz")) else { continue };
+        let trace = Trace::open(&path, Format::Blocks, BLOCK_BYTES).expect("it opens");
+        let mut reads = trace.into_blocks().expect("well formed");
+        assert_eq!(reads.len(), count, "{name}");
+        reads.sort();
+        reads.dedup();
+        assert_eq!(reads.len(), distinct.unwrap_or(reads.len()), "{name}");
+    }
+}
+
+/// Bytes that look like a recording up to some damage.
+fn damaged(format: Format) -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..300);
+    let lines = r"([0-9]{1,20}[ \t\n]{1,2}|[-#+\x00\r\n]){0,60}";
+    (0usize..4, bytes, lines, any::<prop::sample::Index>()).prop_map(
+        move |(kind, bytes, lines, at)| {
+            let mut whole = match (kind, format) {
+                (0, _) => bytes.clone(),
+                (_, Format::Vscsi) => {
+                    let version = if kind == 1 { 1 } else { 2 };
+                    [record(version, READ_10, 5, 512, 9).repeat(3), bytes.clone()].concat()
+                }
+                (_, Format::Blocks) => lines.into_bytes(),
+                (_, Format::Foretell) => [b"# foretell trace 1\n", lines.as_bytes()].concat(),
+            };
+            if kind == 3 {
+                whole = gzip(&whole);
+            }
+            if let Some(&byte) = bytes.first()
+                && !whole.is_empty()
+            {
+                let at = at.index(whole.len());
+                whole[at] ^= byte;
+            }
+            whole
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_much(
+        (format, bytes) in prop::sample::select(&Format::ALL[..])
+            .prop_flat_map(|format| (Just(format), damaged(format))),
+        block_bytes in prop::sample::select(&[1u64, 512, 8192, u64::MAX][..]),
+    ) {
+        let input = Cursor::new(bytes);
+        let trace = Trace::of(input, Path::new("t"), format, block_bytes).expect("memory");
+        let mut over = false;
+        for read in trace {
+            prop_assert!(!over, "nothing comes after an error");
+            match read {
+                Ok(read) => {
+                    prop_assert!(read.blocks > 0);
+                    prop_assert!(read.first_block.checked_add(read.blocks - 1).is_some());
+                }
+                Err(error) => {
+                    over = true;
+                    prop_assert!(!error.to_string().contains('\n'), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(
+        ids in prop::collection::vec(0..=i64::MAX as u64, 0..200), compressed: bool,
+    ) {
+        let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let bytes = if compressed { gzip(text.as_bytes()) } else { text.into_bytes() };
+        let found = trace(&bytes, Format::Blocks).into_blocks().expect("well formed");
+        prop_assert_eq!(found, blocks(ids));
+    }
+}
