@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LIMIT_EIGHTHS: u64 = 4;
 
 /// The same where foretell decides what leaves the cache: the rest is the program's own memory.
-const LIMIT_EIGHTHS_RELEASING: u64 = 7;
+const LIMIT_EIGHTHS_RELEASING: u64 = 6;
 
 /// `asked_bytes`, or what this process's control groups leave of it; `releasing` if data that was
 /// read is released, and not left to the kernel.

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Block, Config, Cost, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, ReaderId,
-    Segment, StreamId, Target, Work,
+    Block, Config, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, ReaderId, Segment,
+    StreamId, Target, Work,
 };
 use foretell_protocol::{
     Connection, Listener, Message, Record, RecordKind, STREAM_EXTERNAL, stall_threshold_ns,
@@ -326,9 +326,6 @@ impl Session {
                     }
                     End::Found(_) | End::Folder | End::Other => unreachable!("not a lookup"),
                 };
-                if outcome == Outcome::Fetched {
-                    self.policy.observe(ended.device, Cost::Disk, ended.took);
-                }
                 self.policy.completed(now, ended.fetch, outcome);
                 self.driver.close(file, self.policy.wants(file));
             }
@@ -396,6 +393,10 @@ impl Session {
             run = match run {
                 Some((file, first, end)) if file == block.file && end == block.index => {
                     Some((file, first, end + 1))
+                }
+                // What was read last goes first.
+                Some((file, first, end)) if file == block.file && first == block.index + 1 => {
+                    Some((file, block.index, end))
                 }
                 before => {
                     self.driver.release(before);

@@ -24,6 +24,10 @@ pub enum Cost {
 /// The weight of one new sample in a mean: the last 16 or so samples dominate.
 const WEIGHT: f64 = 1.0 / 16.0;
 
+/// A sample above so many means counts as so many: a request that was lost sight of says nothing of the
+/// device, and one that has become slower says so again.
+const OUTLIER: f64 = 4.0;
+
 /// No cost is nothing: ratios of them are taken. In ns.
 const LEAST_NS: f64 = 1e-3;
 
@@ -33,7 +37,7 @@ struct Mean(Option<f64>);
 impl Mean {
     fn add(&mut self, sample: f64) {
         let mean = self.0.get_or_insert(sample);
-        *mean += WEIGHT * (sample - *mean);
+        *mean += WEIGHT * (sample.min(*mean * OUTLIER) - *mean);
     }
 
     fn or(self, first: f64) -> f64 {
@@ -54,24 +58,8 @@ pub(crate) struct Prices {
     pub(crate) hit_ns: f64,
     pub(crate) driver_ns: f64,
     pub(crate) disk_ns: f64,
-    /// How long before its use a fetch should begin: `T_disk`, and what else has to be in time.
-    pub(crate) lead_ns: f64,
     /// Time of a block more at the device when it is busy; 0 if that was never seen.
     pub(crate) block_ns: f64,
-}
-
-impl Prices {
-    /// The prefetch horizon, in accesses (eq. 7).
-    pub(crate) fn horizon(&self) -> f64 {
-        self.lead_ns / self.hit_ns
-    }
-
-    /// These, with fetches begun so early that they are in time: eq. 6 takes the next access to be
-    /// `T_hit` away, while it may come at once, and a decision is made once an access; and the fetch
-    /// has to be started before it takes its time.
-    fn early(self) -> Self {
-        Prices { lead_ns: self.disk_ns + self.driver_ns + 2.0 * self.hit_ns, ..self }
-    }
 }
 
 /// Means of all costs; see the [module](self).
@@ -79,7 +67,6 @@ impl Prices {
 pub struct Costs {
     source: CostSource,
     own: bool,
-    early: bool,
     hit_ns: Mean,
     driver_ns: Mean,
     disk_ns: Mean,
@@ -87,19 +74,10 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// By `rules`, each device has its own `T_disk` or all have the mean, and fetches begin early.
+    /// By `rules`, each device has its own `T_disk` or all have the mean.
     pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
-        let none = Mean::default();
-        let (own, early) = (rules.own_costs, rules.early);
-        Costs {
-            source,
-            own,
-            early,
-            hit_ns: none,
-            driver_ns: none,
-            disk_ns: none,
-            devices: Vec::new(),
-        }
+        let (none, own) = (Mean::default(), rules.own_costs);
+        Costs { source, own, hit_ns: none, driver_ns: none, disk_ns: none, devices: Vec::new() }
     }
 
     fn device(&mut self, device: DeviceIndex) -> &mut DeviceCosts {
@@ -130,11 +108,6 @@ impl Costs {
 
     /// What things cost at `device`.
     pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
-        let prices = self.plain(device);
-        if self.early { prices.early() } else { prices }
-    }
-
-    fn plain(&self, device: DeviceIndex) -> Prices {
         let of_device = self.devices.get(usize::from(device.0)).copied().unwrap_or_default();
         let block_ns = of_device.block_ns.0.unwrap_or(0.0);
         let (first, measured) = match self.source {
@@ -145,12 +118,12 @@ impl Costs {
         if !measured {
             let [hit_ns, driver_ns, disk_ns] =
                 [hit_ns, driver_ns, disk_ns].map(|cost_ns| cost_ns.max(LEAST_NS));
-            return Prices { hit_ns, driver_ns, disk_ns, lead_ns: disk_ns, block_ns };
+            return Prices { hit_ns, driver_ns, disk_ns, block_ns };
         }
         let over_all_ns = self.disk_ns.or(disk_ns);
         let disk_ns = if self.own { of_device.disk_ns.or(over_all_ns) } else { over_all_ns };
         let (hit_ns, driver_ns) = (self.hit_ns.or(hit_ns), self.driver_ns.or(driver_ns));
-        Prices { hit_ns, driver_ns, disk_ns, lead_ns: disk_ns, block_ns }
+        Prices { hit_ns, driver_ns, disk_ns, block_ns }
     }
 }
 
@@ -168,7 +141,7 @@ mod tests {
         assert_eq!(costs.at(ONE).disk_ns, CostModel::default().disk_ns);
         costs.observe(ONE, Cost::Disk, Nanos(1000));
         assert_eq!(costs.at(ONE).disk_ns, 1000.0);
-        for _ in 0..200 {
+        for _ in 0..400 {
             costs.observe(ONE, Cost::Disk, Nanos(5000));
             costs.observe(TWO, Cost::Disk, Nanos(100_000));
         }

@@ -27,7 +27,72 @@ pub(crate) struct Device {
     pub(crate) unresolved: BTreeMap<StreamIndex, VecDeque<(Ticket, u64)>>,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
+    load: Load,
+}
+
+/// How much at once a device can do with profit, found from what it does.
+///
+/// By Little's law a device that completes requests at a rate r, each of which takes a time t when there
+/// is no queue, works on r t of them at once; what is given to it beyond that waits. Both are measured:
+/// r as the best rate of late, t as the shortest time of late.
+#[derive(Debug, Default)]
+struct Load {
     last_completion: Nanos,
+    /// Mean interval of completions while busy, ns.
+    interval_ns: Option<f64>,
+    /// The shortest interval of late, and the shortest time of a request.
+    best_interval_ns: Option<f64>,
+    best_took_ns: Option<f64>,
+}
+
+/// Weight of a new interval in the mean.
+const INTERVAL_WEIGHT: f64 = 1.0 / 16.0;
+
+/// What was best is forgotten by so much a completion.
+const FORGET: f64 = 1.0001;
+
+/// Requests that a disk should have to choose from (TIP 1995, section 3: five outstanding at each).
+const REQUESTS_PER_SERVER: f64 = 5.0;
+
+/// What a completed read says of its device, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Observation {
+    /// The time of one block more, if the device was busy.
+    pub(crate) block_ns: Option<f64>,
+    /// The time of the request without what it waited for others.
+    pub(crate) took_ns: Option<f64>,
+}
+
+impl Load {
+    fn servers(&self) -> f64 {
+        match (self.best_took_ns, self.best_interval_ns) {
+            (Some(took_ns), Some(interval_ns)) => (took_ns / interval_ns).max(1.0),
+            _ => 1.0,
+        }
+    }
+
+    fn completed(&mut self, now: Nanos, flight: (Nanos, usize), blocks: u64) -> Observation {
+        let (started, outstanding) = flight;
+        let last = std::mem::replace(&mut self.last_completion, now);
+        let busy = last > Nanos::ZERO && started <= last;
+        let interval_ns = now.saturating_sub(last).0 as f64;
+        let took_ns = now.saturating_sub(started).0 as f64;
+        if took_ns == 0.0 {
+            return Observation { block_ns: None, took_ns: None }; // By a driver without a clock.
+        }
+        let best_took_ns = self.best_took_ns.map_or(took_ns, |best| (best * FORGET).min(took_ns));
+        self.best_took_ns = Some(best_took_ns);
+        if busy {
+            let mean = self.interval_ns.get_or_insert(interval_ns);
+            *mean += INTERVAL_WEIGHT * (interval_ns - *mean);
+            let mean = mean.max(1.0);
+            let best = self.best_interval_ns.map_or(mean, |best| (best * FORGET).min(mean));
+            self.best_interval_ns = Some(best);
+        }
+        let share = (self.servers() / outstanding.max(1) as f64).min(1.0);
+        let block_ns = busy.then(|| interval_ns / blocks.max(1) as f64);
+        Observation { block_ns, took_ns: Some(took_ns * share) }
+    }
 }
 
 impl Device {
@@ -40,7 +105,7 @@ impl Device {
             cached_run: 0,
             unresolved: BTreeMap::new(),
             candidates: IndexedHeap::default(),
-            last_completion: Nanos::ZERO,
+            load: Load::default(),
         }
     }
 
@@ -64,16 +129,50 @@ impl Device {
         Some(number)
     }
 
-    /// A read of `blocks` blocks, begun at `started`, has completed. Returns the time of a block, in ns,
-    /// if the device has been busy since the last one.
-    pub(crate) fn busy_ns_per_block(
+    /// A read of `blocks` blocks has completed; `flight` is when it was begun, and how many were under
+    /// way with it then.
+    pub(crate) fn completed(
         &mut self,
         now: Nanos,
-        started: Nanos,
+        flight: (Nanos, usize),
         blocks: u64,
-    ) -> Option<f64> {
-        let last = std::mem::replace(&mut self.last_completion, now);
-        let busy = last > Nanos::ZERO && started <= last;
-        busy.then(|| now.saturating_sub(last).0 as f64 / blocks.max(1) as f64)
+    ) -> Observation {
+        self.load.completed(now, flight, blocks)
+    }
+
+    /// Whether it has as much to do as makes it go as fast as it can.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.outstanding as f64 >= REQUESTS_PER_SERVER * self.load.servers()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that works on `servers` requests at once, 10 ms each, `depth` of them under way.
+    fn observe(servers: u64, depth: u64) -> (Load, Observation) {
+        const SERVICE: u64 = 10_000_000;
+        let (mut load, mut last) = (Load::default(), None);
+        let begins = |number: u64| number / servers * SERVICE;
+        for number in 0..2000u64 {
+            // The queue is as deep as it may be: a request is begun when that of `depth` before ends.
+            let begun = number.checked_sub(depth).map_or(0, |before| begins(before) + SERVICE);
+            let end = begins(number) + SERVICE + number % servers * (SERVICE / servers);
+            last = Some(load.completed(Nanos(end), (Nanos(begun), depth as usize), 4));
+        }
+        (load, last.expect("some have completed"))
+    }
+
+    #[test]
+    fn what_works_at_once_is_told_from_what_waits() {
+        for (servers, depth) in [(1, 1), (1, 50), (4, 64), (15, 200)] {
+            let (load, observation) = observe(servers, depth);
+            let found = load.servers();
+            let expected = servers as f64;
+            assert!((0.7 * expected..=1.5 * expected).contains(&found), "{servers}: {found}");
+            let took_ms = observation.took_ns.expect("it has taken time") / 1e6;
+            assert!((5.0..25.0).contains(&took_ms), "{servers} {depth}: {took_ms}");
+        }
     }
 }

@@ -67,6 +67,8 @@ const PLACED_MIN: u64 = 1 << 20;
 struct Flight {
     device: DeviceIndex,
     started: Nanos,
+    /// Fetches under way at the device when it was started, itself included.
+    outstanding: usize,
     work: FlightWork,
 }
 
@@ -343,8 +345,13 @@ impl Policy {
             return None;
         }
         // Data before lookups: what is looked up lies behind everything that is placed.
-        self.pass_slow_lookups(now, index);
-        self.next_read(now, index).or_else(|| self.next_lookup(now, index))
+        if let Some(read) = self.next_read(now, index) {
+            return Some(read);
+        }
+        // Nothing else is to be done: what comes after a lookup that takes its time.
+        let passed = self.pass_slow_lookups(now, index);
+        let read = if passed { self.next_read(now, index) } else { None };
+        read.or_else(|| self.next_lookup(now, index))
     }
 
     /// `fetch` has ended.
@@ -366,13 +373,20 @@ impl Policy {
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
                 device.looked_up -= 1;
-                self.looked_up(now, (stream, index, number), outcome);
+                self.looked_up((stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {
-                if outcome == Outcome::Fetched
-                    && let Some(ns) = device.busy_ns_per_block(now, flight.started, blocks)
-                {
-                    self.cache.costs.observe_block(flight.device, ns);
+                if outcome == Outcome::Fetched {
+                    let begun = (flight.started, flight.outstanding);
+                    let seen = device.completed(now, begun, blocks);
+                    if let Some(ns) = seen.block_ns {
+                        self.cache.costs.observe_block(flight.device, ns);
+                    }
+                    if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
+                        // The driver cannot tell the device's time from that of its queue.
+                        let took = Nanos(ns as u64);
+                        self.cache.costs.observe(flight.device, Cost::Disk, took);
+                    }
                 }
                 for offset in 0..blocks {
                     let block = Block { index: first.index + offset, ..first };
@@ -383,7 +397,8 @@ impl Policy {
         self.check();
     }
 
-    /// Takes in a measured cost.
+    /// Takes in a measured cost. Where the memory is the kernel's, `T_disk` is found from the fetches
+    /// themselves.
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
         let device = self.device(device);
         self.cache.costs.observe(device, cost, sample);

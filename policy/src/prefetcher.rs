@@ -9,6 +9,9 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched for nothing. Who discloses what he does not read gets no further.
 //!
+//! * **E. Beyond the horizon** a block is fetched only where a device cannot keep up, and only to keep it
+//!   busy: what waits in its queue binds a buffer and gains nothing.
+//!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
@@ -22,7 +25,7 @@ use crate::hint::Block;
 use crate::rules::Prefetch;
 use crate::stream::Stream;
 use crate::time::Nanos;
-use crate::values::{nearness, prefetch_benefit};
+use crate::values::{Terms, nearness};
 
 /// D: unread blocks that a stream may have at first, and at least if every other one is read.
 const ALLOWANCE_FIRST: u64 = 1024;
@@ -49,6 +52,8 @@ pub(crate) struct Candidate {
     pub(crate) block: Block,
     /// Normalised.
     pub(crate) benefit: f64,
+    /// Whether its use is beyond the horizon.
+    pub(crate) is_early: bool,
 }
 
 /// Adjacent blocks to be fetched by one request.
@@ -75,14 +80,14 @@ impl Cache {
     }
 
     /// How far ahead of its front a stream is looked through for `device`.
-    fn reach(&self, config: &Config, stream: &Stream, prices: &Prices) -> u64 {
-        let horizon = prices.horizon().ceil().min(1e15) as u64;
+    fn reach(&self, config: &Config, terms: &Terms) -> u64 {
+        let horizon = terms.horizon().ceil().min(1e15) as u64;
         let everything = config.capacity_blocks.saturating_mul(2);
         match self.rules.prefetch {
             Prefetch::Never => 0,
             Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
             Prefetch::FixedHorizon => horizon,
-            Prefetch::Benefit if self.rules.overload && stream.is_late() => everything,
+            Prefetch::Benefit if terms.overloaded() => everything,
             Prefetch::Benefit => horizon,
         }
     }
@@ -94,9 +99,9 @@ impl Cache {
         index: StreamIndex,
         device: DeviceIndex,
     ) -> Option<Candidate> {
-        let prices = self.costs.at(device);
         let stream = self.streams[index.0 as usize].as_ref()?;
-        let reach = self.reach(config, stream, &prices);
+        let terms = stream.terms(&self.costs, &self.rules, device);
+        let reach = self.reach(config, &terms);
         let limit = stream.cursor.front().saturating_add(reach);
         let mut found = Vec::new();
         let stream = self.streams[index.0 as usize].as_mut()?;
@@ -112,12 +117,15 @@ impl Cache {
         let position = position?;
         let stream = self.streams[index.0 as usize].as_ref()?;
         let (block, _) = stream.block_at(position)?;
-        let benefit = self.benefit(stream, device, position, &prices)?;
+        let benefit = self.benefit(stream, device, position, &terms)?;
         let benefit = match self.rules.prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER - stream.id.0 as f64,
             _ => self.normalised(index, benefit),
         };
-        Some(Candidate { claim: Claim { stream: index, position }, block, benefit })
+        let is_early = terms.overloaded()
+            && position >= stream.cursor.front().saturating_add(terms.horizon() as u64);
+        let claim = Claim { stream: index, position };
+        Some(Candidate { claim, block, benefit, is_early })
     }
 
     /// What fetching the block at `position` is worth to its stream; `None` if its time has not come.
@@ -126,18 +134,15 @@ impl Cache {
         stream: &Stream,
         device: DeviceIndex,
         position: u64,
-        prices: &Prices,
+        terms: &Terms,
     ) -> Option<f64> {
         let distance = stream.distance(position);
         let value = match self.rules.prefetch {
             Prefetch::Never => return None,
-            Prefetch::Benefit => {
-                let overloaded = self.rules.overload && stream.is_late();
-                prefetch_benefit(distance, prices, overloaded)
-            }
+            Prefetch::Benefit => terms.prefetch_benefit(distance),
             Prefetch::Forestall => {
-                let near = position < stream.cursor.front() + prices.horizon() as u64;
-                if !near && !stall_is_certain(stream, device, position, prices) {
+                let near = position < stream.cursor.front() + terms.horizon() as u64;
+                if !near && !stall_is_certain(stream, device, position, &self.costs.at(device)) {
                     return None;
                 }
                 nearness(distance)
@@ -172,6 +177,7 @@ impl Cache {
         device: DeviceIndex,
     ) -> Option<Cluster> {
         self.refresh_candidates(config, devices);
+        let is_busy = devices[usize::from(device.0)].is_busy();
         let candidates = &mut devices[usize::from(device.0)].candidates;
         loop {
             let (stream, key) = candidates.first()?;
@@ -184,6 +190,9 @@ impl Cache {
             let Some(candidate) = candidate else { continue };
             if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
                 continue; // Another one has come before it.
+            }
+            if candidate.is_early && is_busy {
+                return None; // E: it would only wait for its turn there.
             }
             let allowed = self.streams[stream as usize]
                 .as_ref()
@@ -260,7 +269,8 @@ impl Cache {
             Prefetch::HintOrder => IN_HINT_ORDER,
             _ => self.normalised(index, value),
         };
-        Some(Candidate { claim: Claim { stream: index, position }, block, benefit })
+        let claim = Claim { stream: index, position };
+        Some(Candidate { claim, block, benefit, is_early: false })
     }
 
     /// Gives the candidate a buffer, for which there is room.

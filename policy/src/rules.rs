@@ -12,7 +12,7 @@
 //! | `aggressive` | whatever is missing first, while a device is free, unless all cached is needed sooner | the same | Cao et al. 1995 |
 //! | `forestall` | as `fixed-horizon`, and as soon as a stall is certain | the same | Kimbrel et al. 1996 |
 //! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload | the globally least valuable | Tomkins et al. 1997 |
-//! | `foretell` | as `tiptoe`, with each device's own costs, in time, and by each stream's accuracy | the same | |
+//! | `foretell` | as `tiptoe`, with each device's own costs, and each stream's own pace and accuracy | the same | |
 
 /// Which blocks are prefetched, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub struct Rules {
     pub own_costs: bool,
     /// Whether a prefetch begins so early that it is in time, if need be an access before eq. 6 says.
     pub early: bool,
+    /// Whether a stream is taken to keep its own pace; otherwise to be as fast as memory allows.
+    pub own_pace: bool,
     /// Whether a stream's wrong hints discount its values.
     pub accuracy: bool,
 }
@@ -70,6 +72,7 @@ const fn plain(name: &'static str, prefetch: Prefetch, replacement: Replacement)
         overload: false,
         own_costs: false,
         early: false,
+        own_pace: false,
         accuracy: false,
     }
 }
@@ -101,6 +104,7 @@ impl Rules {
         overload: true,
         own_costs: true,
         early: true,
+        own_pace: true,
         accuracy: true,
         ..plain("foretell", Prefetch::Benefit, Replacement::MinMax)
     };

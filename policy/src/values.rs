@@ -8,46 +8,90 @@
 //!
 //! Beyond the paper:
 //!
-//! * **A. Overload.** Where a device is busy all the time, the horizon is not the limit: a fetch that is
-//!   begun early takes time that the device would have stood still, and one that is done twice takes
-//!   the time of another. So a prefetch beyond the horizon saves the device's time for a block, and
-//!   flushing costs it (what TIPTOE and Forestall do, in TIP's currency).
-//! * **B. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n.
+//! * **A. Overload.** Where a device cannot keep up, the horizon is not the limit: a fetch that is begun
+//!   early takes time that the device would have stood still, and one that is done twice takes the time
+//!   of another. So a prefetch beyond the horizon saves the device's time for a block, and flushing
+//!   costs it (what TIPTOE and Forestall do, in TIP's currency).
+//! * **B. Early.** Eq. 6 takes the next access to be `T_hit` away, while it may come at once, and a decision
+//!   is made once an access; and a fetch has to be started before it takes its time. So the horizon is
+//!   two accesses and `T_driver` further.
+//! * **C. Pace.** Eq. 6 assumes that a burst of reads is about to come, `T_hit` apart. Where memory is
+//!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
+//!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
+//!   busy device cannot be faster than that.
+//! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n.
 
 use crate::costs::Prices;
+use crate::rules::Rules;
 use crate::stream::cursor::Distance;
 
 /// A block that is used later than the next access frees its buffer for so many accesses at least.
 const ACCESSES_MIN: f64 = 1.0;
 
-/// Eq. 9: the cost of flushing a block whose next use is `distance` away, in ns for each access.
-///
-/// `overloaded` adds the device's time where it has none to spare (A).
-pub(crate) fn flush_cost(distance: Distance, prices: &Prices, overloaded: bool) -> f64 {
-    let busy_ns = if overloaded { prices.block_ns } else { 0.0 };
-    match distance {
-        Distance::Ahead(accesses) => {
-            let (y, horizon) = (accesses as f64, prices.horizon());
-            if y > horizon {
-                (prices.driver_ns + busy_ns) / (y - horizon).max(ACCESSES_MIN)
-            } else {
-                prices.driver_ns + busy_ns.max(prices.lead_ns - y * prices.hit_ns)
-            }
-        }
-        Distance::AnyOf(accesses) => (prices.driver_ns + prices.disk_ns) / accesses.max(1) as f64,
-    }
+/// What fetching costs one stream from one device, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Terms {
+    /// Time between two accesses.
+    pace_ns: f64,
+    /// `T_driver`.
+    driver_ns: f64,
+    /// `T_disk`.
+    disk_ns: f64,
+    /// How long before its use a fetch should begin.
+    lead_ns: f64,
+    /// What a fetch takes of a device that has no time to spare; 0 if it has.
+    busy_ns: f64,
 }
 
-/// Eq. 6 averaged as in eq. 8: the benefit of prefetching a block that is used `distance` away, in ns
-/// for each access that its buffer is bound.
-pub(crate) fn prefetch_benefit(distance: Distance, prices: &Prices, overloaded: bool) -> f64 {
-    let busy_ns = if overloaded { prices.block_ns } else { 0.0 };
-    match distance {
-        Distance::Ahead(accesses) => {
-            let x = accesses as f64;
-            (prices.lead_ns - x * prices.hit_ns).max(busy_ns).max(0.0) / x
+impl Terms {
+    /// The terms of a stream with this mean time between reads that do not wait, if that is known, at a
+    /// device of these `prices`; `late` if many of its reads do wait.
+    pub(crate) fn new(prices: &Prices, rules: &Rules, gap_ns: Option<f64>, late: bool) -> Self {
+        let &Prices { hit_ns, driver_ns, disk_ns, block_ns } = prices;
+        let busy_ns = if rules.overload && late { block_ns } else { 0.0 };
+        let mut pace_ns = hit_ns;
+        if rules.own_pace {
+            pace_ns = gap_ns.unwrap_or(hit_ns).max(hit_ns).max(busy_ns);
         }
-        Distance::AnyOf(accesses) => prices.disk_ns / accesses.max(1) as f64,
+        let margin_ns = if rules.early { driver_ns + 2.0 * pace_ns } else { 0.0 };
+        Terms { pace_ns, driver_ns, disk_ns, lead_ns: disk_ns + margin_ns, busy_ns }
+    }
+
+    /// The prefetch horizon, in accesses (eq. 7).
+    pub(crate) fn horizon(&self) -> f64 {
+        self.lead_ns / self.pace_ns
+    }
+
+    /// Whether the device cannot keep up with the stream.
+    pub(crate) fn overloaded(&self) -> bool {
+        self.busy_ns > 0.0
+    }
+
+    /// Eq. 9: the cost of flushing a block whose next use is `distance` away, in ns for each access.
+    pub(crate) fn flush_cost(&self, distance: Distance) -> f64 {
+        match distance {
+            Distance::Ahead(accesses) => {
+                let (y, horizon) = (accesses as f64, self.horizon());
+                if y > horizon {
+                    (self.driver_ns + self.busy_ns) / (y - horizon).max(ACCESSES_MIN)
+                } else {
+                    self.driver_ns + self.busy_ns.max(self.lead_ns - y * self.pace_ns)
+                }
+            }
+            Distance::AnyOf(accesses) => (self.driver_ns + self.disk_ns) / accesses.max(1) as f64,
+        }
+    }
+
+    /// Eq. 6 averaged as in eq. 8: the benefit of prefetching a block that is used `distance` away, in
+    /// ns for each access that its buffer is bound.
+    pub(crate) fn prefetch_benefit(&self, distance: Distance) -> f64 {
+        match distance {
+            Distance::Ahead(accesses) => {
+                let x = accesses as f64;
+                (self.lead_ns - x * self.pace_ns).max(self.busy_ns).max(0.0) / x
+            }
+            Distance::AnyOf(accesses) => self.disk_ns / accesses.max(1) as f64,
+        }
     }
 }
 
@@ -64,37 +108,49 @@ mod tests {
     use super::*;
     use Distance::Ahead;
 
-    const PRICES: Prices =
-        Prices { hit_ns: 1.0, driver_ns: 2.0, disk_ns: 100.0, lead_ns: 100.0, block_ns: 30.0 };
+    const PRICES: Prices = Prices { hit_ns: 1.0, driver_ns: 2.0, disk_ns: 100.0, block_ns: 30.0 };
+
+    fn terms(rules: Rules, late: bool) -> Terms {
+        Terms::new(&PRICES, &rules, Some(4.0), late)
+    }
+
+    fn all_terms() -> Vec<Terms> {
+        let rules = Rules::ALL.into_iter();
+        rules.flat_map(|rules| [terms(rules, false), terms(rules, true)]).collect()
+    }
 
     #[test]
     fn flushing_costs_more_than_prefetching_the_same_block_benefits() {
-        for y in 1..1000 {
-            for overloaded in [false, true] {
-                let cost = flush_cost(Ahead(y), &PRICES, overloaded);
-                let benefit = prefetch_benefit(Ahead(y), &PRICES, overloaded);
-                assert!(cost > benefit, "{y}: {cost} {benefit}");
+        for terms in all_terms() {
+            for y in 1..1000 {
+                let (cost, benefit) =
+                    (terms.flush_cost(Ahead(y)), terms.prefetch_benefit(Ahead(y)));
+                assert!(cost > benefit, "{y}: {cost} {benefit} {terms:?}");
             }
         }
     }
 
     #[test]
     fn the_values_of_the_formulas() {
-        assert_eq!(prefetch_benefit(Ahead(20), &PRICES, false), 80.0 / 20.0);
-        assert_eq!(prefetch_benefit(Ahead(100), &PRICES, false), 0.0);
-        assert_eq!(prefetch_benefit(Ahead(300), &PRICES, true), 0.1);
-        assert_eq!(flush_cost(Ahead(40), &PRICES, false), 2.0 + 60.0);
-        assert_eq!(flush_cost(Ahead(150), &PRICES, false), 2.0 / 50.0);
-        assert_eq!(flush_cost(Ahead(150), &PRICES, true), 32.0 / 50.0);
-        assert_eq!(flush_cost(Distance::AnyOf(51), &PRICES, false), 2.0);
+        let paper = terms(Rules::TIP2, true);
+        assert_eq!(paper.horizon(), 100.0);
+        assert_eq!(paper.prefetch_benefit(Ahead(20)), 80.0 / 20.0);
+        assert_eq!(paper.prefetch_benefit(Ahead(100)), 0.0);
+        assert_eq!(paper.flush_cost(Ahead(40)), 2.0 + 60.0);
+        assert_eq!(paper.flush_cost(Ahead(150)), 2.0 / 50.0);
+        assert_eq!(paper.flush_cost(Distance::AnyOf(51)), 2.0);
+        let overloaded = Terms { lead_ns: 100.0, ..terms(Rules::TIPTOE, true) };
+        assert_eq!(overloaded.prefetch_benefit(Ahead(300)), 0.1);
+        assert_eq!(overloaded.flush_cost(Ahead(150)), 32.0 / 50.0);
+        assert_eq!(terms(Rules::FORETELL, false).horizon(), (100.0 + 2.0 + 8.0) / 4.0);
+        assert_eq!(terms(Rules::FORETELL, true).horizon(), (100.0 + 2.0 + 60.0) / 30.0);
     }
 
     #[test]
     fn the_cost_of_flushing_falls_with_the_distance() {
-        for overloaded in [false, true] {
-            let costs: Vec<f64> =
-                (1..400).map(|y| flush_cost(Ahead(y), &PRICES, overloaded)).collect();
-            assert!(costs.is_sorted_by(|sooner, later| sooner >= later));
+        for terms in all_terms() {
+            let costs: Vec<f64> = (1..400).map(|y| terms.flush_cost(Ahead(y))).collect();
+            assert!(costs.is_sorted_by(|sooner, later| sooner >= later), "{terms:?}");
         }
     }
 }

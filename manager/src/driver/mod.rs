@@ -45,8 +45,6 @@ const POLL_PER_FETCH: Duration = Duration::from_micros(6);
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) fetch: FetchId,
-    pub(crate) device: DeviceId,
-    pub(crate) took: Nanos,
     pub(crate) subject: Subject,
     pub(crate) end: End,
 }
@@ -83,7 +81,6 @@ struct Held {
 
 #[derive(Debug)]
 struct Started {
-    device: DeviceId,
     at: Nanos,
     subject: Subject,
 }
@@ -153,7 +150,7 @@ impl PageCache {
 
     fn start(&mut self, now: Nanos, fetch: Fetch, subject: Subject, job: Job) {
         let device = fetch.device;
-        self.started.insert(fetch.id, Started { device, at: now, subject });
+        self.started.insert(fetch.id, Started { at: now, subject });
         self.pools.get(&device).expect("a device with a hint was made known").submit(job);
     }
 
@@ -169,18 +166,18 @@ impl PageCache {
                         Ok(Found::Other) => End::Other,
                         Err(error) => End::Failed(error),
                     };
-                    ended.extend(self.end(now, fetch, end));
+                    ended.extend(self.end(fetch, end));
                 }
                 Done::Advised { fetch, advised: Advised::Started } => {
                     self.on_their_way.push(fetch);
                 }
                 Done::Advised { fetch, advised } => {
                     let end = self.end_of_advice(advised);
-                    ended.extend(self.end(now, fetch, end));
+                    ended.extend(self.end(fetch, end));
                 }
                 Done::Lost { fetch } => {
                     let end = End::Failed(io::Error::other("the thread was lost"));
-                    ended.extend(self.end(now, fetch, end));
+                    ended.extend(self.end(fetch, end));
                 }
             }
         }
@@ -212,7 +209,7 @@ impl PageCache {
         let mut waiting = std::mem::take(&mut self.on_their_way);
         waiting.retain(|&fetch| {
             let Some(end) = self.arrival(now, fetch) else { return true };
-            ended.extend(self.end(now, fetch, end));
+            ended.extend(self.end(fetch, end));
             false
         });
         self.on_their_way = waiting;
@@ -232,15 +229,14 @@ impl PageCache {
         }
     }
 
-    fn end(&mut self, now: Nanos, fetch: FetchId, end: End) -> Option<Ended> {
+    fn end(&mut self, fetch: FetchId, end: End) -> Option<Ended> {
         let started = self.started.remove(&fetch)?;
         if let Subject::Read(file, _) = started.subject
             && let Some(held) = self.files.get_mut(&file)
         {
             held.reads -= 1;
         }
-        let (device, subject) = (started.device, started.subject);
-        Some(Ended { fetch, device, took: now.saturating_sub(started.at), subject, end })
+        Some(Ended { fetch, subject: started.subject, end })
     }
 
     /// Has the kernel let go of blocks `first..end` of a file that foretell brought in.

@@ -8,10 +8,11 @@
 
 use super::{Estimator, Scene};
 use crate::blocks::{Claim, DeviceIndex, Slot, StreamIndex};
+use crate::costs::Costs;
 use crate::recency::SlotId;
-use crate::rules::Replacement;
+use crate::rules::{Replacement, Rules};
 use crate::stream::Stream;
-use crate::values::{flush_cost, nearness};
+use crate::values::{Terms, nearness};
 
 /// A stream as an estimator.
 pub(crate) struct HintEstimator<'a> {
@@ -20,15 +21,18 @@ pub(crate) struct HintEstimator<'a> {
 }
 
 impl Stream {
+    /// What fetching costs it from `device`.
+    pub(crate) fn terms(&self, costs: &Costs, rules: &Rules, device: DeviceIndex) -> Terms {
+        Terms::new(&costs.at(device), rules, self.gap_ns(), self.is_late())
+    }
+
     /// What it is worth to keep a block of `device` until it is read at `position`.
     pub(crate) fn value_of(&self, scene: &Scene<'_>, device: DeviceIndex, position: u64) -> f64 {
         let distance = self.distance(position);
         let value = match scene.rules.replacement {
             Replacement::FurthestNextUse => nearness(distance),
             Replacement::Lru | Replacement::MinMax => {
-                let prices = scene.costs.at(device);
-                let overloaded = scene.rules.overload && self.is_late();
-                flush_cost(distance, &prices, overloaded)
+                self.terms(scene.costs, scene.rules, device).flush_cost(distance)
             }
         };
         if scene.rules.accuracy { value * self.cursor.accuracy() } else { value }

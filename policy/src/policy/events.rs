@@ -17,7 +17,7 @@ const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
 
 /// A lookup that takes longer does not hold up what is hinted after it.
-const LOOKUP_PATIENCE: Nanos = Nanos(100_000_000);
+const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
 
 impl Policy {
     /// The policy's own number for a device.
@@ -36,7 +36,8 @@ impl Policy {
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
-        self.flights.insert(id, Flight { device, started: now, work });
+        let outstanding = self.slots(device).outstanding + 1;
+        self.flights.insert(id, Flight { device, started: now, outstanding, work });
         id
     }
 
@@ -157,21 +158,23 @@ impl Policy {
     }
 
     /// L: what was hinted after a lookup that takes its time goes before it.
-    pub(super) fn pass_slow_lookups(&mut self, now: Nanos, device: DeviceIndex) {
+    pub(super) fn pass_slow_lookups(&mut self, now: Nanos, device: DeviceIndex) -> bool {
+        let mut passed = false;
         if self.devices[usize::from(device.0)].looked_up == 0 {
-            return;
+            return passed;
         }
         for index in 0..self.cache.streams.len() {
             let Some(stream) = self.cache.streams[index].as_mut() else { continue };
             if stream.pass_slow_lookups(now, LOOKUP_PATIENCE) {
                 self.advance(StreamIndex(index as u32));
+                passed = true;
             }
         }
+        passed
     }
 
     pub(super) fn looked_up(
         &mut self,
-        now: Nanos,
         (id, index, number): (StreamId, StreamIndex, u64),
         outcome: Outcome,
     ) {
@@ -198,7 +201,6 @@ impl Policy {
         if !stream.set_lookup(number, lookup) {
             return; // Cancelled in the meantime.
         }
-        stream.pass_slow_lookups(now, LOOKUP_PATIENCE);
         if let Lookup::Known { file, .. } = lookup {
             self.cache.files.hold(file);
         }
@@ -298,7 +300,11 @@ impl Policy {
         if slot.is_none() && !stream.is_before_scan(position) {
             overtaken = 1;
         }
-        stream.note_pace(now, access != Access::Hit);
+        let waits = match self.config.memory {
+            Memory::Owned => access != Access::Hit,
+            Memory::Kernel { .. } => stalled,
+        };
+        stream.note_pace(now, waits);
         let behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
         stream.read((block, position), behind, changed, &mut untracked);
         match slot {

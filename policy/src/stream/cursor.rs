@@ -9,7 +9,8 @@
 //!   between base and front that was left out, is taken for it. What stays too far behind the front is
 //!   given up as skipped.
 //! * **C. Far ahead.** One read that fits further ahead may be an accident. A second one beyond it by
-//!   the same reader is not: the cursor jumps there.
+//!   the same reader is not: the cursor jumps there. Not so where the front was moved by blocks that
+//!   turned out to be in memory: their reader comes after, and fits nothing near.
 //! * **D. Sets.** In a hint whose order is free, any of its positions fits. The front is then the number
 //!   of blocks read, so that what comes after the set is as far away as there is left to read.
 //!
@@ -56,6 +57,10 @@ pub(crate) struct Cursor {
     read_ahead: BTreeSet<u64>,
     set: Option<Set>,
     far: Option<(ReaderId, u64)>,
+    /// Whether anything was ever read as disclosed.
+    seen: bool,
+    /// The front was moved by what needs no reading, and the reader may be behind it.
+    ahead_of_reader: bool,
     window: u64,
     accuracy: f64,
 }
@@ -68,6 +73,8 @@ impl Cursor {
             read_ahead: BTreeSet::new(),
             set: None,
             far: None,
+            seen: false,
+            ahead_of_reader: false,
             window,
             accuracy: ACCURACY_FIRST,
         }
@@ -116,6 +123,9 @@ impl Cursor {
         if near {
             return true;
         }
+        if self.ahead_of_reader {
+            return false;
+        }
         let second = self.far.is_some_and(|(other, at)| other == reader && at < position);
         self.far = (!second).then_some((reader, position));
         second
@@ -132,22 +142,16 @@ impl Cursor {
     /// the front is given up. Returns the base, before which everything is past now.
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
+        (self.seen, self.ahead_of_reader) = (true, false);
         self.enter_set(places, position);
-        let in_set = self.set.is_some_and(|set| (set.start..set.end).contains(&position));
-        if let Some(set) = self.set.as_mut().filter(|_| in_set) {
-            set.read += 1;
-            self.front = self.front.max(set.start + set.read);
-        } else {
-            self.front = self.front.max(position + 1);
-        }
-        if position == self.base && self.read_ahead.is_empty() {
-            self.base += 1;
-        } else {
-            self.read_ahead.insert(position);
-            while self.read_ahead.remove(&self.base) {
-                self.base += 1;
+        match self.set.as_mut().filter(|set| (set.start..set.end).contains(&position)) {
+            Some(set) => {
+                set.read += 1;
+                self.front = self.front.max(set.start + set.read);
             }
+            None => self.front = self.front.max(position + 1),
         }
+        self.past(position);
         let behind = match self.set {
             Some(set) if self.front < set.end => self.base, // D: nothing is skipped within a set.
             _ => self.front.saturating_sub(behind.min(self.window)),
@@ -161,25 +165,48 @@ impl Cursor {
         self.base
     }
 
-    /// The access at `position` is not waited for any more. Returns the base.
+    /// The access at `position` needs nothing any more. Returns the base.
+    ///
+    /// A reader that has been seen will come by; for one that has not, this is all that shows.
     pub(crate) fn settle(&mut self, position: u64) -> u64 {
-        if self.expects(position) {
-            if let Some(set) =
-                self.set.as_mut().filter(|set| (set.start..set.end).contains(&position))
-            {
-                set.read += 1;
-                self.front = self.front.max(set.start + set.read);
-            }
-            self.read_ahead.insert(position);
-            while self.read_ahead.remove(&self.base) {
-                self.base += 1;
-            }
-            self.front = self.front.max(self.base);
-            if self.set.is_some_and(|set| self.base >= set.end) {
-                self.set = None;
-            }
+        if !self.expects(position) {
+            return self.base;
+        }
+        if let Some(set) = self.set.as_mut()
+            && (set.start..set.end).contains(&position)
+        {
+            set.read += 1;
+            self.front = self.front.max(set.start + set.read);
+        } else if !self.seen && position == self.front {
+            self.front += 1;
+            self.ahead_of_reader = true;
+        }
+        self.past(position);
+        while !self.seen && self.read_ahead.contains(&self.front) {
+            self.front += 1;
+            self.move_base();
+        }
+        if self.set.is_some_and(|set| self.base >= set.end) {
+            self.set = None;
         }
         self.base
+    }
+
+    /// Notes that the access at `position` is over.
+    fn past(&mut self, position: u64) {
+        if position == self.base && position < self.front && self.read_ahead.is_empty() {
+            self.base += 1; // A: nothing to remember.
+        } else if position >= self.base {
+            self.read_ahead.insert(position);
+            self.move_base();
+        }
+    }
+
+    /// The base follows what is past, up to the front.
+    fn move_base(&mut self) {
+        while self.base < self.front && self.read_ahead.remove(&self.base) {
+            self.base += 1;
+        }
     }
 
     /// D: the first read of a set makes it the current one.
@@ -202,9 +229,7 @@ impl Cursor {
         let skipped = (position - self.base - read).min(SKIPS_COUNTED_MAX);
         self.accuracy *= (1.0 - ACCURACY_WEIGHT).powi(skipped as i32);
         self.base = position;
-        while self.read_ahead.remove(&self.base) {
-            self.base += 1;
-        }
+        self.move_base();
     }
 
     /// What a stream that has shown nothing is taken for.
@@ -271,6 +296,27 @@ mod tests {
         assert!(!cursor.expects(100) && cursor.expects(895) && !cursor.expects(897));
         assert!(cursor.accuracy() < 0.6, "{}", cursor.accuracy());
         assert_eq!(cursor.distance(895), Distance::Ahead(1));
+    }
+
+    #[test]
+    fn what_needs_no_reading_is_passed_by_the_reader_all_the_same() {
+        let (places, mut cursor) = (places(&[(Order::Given, 1000)]), Cursor::new(8));
+        // Before its reader is seen, the front moves by itself; then it waits for the reader.
+        for position in 0..10 {
+            cursor.settle(position);
+        }
+        assert_eq!((cursor.base(), cursor.front()), (10, 10));
+        assert!(!cursor.accepts(&places, READER, 500) && !cursor.accepts(&places, READER, 501));
+        assert!(try_read(&mut cursor, &places, 10));
+        for position in (11..40).chain(41..50) {
+            cursor.settle(position);
+        }
+        assert_eq!((cursor.base(), cursor.front()), (11, 11));
+        for position in 11..60 {
+            assert!(try_read(&mut cursor, &places, position));
+            assert_eq!((cursor.base(), cursor.front()), (position + 1, position + 1));
+        }
+        assert_eq!((cursor.accuracy(), cursor.read_ahead.len()), (1.0, 0));
     }
 
     #[test]

@@ -29,6 +29,9 @@ const SCAN_STEPS: u32 = 4096;
 /// Earlier uses of a block that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
 
+/// Reads that a sample of the pace is made of: drivers may report several at one time.
+const PACE_READS: u32 = 16;
+
 /// Weight of a new sample in the mean time between reads.
 const GAP_WEIGHT: f64 = 1.0 / 16.0;
 
@@ -125,7 +128,8 @@ pub(crate) struct Stream {
     scan: u64,
     scan_run: Option<Run>,
     gap_ns: Option<f64>,
-    last_read: Option<Nanos>,
+    /// When a row of reads that did not wait began, and how many there were.
+    pace_sample: Option<(Nanos, u32)>,
     /// The share of its reads, of late, that had to wait.
     late: f64,
 }
@@ -155,7 +159,7 @@ impl Stream {
             scan: 0,
             scan_run: None,
             gap_ns: None,
-            last_read: None,
+            pace_sample: None,
             late: 0.0,
         }
     }
@@ -269,9 +273,8 @@ impl Stream {
 
     /// What a read of `block` by `reader` means here.
     pub(crate) fn fit(&mut self, reader: ReaderId, block: Block) -> Option<Fit> {
-        let front = self.cursor.front();
-        if self.next_block() == Some(block) && self.cursor.expects(front) {
-            return Some(Fit::At(front));
+        if self.is_next(block) {
+            return Some(Fit::At(self.cursor.front()));
         }
         if self.last == Some(block) {
             return Some(Fit::Again);
@@ -286,7 +289,9 @@ impl Stream {
 
     /// Whether `block` is the very next access.
     pub(crate) fn is_next(&self, block: Block) -> bool {
-        self.next_block() == Some(block) && self.cursor.expects(self.cursor.front())
+        // In order, it may need nothing any more and still be read.
+        self.next_block() == Some(block)
+            && (!self.cursor.in_set() || self.cursor.expects(self.cursor.front()))
     }
 
     /// Position of the first access to `block` that is still to come.
@@ -383,12 +388,20 @@ impl Stream {
     /// Notes when a read came, and whether it had to wait: what a program does between two reads that
     /// do not wait is its own pace.
     pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool) {
-        if let Some(last) = self.last_read {
-            let sample_ns = now.saturating_sub(last).0 as f64;
-            let gap_ns = self.gap_ns.get_or_insert(sample_ns);
-            *gap_ns += GAP_WEIGHT * (sample_ns - *gap_ns);
+        match &mut self.pace_sample {
+            _ if waits => self.pace_sample = None,
+            None => self.pace_sample = Some((now, 0)),
+            Some((began, reads)) => {
+                *reads += 1;
+                let span = now.saturating_sub(*began);
+                if *reads >= PACE_READS && span > Nanos::ZERO {
+                    let sample_ns = span.0 as f64 / f64::from(*reads);
+                    let gap_ns = self.gap_ns.get_or_insert(sample_ns);
+                    *gap_ns += GAP_WEIGHT * (sample_ns - *gap_ns);
+                    self.pace_sample = Some((now, 0));
+                }
+            }
         }
-        self.last_read = (!waits).then_some(now);
         self.late += LATE_WEIGHT * (f64::from(u8::from(waits)) - self.late);
     }
 
