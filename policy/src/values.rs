@@ -12,7 +12,8 @@
 //!   begun early takes time that the device would have stood still, and one that is done twice takes
 //!   the time of another. So a prefetch beyond the horizon saves the device's time for a block, and
 //!   flushing costs it (what TIPTOE and Forestall do, in TIP's currency).
-//! * **B. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n.
+//! * **B. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
+//!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
 
 use crate::costs::Prices;
 use crate::stream::cursor::Distance;
@@ -34,7 +35,11 @@ pub(crate) fn flush_cost(distance: Distance, prices: &Prices, overloaded: bool) 
                 prices.driver_ns + busy_ns.max(prices.lead_ns - y * prices.hit_ns)
             }
         }
-        Distance::AnyOf(accesses) => (prices.driver_ns + prices.disk_ns) / accesses.max(1) as f64,
+        Distance::AnyOf(accesses) => {
+            let accesses = accesses.max(1);
+            let by_chance = (prices.driver_ns + prices.disk_ns) / accesses as f64;
+            by_chance.max(flush_cost(Distance::Ahead(accesses), prices, overloaded))
+        }
     }
 }
 
@@ -86,7 +91,18 @@ mod tests {
         assert_eq!(flush_cost(Ahead(40), &PRICES, false), 2.0 + 60.0);
         assert_eq!(flush_cost(Ahead(150), &PRICES, false), 2.0 / 50.0);
         assert_eq!(flush_cost(Ahead(150), &PRICES, true), 32.0 / 50.0);
-        assert_eq!(flush_cost(Distance::AnyOf(51), &PRICES, false), 2.0);
+        assert_eq!(flush_cost(Distance::AnyOf(204), &PRICES, false), 0.5);
+        assert_eq!(flush_cost(Distance::AnyOf(40), &PRICES, false), 2.0 + 60.0);
+    }
+
+    #[test]
+    fn a_block_of_a_set_is_worth_no_less_than_one_read_after_it() {
+        for (n, overloaded) in (1..400).flat_map(|n| [(n, false), (n, true)]) {
+            let (within, after) = (Distance::AnyOf(n), Ahead(n + 1));
+            let cost = |distance| flush_cost(distance, &PRICES, overloaded);
+            assert!(cost(within) >= cost(after), "{n}: {} {}", cost(within), cost(after));
+            assert!(nearness(within) >= nearness(after), "{n}");
+        }
     }
 
     #[test]
