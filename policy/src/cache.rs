@@ -161,7 +161,8 @@ impl Cache {
         let owner = self.stream(index).owner;
         let trust = self.trust(owner);
         self.stream(index).cursor.set_accuracy(trust);
-        self.rates.introduce(member(index), SHARE_FIRST * trust);
+        // Squared, so that who opens stream after stream soon gets nothing by it.
+        self.rates.introduce(member(index), SHARE_FIRST * trust * trust);
         index
     }
 

@@ -19,7 +19,8 @@
 //!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
 //!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
 //!   busy device cannot be faster than that.
-//! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n.
+//! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
+//!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
 
 use crate::costs::Prices;
 use crate::rules::Rules;
@@ -78,7 +79,11 @@ impl Terms {
                     self.driver_ns + self.busy_ns.max(self.lead_ns - y * self.pace_ns)
                 }
             }
-            Distance::AnyOf(accesses) => (self.driver_ns + self.disk_ns) / accesses.max(1) as f64,
+            Distance::AnyOf(accesses) => {
+                let accesses = accesses.max(1);
+                let by_chance = (self.driver_ns + self.disk_ns) / accesses as f64;
+                by_chance.max(self.flush_cost(Distance::Ahead(accesses)))
+            }
         }
     }
 
@@ -138,12 +143,24 @@ mod tests {
         assert_eq!(paper.prefetch_benefit(Ahead(100)), 0.0);
         assert_eq!(paper.flush_cost(Ahead(40)), 2.0 + 60.0);
         assert_eq!(paper.flush_cost(Ahead(150)), 2.0 / 50.0);
-        assert_eq!(paper.flush_cost(Distance::AnyOf(51)), 2.0);
+        assert_eq!(paper.flush_cost(Distance::AnyOf(204)), 0.5);
+        assert_eq!(paper.flush_cost(Distance::AnyOf(40)), 2.0 + 60.0);
         let overloaded = Terms { lead_ns: 100.0, ..terms(Rules::TIPTOE, true) };
         assert_eq!(overloaded.prefetch_benefit(Ahead(300)), 0.1);
         assert_eq!(overloaded.flush_cost(Ahead(150)), 32.0 / 50.0);
         assert_eq!(terms(Rules::FORETELL, false).horizon(), (100.0 + 2.0 + 8.0) / 4.0);
         assert_eq!(terms(Rules::FORETELL, true).horizon(), (100.0 + 2.0 + 60.0) / 30.0);
+    }
+
+    #[test]
+    fn a_block_of_a_set_is_worth_no_less_than_one_read_after_it() {
+        for terms in all_terms() {
+            for n in 1..400 {
+                let (within, after) = (Distance::AnyOf(n), Ahead(n + 1));
+                assert!(terms.flush_cost(within) >= terms.flush_cost(after), "{n} {terms:?}");
+                assert!(nearness(within) >= nearness(after), "{n}");
+            }
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ use foretell_policy::{
 };
 use serde::Serialize;
 
+use crate::offline::NEED_A_CLOCK;
 use crate::offline::belady::Belady;
 
 /// The one device.
@@ -122,7 +123,13 @@ impl FromStr for CachePolicy {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         CachePolicy::all().find(|policy| policy.name() == text).ok_or_else(|| {
             let known: Vec<&str> = CachePolicy::all().map(CachePolicy::name).collect();
-            format!("unknown policy {text:?}; known are {}", known.join(", "))
+            let known = known.join(", ");
+            if NEED_A_CLOCK.contains(&text) {
+                return format!(
+                    "{text} needs a clock, which there is none of here; known are {known}"
+                );
+            }
+            format!("unknown policy {text:?}; known are {known}")
         })
     }
 }

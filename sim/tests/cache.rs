@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use common::{blocks, shared_trace};
 use foretell_policy::{Block, FileId};
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
+use foretell_sim::offline::NEED_A_CLOCK;
 use foretell_sim::trace::{Format, Trace};
 use proptest::prelude::*;
 
@@ -180,6 +181,10 @@ fn policies_are_known_by_name() {
     }
     let error = "mru".parse::<CachePolicy>().expect_err("unknown");
     assert!(error.contains("known are lru, tip1, tip2,") && error.ends_with(", belady"), "{error}");
+    for name in NEED_A_CLOCK {
+        let error = name.parse::<CachePolicy>().expect_err("there is no clock");
+        assert!(error.starts_with(&format!("{name} needs a clock")), "{error}");
+    }
 }
 
 /// One row of `golden/counts.tsv`: as given, and counted now.

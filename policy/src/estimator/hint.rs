@@ -40,9 +40,12 @@ impl Stream {
 
     /// The least valuable of the blocks tracked: its device, its next use, its value.
     fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
-        let lasts = self.devices.iter().filter_map(|part| {
-            let (&position, _) = part.tracked.last_key_value()?;
-            Some((part.device, position, self.value_of(scene, part.device, position)))
+        let lasts = self.devices.iter().flat_map(|part| {
+            // Within a set all are alike, and may be worth less than what comes after or before.
+            let set = self.cursor.set_positions().into_iter().flat_map(|set| [set.start, set.end]);
+            let before = set.filter_map(|end| part.tracked.range(..end).next_back());
+            let last = part.tracked.last_key_value().into_iter().chain(before);
+            last.map(|(&at, _)| (part.device, at, self.value_of(scene, part.device, at)))
         });
         lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
     }

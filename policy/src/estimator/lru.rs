@@ -3,14 +3,16 @@
 //! A queue of blocks in the order of their last reads, continued by *ghosts*: headers of blocks that have
 //! left, which tell what a larger cache would have hit. Hits are counted by the depth at which they
 //! occur; the value of a buffer is the slope of the hit ratio at the queue's present length, taken of its
-//! least concave majorant, so that a jump is seen from both sides (fig. 6).
+//! least concave majorant, so that a jump is seen from both sides (fig. 6). The buffer is the queue's, not
+//! that of one of its blocks: where devices differ, a hit saves what the blocks of the queue cost on
+//! average.
 //!
 //! There are two of them. One holds what was read without hints, as in the paper. The other holds what was
 //! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
 //! must not push out the first queue; but if somebody comes back for them, its own hits say so.
 
 use super::{Estimator, Scene};
-use crate::blocks::Queue;
+use crate::blocks::{DeviceIndex, Queue};
 use crate::curve::HitCurve;
 use crate::hint::Block;
 use crate::recency::{SlotId, Stack, Stamp};
@@ -23,6 +25,8 @@ pub(crate) struct LruEstimator {
     stack: Stack,
     /// Absent where nobody asks for values.
     curve: Option<HitCurve>,
+    /// Blocks of each device.
+    of_device: Vec<usize>,
 }
 
 impl LruEstimator {
@@ -31,7 +35,7 @@ impl LruEstimator {
     pub(crate) fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
         let stack = Stack::new(capacity_blocks, curve);
         let curve = curve.then(|| HitCurve::new(&stack.segment_ends()));
-        LruEstimator { queue, stack, curve }
+        LruEstimator { queue, stack, curve, of_device: Vec::new() }
     }
 
     /// An access that this queue might serve.
@@ -51,7 +55,7 @@ impl LruEstimator {
     /// The access was to a block of this queue, in memory: takes it out.
     pub(crate) fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene, slot) else { return };
-        scene.blocks[slot].set_queue(None);
+        self.leaves(scene, slot);
         match &mut self.curve {
             Some(curve) => curve.hit(self.stack.take(stamp)),
             None => self.stack.remove(stamp),
@@ -70,8 +74,9 @@ impl LruEstimator {
     /// Puts a block on top, wherever in the queue it was before; it must not be in the other one, and
     /// must have no ghost here.
     pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
-        if let Some((_, stamp)) = scene.blocks[slot].queue() {
-            self.stack.remove(stamp);
+        match scene.blocks[slot].queue() {
+            Some((_, stamp)) => self.stack.remove(stamp),
+            None => *self.blocks_of(scene.blocks[slot].device) += 1,
         }
         let blocks = &mut *scene.blocks;
         let stamp = self.stack.push(slot, |moved, stamp| blocks[moved].restamp(stamp));
@@ -89,8 +94,21 @@ impl LruEstimator {
     pub(crate) fn take(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if let Some(stamp) = self.stamp(scene, slot) {
             self.stack.remove(stamp);
-            scene.blocks[slot].set_queue(None);
+            self.leaves(scene, slot);
         }
+    }
+
+    fn blocks_of(&mut self, device: DeviceIndex) -> &mut usize {
+        let index = usize::from(device.0);
+        if self.of_device.len() <= index {
+            self.of_device.resize(index + 1, 0);
+        }
+        &mut self.of_device[index]
+    }
+
+    fn leaves(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        scene.blocks[slot].set_queue(None);
+        *self.blocks_of(scene.blocks[slot].device) -= 1;
     }
 
     fn stamp(&self, scene: &Scene<'_>, slot: SlotId) -> Option<Stamp> {
@@ -98,13 +116,26 @@ impl LruEstimator {
         (queue == self.queue).then_some(stamp)
     }
 
-    fn value(&mut self, scene: &Scene<'_>, slot: SlotId) -> f64 {
+    /// What a buffer of the queue is worth, and so each of its blocks.
+    fn value(&mut self, scene: &Scene<'_>) -> f64 {
         if scene.rules.replacement != Replacement::MinMax {
             return 0.0;
         }
-        let prices = scene.costs.at(scene.blocks[slot].device);
         let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope(self.stack.residents()));
-        slope * (prices.driver_ns + prices.disk_ns)
+        slope * self.miss_ns(scene)
+    }
+
+    /// What fetching a block of the queue costs, on average.
+    fn miss_ns(&self, scene: &Scene<'_>) -> f64 {
+        let costs = self.of_device.iter().enumerate().filter(|&(_, &blocks)| blocks > 0);
+        let costs = costs.map(|(device, &blocks)| {
+            let prices = scene.costs.at(DeviceIndex(device as u16));
+            (blocks as f64, prices.driver_ns + prices.disk_ns)
+        });
+        let mean = costs.reduce(|(blocks, mean_ns), (more, ns)| {
+            (blocks + more, mean_ns + (ns - mean_ns) * more / (blocks + more))
+        });
+        mean.map_or(0.0, |(_, mean_ns)| mean_ns)
     }
 
     /// Bytes that it takes, but for the blocks' slots.
@@ -116,8 +147,8 @@ impl LruEstimator {
 impl Estimator for LruEstimator {
     /// Eq. 4 at the queue's length.
     fn declare(&mut self, scene: &Scene<'_>) -> Option<f64> {
-        let slot = self.stack.oldest()?;
-        Some(self.value(scene, slot))
+        self.stack.oldest()?;
+        Some(self.value(scene))
     }
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
@@ -127,7 +158,7 @@ impl Estimator for LruEstimator {
     }
 
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
-        self.tracks(scene, slot) && self.value(scene, slot) > floor
+        self.tracks(scene, slot) && self.value(scene) > floor
     }
 
     /// The block goes, its header stays.
@@ -138,7 +169,7 @@ impl Estimator for LruEstimator {
         } else {
             self.stack.remove(stamp);
         }
-        scene.blocks[slot].set_queue(None);
+        self.leaves(scene, slot);
     }
 
     fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {

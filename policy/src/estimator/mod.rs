@@ -5,12 +5,16 @@
 //! blocks that it *tracks*, and has to find only the least valuable of them; the arbiter
 //! (`cache.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
-//! `docs/extending.md` says how to add one; [`skeleton`] is one to copy. The conformance suite at the
-//! end of this file runs on all of them.
+//! `docs/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite,
+//! `conformance.rs`.
 
+#[cfg(test)]
+mod conformance;
 pub(crate) mod hint;
 pub(crate) mod lru;
 pub(crate) mod orphan;
+#[cfg(test)]
+mod skeleton;
 
 use crate::blocks::BlockTable;
 use crate::costs::Costs;

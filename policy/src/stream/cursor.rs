@@ -20,6 +20,7 @@
 //! Cost: O(1) in order; O(log w) with w positions read out of order.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::places::Places;
 use crate::hint::{Order, ReaderId};
@@ -98,6 +99,12 @@ impl Cursor {
     /// Whether the reader is within a hint that may be read in any order.
     pub(crate) fn in_set(&self) -> bool {
         self.set.is_some()
+    }
+
+    /// The positions of the hint without order that the reader is within; all of them are equally far
+    /// away.
+    pub(crate) fn set_positions(&self) -> Option<Range<u64>> {
+        self.set.map(|set| set.start..set.end)
     }
 
     /// Whether the access at `position` is still to come.

@@ -1,0 +1,63 @@
+//! Aggressive and Fixed Horizon, where all is known and a fetch takes a fixed time. The model is that of
+//! [`unit_time`](super::unit_time).
+//!
+//! The policies of these names in the policy crate decide by the same rules with measured costs, windows
+//! and clusters; these are the definitions, to compare others with.
+//!
+//! * [`aggressive`]: whenever a disk is idle, it fetches the first missing block that lies on it, in the
+//!   place of the block that is read last of all in buffers; if that one is read before it, not. Of several
+//!   idle disks, the one whose block is read first begins. One disk: at most `min(1 + F/C, 2)` times the
+//!   least elapsed time (Cao, Felten, Karlin and Li, SIGMETRICS 1995); D disks: `D (1 + (F+1)/C)` times
+//!   (Kimbrel and Karlin, FOCS 1996).
+//! * [`fixed_horizon`]: the same, of the blocks that are read within the next H reads alone (Kimbrel et al.,
+//!   OSDI 1996). It fetches no earlier than needed, and so throws out as little as it can.
+
+use super::unit_time::{Fetch, Problem, Progress, Schedule};
+
+/// See the [module](self).
+pub fn aggressive(problem: &Problem) -> Schedule {
+    run(problem, usize::MAX)
+}
+
+/// See the [module](self). With a horizon of `fetch_units` an idle disk still brings a block in time.
+pub fn fixed_horizon(problem: &Problem, horizon_reads: usize) -> Schedule {
+    run(problem, horizon_reads)
+}
+
+fn run(problem: &Problem, horizon_reads: usize) -> Schedule {
+    let mut progress = Progress::new(problem);
+    let (mut empty, mut fetches) = (problem.capacity_blocks(), Vec::new());
+    while !progress.is_over() {
+        progress.take_arrivals();
+        while let Some(fetch) = next_fetch(problem, &progress, horizon_reads, empty > 0) {
+            match fetch.evicts {
+                Some(victim) => progress.evict(victim),
+                None => empty -= 1,
+            }
+            progress.start(problem.disk_of(fetch.block), Some(fetch.block));
+            fetches.push(fetch);
+        }
+        assert!(progress.advance(), "the next block is there or on its way");
+    }
+    progress.finish(fetches)
+}
+
+fn next_fetch(
+    problem: &Problem,
+    progress: &Progress<'_>,
+    horizon_reads: usize,
+    has_empty: bool,
+) -> Option<Fetch> {
+    let idle = (0..problem.disks()).filter(|&disk| progress.is_idle(disk));
+    let (at, block) = idle.filter_map(|disk| progress.first_missing(disk)).min()?;
+    if at - progress.cursor > horizon_reads {
+        return None;
+    }
+    let start = progress.now;
+    if has_empty {
+        return Some(Fetch { start, block, evicts: None });
+    }
+    let last = (0..problem.disks()).filter_map(|disk| progress.last_cached(disk)).max();
+    let (_, victim) = last.filter(|&(next, _)| next > at)?;
+    Some(Fetch { start, block, evicts: Some(victim) })
+}
