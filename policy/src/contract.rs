@@ -66,7 +66,7 @@ pub struct Config {
     pub memory: Memory,
     /// Where the costs come from.
     pub costs: CostSource,
-    /// Decisions remembered; see [`Policy::decisions`](crate::Policy::decisions).
+    /// Decisions remembered; see [`Policy::take_decisions`](crate::Policy::take_decisions).
     pub decisions_max: usize,
 }
 

@@ -34,8 +34,12 @@ impl Stream {
         if scene.rules.accuracy { value * self.cursor.accuracy() } else { value }
     }
 
-    /// The least valuable of the blocks tracked: its device, its next use, its value.
+    /// The least valuable of the blocks tracked: its device, its next use, its value. Where blocks go by
+    /// recency alone, hints have no say.
     fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
+        if scene.rules.replacement == Replacement::Lru {
+            return None;
+        }
         let lasts = self.devices.iter().filter_map(|part| {
             let (&position, _) = part.tracked.last_key_value()?;
             Some((part.device, position, self.value_of(scene, part.device, position)))
