@@ -344,9 +344,8 @@ impl Cache {
         if self.rules.replacement == Replacement::Lru {
             return false;
         }
-        if let Some(claim) = self.blocks[slot].claim()
-            && self.stream_saves(claim.stream, slot, floor)
-        {
+        let claim = self.blocks[slot].claim();
+        if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
             return true;
         }
         let unhinted = self.rates.count(RECENT);
@@ -355,7 +354,22 @@ impl Cache {
         if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
             return true;
         }
-        self.wanted_by_others(slot, Some(picker), floor)
+        let Some(claim) = claim else {
+            return self.wanted_by_others(slot, Some(picker), floor);
+        };
+        // Another stream may read it sooner than the one that claims it.
+        if self.named_by(self.blocks[slot].block.file).len() < 2 {
+            return false;
+        }
+        self.unclaim(slot);
+        let is_saved = self.wanted_by_others(slot, Some(member(claim.stream)), floor);
+        if is_saved {
+            let device = self.blocks[slot].device;
+            self.stream(claim.stream).lost(device, claim.position);
+        } else {
+            self.claim(slot, claim);
+        }
+        is_saved
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
@@ -471,7 +485,7 @@ impl Cache {
     pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
         let known = &mut self.blocks[slot];
-        if known.is_in_flight() || self.rules.replacement == Replacement::Lru {
+        if known.is_in_flight() {
             return stream.put_claim(known, claim);
         }
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
@@ -594,9 +608,8 @@ impl Cache {
                 let stream = stream.expect("a claim leads to a stream");
                 let part = stream.devices.iter().find(|part| part.device == known.device);
                 let at = part.and_then(|part| part.tracked.get(&claim.position));
-                let expected = !known.is_in_flight() && self.rules.replacement != Replacement::Lru;
-                assert_eq!(at == Some(&slot), expected, "{known:?}");
-                tracked += usize::from(expected);
+                assert_eq!(at == Some(&slot), !known.is_in_flight(), "{known:?}");
+                tracked += usize::from(at.is_some());
             }
             let reason = claim.is_some() || known.queue().is_some();
             assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");

@@ -8,10 +8,18 @@ use crate::hash::Mix;
 use crate::hint::FileId;
 use crate::stream::index::FileChange;
 
+/// The streams that name a file, and the device at which it counts: two names of one file may be said to
+/// be on two.
+#[derive(Debug)]
+struct Named {
+    streams: Vec<StreamIndex>,
+    device: DeviceIndex,
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    named_by: HashMap<FileId, Vec<StreamIndex>, Mix>,
+    named_by: HashMap<FileId, Named, Mix>,
     /// Files that were looked up for hints that have no place yet, by how many hints.
     held: HashMap<FileId, u32, Mix>,
     /// Files named at each device.
@@ -24,22 +32,22 @@ impl Files {
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
             FileChange::Came(file, device) => {
-                let streams = self.named_by.entry(file).or_insert_with(|| {
+                let named = self.named_by.entry(file).or_insert_with(|| {
                     let index = usize::from(device.0);
                     if self.at_device.len() <= index {
                         self.at_device.resize(index + 1, 0);
                     }
                     self.at_device[index] += 1;
-                    Vec::new()
+                    Named { streams: Vec::new(), device }
                 });
-                streams.push(stream);
+                named.streams.push(stream);
             }
-            FileChange::Went(file, device) => {
-                let Some(streams) = self.named_by.get_mut(&file) else { return };
-                streams.retain(|&other| other != stream);
-                if streams.is_empty() {
+            FileChange::Went(file) => {
+                let Some(named) = self.named_by.get_mut(&file) else { return };
+                named.streams.retain(|&other| other != stream);
+                if named.streams.is_empty() {
+                    self.at_device[usize::from(named.device.0)] -= 1;
                     self.named_by.remove(&file);
-                    self.at_device[usize::from(device.0)] -= 1;
                     self.note_released(file);
                 }
             }
@@ -48,7 +56,7 @@ impl Files {
 
     /// The streams that name `file`.
     pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
-        self.named_by.get(&file).map_or(&[], Vec::as_slice)
+        self.named_by.get(&file).map_or(&[], |named| &named.streams)
     }
 
     /// Files of `device` that are named.

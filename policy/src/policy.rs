@@ -256,6 +256,12 @@ impl Policy {
             device.unresolved.remove(&index);
             device.candidates.set(index.0, None);
         }
+        // Its position is no more.
+        if let Some((_, demand)) = &mut self.missed
+            && matches!(demand, Demand::Hinted(claim) if claim.stream == index)
+        {
+            *demand = Demand::Unhinted;
+        }
         let in_flight: Vec<SlotId> = self.claimed_in_flight(index);
         for slot in in_flight {
             let unread = self.cache.blocks[slot].is_unread();
@@ -293,13 +299,24 @@ impl Policy {
     /// to wait: a block that the driver has not yet reported, but for which nobody waited, had arrived.
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
         let slot = self.cache.blocks.find(block);
+        self.missed = None;
         let access = match self.match_read(reader, block, slot) {
             Some((index, Fit::At(position))) => {
-                self.last_stream.insert(reader, index);
-                self.read_hinted(now, (index, position), block, slot, stalled)
+                let before = self.last_stream.insert(reader, index);
+                if let Some(before) = before.filter(|&before| before != index) {
+                    self.cache.stream(before).is_left_by(reader);
+                }
+                let access = self.read_hinted(now, (index, position), block, slot, stalled);
+                self.cache.stream(index).lingers_with(reader);
+                access
             }
-            Some((_, Fit::Again)) => self.access_of(slot, stalled),
-            None => self.read_unhinted(block, slot, stalled),
+            Some((_, Fit::Again)) => self.read_again(slot, stalled),
+            None => {
+                if let Some(&before) = self.last_stream.get(&reader) {
+                    self.cache.stream(before).is_left_by(reader);
+                }
+                self.read_unhinted(block, slot, stalled)
+            }
         };
         if access == Access::Miss && stalled {
             self.devices.iter_mut().for_each(|device| device.cached_run = 0);

@@ -141,7 +141,8 @@ impl Cache {
             Prefetch::Never => return None,
             Prefetch::Benefit => terms.prefetch_benefit(distance),
             Prefetch::Forestall => {
-                let near = position < stream.cursor.front() + terms.horizon() as u64;
+                let horizon = terms.horizon() as u64;
+                let near = position < stream.cursor.front().saturating_add(horizon);
                 if !near && !stall_is_certain(stream, device, position, &self.costs.at(device)) {
                     return None;
                 }
@@ -155,6 +156,7 @@ impl Cache {
 
     /// Asks the streams that have changed for their candidates.
     pub(crate) fn refresh_candidates(&mut self, config: &Config, devices: &mut [Device]) {
+        let mut unfinished = Vec::new();
         for _ in 0..self.stale_candidates.len() {
             let Some(index) = self.stale_candidates.pop() else { break };
             let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
@@ -164,8 +166,13 @@ impl Cache {
                 let candidate = self.candidate(config, index, device);
                 let key = candidate.map(|candidate| candidate.benefit);
                 devices[usize::from(device.0)].candidates.set(index.0, key);
+                if self.stream(index).scan_is_unfinished {
+                    unfinished.push(index);
+                }
             }
         }
+        // The next call goes on where this one was broken off.
+        unfinished.into_iter().for_each(|index| self.touch(index));
     }
 
     /// B, C: the next cluster for `device`, its buffers taken.
@@ -299,13 +306,14 @@ impl Cache {
     }
 }
 
-/// Forestall: whether one of the missing blocks up to `position` is bound to come too late. With d_i the
+/// Forestall: whether one of the blocks that are known to be missing, of which `position` is the first, is
+/// bound to come too late. With d_i the
 /// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i.
 fn stall_is_certain(stream: &Stream, device: DeviceIndex, position: u64, prices: &Prices) -> bool {
     let pace_ns = stream.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
     let fetch_accesses = prices.block_ns / pace_ns;
     let front = stream.cursor.front();
-    let missing = stream.missing(device).chain(std::iter::once(position));
-    let mut numbered = missing.zip(1u64..);
+    let others = stream.missing(device).filter(|&other| other > position);
+    let mut numbered = std::iter::once(position).chain(others).zip(1u64..);
     numbered.any(|(at, number)| number as f64 * fetch_accesses > at.saturating_sub(front) as f64)
 }

@@ -38,8 +38,12 @@ impl Stream {
         if scene.rules.accuracy { value * self.cursor.accuracy() } else { value }
     }
 
-    /// The least valuable of the blocks tracked: its device, its next use, its value.
+    /// The least valuable of the blocks tracked: its device, its next use, its value. Where blocks go by
+    /// recency alone, hints have no say.
     fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
+        if scene.rules.replacement == Replacement::Lru {
+            return None;
+        }
         let lasts = self.devices.iter().flat_map(|part| {
             // Within a set all are alike, and may be worth less than what comes after or before.
             let set = self.cursor.set_positions().into_iter().flat_map(|set| [set.start, set.end]);

@@ -375,6 +375,19 @@ impl Policy {
         self.cache.settle(slot);
     }
 
+    /// One more call for a block that was counted as read: nothing but recency has changed, if others have
+    /// read in between.
+    pub(super) fn read_again(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
+        let access = self.access_of(slot, stalled);
+        if let Some(slot) = slot
+            && self.cache.rules.replacement == Replacement::Lru
+            && !self.cache.blocks[slot].is_in_flight()
+        {
+            self.cache.enqueue(slot, Queue::Recent);
+        }
+        access
+    }
+
     pub(super) fn read_unhinted(
         &mut self,
         block: Block,
@@ -453,7 +466,7 @@ impl Policy {
                 return self.not_ours(slot);
             }
             Outcome::Short { .. } | Outcome::Refused => {
-                counts.refused += u64::from(uncounted);
+                counts.refused = counts.refused.saturating_add(u64::from(uncounted));
                 return self.not_ours(slot);
             }
             Outcome::Resolved { .. } | Outcome::Void => {

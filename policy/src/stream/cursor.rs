@@ -166,6 +166,7 @@ impl Cursor {
         if behind > self.base {
             self.give_up_to(behind);
         }
+        self.front = self.front.max(self.base);
         if self.set.is_some_and(|set| self.base >= set.end) {
             self.set = None;
         }
@@ -224,15 +225,22 @@ impl Cursor {
         if let Some(placed) = places.placed_at(position).filter(|hint| hint.order == Order::Any) {
             let pass = (position - placed.start) / placed.pass_blocks;
             let start = placed.start + pass * placed.pass_blocks;
-            self.front = self.front.max(start);
-            self.set = Some(Set { start, end: start + placed.pass_blocks, read: 0 });
+            let end = start + placed.pass_blocks;
+            // Some may need nothing any more.
+            let settled = self.read_ahead.range(start..end).count() as u64;
+            let read = settled + self.base.saturating_sub(start);
+            self.front = self.front.max(start + read);
+            self.set = Some(Set { start, end, read });
         }
     }
 
     /// Everything before `position` that was not read is skipped.
     fn give_up_to(&mut self, position: u64) {
-        let later = self.read_ahead.split_off(&position);
-        let read = std::mem::replace(&mut self.read_ahead, later).len() as u64;
+        let mut read = 0;
+        while self.read_ahead.first().is_some_and(|&at| at < position) {
+            self.read_ahead.pop_first();
+            read += 1;
+        }
         let skipped = (position - self.base - read).min(SKIPS_COUNTED_MAX);
         self.accuracy *= (1.0 - ACCURACY_WEIGHT).powi(skipped as i32);
         self.base = position;
@@ -244,14 +252,9 @@ impl Cursor {
         self.accuracy = accuracy;
     }
 
-    /// Starts again at `position`, the end of everything disclosed.
-    pub(crate) fn restart_at(&mut self, position: u64) {
-        *self = Cursor {
-            base: position,
-            front: position,
-            accuracy: self.accuracy,
-            ..Cursor::new(self.window)
-        };
+    /// Starts again at the first position; what was shown is not forgotten.
+    pub(crate) fn restart(&mut self) {
+        *self = Cursor { accuracy: self.accuracy, ..Cursor::new(self.window) };
     }
 }
 
@@ -359,5 +362,19 @@ mod tests {
         assert_eq!((cursor.base(), cursor.front()), (1004, 1004));
         assert!(try_read(&mut cursor, &places, 1004));
         assert_eq!(cursor.accuracy(), 1.0);
+    }
+
+    #[test]
+    fn what_needs_nothing_any_more_counts_as_read_of_its_set() {
+        let places = places(&[(Order::Given, 2), (Order::Any, 6), (Order::Given, 10)]);
+        let mut cursor = Cursor::new(8);
+        for position in [0, 2, 3, 6] {
+            cursor.settle(position);
+        }
+        assert!(try_read(&mut cursor, &places, 5));
+        assert_eq!(cursor.distance(4), Distance::AnyOf(2));
+        assert!(try_read(&mut cursor, &places, 1));
+        assert!(try_read(&mut cursor, &places, 4) && try_read(&mut cursor, &places, 7));
+        assert_eq!((cursor.base(), cursor.front()), (8, 8));
     }
 }

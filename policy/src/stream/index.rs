@@ -55,25 +55,18 @@ struct Node {
 }
 
 /// How a file figures in the index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct FileUse {
     pieces_at: [u32; LEVELS_MAX as usize],
     levels: u32,
     segments: u32,
-    device: DeviceIndex,
-}
-
-impl FileUse {
-    fn new(device: DeviceIndex) -> Self {
-        FileUse { pieces_at: [0; LEVELS_MAX as usize], levels: 0, segments: 0, device }
-    }
 }
 
 /// What adding or retiring did to the set of files in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileChange {
     Came(FileId, DeviceIndex),
-    Went(FileId, DeviceIndex),
+    Went(FileId),
 }
 
 /// The index of one stream; see the [module](self).
@@ -94,12 +87,6 @@ impl NextUse {
         NextUse { free: NONE, ..NextUse::default() }
     }
 
-    /// An empty one, for what will be placed after all that `places` has seen.
-    pub(crate) fn new_after(places: &Places) -> Self {
-        let next = (places.ordinals().end, 0);
-        NextUse { added: next, left: next, ..NextUse::new() }
-    }
-
     /// Whether everything placed has been added.
     pub(crate) fn is_complete(&self, places: &Places) -> bool {
         self.added.0 >= places.ordinals().end
@@ -107,7 +94,7 @@ impl NextUse {
 
     /// Files in the index, as if they left it.
     pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
-        self.files.iter().map(|(&file, file_use)| FileChange::Went(file, file_use.device))
+        self.files.keys().map(|&file| FileChange::Went(file))
     }
 
     /// Adds the next placed segments while there are fewer than `segments_max`.
@@ -127,7 +114,7 @@ impl NextUse {
             }
             let file = self.files.entry(placed.file).or_insert_with(|| {
                 changed(FileChange::Came(placed.file, placed.device));
-                Box::new(FileUse::new(placed.device))
+                Box::default()
             });
             file.segments += 1;
             self.segments += 1;
@@ -181,9 +168,8 @@ impl NextUse {
         let file_use = self.files.get_mut(&file).expect("a segment's file is known");
         file_use.segments -= 1;
         if file_use.segments == 0 {
-            let device = file_use.device;
             self.files.remove(&file);
-            changed(FileChange::Went(file, device));
+            changed(FileChange::Went(file));
         }
     }
 
@@ -347,7 +333,7 @@ mod tests {
                 .collect();
             let mut note = |change| match change {
                 FileChange::Came(file, _) => files.push(file),
-                FileChange::Went(file, _) => files.retain(|&other| other != file),
+                FileChange::Went(file) => files.retain(|&other| other != file),
             };
             index.extend(&places, 10, usize::MAX, &mut note);
             let mut base = 0;

@@ -16,7 +16,7 @@ pub(crate) mod places;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::blocks::{BlockTable, DeviceIndex};
-use crate::hint::{Block, FileId, Hint, ReaderId, StreamId};
+use crate::hint::{Block, Extent, FileId, Hint, ReaderId, StreamId};
 use crate::recency::SlotId;
 use crate::time::Nanos;
 use cursor::{Cursor, Distance};
@@ -25,6 +25,10 @@ use places::{Places, Run};
 
 /// Positions that one call looks at in search of a missing block.
 const SCAN_STEPS: u32 = 4096;
+
+/// Ranges of a stride are written out: less of them is placed ahead, by this factor, which leaves what the
+/// prefetcher looks through.
+const STRIDED_DIVISOR: u64 = 8;
 
 /// Earlier uses of a block that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
@@ -80,7 +84,7 @@ pub(crate) enum Lookup {
 pub(crate) enum Fit {
     /// The access at this position.
     At(u64),
-    /// One more call for the block that was read last.
+    /// One more call of the same reader for the block that it has read last.
     Again,
 }
 
@@ -122,8 +126,9 @@ pub(crate) struct Stream {
     index: NextUse,
     /// The run around the front, as far as it is known.
     next: Option<Run>,
-    /// The block that was read last, and its position while it lingers.
+    /// The block that was read last, who may be reading it still, and its position while it lingers.
     pub(crate) last: Option<Block>,
+    last_reader: Option<ReaderId>,
     pub(crate) current: Option<u64>,
     scan: u64,
     scan_run: Option<Run>,
@@ -155,6 +160,7 @@ impl Stream {
             index: NextUse::new(),
             next: None,
             last: None,
+            last_reader: None,
             current: None,
             scan: 0,
             scan_run: None,
@@ -188,8 +194,16 @@ impl Stream {
         mut done: impl FnMut(Waiting),
     ) -> u64 {
         let mut beyond_end = 0u64;
-        while self.ahead() < self.limits.placed_max {
+        loop {
+            let ahead = self.ahead();
             let Some(waiting) = self.waiting.front_mut() else { break };
+            let most = match waiting.hint.extent {
+                Extent::Strided { .. } => self.limits.placed_max / STRIDED_DIVISOR,
+                _ => self.limits.placed_max,
+            };
+            if ahead >= most {
+                break;
+            }
             let mut rest = None;
             match waiting.lookup {
                 Lookup::Pending | Lookup::InFlight { .. } => break,
@@ -258,13 +272,11 @@ impl Stream {
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         std::mem::take(&mut self.waiting).into_iter().chain(slow).for_each(done);
         self.index.all_go().for_each(changed);
-        let end = self.places.end();
-        while self.places.first().is_some() {
-            self.places.retire_first();
-        }
-        self.index = NextUse::new_after(&self.places);
-        self.cursor.restart_at(end);
-        (self.scan, self.scan_run, self.next) = (end, None, None);
+        // Positions begin anew: what was cancelled may have been all that there are.
+        self.places = Places::new(self.limits.block_bytes);
+        self.index = NextUse::new();
+        self.cursor.restart();
+        (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         for part in &mut self.devices {
             untracked.extend(std::mem::take(&mut part.tracked).into_values());
             part.missing.clear();
@@ -276,11 +288,21 @@ impl Stream {
         if self.is_next(block) {
             return Some(Fit::At(self.cursor.front()));
         }
-        if self.last == Some(block) {
+        if self.last == Some(block) && self.last_reader == Some(reader) {
             return Some(Fit::Again);
         }
         let position = self.next_use(block)?;
         self.cursor.accepts(&self.places, reader, position).then_some(Fit::At(position))
+    }
+
+    /// `reader` reads the block that was read last, in parts perhaps.
+    pub(crate) fn lingers_with(&mut self, reader: ReaderId) {
+        self.last_reader = Some(reader);
+    }
+
+    /// `reader` reads something else: to come back is another access.
+    pub(crate) fn is_left_by(&mut self, reader: ReaderId) {
+        self.last_reader = self.last_reader.filter(|&last| last != reader);
     }
 
     fn next_block(&self) -> Option<Block> {

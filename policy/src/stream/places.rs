@@ -3,7 +3,8 @@
 //! Positions count from the first access of the stream. A hint whose file is known is *placed*: its
 //! accesses get the next positions, and nothing is written out. A whole file costs one entry however
 //! large it is and however often it is repeated; a segment costs 24 bytes, its own 16 and the number
-//! of blocks up to its end. Strides are turned into segments some thousand at a time.
+//! of blocks up to its end. Strides are turned into segments some thousand at a time; one that leaves out
+//! no block is a single segment.
 //!
 //! A block that two neighbouring segments share has one position: programs read in calls of other
 //! sizes than they disclose.
@@ -19,6 +20,9 @@ use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
 
 /// Ranges of a stride that are turned into segments at a time.
 const STRIDE_CHUNK: u64 = 4096;
+
+/// Positions are below it.
+const POSITIONS_MAX: u64 = u64::MAX / 2;
 
 /// A hint with its place.
 #[derive(Debug)]
@@ -116,8 +120,26 @@ impl Placed {
 fn span(segment: Segment, size_bytes: u64, block_bytes: u64) -> (u64, u64) {
     let first = segment.offset_bytes / block_bytes;
     let end_bytes = segment.offset_bytes.saturating_add(segment.length_bytes).min(size_bytes);
-    let end = if segment.length_bytes == 0 { first } else { end_bytes.div_ceil(block_bytes) };
-    (first, end.max(first))
+    let end =
+        if end_bytes > segment.offset_bytes { end_bytes.div_ceil(block_bytes) } else { first };
+    (first, end)
+}
+
+/// Whether ranges a stride apart leave out no block, and none of them has more than two: as a program
+/// reads on, they are one range. Written out, any number of them might be a single access; as might any
+/// number of empty ones.
+fn is_dense(range: Segment, stride_bytes: u64, size_bytes: u64, block_bytes: u64) -> bool {
+    let exists_bytes = range.length_bytes.min(size_bytes.saturating_sub(range.offset_bytes));
+    exists_bytes == 0 || stride_bytes.max(exists_bytes) <= block_bytes
+}
+
+/// `count` ranges like `first`, a stride apart, as one.
+fn joined(first: Segment, stride_bytes: u64, count: u64) -> Segment {
+    if count == 0 || first.length_bytes == 0 {
+        return Segment { length_bytes: 0, ..first };
+    }
+    let to_last = (count - 1).saturating_mul(stride_bytes);
+    Segment { length_bytes: first.length_bytes.saturating_add(to_last), ..first }
 }
 
 /// What placing a hint has come to.
@@ -179,9 +201,17 @@ impl Places {
             Extent::Segments(segments) => {
                 self.shape_of(Arc::clone(segments), size_bytes, &mut placing)
             }
+            &Extent::Strided { first, stride_bytes, count }
+                if is_dense(first, stride_bytes, size_bytes, self.block_bytes) =>
+            {
+                let segments = Arc::new([joined(first, stride_bytes, count)]);
+                self.shape_of(segments, size_bytes, &mut placing)
+            }
             &Extent::Strided { first, stride_bytes, count } => {
                 let now = count.min(STRIDE_CHUNK);
-                let at = |index: u64| first.offset_bytes.saturating_add(index * stride_bytes);
+                let at = |index: u64| {
+                    first.offset_bytes.saturating_add(index.saturating_mul(stride_bytes))
+                };
                 let segments: Arc<[Segment]> =
                     (0..now).map(|index| Segment { offset_bytes: at(index), ..first }).collect();
                 let rest = Segment { offset_bytes: at(now), ..first };
@@ -200,8 +230,8 @@ impl Places {
         if pass_blocks == 0 {
             return placing;
         }
-        // Positions are 64 bits: a repeat count that would leave them is as good as for ever.
-        let room = (u64::MAX / 2).saturating_sub(self.end) / pass_blocks;
+        // A repeat count that would leave the positions is as good as for ever.
+        let room = POSITIONS_MAX.saturating_sub(self.end) / pass_blocks;
         let passes = u64::from(hint.repeats.max(1)).min(room);
         if passes == 0 {
             return placing;
@@ -223,8 +253,12 @@ impl Places {
             placing.beyond_end = placing.beyond_end.saturating_add(beyond);
             if end > first {
                 let shared = last == Some(first);
-                total += end - first - u64::from(shared);
-                last = Some(end - 1);
+                let blocks = end - first - u64::from(shared);
+                // Positions are 64 bits: what would leave them is left out.
+                if total <= POSITIONS_MAX - blocks.min(POSITIONS_MAX) {
+                    total += blocks;
+                    last = Some(end - 1);
+                }
             }
             total
         });

@@ -1,0 +1,45 @@
+//! Random event sequences against the public face of the policy; see `model`.
+
+mod model;
+
+use model::Driver;
+use model::events::{configs, events};
+use proptest::prelude::*;
+
+/// Cases of a property: those of the environment, if it says so.
+fn cases(usual: u32) -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..given }
+}
+
+proptest! {
+    #![proptest_config(cases(1000))]
+
+    /// Whatever happens, every answer is one that the driver's own account allows, and in the end
+    /// nothing is left and the counts add up.
+    #[test]
+    fn whatever_happens_the_invariants_hold(
+        config in configs(), events in events(240), is_exact in any::<bool>()
+    ) {
+        let mut driver = Driver::new(config, is_exact);
+        events.iter().for_each(|event| driver.play(event));
+        driver.finish();
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(100))]
+
+    /// The same sequence of events gives the same answers.
+    #[test]
+    fn the_policy_is_deterministic(config in configs(), events in events(240)) {
+        let run = || {
+            let mut driver = Driver::new(config, false);
+            events.iter().for_each(|event| driver.play(event));
+            driver.finish();
+            (driver.answers, driver.policy.counts(), driver.events)
+        };
+        prop_assert_eq!(run(), run());
+    }
+}

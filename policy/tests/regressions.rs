@@ -1,0 +1,208 @@
+//! Sequences that once broke the policy, most of them found and shrunk by `properties.rs`.
+
+use foretell_policy::{
+    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, Extent, Fetch, FileId, Hint,
+    Memory, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
+};
+
+const NOW: Nanos = Nanos::ZERO;
+const DISK: DeviceId = DeviceId(0);
+const READER: ReaderId = ReaderId(1);
+const FILE: FileId = FileId(1);
+
+fn config(rules: Rules, capacity_blocks: u64) -> Config {
+    Config { rules, capacity_blocks, cluster_blocks_max: 1, ..Config::new(Memory::Owned, 10, 1) }
+}
+
+fn opened(config: Config) -> (Policy, StreamId) {
+    let mut policy = Policy::new(config);
+    let stream = policy.open_stream(NOW, None);
+    (policy, stream)
+}
+
+fn file(size_bytes: u64) -> Target {
+    Target::File { file: FILE, size_bytes }
+}
+
+fn block(index: u64) -> Block {
+    Block { file: FILE, index }
+}
+
+fn strided(size_bytes: u64, first: (u64, u64), stride_bytes: u64, count: u64) -> Hint {
+    let first = Segment { offset_bytes: first.0, length_bytes: first.1 };
+    let extent = Extent::Strided { first, stride_bytes, count };
+    Hint { extent, ..Hint::whole_file(file(size_bytes), DISK) }
+}
+
+/// Indices of the blocks that are fetched until there is nothing more to do.
+fn fetch_all(policy: &mut Policy, device: DeviceId) -> Vec<u64> {
+    let mut fetched = Vec::new();
+    while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, device) {
+        let Work::Read { first_block, .. } = work else { panic!("{work:?}") };
+        fetched.push(first_block);
+        policy.completed(NOW, id, Outcome::Fetched);
+    }
+    fetched
+}
+
+/// Reads a block, and fetches it if need be.
+fn read(policy: &mut Policy, reader: ReaderId, block: Block) -> Access {
+    let access = policy.read(NOW, reader, block, false);
+    if access == Access::Miss {
+        let fetch = policy.demand(NOW, DISK, block).expect("a buffer");
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+    }
+    access
+}
+
+#[test]
+fn a_stride_beyond_all_numbers_ends() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
+    policy.hint(NOW, stream, strided(100, (0, 5), u64::MAX / 15, 1000));
+    assert_eq!(fetch_all(&mut policy, DISK), [0]);
+    assert!(policy.is_idle());
+}
+
+#[test]
+fn a_stride_without_progress_costs_nothing() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
+    policy.hint(NOW, stream, strided(100, (25, 5), 0, u64::MAX));
+    policy.hint(NOW, stream, strided(10 << 40, (50, 0), 56, u64::MAX)); // Nothing, over and over.
+    policy.hint(NOW, stream, strided(100, (95, u64::MAX), 0, u64::MAX)); // Cut off by the end.
+    assert_eq!(fetch_all(&mut policy, DISK), [2, 9]);
+    policy.hint(NOW, stream, strided(10 << 40, (60, 1), 1, u64::MAX)); // Every byte of it.
+    assert_eq!(fetch_all(&mut policy, DISK), [6, 7, 8, 10, 11, 12]);
+}
+
+#[test]
+fn segments_with_more_blocks_than_positions_are_left_out() {
+    let (mut policy, stream) = opened(Config { block_bytes: 1, ..config(Rules::FORETELL, 4) });
+    let all = Segment { offset_bytes: 0, length_bytes: u64::MAX };
+    let segments = [Segment { offset_bytes: 3, length_bytes: 2 }, all, all, all];
+    policy.hint(NOW, stream, Hint::segments(file(u64::MAX), DISK, &segments));
+    assert_eq!(fetch_all(&mut policy, DISK), [3, 4]);
+}
+
+#[test]
+fn a_range_beyond_the_end_of_the_last_block_is_nothing() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
+    let beyond = [Segment { offset_bytes: 95, length_bytes: 1 }];
+    policy.hint(NOW, stream, Hint::segments(file(95), DISK, &beyond));
+    assert!(policy.next_fetch(NOW, DISK).is_none() && !policy.wants(FILE));
+}
+
+#[test]
+fn a_file_may_be_said_to_lie_on_two_devices() {
+    let (mut policy, one) = opened(config(Rules::FORETELL, 8));
+    let two = policy.open_stream(NOW, None);
+    policy.hint(NOW, one, Hint::whole_file(file(20), DISK));
+    policy.hint(NOW, two, Hint::whole_file(file(20), DeviceId(1)));
+    policy.close(NOW, one);
+    policy.close(NOW, two);
+    assert!(!policy.wants(FILE));
+    assert_eq!(policy.take_released_files(), [FILE]);
+}
+
+#[test]
+fn what_tip1_has_fetched_for_a_closed_stream_is_wasted() {
+    let (mut policy, stream) = opened(config(Rules::TIP1, 9));
+    policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1]);
+    policy.close(NOW, stream);
+    assert_eq!((policy.pending_blocks(), policy.counts().wasted), (0, 2));
+    // Another stream in its place has nothing to do with them.
+    let stream = policy.open_stream(NOW, None);
+    policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
+    assert_eq!(policy.read(NOW, READER, block(0), false), Access::Hit);
+    for index in 100..109 {
+        assert_eq!(read(&mut policy, READER, block(index)), Access::Miss);
+    }
+}
+
+#[test]
+fn a_stream_may_end_between_a_miss_and_its_demand() {
+    for rules in Rules::ALL {
+        let (mut policy, stream) = opened(config(rules, 4));
+        policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
+        assert_eq!(policy.read(NOW, READER, block(0), true), Access::Miss);
+        policy.close(NOW, stream);
+        let fetch = policy.demand(NOW, DISK, block(0)).expect("a buffer");
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+        assert_eq!(policy.read(NOW, READER, block(0), true), Access::Hit);
+    }
+}
+
+#[test]
+fn a_stream_goes_on_after_a_hint_for_ever_is_cancelled() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 4));
+    let once = Hint::whole_file(file(10 << 40), DISK);
+    policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..once.clone() });
+    policy.cancel(NOW, stream);
+    policy.hint(NOW, stream, once);
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_refusal_after_a_hint_beyond_all_ends_is_counted() {
+    let (mut policy, stream) = opened(Config { block_bytes: 1, ..config(Rules::FORETELL, 4) });
+    let beyond = [Segment { offset_bytes: 10, length_bytes: u64::MAX }; 2];
+    policy.hint(NOW, stream, Hint::segments(file(10), DISK, &beyond));
+    policy.hint(NOW, stream, Hint::whole_file(file(1), DISK));
+    let fetch = policy.next_fetch(NOW, DISK).expect("its block");
+    policy.completed(NOW, fetch.id, Outcome::Refused);
+    assert_eq!(policy.counts().refused, u64::MAX);
+}
+
+#[test]
+fn forestall_bears_a_horizon_without_end() {
+    let (mut policy, stream) = opened(config(Rules::FORESTALL, 4));
+    policy.observe(DISK, Cost::Hit, NOW);
+    policy.observe(DISK, Cost::Disk, Nanos(u64::MAX));
+    policy.hint(NOW, stream, Hint::whole_file(file(90), DISK));
+    assert_eq!(read(&mut policy, READER, block(0)), Access::Miss);
+    assert_eq!(fetch_all(&mut policy, DISK), [1, 2, 3]);
+}
+
+#[test]
+fn under_lru_a_block_that_is_come_back_to_is_recent() {
+    let (mut policy, stream) = opened(config(Rules::LRU, 2));
+    policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
+    let order = [0, 100, 0, 101, 0];
+    let found = order.map(|index| read(&mut policy, READER, block(index)));
+    assert_eq!(found, [Access::Miss, Access::Miss, Access::Hit, Access::Miss, Access::Hit]);
+}
+
+#[test]
+fn a_search_that_was_broken_off_goes_on() {
+    // 10,000 blocks are in memory for one stream; another names them, and a file on another device.
+    let model = CostModel { hit_ns: 1.0, driver_ns: 1.0, disk_ns: 1e9 };
+    let costs = CostSource::Fixed(model);
+    let outstanding_max = 20_000;
+    let (mut policy, one) =
+        opened(Config { costs, outstanding_max, ..config(Rules::TIP2, 20_000) });
+    policy.hint(NOW, one, Hint::whole_file(file(100_000), DISK));
+    assert_eq!(fetch_all(&mut policy, DISK).len(), 10_000);
+    let two = policy.open_stream(NOW, None);
+    policy.hint(NOW, two, Hint::whole_file(file(100_000), DISK));
+    let other = Target::File { file: FileId(2), size_bytes: 10 };
+    policy.hint(NOW, two, Hint::whole_file(other, DeviceId(1)));
+    let next = (0..9).find_map(|_| policy.next_fetch(NOW, DeviceId(1))).expect("what comes after");
+    assert_eq!(next.work, Work::Read { file: FileId(2), first_block: 0, blocks: 1 });
+}
+
+#[test]
+fn a_block_claimed_for_later_is_kept_for_who_reads_it_sooner() {
+    let model = CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 };
+    let costs = CostSource::Fixed(model);
+    let (mut policy, late) = opened(Config { costs, ..config(Rules::FIXED_HORIZON, 3) });
+    read(&mut policy, READER, block(0)); // Recent, and nothing else.
+    // One stream reads it after two others, and claims it first; the next one at once.
+    let ranges = [1, 2, 0].map(|index| Segment { offset_bytes: index * 10, length_bytes: 10 });
+    policy.hint(NOW, late, Hint::segments(file(1000), DISK, &ranges));
+    assert_eq!(fetch_all(&mut policy, DISK), [1, 2]);
+    let soon = policy.open_stream(NOW, Some(ReaderId(7)));
+    policy.hint(NOW, soon, Hint::segments(file(1000), DISK, &ranges[2..]));
+    assert_eq!(fetch_all(&mut policy, DISK), [0u64; 0]);
+    read(&mut policy, READER, block(50));
+    assert_eq!(policy.read(NOW, ReaderId(7), block(0), false), Access::Hit);
+}

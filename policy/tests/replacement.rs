@@ -1,0 +1,169 @@
+//! What leaves memory, against models of replacement: LRU, and Belady's MIN where it can be compared.
+
+use std::collections::HashSet;
+
+use foretell_policy::{
+    Access, Block, Config, CostModel, CostSource, DeviceId, FileId, Hint, Memory, Nanos, Outcome,
+    Policy, ReaderId, Rules, Segment, StreamId, Target,
+};
+use proptest::prelude::*;
+
+const NOW: Nanos = Nanos::ZERO;
+const DISK: DeviceId = DeviceId(0);
+const READER: ReaderId = ReaderId(1);
+const OTHER: ReaderId = ReaderId(2);
+
+/// A driver that fetches what is missing at once, and prefetches nothing unless told to.
+struct Clockless {
+    policy: Policy,
+    resident: HashSet<Block>,
+}
+
+impl Clockless {
+    fn new(rules: Rules, capacity: usize) -> Self {
+        let config = Config {
+            rules,
+            capacity_blocks: capacity as u64,
+            cluster_blocks_max: 1,
+            costs: CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 }),
+            ..Config::new(Memory::Owned, 1, 1)
+        };
+        Clockless { policy: Policy::new(config), resident: HashSet::new() }
+    }
+
+    fn hint(&mut self, stream: StreamId, file: u64, blocks: &[u64]) {
+        let segment = |&block| Segment { offset_bytes: block, length_bytes: 1 };
+        let segments: Vec<Segment> = blocks.iter().map(segment).collect();
+        let target = Target::File { file: FileId(file), size_bytes: u64::MAX / 2 };
+        self.policy.hint(NOW, stream, Hint::segments(target, DISK, &segments));
+    }
+
+    /// Whether it was a hit.
+    fn read(&mut self, reader: ReaderId, file: u64, index: u64) -> bool {
+        let block = Block { file: FileId(file), index };
+        let access = self.policy.read(NOW, reader, block, false);
+        assert_eq!(access == Access::Hit, self.resident.contains(&block));
+        if access == Access::Hit {
+            return true;
+        }
+        let fetch = self.policy.demand(NOW, DISK, block).expect("a buffer");
+        while let Some(block) = self.policy.next_eviction() {
+            assert!(self.resident.remove(&block));
+        }
+        self.resident.insert(block);
+        self.policy.completed(NOW, fetch.id, Outcome::Fetched);
+        false
+    }
+}
+
+/// Least recently used first, newest last.
+struct Lru {
+    order: Vec<(u64, u64)>,
+    capacity: usize,
+}
+
+impl Lru {
+    fn read(&mut self, file: u64, index: u64) -> bool {
+        let place = self.order.iter().position(|&other| other == (file, index));
+        match place {
+            Some(place) => drop(self.order.remove(place)),
+            None if self.order.len() == self.capacity => drop(self.order.remove(0)),
+            None => {}
+        }
+        self.order.push((file, index));
+        place.is_some()
+    }
+}
+
+/// Fewest misses that any replacement can have.
+fn belady(accesses: &[u64], capacity: usize) -> u64 {
+    let next_use = |from: usize, block: u64| {
+        accesses[from..].iter().position(|&other| other == block).unwrap_or(usize::MAX)
+    };
+    let (mut resident, mut misses) = (HashSet::new(), 0);
+    for (at, &block) in accesses.iter().enumerate() {
+        if !resident.contains(&block) {
+            misses += 1;
+            if resident.len() == capacity {
+                let furthest = resident.iter().copied().max_by_key(|&other| next_use(at, other));
+                resident.remove(&furthest.expect("capacity is at least one"));
+            }
+            resident.insert(block);
+        }
+    }
+    misses
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read { reader: u64, file: u64, index: u64 },
+    Hint { stream: usize, file: u64, blocks: Vec<u64> },
+    Cancel { stream: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let blocks = prop::collection::vec(0u64..20, 1..12);
+    prop_oneof![
+        20 => (1u64..3, 0u64..2, 0u64..20)
+            .prop_map(|(reader, file, index)| Step::Read { reader, file, index }),
+        3 => (0usize..3, 0u64..2, blocks)
+            .prop_map(|(stream, file, blocks)| Step::Hint { stream, file, blocks }),
+        1 => (0usize..3).prop_map(|stream| Step::Cancel { stream }),
+    ]
+}
+
+fn cases(usual: u32) -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
+    ProptestConfig { cases, failure_persistence: None, ..given }
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// Under `lru`, hints change nothing, right or wrong.
+    #[test]
+    fn under_lru_hints_change_no_hit(
+        steps in prop::collection::vec(step(), 1..300), capacity in 1usize..24
+    ) {
+        let mut driver = Clockless::new(Rules::LRU, capacity);
+        let mut lru = Lru { order: Vec::new(), capacity };
+        let streams = [None, Some(READER), None].map(|owner| driver.policy.open_stream(NOW, owner));
+        for step in steps {
+            match step {
+                Step::Read { reader, file, index } => {
+                    let hit = driver.read(ReaderId(reader), file, index);
+                    prop_assert_eq!(hit, lru.read(file, index), "{} of {}", index, file);
+                }
+                Step::Hint { stream, file, blocks } => driver.hint(streams[stream], file, &blocks),
+                Step::Cancel { stream } => driver.policy.cancel(NOW, streams[stream]),
+            }
+        }
+    }
+
+    /// Blocks that others read once, without hints, take one buffer from a stream that says all, and
+    /// keep the block that it reads from leaving.
+    #[test]
+    fn reads_that_show_no_reuse_cost_a_stream_two_buffers_at_most(
+        accesses in prop::collection::vec(0u64..30, 1..300),
+        others in prop::collection::vec(0usize..3, 300),
+        capacity in 3usize..20,
+    ) {
+        for rules in [Rules::TIP2, Rules::FORETELL, Rules::FIXED_HORIZON] {
+            let mut driver = Clockless::new(rules, capacity);
+            let stream = driver.policy.open_stream(NOW, Some(READER));
+            driver.hint(stream, 0, &accesses);
+            let (mut misses, mut once) = (0, 0);
+            for (&index, &between) in accesses.iter().zip(&others) {
+                misses += u64::from(!driver.read(READER, 0, index));
+                for _ in 0..between {
+                    prop_assert!(!driver.read(OTHER, 1, once));
+                    once += 1;
+                }
+            }
+            let most = belady(&accesses, capacity - 2);
+            prop_assert!(misses <= most, "{}: {} > {}", rules.name, misses, most);
+            prop_assert!(misses >= belady(&accesses, capacity));
+        }
+    }
+}
