@@ -321,7 +321,10 @@ impl Cache {
     }
 
     /// Makes sure that there is room for a block that is worth `worth`, normalised.
-    pub(crate) fn make_room(&mut self, now: Nanos, worth: f64) -> Result<(), TooDear> {
+    ///
+    /// Returns what the buffer costs.
+    pub(crate) fn make_room(&mut self, now: Nanos, worth: f64) -> Result<f64, TooDear> {
+        let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
             let cost = self.least_value().ok_or(TooDear(f64::INFINITY))?;
             if cost >= worth {
@@ -334,9 +337,10 @@ impl Cache {
             if !self.is_saved(slot, of, lowest.max(cost)) {
                 let picker = of.checked_sub(FIRST_STREAM).map(StreamIndex);
                 self.leave(now, slot, picker, (cost, worth));
+                paid = cost;
             }
         }
-        Ok(())
+        Ok(paid)
     }
 
     /// B: whether anybody but `picker` values the block above `floor`, normalised.

@@ -209,11 +209,14 @@ impl Cache {
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
                 continue;
             }
-            if let Err(TooDear(cost)) = self.make_room(now, candidate.benefit) {
-                self.note(now, DecisionKind::Refuse, &candidate, candidate.benefit, cost);
-                return None;
-            }
-            let cluster = self.take_cluster(now, config, device, candidate);
+            let cost = match self.make_room(now, candidate.benefit) {
+                Ok(cost) => cost,
+                Err(TooDear(cost)) => {
+                    self.note(now, DecisionKind::Refuse, &candidate, candidate.benefit, cost);
+                    return None;
+                }
+            };
+            let cluster = self.take_cluster(now, config, device, (candidate, cost));
             let next = self.candidate(config, index, device);
             let candidates = &mut devices[usize::from(device.0)].candidates;
             candidates.set(stream, next.map(|candidate| candidate.benefit));
@@ -226,9 +229,9 @@ impl Cache {
         now: Nanos,
         config: &Config,
         device: DeviceIndex,
-        first: Candidate,
+        (first, cost): (Candidate, f64),
     ) -> Cluster {
-        self.take(now, DecisionKind::Prefetch, device, first);
+        self.take(now, DecisionKind::Prefetch, device, (first, cost));
         let mut blocks = 1;
         while blocks < config.cluster_blocks_max {
             let index = first.block.index + blocks;
@@ -236,10 +239,8 @@ impl Cache {
             let Some(next) = self.neighbour(config, device, first.claim, blocks, block) else {
                 break;
             };
-            if self.make_room(now, next.benefit).is_err() {
-                break;
-            }
-            self.take(now, DecisionKind::Cluster, device, next);
+            let Ok(cost) = self.make_room(now, next.benefit) else { break };
+            self.take(now, DecisionKind::Cluster, device, (next, cost));
             blocks += 1;
         }
         Cluster { first: first.block, blocks }
@@ -281,8 +282,14 @@ impl Cache {
     }
 
     /// Gives the candidate a buffer, for which there is room.
-    fn take(&mut self, now: Nanos, kind: DecisionKind, device: DeviceIndex, candidate: Candidate) {
-        self.note(now, kind, &candidate, candidate.benefit, 0.0);
+    fn take(
+        &mut self,
+        now: Nanos,
+        kind: DecisionKind,
+        device: DeviceIndex,
+        (candidate, cost): (Candidate, f64),
+    ) {
+        self.note(now, kind, &candidate, candidate.benefit, cost);
         self.counts.prefetched += 1;
         let Claim { stream, position } = candidate.claim;
         self.stream(stream).taken(device, position);

@@ -277,6 +277,21 @@ fn a_cancelled_stream_leaves_nothing_behind() {
     assert!(policy.is_idle(), "a closed stream takes no hints");
 }
 
+#[test]
+fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
+    let mut policy = Policy::new(config(100));
+    let stream = policy.open_stream(NOW, None);
+    let hint = Hint { repeats: u32::MAX, ..Hint::whole_file(named(0), DISK) };
+    policy.hint(NOW, stream, hint);
+    let mut looked_at = 0;
+    while let Some(fetch) = next_read(&mut policy, 100) {
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+        looked_at += 1;
+        assert!(looked_at < 100, "nobody has read anything");
+    }
+    assert!(policy.is_idle());
+}
+
 /// One step of a random driver.
 #[derive(Clone, Debug)]
 enum Step {

@@ -200,6 +200,21 @@ impl Cursor {
         self.base
     }
 
+    /// Whether anything was ever read as disclosed.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.seen
+    }
+
+    /// Goes on at `position`, which nobody is known to wait for. Returns the base.
+    pub(crate) fn skip_to(&mut self, position: u64) -> u64 {
+        while self.read_ahead.first().is_some_and(|&at| at < position) {
+            self.read_ahead.pop_first();
+        }
+        (self.base, self.front, self.set) = (position, position, None);
+        self.ahead_of_reader = true;
+        self.base
+    }
+
     /// Notes that the access at `position` is over.
     fn past(&mut self, position: u64) {
         if position == self.base && position < self.front && self.read_ahead.is_empty() {

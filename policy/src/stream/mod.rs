@@ -358,7 +358,15 @@ impl Stream {
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
     ) {
-        let base = self.cursor.settle(position);
+        let mut base = self.cursor.settle(position);
+        // Without a reader, one pass that found everything in memory says enough of the others.
+        let front = self.cursor.front();
+        if !self.cursor.is_seen()
+            && let Some(hint) = self.places.placed_at(front)
+            && front >= hint.start + hint.pass_blocks
+        {
+            base = self.cursor.skip_to(hint.end());
+        }
         self.untrack_before(base, untracked);
         self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         self.renew_next();
