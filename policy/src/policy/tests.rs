@@ -1,6 +1,7 @@
 use super::*;
 use crate::contract::Work;
 use crate::contract::{CostModel, CostSource};
+use crate::decisions::DecisionKind;
 use crate::depth::DEPTH_FIRST;
 use crate::hint::{Extent, FileId, NameId, Segment, Target};
 use crate::rules::Rules;
@@ -290,6 +291,28 @@ fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
         assert!(looked_at < 100, "nobody has read anything");
     }
     assert!(policy.is_idle());
+}
+
+#[test]
+fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
+    let mut driver = Clockless::new(Rules::FORETELL, 1000);
+    driver.policy = Policy::new(Config { decisions_max: 10_000, ..*driver.policy.config() });
+    let stream = driver.policy.open_stream(NOW, None);
+    let target = Target::File { file: FileId(9), size_bytes: 1 << 40 };
+    driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+    for index in 0..3000 {
+        driver.prefetch();
+        driver.read(index % 900);
+    }
+    let (decisions, _) = driver.policy.take_decisions();
+    let of = |kind| decisions.iter().filter(move |decision| decision.kind == kind);
+    assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
+    assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
+    let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
+    assert!((1..100).contains(&fetched), "{fetched} blocks fetched for nobody");
+    for decision in of(DecisionKind::Prefetch) {
+        assert!(decision.value_ns > decision.against_ns, "{decision:?}");
+    }
 }
 
 /// One step of a random driver.
