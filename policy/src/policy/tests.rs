@@ -296,7 +296,10 @@ fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
 #[test]
 fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     let mut driver = Clockless::new(Rules::FORETELL, 1000);
-    driver.policy = Policy::new(Config { decisions_max: 10_000, ..*driver.policy.config() });
+    // A horizon of a thousand accesses, more than is believed of a stream that has shown nothing.
+    let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e6 });
+    let config = Config { decisions_max: 10_000, costs, ..*driver.policy.config() };
+    driver.policy = Policy::new(config);
     let stream = driver.policy.open_stream(NOW, None);
     let target = Target::File { file: FileId(9), size_bytes: 1 << 40 };
     driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
@@ -309,7 +312,7 @@ fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
     assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
     let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
-    assert!((1..100).contains(&fetched), "{fetched} blocks fetched for nobody");
+    assert!((1..300).contains(&fetched), "{fetched} blocks fetched for nobody");
     for decision in of(DecisionKind::Prefetch) {
         assert!(decision.value_ns > decision.against_ns, "{decision:?}");
     }
