@@ -37,7 +37,7 @@ impl Stream {
     /// The least valuable of the blocks tracked: its device, its next use, its value.
     fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
         let lasts = self.devices.iter().filter_map(|part| {
-            let (&position, _) = part.tracked.last_key_value()?;
+            let (position, _) = part.tracked.last()?;
             Some((part.device, position, self.value_of(scene, part.device, position)))
         });
         lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
@@ -66,14 +66,16 @@ impl Stream {
     ) {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        self.of_device(known.device).tracked.insert(position, slot);
+        let lingers = self.current == Some(position);
+        let tracked = &mut self.of_device(known.device).tracked;
+        if lingers { tracked.linger(position, slot) } else { tracked.insert(position, slot) }
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
     pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
         let known = &mut scene.blocks[slot];
         self.take_claim(known);
-        self.of_device(known.device).tracked.remove(&position);
+        self.of_device(known.device).tracked.remove(position);
     }
 }
 
@@ -91,7 +93,7 @@ impl Estimator for HintEstimator<'_> {
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let (device, position, _) = self.stream.least(scene)?;
-        let slot = *self.stream.of_device(device).tracked.get(&position)?;
+        let slot = self.stream.of_device(device).tracked.get(position)?;
         self.stream.untrack(scene, slot, position);
         Some(slot)
     }
