@@ -33,6 +33,8 @@ bench: ## Measure, and print the figures of docs/performance.md
 	@scripts/need build
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release
+	scripts/bench-reread $(TARGET_DIR)/release
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-speed
 
 install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"

@@ -7,6 +7,8 @@
 
 #[path = "../src/curve.rs"]
 mod curve;
+#[path = "../src/handles.rs"]
+mod handles;
 #[path = "../src/hash.rs"]
 mod hash;
 #[path = "../src/hint.rs"]

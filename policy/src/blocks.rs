@@ -1,10 +1,9 @@
 //! The blocks in memory or on their way: one slot each, found by block.
 //!
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
-//! A slot is 48 bytes; the table of handles adds 5 to 10 more.
+//! A slot is 40 bytes; the table of handles adds 11 to 21 more, 11 when memory is full.
 
-use hashbrown::HashTable;
-
+use crate::handles::Handles;
 use crate::hash::hash_block;
 use crate::hint::Block;
 use crate::recency::{SlotId, Stamp};
@@ -130,14 +129,33 @@ impl Slot {
 }
 
 /// All slots; see the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BlockTable {
     slots: Vec<Slot>,
-    free: Vec<u32>,
-    handles: HashTable<u32>,
+    /// The first free slot; its position is the next one.
+    free: u64,
+    handles: Handles,
+    most: usize,
+}
+
+/// Ends the list of free slots.
+const NO_SLOT: u64 = u64::MAX;
+
+/// Fewer slots are not worth an allocation.
+const SLOTS_MIN: usize = 64;
+
+impl Default for BlockTable {
+    fn default() -> Self {
+        BlockTable::new(usize::MAX)
+    }
 }
 
 impl BlockTable {
+    /// An empty table, of at most `most` blocks.
+    pub(crate) fn new(most: usize) -> Self {
+        BlockTable { slots: Vec::new(), free: NO_SLOT, handles: Handles::with_most(most), most }
+    }
+
     /// Blocks in memory or on their way.
     pub(crate) fn len(&self) -> usize {
         self.handles.len()
@@ -145,8 +163,8 @@ impl BlockTable {
 
     pub(crate) fn find(&self, block: Block) -> Option<SlotId> {
         let slots = &self.slots;
-        let same = |&handle: &u32| slots[handle as usize].block == block;
-        self.handles.find(hash_block(block), same).map(|&handle| SlotId(handle))
+        let same = |handle: u32| slots[handle as usize].block == block;
+        self.handles.find(hash_block(block), same).map(SlotId)
     }
 
     /// # Panics
@@ -154,38 +172,45 @@ impl BlockTable {
     pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
         debug_assert!(self.find(slot.block).is_none(), "{:?} twice", slot.block);
         let hash = hash_block(slot.block);
-        let handle = match self.free.pop() {
-            Some(handle) => {
-                self.slots[handle as usize] = slot;
-                handle
-            }
-            None => {
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).expect("fewer than 2³² blocks")
-            }
+        let handle = if self.free == NO_SLOT {
+            self.reserve();
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2³² blocks")
+        } else {
+            let handle = self.free as u32;
+            let place = &mut self.slots[handle as usize];
+            self.free = place.position;
+            *place = slot;
+            handle
         };
-        let slots = &self.slots;
-        self.handles.insert_unique(hash, handle, |&other| hash_block(slots[other as usize].block));
+        self.handles.insert(hash, handle);
         SlotId(handle)
     }
 
     pub(crate) fn remove(&mut self, id: SlotId) {
         let hash = hash_block(self[id].block);
-        let entry = self.handles.find_entry(hash, |&handle| handle == id.0);
-        entry.expect("a slot in use is in the table").remove();
-        self.free.push(id.0);
+        let removed = self.handles.remove(hash, |handle| handle == id.0);
+        removed.expect("a slot in use is in the table");
+        self[id].position = std::mem::replace(&mut self.free, u64::from(id.0));
+    }
+
+    /// Room for a slot more: twice as many, but not more than there can be.
+    fn reserve(&mut self) {
+        let slots = self.slots.len();
+        if slots == self.slots.capacity() {
+            let more = slots.max(SLOTS_MIN).min(self.most.saturating_sub(slots)).max(1);
+            self.slots.reserve_exact(more);
+        }
     }
 
     /// Bytes that the table takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
-            + self.free.capacity() * size_of::<u32>()
-            + self.handles.allocation_size()
+        self.slots.capacity() * size_of::<Slot>() + self.handles.memory_bytes()
     }
 
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
-        self.handles.iter().map(|&handle| (SlotId(handle), &self.slots[handle as usize]))
+        self.handles.iter().map(|handle| (SlotId(handle), &self.slots[handle as usize]))
     }
 }
 

@@ -117,7 +117,7 @@ impl Cache {
         let rules = config.rules;
         let values = rules.replacement == Replacement::MinMax && config.memory == Memory::Owned;
         Cache {
-            blocks: BlockTable::default(),
+            blocks: BlockTable::new(capacity_blocks),
             costs: Costs::new(config.costs, &rules),
             rules,
             streams: Vec::new(),
@@ -570,18 +570,19 @@ impl Cache {
         if was_read_unhinted || self.rules.replacement == Replacement::Lru {
             self.enqueue(slot, Queue::Recent);
         }
-        self.settle(slot);
+        self.settle(slot, None);
     }
 
-    /// A block in memory that may have no reason to be there: finds one, or lets it go.
-    pub(crate) fn settle(&mut self, slot: SlotId) {
+    /// A block in memory that may have no reason to be there: finds one, or lets it go. The stream that is
+    /// `asked` has been, in vain.
+    pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let known = &self.blocks[slot];
         if known.is_in_flight() || known.claim().is_some() || known.queue().is_some() {
             return;
         }
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;
-        if keeps && self.wanted_by_others(slot, None, -1.0) {
+        if keeps && self.wanted_by_others(slot, asked.map(member), -1.0) {
             return;
         }
         match self.memory {
@@ -611,8 +612,8 @@ impl Cache {
                 let stream = self.streams[claim.stream.0 as usize].as_ref();
                 let stream = stream.expect("a claim leads to a stream");
                 let part = stream.devices.iter().find(|part| part.device == known.device);
-                let at = part.and_then(|part| part.tracked.get(&claim.position));
-                assert_eq!(at == Some(&slot), !known.is_in_flight(), "{known:?}");
+                let at = part.and_then(|part| part.tracked.get(claim.position));
+                assert_eq!(at == Some(slot), !known.is_in_flight(), "{known:?}");
                 tracked += usize::from(at.is_some());
             }
             let reason = claim.is_some() || known.queue().is_some();

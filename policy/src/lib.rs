@@ -45,6 +45,7 @@ mod depth;
 mod device;
 mod estimator;
 mod files;
+mod handles;
 mod hash;
 mod heap;
 pub mod hint;

@@ -300,11 +300,20 @@ impl Policy {
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
         let slot = self.cache.blocks.find(block);
         self.missed = None;
-        let access = match self.match_read(reader, block, slot) {
+        if self.stream_ids.is_empty() {
+            let access = self.read_unhinted(block, slot, stalled);
+            self.note_stall(access, stalled);
+            self.check();
+            return access;
+        }
+        let last = self.last_stream.get(&reader).copied();
+        let access = match self.match_read(reader, last, block, slot) {
             Some((index, Fit::At(position))) => {
-                let before = self.last_stream.insert(reader, index);
-                if let Some(before) = before.filter(|&before| before != index) {
-                    self.cache.stream(before).is_left_by(reader);
+                if last != Some(index) {
+                    self.last_stream.insert(reader, index);
+                    if let Some(before) = last {
+                        self.cache.stream(before).is_left_by(reader);
+                    }
                 }
                 let access = self.read_hinted(now, (index, position), block, slot, stalled);
                 self.cache.stream(index).lingers_with(reader);
@@ -312,17 +321,22 @@ impl Policy {
             }
             Some((_, Fit::Again)) => self.read_again(slot, stalled),
             None => {
-                if let Some(&before) = self.last_stream.get(&reader) {
+                if let Some(before) = last {
                     self.cache.stream(before).is_left_by(reader);
                 }
                 self.read_unhinted(block, slot, stalled)
             }
         };
+        self.note_stall(access, stalled);
+        self.check();
+        access
+    }
+
+    /// G: a program that had to wait.
+    fn note_stall(&mut self, access: Access, stalled: bool) {
         if access == Access::Miss && stalled {
             self.devices.iter_mut().for_each(|device| device.cached_run = 0);
         }
-        self.check();
-        access
     }
 
     /// The block that was just read, and was not there, is to be fetched from `device` for the reader
@@ -352,6 +366,9 @@ impl Policy {
     /// The next thing `device` should do ahead of its programs, or `None` if it has enough to do or
     /// nothing is worth it.
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
+        if self.stream_ids.is_empty() {
+            return None; // Nothing is disclosed.
+        }
         let &index = self.device_ids.get(&device)?;
         let slots = &self.devices[usize::from(index.0)];
         let depth = match self.config.memory {

@@ -161,8 +161,9 @@ impl Cache {
             let Some(index) = self.stale_candidates.pop() else { break };
             let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
             stream.candidate_is_stale = false;
-            let parts: Vec<DeviceIndex> = stream.devices.iter().map(|part| part.device).collect();
-            for device in parts {
+            for part in 0..stream.devices.len() {
+                let Some(stream) = self.streams[index.0 as usize].as_ref() else { break };
+                let device = stream.devices[part].device;
                 let candidate = self.candidate(config, index, device);
                 let key = candidate.map(|candidate| candidate.benefit);
                 devices[usize::from(device.0)].candidates.set(index.0, key);

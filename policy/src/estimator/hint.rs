@@ -47,9 +47,9 @@ impl Stream {
         let lasts = self.devices.iter().flat_map(|part| {
             // Within a set all are alike, and may be worth less than what comes after or before.
             let set = self.cursor.set_positions().into_iter().flat_map(|set| [set.start, set.end]);
-            let before = set.filter_map(|end| part.tracked.range(..end).next_back());
-            let last = part.tracked.last_key_value().into_iter().chain(before);
-            last.map(|(&at, _)| (part.device, at, self.value_of(scene, part.device, at)))
+            let before = set.filter_map(|end| part.tracked.last_before(end));
+            let last = part.tracked.last().into_iter().chain(before);
+            last.map(|(at, _)| (part.device, at, self.value_of(scene, part.device, at)))
         });
         lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
     }
@@ -77,14 +77,16 @@ impl Stream {
     ) {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        self.of_device(known.device).tracked.insert(position, slot);
+        let lingers = self.current == Some(position);
+        let tracked = &mut self.of_device(known.device).tracked;
+        if lingers { tracked.linger(position, slot) } else { tracked.insert(position, slot) }
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
     pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
         let known = &mut scene.blocks[slot];
         self.take_claim(known);
-        self.of_device(known.device).tracked.remove(&position);
+        self.of_device(known.device).tracked.remove(position);
     }
 }
 
@@ -102,7 +104,7 @@ impl Estimator for HintEstimator<'_> {
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let (device, position, _) = self.stream.least(scene)?;
-        let slot = *self.stream.of_device(device).tracked.get(&position)?;
+        let slot = self.stream.of_device(device).tracked.get(position)?;
         self.stream.untrack(scene, slot, position);
         Some(slot)
     }

@@ -207,14 +207,15 @@ impl Policy {
         self.advance(index);
     }
 
-    /// Which stream's disclosed access a read is, if any.
+    /// Which stream's disclosed access a read is, if any. The reader's last hinted read was one of `last`.
     pub(super) fn match_read(
         &mut self,
         reader: ReaderId,
+        last: Option<StreamIndex>,
         block: Block,
         slot: Option<SlotId>,
     ) -> Option<(StreamIndex, Fit)> {
-        if let Some(&last) = self.last_stream.get(&reader)
+        if let Some(last) = last
             && self.cache.stream(last).is_next(block)
         {
             return Some((last, Fit::At(self.cache.stream(last).cursor.front())));
@@ -340,8 +341,8 @@ impl Policy {
             return self.find_next_use(claim.stream, slot);
         }
         if self.cache.blocks[slot].claim().is_none() {
-            self.cache.claim(slot, claim);
             self.cache.stream(claim.stream).current = Some(claim.position);
+            self.cache.claim(slot, claim);
         }
     }
 
@@ -349,7 +350,8 @@ impl Policy {
     fn move_on(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
         let (Some(position), Some(block)) = (stream.current.take(), stream.last) else { return };
-        let Some(slot) = self.cache.blocks.find(block) else { return };
+        let slot = stream.lingering(position).or_else(|| self.cache.blocks.find(block));
+        let Some(slot) = slot else { return };
         if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
             self.cache.unclaim(slot);
             self.find_next_use(index, slot);
@@ -362,17 +364,17 @@ impl Policy {
         let lru = self.cache.rules.replacement == Replacement::Lru;
         let known = &self.cache.blocks[slot];
         let (block, in_flight) = (known.block, known.is_in_flight());
-        if keeps
-            && !lru
-            && known.claim().is_none()
-            && let Some(position) = self.cache.stream(index).next_use(block)
-        {
-            self.cache.claim(slot, Claim { stream: index, position });
+        let mut asked = None;
+        if keeps && !lru && known.claim().is_none() {
+            match self.cache.stream(index).next_use(block) {
+                Some(position) => self.cache.claim(slot, Claim { stream: index, position }),
+                None => asked = Some(index),
+            }
         }
         if lru && !in_flight {
             self.cache.enqueue(slot, Queue::Recent);
         }
-        self.cache.settle(slot);
+        self.cache.settle(slot, asked);
     }
 
     /// One more call for a block that was counted as read: nothing but recency has changed, if others have
@@ -441,7 +443,7 @@ impl Policy {
         }
         self.cache.mark_read(slot);
         self.cache.blocks[slot].set_claim(None);
-        self.cache.settle(slot);
+        self.cache.settle(slot, None);
     }
 
     pub(super) fn block_completed(

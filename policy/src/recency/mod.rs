@@ -124,7 +124,7 @@ impl Stack {
         let limit = limit.clamp(1, LIMIT_MAX);
         Stack {
             log: Log::new(start),
-            ghosts: Ghosts::new(),
+            ghosts: Ghosts::new(limit),
             segments: Segments::new(limit, boundaries),
             compaction: None,
             limit,

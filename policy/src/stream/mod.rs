@@ -12,8 +12,9 @@
 pub(crate) mod cursor;
 pub(crate) mod index;
 pub(crate) mod places;
+mod tracked;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hint::{Block, Extent, FileId, Hint, ReaderId, StreamId};
@@ -22,6 +23,7 @@ use crate::time::Nanos;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
 use places::{Places, Run};
+use tracked::Tracked;
 
 /// Positions that one call looks at in search of a missing block.
 const SCAN_STEPS: u32 = 4096;
@@ -43,6 +45,9 @@ const GAP_WEIGHT: f64 = 1.0 / 16.0;
 /// by accident.
 const LATE_WEIGHT: f64 = 1.0 / 64.0;
 const LATE_SHARE: f64 = 0.1;
+/// A smaller one is none: it could not be told from none in a sum, and a number that goes on shrinking ends
+/// as one that processors are slow with.
+const LATE_LEAST: f64 = 1e-30;
 
 /// What a stream is made with.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +98,7 @@ pub(crate) enum Fit {
 pub(crate) struct OfDevice {
     pub(crate) device: DeviceIndex,
     /// Blocks in memory that the stream tracks, by the position of their next use.
-    pub(crate) tracked: BTreeMap<u64, SlotId>,
+    pub(crate) tracked: Tracked,
     /// Positions before the scan whose blocks are not in memory.
     missing: BTreeSet<u64>,
 }
@@ -179,7 +184,7 @@ impl Stream {
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
-            let (tracked, missing) = (BTreeMap::new(), BTreeSet::new());
+            let (tracked, missing) = (Tracked::default(), BTreeSet::new());
             self.devices.push(OfDevice { device, tracked, missing });
             self.devices.len() - 1
         });
@@ -278,7 +283,7 @@ impl Stream {
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         for part in &mut self.devices {
-            untracked.extend(std::mem::take(&mut part.tracked).into_values());
+            untracked.extend(part.tracked.take_all());
             part.missing.clear();
         }
     }
@@ -374,9 +379,7 @@ impl Stream {
 
     fn untrack_before(&mut self, base: u64, untracked: &mut Vec<SlotId>) {
         for part in &mut self.devices {
-            while let Some(entry) = part.tracked.first_entry().filter(|at| *at.key() < base) {
-                untracked.push(entry.remove());
-            }
+            untracked.extend(std::iter::from_fn(|| part.tracked.pop_before(base)));
         }
     }
 
@@ -433,6 +436,9 @@ impl Stream {
             }
         }
         self.late += LATE_WEIGHT * (f64::from(u8::from(waits)) - self.late);
+        if self.late < LATE_LEAST {
+            self.late = 0.0;
+        }
     }
 
     /// Whether its reads wait although they were disclosed: a device cannot keep up.
@@ -472,7 +478,7 @@ impl Stream {
     }
 
     /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
-    /// `resident` is told of blocks in memory that are come upon, with their positions.
+    /// `resident` is told of blocks that are come upon and not tracked, with their positions.
     pub(crate) fn first_missing(
         &mut self,
         blocks: &BlockTable,
@@ -503,8 +509,8 @@ impl Stream {
                 _ => self.places.run_at(position)?,
             };
             self.scan_run = Some(run);
-            let block = run.block_at(position).expect("the run contains it");
-            if self.cursor.expects(position) {
+            if self.cursor.expects(position) && !self.tracks(run.device, position) {
+                let block = run.block_at(position).expect("the run contains it");
                 match blocks.find(block) {
                     Some(slot) => resident(slot, position),
                     None if run.device == device => return Some(position),
@@ -519,6 +525,17 @@ impl Stream {
         None
     }
 
+    /// Whether the block of `position` is in memory and tracked for that.
+    fn tracks(&self, device: DeviceIndex, position: u64) -> bool {
+        let part = self.devices.iter().find(|part| part.device == device);
+        part.is_some_and(|part| part.tracked.get(position).is_some())
+    }
+
+    /// The slot of the block that lingers, if it is in memory and was read at `position`.
+    pub(crate) fn lingering(&self, position: u64) -> Option<SlotId> {
+        self.devices.iter().find_map(|part| part.tracked.lingering(position))
+    }
+
     /// Missing positions of `device` that were found so far, in order.
     pub(crate) fn missing(&self, device: DeviceIndex) -> impl Iterator<Item = u64> {
         let part = self.devices.iter().find(|part| part.device == device);
@@ -527,12 +544,10 @@ impl Stream {
 
     /// Bytes that it takes, without the hints that wait.
     pub(crate) fn memory_bytes(&self) -> usize {
-        /// What a B-tree takes for an entry of 12 bytes, filled by two thirds.
-        const TRACKED_BYTES: usize = 18;
-        let tracked: usize = self.devices.iter().map(|part| part.tracked.len()).sum();
+        let tracked = self.devices.iter().map(|part| part.tracked.memory_bytes());
         size_of::<Stream>()
             + self.places.memory_bytes()
             + self.index.memory_bytes()
-            + tracked * TRACKED_BYTES
+            + tracked.sum::<usize>()
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! Positions count from the first access of the stream. A hint whose file is known is *placed*: its
 //! accesses get the next positions, and nothing is written out. A whole file costs one entry however
-//! large it is and however often it is repeated; a segment costs 24 bytes, its own 16 and the number
-//! of blocks up to its end. Strides are turned into segments some thousand at a time; one that leaves out
-//! no block is a single segment.
+//! large it is and however often it is repeated; a segment costs 20 bytes, its own 16 and the number
+//! of blocks up to its end (in 4 bytes, or 8 if it is large), or 16 where all have as many blocks. Strides
+//! are turned into segments some thousand at a time; one that leaves out no block is a single segment.
 //!
 //! A block that two neighbouring segments share has one position: programs read in calls of other
 //! sizes than they disclose.
 //!
-//! Cost: O(1) to place a file, O(s) to place s segments; O(log h + log s) to find a position among h
+//! Cost: O(1) to place a file, O(s) to place s segments; O(log h + log s), O(log h) where all have as many
+//! blocks, to find a position among h
 //! hints, and O(1) for the next one (a [`Run`] says how far it goes).
 
 use std::collections::VecDeque;
@@ -43,11 +44,55 @@ pub(crate) struct Placed {
 #[derive(Debug)]
 enum Shape {
     Whole,
-    /// `ends[i]` is the number of blocks of segments `0..=i`.
-    Segments {
-        segments: Arc<[Segment]>,
-        ends: Box<[u64]>,
-    },
+    Segments { segments: Arc<[Segment]>, ends: Ends },
+}
+
+/// The number of blocks up to the end of each segment.
+#[derive(Debug)]
+enum Ends {
+    /// So many in each.
+    Equal(u64),
+    Short(Box<[u32]>),
+    Long(Box<[u64]>),
+}
+
+impl Ends {
+    /// Those that `ends`, which can be gone through again, gives.
+    fn new(ends: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
+        let (first, last) = (ends.clone().next().unwrap_or(0), ends.clone().last().unwrap_or(0));
+        if first > 0 && ends.clone().zip(1u64..).all(|(end, count)| end == first * count) {
+            Ends::Equal(first)
+        } else if u32::try_from(last).is_ok() {
+            Ends::Short(ends.map(|end| end as u32).collect())
+        } else {
+            Ends::Long(ends.collect())
+        }
+    }
+
+    fn end(&self, segment: usize) -> u64 {
+        match self {
+            Ends::Equal(blocks) => (segment as u64 + 1) * blocks,
+            Ends::Short(ends) => u64::from(ends[segment]),
+            Ends::Long(ends) => ends[segment],
+        }
+    }
+
+    /// The segment that the block at `offset` of a pass lies in.
+    fn segment_at(&self, offset: u64) -> usize {
+        match self {
+            Ends::Equal(blocks) => (offset / blocks) as usize,
+            Ends::Short(ends) => ends.partition_point(|&end| u64::from(end) <= offset),
+            Ends::Long(ends) => ends.partition_point(|&end| end <= offset),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Ends::Equal(_) => 0,
+            Ends::Short(ends) => size_of_val(&ends[..]),
+            Ends::Long(ends) => size_of_val(&ends[..]),
+        }
+    }
 }
 
 /// Accesses to adjacent blocks at adjacent positions.
@@ -89,8 +134,8 @@ impl Placed {
         match &self.shape {
             Shape::Whole => (0, 0, self.pass_blocks),
             Shape::Segments { segments, ends } => {
-                let offset = if index == 0 { 0 } else { ends[index - 1] };
-                let blocks = ends[index] - offset;
+                let offset = if index == 0 { 0 } else { ends.end(index - 1) };
+                let blocks = ends.end(index) - offset;
                 let (_, end) = span(segments[index], self.size_bytes, block_bytes);
                 (offset, end - blocks, blocks)
             }
@@ -102,7 +147,7 @@ impl Placed {
         let offset = (position - self.start) % self.pass_blocks;
         let segment = match &self.shape {
             Shape::Whole => 0,
-            Shape::Segments { ends, .. } => ends.partition_point(|&end| end <= offset),
+            Shape::Segments { ends, .. } => ends.segment_at(offset),
         };
         let (segment_offset, first_block, blocks) = self.segment(segment, block_bytes);
         let into = offset - segment_offset;
@@ -225,7 +270,9 @@ impl Places {
         };
         let pass_blocks = match &shape {
             Shape::Whole => size_bytes.div_ceil(self.block_bytes),
-            Shape::Segments { ends, .. } => ends.last().copied().unwrap_or(0),
+            Shape::Segments { segments, ends } => {
+                segments.len().checked_sub(1).map_or(0, |last| ends.end(last))
+            }
         };
         if pass_blocks == 0 {
             return placing;
@@ -244,13 +291,17 @@ impl Places {
     }
 
     fn shape_of(&self, segments: Arc<[Segment]>, size_bytes: u64, placing: &mut Placing) -> Shape {
-        let (mut total, mut last) = (0u64, None);
+        let block_bytes = self.block_bytes;
         let file_end = size_bytes.div_ceil(self.block_bytes);
-        let ends = segments.iter().map(|&segment| {
-            let (first, end) = span(segment, size_bytes, self.block_bytes);
+        for &segment in segments.iter() {
+            let (first, _) = span(segment, size_bytes, self.block_bytes);
             let (_, wanted_end) = span(segment, u64::MAX, self.block_bytes);
             let beyond = wanted_end.saturating_sub(first.max(file_end));
             placing.beyond_end = placing.beyond_end.saturating_add(beyond);
+        }
+        let (mut total, mut last) = (0u64, None);
+        let ends = segments.iter().map(move |&segment| {
+            let (first, end) = span(segment, size_bytes, block_bytes);
             if end > first {
                 let shared = last == Some(first);
                 let blocks = end - first - u64::from(shared);
@@ -262,7 +313,7 @@ impl Places {
             }
             total
         });
-        let ends = ends.collect();
+        let ends = Ends::new(ends);
         Shape::Segments { segments, ends }
     }
 
@@ -295,7 +346,7 @@ impl Places {
     pub(crate) fn memory_bytes(&self) -> usize {
         let ends = |placed: &Placed| match &placed.shape {
             Shape::Whole => 0,
-            Shape::Segments { ends, .. } => size_of_val(&ends[..]),
+            Shape::Segments { ends, .. } => ends.memory_bytes(),
         };
         self.placed.capacity() * size_of::<Placed>() + self.placed.iter().map(ends).sum::<usize>()
     }

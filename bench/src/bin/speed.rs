@@ -1,0 +1,36 @@
+//! Prints what a read costs the policy, for each workload.
+//!
+//! Usage: `policy-speed [BLOCKS [WORKLOAD]]`: blocks in memory (1,000,000), and a part of a workload's name.
+
+use std::time::Instant;
+
+use foretell_bench::{Bench, Workload};
+
+const ROUNDS: usize = 5;
+const READS: u32 = 1_000_000;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let blocks = arguments.next().map_or(Ok(1_000_000), |blocks| blocks.parse());
+    let Ok(blocks) = blocks else {
+        eprintln!("policy-speed: the first argument is a number of blocks");
+        std::process::exit(2);
+    };
+    let part = arguments.next().unwrap_or_default();
+    println!("| workload, {blocks} blocks | ns a read, median | least |");
+    println!("|---|---|---|");
+    for workload in Workload::ALL.into_iter().filter(|workload| workload.name().contains(&part)) {
+        let mut bench = Bench::new(workload, blocks);
+        let mut costs_ns: Vec<f64> = (0..ROUNDS)
+            .map(|_| {
+                let began = Instant::now();
+                (0..READS).for_each(|_| {
+                    bench.step();
+                });
+                began.elapsed().as_nanos() as f64 / f64::from(READS)
+            })
+            .collect();
+        costs_ns.sort_by(f64::total_cmp);
+        println!("| {} | {:.0} | {:.0} |", workload.name(), costs_ns[ROUNDS / 2], costs_ns[0]);
+    }
+}

@@ -1,0 +1,121 @@
+//! The driver: reads, and what the policy wants done about them.
+//!
+//! * **A. Time.** The programs together read once in [`READ_NS`]. The clock is counted, not read.
+//! * **B. Demand.** Who reads what is not there waits for it, and nobody else does: the fetch ends before
+//!   anything else happens.
+//! * **C. Prefetches** end [`DISK_NS`] after they were begun, in this order.
+//!
+//! Not here: data, failures, devices with queues.
+
+use std::collections::VecDeque;
+
+use foretell_policy::{
+    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, Memory, Nanos,
+    Outcome, Policy, ReaderId, Rules, StreamId, Work,
+};
+
+/// The one device.
+pub const DEVICE: DeviceId = DeviceId(0);
+/// Bytes of a block.
+pub const BLOCK_BYTES: u64 = 8192;
+
+/// A: from one read to the next, ns.
+const READ_NS: u64 = 500;
+/// C: that of an NVMe drive, ns.
+const DISK_NS: u64 = 100_000;
+
+/// What has happened so far, in reads and blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Reads.
+    pub reads: u64,
+    /// Of these, found in memory.
+    pub hits: u64,
+    /// Fetches begun ahead of reads.
+    pub prefetches: u64,
+    /// Blocks that have left memory.
+    pub evicted: u64,
+    /// A hash of all that the policy said, to compare what two versions of it decide.
+    pub said: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Driver {
+    /// The policy.
+    pub policy: Policy,
+    now: Nanos,
+    under_way: VecDeque<(Nanos, FetchId)>,
+    tally: Tally,
+}
+
+impl Driver {
+    /// A driver of a policy by `rules` with room for `capacity_blocks`.
+    pub fn new(rules: Rules, capacity_blocks: u64) -> Self {
+        let costs = CostModel { disk_ns: DISK_NS as f64, ..CostModel::default() };
+        let config = Config {
+            rules,
+            costs: CostSource::Measured(costs),
+            ..Config::new(Memory::Owned, BLOCK_BYTES, capacity_blocks * BLOCK_BYTES)
+        };
+        Driver {
+            policy: Policy::new(config),
+            now: Nanos::ZERO,
+            under_way: VecDeque::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// What has happened.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Opens the stream of a reader.
+    pub fn open(&mut self, reader: ReaderId) -> StreamId {
+        self.policy.open_stream(self.now, Some(reader))
+    }
+
+    /// Discloses.
+    pub fn hint(&mut self, stream: StreamId, hint: Hint) {
+        self.policy.hint(self.now, stream, hint);
+    }
+
+    /// One read, and all that follows from it.
+    #[inline]
+    pub fn read(&mut self, reader: ReaderId, block: Block) -> Access {
+        self.now = Nanos(self.now.0 + READ_NS);
+        while let Some(&(due, fetch)) = self.under_way.front()
+            && due <= self.now
+        {
+            self.under_way.pop_front();
+            self.policy.completed(due, fetch, Outcome::Fetched);
+            self.policy.observe(DEVICE, Cost::Disk, Nanos(DISK_NS));
+        }
+        let access = self.policy.read(self.now, reader, block, false);
+        if access == Access::Miss
+            && let Some(fetch) = self.policy.demand(self.now, DEVICE, block)
+        {
+            self.policy.completed(self.now, fetch.id, Outcome::Fetched); // B.
+        }
+        while let Some(fetch) = self.policy.next_fetch(self.now, DEVICE) {
+            self.under_way.push_back((Nanos(self.now.0 + DISK_NS), fetch.id));
+            self.tally.prefetches += 1;
+            if let Work::Read { file, first_block, blocks } = fetch.work {
+                self.note((file.0 ^ (first_block << 20)) + blocks);
+            }
+        }
+        while let Some(block) = self.policy.next_eviction() {
+            self.tally.evicted += 1;
+            self.note((block.file.0 << 20) ^ block.index);
+        }
+        self.tally.reads += 1;
+        self.tally.hits += u64::from(access == Access::Hit);
+        access
+    }
+
+    fn note(&mut self, said: u64) {
+        self.tally.said =
+            (self.tally.said ^ said).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23);
+    }
+}

@@ -1,0 +1,15 @@
+//! What the policy costs, apart from all devices: the workloads and the driver that `make bench` times.
+//!
+//! A [`Driver`] does for the policy what every driver of memory of its own has to do, with a device of
+//! constant latency and no data. A [`Workload`] decides which block is read next, by whom, and what is
+//! disclosed. One [`Bench::step`] is one read and all that follows from it: completions that are due,
+//! fetches to be begun, evictions to be taken note of. `src/bin/speed.rs` prints nanoseconds a read.
+
+#![forbid(unsafe_code)]
+
+pub mod driver;
+pub mod random;
+pub mod workload;
+
+pub use driver::Driver;
+pub use workload::{Bench, Workload};
