@@ -380,10 +380,11 @@ impl Driver {
         for decision in &decisions {
             let (value, against) = (decision.value_ns, decision.against_ns);
             assert!(value.is_finite() && value >= 0.0, "{decision:?}");
+            // Decided before both were divided by the number of accesses, which may round them alike.
             match decision.kind {
-                DecisionKind::Evict => assert!(value < against, "{decision:?}"),
+                DecisionKind::Evict => assert!(value <= against, "{decision:?}"),
                 DecisionKind::Refuse => assert!(value <= against, "{decision:?}"),
-                DecisionKind::Prefetch if values => assert!(value > against, "{decision:?}"),
+                DecisionKind::Prefetch if values => assert!(value >= against, "{decision:?}"),
                 _ => {}
             }
         }
