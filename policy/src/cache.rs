@@ -221,14 +221,14 @@ impl Cache {
         }
     }
 
-    /// A stream, and a place to note which files it names from now on.
+    /// A stream, the blocks, and a place to note which files it names from now on.
     pub(crate) fn stream_and_names(
         &mut self,
         index: StreamIndex,
-    ) -> (&mut Stream, impl FnMut(FileChange)) {
+    ) -> (&mut Stream, &BlockTable, impl FnMut(FileChange)) {
         let stream = self.streams[index.0 as usize].as_mut().expect("a stream in use");
         let files = &mut self.files;
-        (stream, move |change| files.note(index, change))
+        (stream, &self.blocks, move |change| files.note(index, change))
     }
 
     /// The streams that name `file`.
@@ -554,17 +554,16 @@ impl Cache {
         self.orphans.release(slot);
         if let Some(claim) = self.blocks[slot].claim() {
             let stream = self.stream(claim.stream);
-            let expected =
-                stream.cursor.expects(claim.position) || stream.current == Some(claim.position);
-            if !expected {
+            if stream.expects(claim.position) {
+                let stream = self.streams[claim.stream.0 as usize].as_mut().expect("it claims");
+                stream.track_arrived(&self.blocks[slot], claim.position);
+                self.touch(claim.stream);
+            } else {
                 if self.blocks[slot].is_unread() {
                     self.note_wasted(Some(claim.stream));
                 }
                 self.mark_read(slot);
-            }
-            self.unclaim(slot);
-            if expected {
-                self.claim(slot, claim);
+                self.unclaim(slot);
             }
         }
         if was_read_unhinted || self.rules.replacement == Replacement::Lru {
@@ -612,9 +611,11 @@ impl Cache {
                 let stream = self.streams[claim.stream.0 as usize].as_ref();
                 let stream = stream.expect("a claim leads to a stream");
                 let part = stream.devices.iter().find(|part| part.device == known.device);
-                let at = part.and_then(|part| part.tracked.get(claim.position));
-                assert_eq!(at == Some(slot), !known.is_in_flight(), "{known:?}");
-                tracked += usize::from(at.is_some());
+                let is_tracked = part.is_some_and(|part| part.tracked.contains(claim.position));
+                assert_eq!(is_tracked, !known.is_in_flight(), "{known:?}");
+                let at = stream.slot_at(&self.blocks, claim.position);
+                assert!(!is_tracked || at == Some(slot), "{known:?} {at:?}");
+                tracked += usize::from(is_tracked);
             }
             let reason = claim.is_some() || known.queue().is_some();
             assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");

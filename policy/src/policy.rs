@@ -247,8 +247,8 @@ impl Policy {
         let Some(&index) = self.stream_ids.get(&stream) else { return };
         let mut untracked = std::mem::take(&mut self.untracked);
         let mut waiting = Vec::new();
-        let (stream, changed) = self.cache.stream_and_names(index);
-        stream.cancel(changed, |hint| waiting.push(hint), &mut untracked);
+        let (stream, blocks, changed) = self.cache.stream_and_names(index);
+        stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
         for hint in waiting {
             self.drop_waiting(&hint);
         }

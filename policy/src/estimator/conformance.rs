@@ -405,9 +405,9 @@ impl Hinted {
         }
         let first = went.len();
         if is_read {
-            self.stream.read((block, position), WINDOW / 2, |_| (), &mut went);
+            self.stream.read((block, position), WINDOW / 2, &world.blocks, |_| (), &mut went);
         } else {
-            self.stream.settle(position, |_| (), &mut went);
+            self.stream.settle(position, &world.blocks, |_| (), &mut went);
         }
         for &slot in &went[first..] {
             world.blocks[slot].set_claim(None);

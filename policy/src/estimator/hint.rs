@@ -49,7 +49,7 @@ impl Stream {
             let set = self.cursor.set_positions().into_iter().flat_map(|set| [set.start, set.end]);
             let before = set.filter_map(|end| part.tracked.last_before(end));
             let last = part.tracked.last().into_iter().chain(before);
-            last.map(|(at, _)| (part.device, at, self.value_of(scene, part.device, at)))
+            last.map(|at| (part.device, at, self.value_of(scene, part.device, at)))
         });
         lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
     }
@@ -63,6 +63,8 @@ impl Stream {
 
     /// Gives up the claim to a block.
     pub(crate) fn take_claim(&mut self, known: &mut Slot) {
+        self.current
+            .take_if(|&mut (at, _)| known.claim().is_some_and(|claim| claim.position == at));
         known.set_claim(None);
         self.unread -= u64::from(known.is_unread());
     }
@@ -77,9 +79,12 @@ impl Stream {
     ) {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        let lingers = self.current == Some(position);
-        let tracked = &mut self.of_device(known.device).tracked;
-        if lingers { tracked.linger(position, slot) } else { tracked.insert(position, slot) }
+        self.of_device(known.device).tracked.insert(position);
+    }
+
+    /// A block that it claims has arrived, and is tracked from now on.
+    pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) {
+        self.of_device(known.device).tracked.insert(position);
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
@@ -104,7 +109,9 @@ impl Estimator for HintEstimator<'_> {
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let (device, position, _) = self.stream.least(scene)?;
-        let slot = self.stream.of_device(device).tracked.get(position)?;
+        let slot =
+            self.stream.slot_at(scene.blocks, position).expect("what is tracked is in memory");
+        debug_assert_eq!(scene.blocks[slot].device, device);
         self.stream.untrack(scene, slot, position);
         Some(slot)
     }

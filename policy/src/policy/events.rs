@@ -69,7 +69,7 @@ impl Policy {
     /// Places what can be placed of a stream.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let mut placed = std::mem::take(&mut self.waiting_done);
-        let (stream, changed) = self.cache.stream_and_names(index);
+        let (stream, _, changed) = self.cache.stream_and_names(index);
         if stream.waiting.is_empty() && stream.index_is_complete() {
             self.waiting_done = placed;
             return;
@@ -289,14 +289,19 @@ impl Policy {
         self.cache.count_access(Some(index));
         let access = self.access_of(slot, stalled);
         self.move_on(index);
+        let claim = Claim { stream: index, position };
         if let Some(slot) = slot
-            && self.cache.blocks[slot].claim() == Some(Claim { stream: index, position })
+            && self.cache.blocks[slot].claim() == Some(claim)
         {
-            self.cache.unclaim(slot);
+            if self.lets_linger() {
+                self.cache.stream(index).current = Some((position, slot));
+            } else {
+                self.cache.unclaim(slot);
+            }
         }
         let mut untracked = std::mem::take(&mut self.untracked);
         let capacity = self.config.capacity_blocks;
-        let (stream, changed) = self.cache.stream_and_names(index);
+        let (stream, blocks, changed) = self.cache.stream_and_names(index);
         let mut overtaken = 0;
         if slot.is_none() && !stream.is_before_scan(position) {
             overtaken = 1;
@@ -307,16 +312,14 @@ impl Policy {
         };
         stream.note_pace(now, waits);
         let behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
-        stream.read((block, position), behind, changed, &mut untracked);
+        stream.read((block, position), behind, blocks, changed, &mut untracked);
         match slot {
-            Some(slot) if self.config.memory == Memory::Owned => {
-                self.linger(slot, Claim { stream: index, position });
-            }
+            Some(slot) if self.config.memory == Memory::Owned => self.linger(slot, claim),
             Some(slot) => self.find_next_use(index, slot),
             None => {
                 self.cache.counts.overtaken += overtaken;
                 let next = self.cache.stream(index).next_use(block);
-                self.missed = Some((block, Demand::Hinted(Claim { stream: index, position })));
+                self.missed = Some((block, Demand::Hinted(claim)));
                 if let (Some(next), Memory::Kernel { .. }) = (next, self.config.memory) {
                     let stream = self.cache.stream(index);
                     if let Some((_, device)) = stream.block_at(next) {
@@ -335,23 +338,25 @@ impl Policy {
         access
     }
 
+    /// Whether a block that is being read is kept for that.
+    fn lets_linger(&self) -> bool {
+        self.config.memory == Memory::Owned && self.cache.rules.replacement != Replacement::Lru
+    }
+
     /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
     pub(super) fn linger(&mut self, slot: SlotId, claim: Claim) {
-        if self.cache.rules.replacement == Replacement::Lru {
+        if !self.lets_linger() {
             return self.find_next_use(claim.stream, slot);
         }
         if self.cache.blocks[slot].claim().is_none() {
-            self.cache.stream(claim.stream).current = Some(claim.position);
+            self.cache.stream(claim.stream).current = Some((claim.position, slot));
             self.cache.claim(slot, claim);
         }
     }
 
     /// The reader of a stream goes on to the next block.
     fn move_on(&mut self, index: StreamIndex) {
-        let stream = self.cache.stream(index);
-        let (Some(position), Some(block)) = (stream.current.take(), stream.last) else { return };
-        let slot = stream.lingering(position).or_else(|| self.cache.blocks.find(block));
-        let Some(slot) = slot else { return };
+        let Some((position, slot)) = self.cache.stream(index).current.take() else { return };
         if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
             self.cache.unclaim(slot);
             self.find_next_use(index, slot);
@@ -485,9 +490,9 @@ impl Policy {
         self.cache.mark_read(slot);
         self.cache.unclaim(slot);
         if let Some(Claim { stream: index, position }) = claim {
-            let (stream, changed) = self.cache.stream_and_names(index);
+            let (stream, blocks, changed) = self.cache.stream_and_names(index);
             let mut untracked = Vec::new();
-            stream.settle(position, changed, &mut untracked);
+            stream.settle(position, blocks, changed, &mut untracked);
             for slot in untracked {
                 self.abandon(slot);
             }

@@ -14,7 +14,7 @@
 
 use hashbrown::HashMap;
 
-use super::places::{Placed, Places};
+use super::places::Places;
 use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::hint::{Block, FileId};
@@ -54,12 +54,25 @@ struct Node {
     next: u32,
 }
 
+/// A segment in the index.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entered {
+    first_block: u64,
+    blocks: u64,
+    /// Position of its first block in the first pass.
+    position: u64,
+    /// The hint's ordinal, modulo 2³².
+    ordinal: u32,
+}
+
 /// How a file figures in the index.
 #[derive(Clone, Copy, Debug, Default)]
 struct FileUse {
     pieces_at: [u32; LEVELS_MAX as usize],
     levels: u32,
     segments: u32,
+    /// The last one added: of those that are left, the last to leave.
+    last: Entered,
 }
 
 /// What adding or retiring did to the set of files in the index.
@@ -80,6 +93,8 @@ pub(crate) struct NextUse {
     added: (u64, usize),
     left: (u64, usize),
     segments: usize,
+    /// No segment leaves before the cursor's base has come here.
+    next_leave: u64,
 }
 
 impl NextUse {
@@ -116,12 +131,13 @@ impl NextUse {
                 changed(FileChange::Came(placed.file, placed.device));
                 Box::default()
             });
-            file.segments += 1;
-            self.segments += 1;
             let (offset, first, blocks) = placed.segment(segment, block_bytes);
+            let (position, number) = (placed.start + offset, ordinal as u32);
+            file.segments += 1;
+            file.last = Entered { first_block: first, blocks, position, ordinal: number };
+            self.segments += 1;
             for_each_piece(first, first + blocks, |level, block| {
-                let position = placed.start + offset + (block - first);
-                self.push(placed.file, level, block, position, ordinal);
+                self.push(placed.file, level, block, position + (block - first), number);
             });
             segment += 1;
         }
@@ -136,6 +152,10 @@ impl NextUse {
         base: u64,
         mut changed: impl FnMut(FileChange),
     ) {
+        if base < self.next_leave {
+            return;
+        }
+        self.next_leave = 0;
         while let Some(placed) = places.first() {
             let ordinal = places.ordinals().start;
             let last_pass = placed.end() - placed.pass_blocks;
@@ -147,6 +167,7 @@ impl NextUse {
                 let (offset, first, blocks) = placed.segment(segment, block_bytes);
                 if last_pass + offset + blocks > base {
                     self.left.1 = segment;
+                    self.next_leave = last_pass + offset + blocks;
                     return;
                 }
                 if (ordinal, segment) < self.added {
@@ -173,8 +194,8 @@ impl NextUse {
         }
     }
 
-    fn push(&mut self, file: FileId, level: u32, block: u64, position: u64, ordinal: u64) {
-        let node = Node { position, ordinal: ordinal as u32, next: NONE };
+    fn push(&mut self, file: FileId, level: u32, block: u64, position: u64, ordinal: u32) {
+        let node = Node { position, ordinal, next: NONE };
         let index = if self.free == NONE {
             self.nodes.push(node);
             u32::try_from(self.nodes.len() - 1).expect("fewer than 2³² pieces")
@@ -219,6 +240,12 @@ impl NextUse {
     /// The first position, at or after `from`, at which `block` will be read.
     pub(crate) fn find(&self, places: &Places, block: Block, from: u64) -> Option<u64> {
         let file_use = self.files.get(&block.file)?;
+        if file_use.segments == 1 {
+            let only = &file_use.last;
+            let into =
+                block.index.checked_sub(only.first_block).filter(|&into| into < only.blocks)?;
+            return self.in_a_pass(places, only.ordinal, only.position + into, from);
+        }
         let mut best: Option<u64> = None;
         let mut levels = file_use.levels;
         while levels != 0 {
@@ -235,11 +262,7 @@ impl NextUse {
                 if best.is_some_and(|best| best <= position) {
                     break; // Those behind it begin later still.
                 }
-                let found = if position >= from {
-                    Some(position)
-                } else {
-                    self.hint_of(places, node).and_then(|hint| later_pass(hint, position, from))
-                };
+                let found = self.in_a_pass(places, node.ordinal, position, from);
                 best = match (best, found) {
                     (Some(best), Some(found)) => Some(best.min(found)),
                     (best, found) => best.or(found),
@@ -250,9 +273,16 @@ impl NextUse {
         best
     }
 
-    fn hint_of<'a>(&self, places: &'a Places, node: Node) -> Option<&'a Placed> {
+    /// The first position at or after `from` of the access that a hint makes at `position` in its first
+    /// pass.
+    fn in_a_pass(&self, places: &Places, ordinal: u32, position: u64, from: u64) -> Option<u64> {
+        if position >= from {
+            return Some(position);
+        }
         let first = places.ordinals().start;
-        places.get(first + u64::from(node.ordinal.wrapping_sub(first as u32)))
+        let hint = places.get(first + u64::from(ordinal.wrapping_sub(first as u32)))?;
+        let passes = (from - position).div_ceil(hint.pass_blocks);
+        (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
     }
 
     /// Bytes that it takes.
@@ -262,13 +292,6 @@ impl NextUse {
             + self.files.allocation_size()
             + self.files.len() * size_of::<FileUse>()
     }
-}
-
-/// The first position at or after `from` of the access that a hint makes at `position` in its first
-/// pass.
-fn later_pass(hint: &Placed, position: u64, from: u64) -> Option<u64> {
-    let passes = (from - position).div_ceil(hint.pass_blocks);
-    (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
 }
 
 /// Cuts blocks `first..end` into aligned pieces.

@@ -97,7 +97,7 @@ pub(crate) enum Fit {
 #[derive(Debug)]
 pub(crate) struct OfDevice {
     pub(crate) device: DeviceIndex,
-    /// Blocks in memory that the stream tracks, by the position of their next use.
+    /// Blocks in memory that the stream tracks: the positions of their next uses.
     pub(crate) tracked: Tracked,
     /// Positions before the scan whose blocks are not in memory.
     missing: BTreeSet<u64>,
@@ -131,10 +131,10 @@ pub(crate) struct Stream {
     index: NextUse,
     /// The run around the front, as far as it is known.
     next: Option<Run>,
-    /// The block that was read last, who may be reading it still, and its position while it lingers.
+    /// The block that was read last, who may be reading it still, and its place while it lingers.
     pub(crate) last: Option<Block>,
     last_reader: Option<ReaderId>,
-    pub(crate) current: Option<u64>,
+    pub(crate) current: Option<(u64, SlotId)>,
     scan: u64,
     scan_run: Option<Run>,
     gap_ns: Option<f64>,
@@ -269,10 +269,12 @@ impl Stream {
     /// Forgets all hints. Hands out the waiting ones, and the blocks that it tracked.
     pub(crate) fn cancel(
         &mut self,
+        blocks: &BlockTable,
         changed: impl FnMut(FileChange),
         done: impl FnMut(Waiting),
         untracked: &mut Vec<SlotId>,
     ) {
+        self.untrack_all(blocks, untracked);
         self.first_waiting += self.waiting.len() as u64;
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         std::mem::take(&mut self.waiting).into_iter().chain(slow).for_each(done);
@@ -283,7 +285,6 @@ impl Stream {
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         for part in &mut self.devices {
-            untracked.extend(part.tracked.take_all());
             part.missing.clear();
         }
     }
@@ -340,6 +341,7 @@ impl Stream {
         &mut self,
         (block, position): (Block, u64),
         behind: u64,
+        blocks: &BlockTable,
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
     ) {
@@ -349,7 +351,7 @@ impl Stream {
         self.balance += 1;
         self.renew_next();
         if base > past + 1 {
-            self.untrack_before(base, untracked);
+            self.untrack_before(base, blocks, untracked);
         }
         if base > past {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
@@ -360,6 +362,7 @@ impl Stream {
     pub(crate) fn settle(
         &mut self,
         position: u64,
+        blocks: &BlockTable,
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
     ) {
@@ -372,14 +375,38 @@ impl Stream {
         {
             base = self.cursor.skip_to(hint.end());
         }
-        self.untrack_before(base, untracked);
+        self.untrack_before(base, blocks, untracked);
         self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         self.renew_next();
     }
 
-    fn untrack_before(&mut self, base: u64, untracked: &mut Vec<SlotId>) {
-        for part in &mut self.devices {
-            untracked.extend(std::iter::from_fn(|| part.tracked.pop_before(base)));
+    /// Ceases to track what was to be read before `base`, but for what is being read.
+    fn untrack_before(&mut self, base: u64, blocks: &BlockTable, untracked: &mut Vec<SlotId>) {
+        for part in 0..self.devices.len() {
+            let mut current = None;
+            while let Some(position) = self.devices[part].tracked.pop_before(base) {
+                if self.current.is_some_and(|(at, _)| at == position) {
+                    current = Some(position);
+                    continue;
+                }
+                untracked.extend(self.slot_at(blocks, position));
+            }
+            current.into_iter().for_each(|position| self.devices[part].tracked.insert(position));
+        }
+    }
+
+    fn untrack_all(&mut self, blocks: &BlockTable, untracked: &mut Vec<SlotId>) {
+        for part in 0..self.devices.len() {
+            let all = self.devices[part].tracked.take_all();
+            untracked.extend(all.filter_map(|position| self.slot_at(blocks, position)));
+        }
+    }
+
+    /// The slot of the block that is read at `position`.
+    pub(crate) fn slot_at(&self, blocks: &BlockTable, position: u64) -> Option<SlotId> {
+        match self.current {
+            Some((at, slot)) if at == position => Some(slot),
+            _ => blocks.find(self.block_at(position)?.0),
         }
     }
 
@@ -449,6 +476,11 @@ impl Stream {
     /// Mean time from one read to the next where neither waits, in ns.
     pub(crate) fn gap_ns(&self) -> Option<f64> {
         self.gap_ns
+    }
+
+    /// Whether the access at `position` is still to come, or going on.
+    pub(crate) fn expects(&self, position: u64) -> bool {
+        self.cursor.expects(position) || self.current.is_some_and(|(at, _)| at == position)
     }
 
     pub(crate) fn distance(&self, position: u64) -> Distance {
@@ -528,12 +560,7 @@ impl Stream {
     /// Whether the block of `position` is in memory and tracked for that.
     fn tracks(&self, device: DeviceIndex, position: u64) -> bool {
         let part = self.devices.iter().find(|part| part.device == device);
-        part.is_some_and(|part| part.tracked.get(position).is_some())
-    }
-
-    /// The slot of the block that lingers, if it is in memory and was read at `position`.
-    pub(crate) fn lingering(&self, position: u64) -> Option<SlotId> {
-        self.devices.iter().find_map(|part| part.tracked.lingering(position))
+        part.is_some_and(|part| part.tracked.contains(position))
     }
 
     /// Missing positions of `device` that were found so far, in order.

@@ -1,95 +1,100 @@
-//! The blocks in memory that a stream tracks, by the position of their next use.
+//! The positions at which a stream will read blocks that are in memory, and that it tracks.
 //!
-//! An ordered map, with one entry apart: the block that is being read (it *lingers*, until its reader has
-//! moved on) comes and goes with every read, and would be put into the tree only to be taken out again.
+//! An ordered set of numbers, 64 of which share a word: positions that follow one another, as they mostly
+//! do, take an eighth of a byte each, and whole runs of them are passed in one step. What lies at a
+//! position is found through the stream's places and the table of blocks, where it is needed: when a
+//! block is let go, not when one is read.
 
 use std::collections::BTreeMap;
 
-use crate::recency::SlotId;
+/// Positions of a word.
+const WORD: u64 = u64::BITS as u64;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    slots: BTreeMap<u64, SlotId>,
-    /// Its position is none of those in `slots`.
-    lingering: Option<(u64, SlotId)>,
+    /// Words that are not zero, by the position of their first bit, in words.
+    words: BTreeMap<u64, u64>,
+}
+
+/// The word that `position` lies in, and its bit there.
+fn place(position: u64) -> (u64, u64) {
+    (position / WORD, 1 << (position % WORD))
+}
+
+fn last_of(word: u64, bits: u64) -> u64 {
+    word * WORD + u64::from(bits.ilog2())
 }
 
 impl Tracked {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() + usize::from(self.lingering.is_some())
+        self.words.values().map(|bits| bits.count_ones() as usize).sum()
     }
 
-    pub(crate) fn get(&self, position: u64) -> Option<SlotId> {
-        match self.lingering {
-            Some((at, slot)) if at == position => Some(slot),
-            _ if self.slots.is_empty() => None,
-            _ => self.slots.get(&position).copied(),
-        }
+    pub(crate) fn contains(&self, position: u64) -> bool {
+        let (word, bit) = place(position);
+        self.words.get(&word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// The block that lingers, if its use is at `position`.
-    pub(crate) fn lingering(&self, position: u64) -> Option<SlotId> {
-        self.lingering.filter(|&(at, _)| at == position).map(|(_, slot)| slot)
-    }
-
-    pub(crate) fn insert(&mut self, position: u64, slot: SlotId) {
-        debug_assert!(self.lingering.is_none_or(|(at, _)| at != position), "{position} twice");
-        self.slots.insert(position, slot);
-    }
-
-    /// The same for the block that is being read; the one before, if it still lingers, does so no more.
-    pub(crate) fn linger(&mut self, position: u64, slot: SlotId) {
-        if let Some((position, slot)) = self.lingering.replace((position, slot)) {
-            self.slots.insert(position, slot);
-        }
+    pub(crate) fn insert(&mut self, position: u64) {
+        let (word, bit) = place(position);
+        *self.words.entry(word).or_default() |= bit;
     }
 
     pub(crate) fn remove(&mut self, position: u64) {
-        if self.lingering.take_if(|&mut (at, _)| at == position).is_none() {
-            self.slots.remove(&position);
+        let (word, bit) = place(position);
+        if let Some(bits) = self.words.get_mut(&word) {
+            *bits &= !bit;
+            if *bits == 0 {
+                self.words.remove(&word);
+            }
         }
     }
 
     /// The last use.
-    pub(crate) fn last(&self) -> Option<(u64, SlotId)> {
-        let last = self.slots.last_key_value().map(|(&position, &slot)| (position, slot));
-        match (last, self.lingering) {
-            (Some(last), Some(lingering)) if last.0 > lingering.0 => Some(last),
-            (last, lingering) => lingering.or(last),
-        }
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.words.last_key_value().map(|(&word, &bits)| last_of(word, bits))
     }
 
     /// The last use before `position`.
-    pub(crate) fn last_before(&self, position: u64) -> Option<(u64, SlotId)> {
-        let in_tree = self.slots.range(..position).next_back().map(|(&at, &slot)| (at, slot));
-        let lingering = self.lingering.filter(|&(at, _)| at < position);
-        in_tree.into_iter().chain(lingering).max_by_key(|&(at, _)| at)
+    pub(crate) fn last_before(&self, position: u64) -> Option<u64> {
+        let (word, bit) = place(position);
+        let within = self.words.get(&word).map_or(0, |bits| bits & (bit - 1));
+        if within != 0 {
+            return Some(last_of(word, within));
+        }
+        let before = self.words.range(..word).next_back();
+        before.map(|(&word, &bits)| last_of(word, bits))
     }
 
     /// Takes out the first use, if it is before `position`.
-    pub(crate) fn pop_before(&mut self, position: u64) -> Option<SlotId> {
-        let first = self.slots.first_key_value().map_or(u64::MAX, |(&first, _)| first);
-        if let Some((_, slot)) = self.lingering.take_if(|&mut (at, _)| at < first.min(position)) {
-            return Some(slot);
+    pub(crate) fn pop_before(&mut self, position: u64) -> Option<u64> {
+        let mut first = self.words.first_entry()?;
+        let at = *first.key() * WORD + u64::from(first.get().trailing_zeros());
+        if at >= position {
+            return None;
         }
-        (first < position).then(|| self.slots.pop_first().expect("there is a first").1)
+        let rest = first.get() & (first.get() - 1);
+        if rest == 0 {
+            first.remove();
+        } else {
+            *first.get_mut() = rest;
+        }
+        Some(at)
     }
 
-    /// Takes all out, in the order of their uses.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = SlotId> {
-        if let Some((position, slot)) = self.lingering.take() {
-            self.slots.insert(position, slot);
-        }
-        std::mem::take(&mut self.slots).into_values()
+    /// Takes all out, in order.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = u64> + use<> {
+        let mut all = Tracked { words: std::mem::take(&mut self.words) };
+        std::iter::from_fn(move || all.pop_before(u64::MAX))
     }
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        /// What a B-tree takes for an entry of 12 bytes, filled by two thirds.
-        const ENTRY_BYTES: usize = 18;
-        self.slots.len() * ENTRY_BYTES
+        /// What a B-tree takes for an entry of 16 bytes, filled by two thirds.
+        const ENTRY_BYTES: usize = 24;
+        self.words.len() * ENTRY_BYTES
     }
 }
 
@@ -97,38 +102,36 @@ impl Tracked {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     proptest! {
         #[test]
-        fn it_is_an_ordered_map(changes in prop::collection::vec((0u8..4, 0u64..20), 1..200)) {
+        fn it_is_an_ordered_set(changes in prop::collection::vec((0u8..3, 0u64..300), 1..300)) {
             let mut tracked = Tracked::default();
-            let mut model = BTreeMap::new();
+            let mut model = BTreeSet::new();
             for (kind, position) in changes {
-                let slot = SlotId(position as u32 + 100);
                 match kind {
-                    0 | 1 if model.contains_key(&position) => {}
-                    0 | 1 => {
-                        model.insert(position, slot);
-                        if kind == 0 {
-                            tracked.insert(position, slot);
-                        } else {
-                            tracked.linger(position, slot);
-                        }
+                    0 => {
+                        model.insert(position);
+                        tracked.insert(position);
                     }
-                    2 => {
+                    1 => {
                         model.remove(&position);
                         tracked.remove(position);
                     }
                     _ => {
-                        let first = model.first_entry().filter(|first| *first.key() < position);
-                        prop_assert_eq!(tracked.pop_before(position), first.map(|first| first.remove()));
+                        let first = model.first().copied().filter(|&first| first < position);
+                        first.map(|first| model.remove(&first));
+                        prop_assert_eq!(tracked.pop_before(position), first);
                     }
                 }
-                prop_assert_eq!(tracked.get(position), model.get(&position).copied());
-                prop_assert_eq!(tracked.last(), model.last_key_value().map(|(&at, &slot)| (at, slot)));
+                prop_assert_eq!(tracked.contains(position), model.contains(&position));
+                prop_assert_eq!(tracked.last(), model.last().copied());
+                let before = model.range(..position).next_back().copied();
+                prop_assert_eq!(tracked.last_before(position), before);
                 prop_assert_eq!(tracked.len(), model.len());
             }
-            prop_assert!(tracked.take_all().eq(model.into_values()));
+            prop_assert!(tracked.take_all().eq(model));
         }
     }
 }
