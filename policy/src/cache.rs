@@ -7,7 +7,7 @@
 //!   next. If even that block is worth more than what the buffer is wanted for, nothing is done.
 //! * **B. Track it or lose it.** The block is offered to the others that might know it: the stream that
 //!   claims it, the recency queue that it lies in, and the streams that name its file. Whoever values it
-//!   above the lowest declared value keeps it, and the search goes on.
+//!   more than its picker did keeps it, and the search goes on.
 //! * **C.** Otherwise it leaves, and the streams that name it note that it is missing.
 //!
 //! Values are asked for again only of those that have changed (they are *stale*), when somebody needs
@@ -45,10 +45,27 @@ use crate::time::Nanos;
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
 
-/// Members of the ranking: the two recency queues, then the streams.
-const RECENT: u32 = 0;
-const CONSUMED: u32 = 1;
-const FIRST_STREAM: u32 = 2;
+/// Whose accesses are counted: those without hints, and each stream's.
+const UNHINTED: u32 = 0;
+
+/// Whose least valuable block it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Member {
+    /// The queue of what was read without hints.
+    Recent,
+    /// That of what was read as hinted.
+    Consumed,
+    Stream(StreamIndex),
+}
+
+impl Member {
+    fn stream(self) -> Option<StreamIndex> {
+        match self {
+            Member::Stream(index) => Some(index),
+            Member::Recent | Member::Consumed => None,
+        }
+    }
+}
 
 /// Accesses after which a share is worth half, at least; in a large cache it is a turnover of it.
 const HALF_LIFE_MIN: f64 = 1024.0;
@@ -92,7 +109,7 @@ pub(crate) struct Cache {
     consumed: LruEstimator,
     orphans: OrphanEstimator,
     rates: Rates,
-    /// Members by their declared values, lowest first (keys are negative).
+    /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
     stale_values: Vec<StreamIndex>,
     /// Which streams name a file.
@@ -107,8 +124,9 @@ pub(crate) struct Cache {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TooDear(pub(crate) f64);
 
-fn member(stream: StreamIndex) -> u32 {
-    FIRST_STREAM + stream.0
+/// The number under which a stream's accesses are counted.
+fn share_of(stream: StreamIndex) -> u32 {
+    UNHINTED + 1 + stream.0
 }
 
 impl Cache {
@@ -162,7 +180,7 @@ impl Cache {
         let trust = self.trust(owner);
         self.stream(index).cursor.set_accuracy(trust);
         // Squared, so that who opens stream after stream soon gets nothing by it.
-        self.rates.introduce(member(index), SHARE_FIRST * trust * trust);
+        self.rates.introduce(share_of(index), SHARE_FIRST * trust * trust);
         index
     }
 
@@ -205,8 +223,8 @@ impl Cache {
     /// Forgets a stream that has been cancelled.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
         self.streams[index.0 as usize] = None;
-        self.rates.forget(member(index));
-        self.ranking.set(member(index), None);
+        self.rates.forget(share_of(index));
+        self.ranking.set(index.0, None);
         self.freed.push(index);
     }
 
@@ -238,7 +256,7 @@ impl Cache {
 
     /// A value of a stream, normalised by its share (eq. 8).
     pub(crate) fn normalised(&self, stream: StreamIndex, value: f64) -> f64 {
-        value * self.rates.count(member(stream))
+        value * self.rates.count(share_of(stream))
     }
 
     /// A normalised value as ns for each access of anybody.
@@ -251,65 +269,74 @@ impl Cache {
         if self.rules.replacement == Replacement::Lru {
             return;
         }
-        if self.rates.access(stream.map_or(RECENT, member)) {
+        if self.rates.access(stream.map_or(UNHINTED, share_of)) {
             for index in 0..self.streams.len() {
                 self.touch(StreamIndex(index as u32));
             }
         }
     }
 
-    fn declared(&mut self, of: u32) -> Option<f64> {
-        let unhinted = self.rates.count(RECENT);
-        let (scene, recent, consumed) = self.scene();
-        match of {
-            RECENT => recent.declare(&scene).map(|value| value * unhinted),
-            CONSUMED => consumed.declare(&scene).map(|value| value * unhinted),
-            _ => {
-                let index = StreamIndex(of - FIRST_STREAM);
-                let rate = self.rates.count(of);
-                let stream = self.streams[index.0 as usize].as_mut()?;
-                let scene =
-                    Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-                HintEstimator { index, stream }.declare(&scene).map(|value| value * rate)
-            }
-        }
-    }
-
-    fn rank(&mut self, of: u32) -> Option<f64> {
-        let value = self.declared(of);
-        self.ranking.set(of, value.map(|value| -value));
+    /// What a stream declares, normalised: into the ranking with it.
+    fn rank(&mut self, index: StreamIndex) -> Option<f64> {
+        let stream = self.streams[index.0 as usize].as_mut()?;
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let value = HintEstimator { index, stream }.declare(&scene);
+        let value = value.map(|value| value * self.rates.count(share_of(index)));
+        self.ranking.set(index.0, value.map(|value| -value));
         value
     }
 
-    /// The value of the globally least valuable block, normalised.
-    pub(crate) fn least_value(&mut self) -> Option<f64> {
+    /// The member with the globally least valuable block, and what that is worth, normalised.
+    fn least(&mut self) -> Option<(Member, f64)> {
+        let mut least = self.least_of_queues();
+        let mut consider = |member: Member, value: f64| {
+            if least.is_none_or(|(_, other)| value < other) {
+                least = Some((member, value));
+            }
+        };
+        if let Some((index, value)) = self.least_of_streams() {
+            consider(Member::Stream(index), value);
+        }
+        least
+    }
+
+    fn least_of_queues(&mut self) -> Option<(Member, f64)> {
+        let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
+        let unhinted = self.rates.count(UNHINTED);
+        let (scene, recent, consumed) = self.scene();
+        recent.set_reach(reach);
+        consumed.set_reach(reach);
+        let recent = recent.declare(&scene).map(|value| (Member::Recent, value * unhinted));
+        let consumed = consumed.declare(&scene).map(|value| (Member::Consumed, value * unhinted));
+        match (recent, consumed) {
+            (Some(recent), Some(consumed)) if consumed.1 < recent.1 => Some(consumed),
+            (recent, consumed) => recent.or(consumed),
+        }
+    }
+
+    fn least_of_streams(&mut self) -> Option<(StreamIndex, f64)> {
         while let Some(index) = self.stale_values.pop() {
             if let Some(stream) = self.streams[index.0 as usize].as_mut() {
                 stream.value_is_stale = false;
-                self.rank(member(index));
+                self.rank(index);
             }
         }
-        let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
-        self.recent.set_reach(reach);
-        self.consumed.set_reach(reach);
-        self.rank(RECENT);
-        self.rank(CONSUMED);
         loop {
-            let (of, key) = self.ranking.first()?;
+            let (stream, key) = self.ranking.first()?;
+            let index = StreamIndex(stream);
             // Costs move without anybody being touched.
-            if self.rank(of) == Some(-key) {
-                return Some(-key);
+            if self.rank(index) == Some(-key) {
+                return Some((index, -key));
             }
         }
     }
 
-    fn pick(&mut self, of: u32) -> Option<SlotId> {
+    fn pick(&mut self, of: Member) -> Option<SlotId> {
         let (mut scene, recent, consumed) = self.scene();
         match of {
-            RECENT => recent.pick(&mut scene),
-            CONSUMED => consumed.pick(&mut scene),
-            _ => {
-                let index = StreamIndex(of - FIRST_STREAM);
+            Member::Recent => recent.pick(&mut scene),
+            Member::Consumed => consumed.pick(&mut scene),
+            Member::Stream(index) => {
                 let stream = self.streams[index.0 as usize].as_mut()?;
                 let mut scene =
                     Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
@@ -326,17 +353,13 @@ impl Cache {
     pub(crate) fn make_room(&mut self, now: Nanos, worth: f64) -> Result<f64, TooDear> {
         let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
-            let cost = self.least_value().ok_or(TooDear(f64::INFINITY))?;
+            let (of, cost) = self.least().ok_or(TooDear(f64::INFINITY))?;
             if cost >= worth {
                 return Err(TooDear(cost));
             }
-            let (of, _) = self.ranking.first().expect("somebody has declared the least value");
             let slot = self.pick(of).expect("who declares a value has a block");
-            self.rank(of);
-            let lowest = self.ranking.first().map_or(cost, |(_, key)| -key);
-            if !self.is_saved(slot, of, lowest.max(cost)) {
-                let picker = of.checked_sub(FIRST_STREAM).map(StreamIndex);
-                self.leave(now, slot, picker, (cost, worth));
+            if !self.is_saved(slot, of, cost) {
+                self.leave(now, slot, of.stream(), (cost, worth));
                 paid = cost;
             }
         }
@@ -344,7 +367,7 @@ impl Cache {
     }
 
     /// B: whether anybody but `picker` values the block above `floor`, normalised.
-    fn is_saved(&mut self, slot: SlotId, picker: u32, floor: f64) -> bool {
+    fn is_saved(&mut self, slot: SlotId, picker: Member, floor: f64) -> bool {
         if self.rules.replacement == Replacement::Lru {
             return false;
         }
@@ -352,21 +375,21 @@ impl Cache {
         if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
             return true;
         }
-        let unhinted = self.rates.count(RECENT);
+        let unhinted = self.rates.count(UNHINTED);
         let local = if unhinted > 0.0 { floor / unhinted } else { f64::INFINITY };
         let (mut scene, recent, consumed) = self.scene();
         if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
             return true;
         }
         let Some(claim) = claim else {
-            return self.wanted_by_others(slot, Some(picker), floor);
+            return self.wanted_by_others(slot, picker.stream(), floor);
         };
         // Another stream may read it sooner than the one that claims it.
         if self.named_by(self.blocks[slot].block.file).len() < 2 {
             return false;
         }
         self.unclaim(slot);
-        let is_saved = self.wanted_by_others(slot, Some(member(claim.stream)), floor);
+        let is_saved = self.wanted_by_others(slot, Some(claim.stream), floor);
         if is_saved {
             let device = self.blocks[slot].device;
             self.stream(claim.stream).lost(device, claim.position);
@@ -377,7 +400,7 @@ impl Cache {
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
-        let rate = self.rates.count(member(index));
+        let rate = self.rates.count(share_of(index));
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return false };
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let floor = if rate > 0.0 { floor / rate } else { f64::INFINITY };
@@ -389,13 +412,13 @@ impl Cache {
     }
 
     /// Offers a block that no stream claims to the streams that name its file.
-    fn wanted_by_others(&mut self, slot: SlotId, picker: Option<u32>, floor: f64) -> bool {
+    fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         let file = self.blocks[slot].block.file;
         let named = self.named_by(file).len();
         self.offers_from = self.offers_from.wrapping_add(1);
         (0..named.min(OFFERS_MAX)).any(|turn| {
             let index = self.named_by(file)[(self.offers_from + turn) % named];
-            picker != Some(member(index)) && self.stream_saves(index, slot, floor)
+            asked != Some(index) && self.stream_saves(index, slot, floor)
         })
     }
 
@@ -581,7 +604,7 @@ impl Cache {
         }
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;
-        if keeps && self.wanted_by_others(slot, asked.map(member), -1.0) {
+        if keeps && self.wanted_by_others(slot, asked, -1.0) {
             return;
         }
         match self.memory {

@@ -350,7 +350,7 @@ impl Stream {
         self.last = Some(block);
         self.balance += 1;
         self.renew_next();
-        if base > past + 1 {
+        if base > past + 1 || (base > past && position != past) {
             self.untrack_before(base, blocks, untracked);
         }
         if base > past {
