@@ -1,7 +1,7 @@
 //! The blocks in memory or on their way: one slot each, found by block.
 //!
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
-//! A slot is 40 bytes; the table of handles adds 11 to 21 more, 11 when memory is full.
+//! A slot is 40 bytes; the table of handles adds 12 to 24 more, 12 when memory is full.
 
 use crate::handles::Handles;
 use crate::hash::hash_block;

@@ -8,11 +8,11 @@
 //!
 //! Removal moves back what would not be found any more, so that nothing has to be tidied up later.
 //!
-//! Memory: 8 bytes for each of at most 4/3 of the most handles it was made for; less as long as it holds
+//! Memory: 8 bytes for each of at most 3/2 of the most handles it was made for; less as long as it holds
 //! less. Growth copies the table, and looks at nothing else.
 
 /// Places in use are at most this share of all.
-const LOAD: (usize, usize) = (3, 4);
+const LOAD: (usize, usize) = (2, 3);
 const PLACES_MIN: usize = 16;
 
 const EMPTY: u64 = 0;
@@ -194,7 +194,7 @@ mod tests {
             for handle in 0..most {
                 handles.insert(hash_block(block(handle)), handle as u32);
             }
-            assert!(handles.memory_bytes() <= (most * 8 * 4 / 3 + 16) as usize);
+            assert!(handles.memory_bytes() <= (most * 8 * 3 / 2 + 16) as usize);
             let mut looked_at = 0;
             for (place, entry) in handles.places.iter().enumerate() {
                 if *entry != EMPTY {

@@ -1,7 +1,7 @@
 //! The headers of blocks whose data has gone.
 //!
 //! A ghost is a block and the place of its entry in the log, found by block or by number. The number
-//! is what the log's entry holds. Memory: 24 bytes a ghost and 11 to 21 in the table, which holds
+//! is what the log's entry holds. Memory: 24 bytes a ghost and 12 to 24 in the table, which holds
 //! numbers only and compares blocks through them; its share of the log, like a
 //! resident's, is another 10 to 20.
 

@@ -130,16 +130,47 @@ impl Log {
         None
     }
 
-    /// The newest live entry below `before`, which lies within the log or at its end.
-    pub(super) fn previous_live(&self, before: Position) -> Option<Position> {
-        let mut before = before;
-        while before > self.front {
-            match self.previous_live_in_word(before) {
-                Ok(position) => return Some(position),
-                Err(word_start) => before = word_start,
+    /// The position above the first `count` live entries at `from` or above; there are as many.
+    pub(super) fn above(&self, from: Position, count: usize) -> Position {
+        let (mut position, mut left) = (from.max(self.front), count as u32);
+        while left > 0 {
+            let word = self.word(position) >> (position % WORD);
+            let live = word.count_ones();
+            if live < left {
+                left -= live;
+                position += WORD - position % WORD;
+                debug_assert!(position < self.end, "fewer live entries above {from}");
+                continue;
             }
+            let mut rest = word;
+            for _ in 1..left {
+                rest &= rest - 1;
+            }
+            return position + Position::from(rest.trailing_zeros()) + 1;
         }
-        None
+        position
+    }
+
+    /// The position of the last of the first `count` live entries below `before`; there are as many.
+    pub(super) fn below(&self, before: Position, count: usize) -> Position {
+        let (mut before, mut left) = (before, count as u32);
+        while left > 0 {
+            let last = before - 1;
+            let word = self.word(last) & (u64::MAX >> (WORD - 1 - last % WORD));
+            let live = word.count_ones();
+            if live < left {
+                left -= live;
+                before = last - last % WORD;
+                debug_assert!(before > self.front, "fewer live entries below");
+                continue;
+            }
+            let mut rest = word;
+            for _ in left..live {
+                rest &= rest - 1;
+            }
+            return last - last % WORD + Position::from(rest.trailing_zeros());
+        }
+        before
     }
 
     /// The newest live entry below `before` of those that share a word with its predecessor; failing

@@ -171,7 +171,7 @@ impl Stack {
         }
         let position = self.log.push(slot.0);
         self.residents += 1;
-        self.segments.pushed(&self.log);
+        self.segments.pushed();
         Stamp(position as u32)
     }
 
@@ -209,8 +209,9 @@ impl Stack {
 
     /// Removes the ghost of `block`, if there is one, and says in which segment it lay.
     pub(crate) fn take_ghost(&mut self, block: Block) -> Option<usize> {
-        self.segments.settle(&self.log, self.residents + self.ghosts.len());
+        let live = self.residents + self.ghosts.len();
         let position = self.log.position(self.ghosts.take(block)?.0);
+        self.segments.settle(&self.log, live);
         let segment = self.segments.find(position);
         self.segments.removed(position);
         self.log.kill(position);

@@ -5,15 +5,14 @@
 //! buffer. The floor of a segment is a position at or below all of its entries and above all deeper
 //! ones; several positions will do when dead entries lie between.
 //!
-//! * A. An entry is pushed: each full segment passes its deepest entry on to the next, down to the
-//!   first that has room. Its floor moves up past that entry.
-//! * B. An entry is removed: its segment is one short. Nothing moves yet: the push that mostly
-//!   follows (case A) stops there, and every deeper segment stays as it is.
-//! * C. A segment is asked for while one may be short: all floors first move down until every
-//!   segment is full or holds all that is left.
+//! * A. An entry is pushed or removed: it is counted in the segment that it lies in. No floor moves.
+//! * B. A segment is asked for: once there were more than a few changes (a quarter of the smallest
+//!   segment), every floor moves by as many live entries as its segment and those above have too many
+//!   or too few. The bitmap is passed 64 entries at a time, so that many changes cost hardly more than
+//!   one. A small stack allows no change, and is exact.
 //!
-//! Floors move up by at most one entry a push, over dead entries 64 at a time, through memory in
-//! order: amortised O(1) for each segment above the one that was hit.
+//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and O(s) for some changes
+//! together, as many as a quarter of the smallest segment.
 
 use super::log::{Log, Position};
 
@@ -21,6 +20,8 @@ use super::log::{Log, Position};
 const EQUAL: usize = 32;
 /// Halvings of the first of them, so that small depths are told apart.
 const HALVINGS: u32 = 6;
+/// So much of the smallest segment, as a divisor, may have changed before floors move.
+const CHANGES_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Segment {
@@ -38,9 +39,11 @@ pub(super) struct Segments {
     /// From the top of the stack down, without the last one, which takes whatever is deeper: it has
     /// no floor, and room for all.
     segments: Vec<Segment>,
-    /// An upper bound of the places that are free in segments above the deepest one in use. A push
-    /// fills one of them if there are any, a removal makes at most one.
-    vacancies: usize,
+    /// Pushes and removals since the floors were moved, and how many may be.
+    changes: usize,
+    changes_max: usize,
+    /// The deepest segment that has had a removal since.
+    deepest: usize,
     /// Floors above the gap of the compaction under way; see [`Segments::lift`].
     lifted: usize,
 }
@@ -61,14 +64,17 @@ impl Segments {
     pub(super) fn new(limit: usize, boundaries: bool) -> Self {
         let ends = if boundaries { ends(limit) } else { vec![limit] };
         let starts = std::iter::once(0).chain(ends.iter().copied());
-        let segments = starts
+        let segments: Vec<Segment> = starts
             .zip(&ends[..ends.len() - 1])
             .map(|(start, end)| Segment { floor: 0, entries: 0, room: end - start })
             .collect();
-        Segments { segments, vacancies: 0, lifted: 0 }
+        let smallest = segments.iter().map(|segment| segment.room).min().unwrap_or(0);
+        let changes_max = smallest / CHANGES_DIVISOR;
+        Segments { segments, changes: 0, changes_max, deepest: 0, lifted: 0 }
     }
 
-    /// The segment of a position. The newest is 0. Exact after [`settle`](Segments::settle).
+    /// The segment of a position. The newest is 0. Right after [`settle`](Segments::settle), to within
+    /// so many changes.
     #[inline]
     pub(super) fn find(&self, position: Position) -> usize {
         self.segments.partition_point(|segment| segment.floor > position)
@@ -76,50 +82,50 @@ impl Segments {
 
     /// An entry was appended to the log (case A).
     #[inline]
-    pub(super) fn pushed(&mut self, log: &Log) {
-        self.vacancies = self.vacancies.saturating_sub(1);
-        for segment in &mut self.segments {
-            if segment.entries < segment.room {
-                segment.entries += 1;
-                return;
-            }
-            let deepest = log.next_live(segment.floor).expect("a full segment has entries");
-            segment.floor = deepest + 1;
+    pub(super) fn pushed(&mut self) {
+        if let Some(first) = self.segments.first_mut() {
+            first.entries += 1;
+            self.changes += 1;
         }
     }
 
-    /// The entry at `position` is about to be removed (case B).
+    /// The entry at `position` is about to be removed (case A).
     #[inline]
     pub(super) fn removed(&mut self, position: Position) {
-        let segment = self.find(position);
-        if let Some(segment) = self.segments.get_mut(segment) {
+        let index = self.find(position);
+        if let Some(segment) = self.segments.get_mut(index) {
             segment.entries -= 1;
-            self.vacancies += 1;
         }
+        self.changes += 1;
+        self.deepest = self.deepest.max(index);
     }
 
-    /// Makes [`find`](Segments::find) exact (case C). `live` is the number of entries.
+    /// Makes [`find`](Segments::find) right (case B). `live` is the number of entries.
     #[inline]
     pub(super) fn settle(&mut self, log: &Log, live: usize) {
-        if self.vacancies > 0 {
-            self.fill_vacancies(log, live);
+        if self.changes > self.changes_max {
+            self.move_floors(log, live);
         }
     }
 
-    fn fill_vacancies(&mut self, log: &Log, live: usize) {
+    fn move_floors(&mut self, log: &Log, live: usize) {
         // Entries down to the floor: as it lies, where it belongs, and where the one above belongs.
         let (mut found, mut wanted, mut above) = (0, 0, 0);
-        for segment in &mut self.segments {
+        for (index, segment) in self.segments.iter_mut().enumerate() {
             found += segment.entries;
             wanted = live.min(wanted + segment.room);
-            for _ in found..wanted {
-                segment.floor = log.previous_live(segment.floor).expect("deeper entries");
+            if found < wanted {
+                segment.floor = log.below(segment.floor, wanted - found);
+            } else if found > wanted {
+                segment.floor = log.above(segment.floor, found - wanted);
             }
             segment.entries = wanted - above;
             above = wanted;
+            if found == wanted && index >= self.deepest {
+                break; // So it is with those below.
+            }
         }
-        self.vacancies = 0;
-        self.lifted = 0;
+        (self.changes, self.deepest, self.lifted) = (0, 0, 0);
     }
 
     /// A compaction starts.

@@ -144,8 +144,8 @@ impl Pair {
     fn check(&mut self) {
         let mut entries = Vec::new();
         let mut position = self.stack.log.end();
-        while let Some(below) = self.stack.log.previous_live(position) {
-            position = below;
+        while entries.len() < self.stack.residents() + self.stack.ghosts() {
+            position = self.stack.log.below(position, 1);
             entries.push(match Entry::decode(self.stack.log.get(position)) {
                 Entry::Resident(slot) => (slot.0, true),
                 Entry::Ghost(number) => {
@@ -292,6 +292,32 @@ fn compaction_keeps_up_with_uniform_use_and_keeps_the_order() {
         stack.remove(stamps[slot]);
     }
     assert_eq!(stack.oldest(), None);
+}
+
+#[test]
+fn segments_of_a_large_stack_are_right_to_within_the_changes_that_they_allow() {
+    let count = if cfg!(miri) { 17_000 } else { 100_000 };
+    let (mut stack, mut stamps) = residents(count);
+    let ends = stack.segment_ends();
+    let allowed = ends[0] / 4;
+    let mut used: Vec<usize> = (0..count).collect();
+    let mut state = 1;
+    for time in 0..if cfg!(miri) { 100 } else { 50_000 } {
+        // Mostly the same few, as programs do.
+        let below = if time % 3 == 0 { count } else { 1 + count / 100 };
+        let slot = random(&mut state, below);
+        if time % 1000 == 0 {
+            let depth = used.iter().filter(|&&last| last > used[slot]).count() + 1;
+            let found = stack.segment_of(stamps[slot]);
+            let first = if found == 0 { 0 } else { ends[found - 1] };
+            let depths = first.saturating_sub(allowed)..=ends[found] + allowed;
+            assert!(depths.contains(&depth), "{depth} in {depths:?}");
+        }
+        let segment = stack.segment_of(stamps[slot]);
+        assert!(segment < ends.len());
+        touch(&mut stack, &mut stamps, slot);
+        used[slot] = count + time;
+    }
 }
 
 #[test]
