@@ -117,6 +117,8 @@ pub(crate) struct Cache {
     /// Where the offers begin, so that all streams have their turn.
     offers_from: usize,
     freed: Vec<StreamIndex>,
+    /// Scratch space of the prefetcher.
+    pub(crate) come_upon: Vec<(SlotId, u64)>,
     records: HashMap<Option<ReaderId>, Record, Mix>,
 }
 
@@ -155,6 +157,7 @@ impl Cache {
             files: Files::default(),
             offers_from: 0,
             freed: Vec::new(),
+            come_upon: Vec::new(),
             records: HashMap::with_hasher(Mix),
         }
     }

@@ -12,6 +12,10 @@
 //! * **E. Beyond the horizon** a block is fetched only where a device cannot keep up, and only to keep it
 //!   busy: what waits in its queue binds a buffer and gains nothing.
 //!
+//! * **F. Quiet.** What comes near enough with the next few reads is looked for at once. Where there is
+//!   nothing, the stream is not asked again until those reads have been made, something of its is lost, or
+//!   it has disclosed more.
+//!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
@@ -30,6 +34,9 @@ use crate::values::{Terms, nearness};
 /// D: unread blocks that a stream may have at first, and at least if every other one is read.
 const ALLOWANCE_FIRST: u64 = 1024;
 const ALLOWANCE_MIN: f64 = 32.0;
+
+/// F: positions beyond the reach that are looked at together with those within.
+const SCAN_AHEAD: u64 = 16;
 
 /// TIP-1 holds this share of the buffers for prefetched and unread blocks, as a divisor (512 of 1,536).
 const UNREAD_DIVISOR: usize = 3;
@@ -100,21 +107,33 @@ impl Cache {
         device: DeviceIndex,
     ) -> Option<Candidate> {
         let stream = self.streams[index.0 as usize].as_ref()?;
+        let front = stream.cursor.front();
+        let part = stream.devices.iter().find(|part| part.device == device)?;
+        if front < part.quiet_until {
+            return None;
+        }
         let terms = stream.terms(&self.costs, &self.rules, device);
-        let reach = self.reach(config, &terms);
-        let limit = stream.cursor.front().saturating_add(reach);
-        let mut found = Vec::new();
+        let limit = front.saturating_add(self.reach(config, &terms));
+        let mut found = std::mem::take(&mut self.come_upon);
         let stream = self.streams[index.0 as usize].as_mut()?;
-        let position = stream.first_missing(&self.blocks, device, limit, |slot, at| {
+        let beyond = limit.saturating_add(SCAN_AHEAD);
+        let position = stream.first_missing(&self.blocks, device, beyond, |slot, at| {
             found.push((slot, at));
         });
-        for (slot, position) in found {
+        let near = position.filter(|&position| position < limit);
+        if near.is_none() && !stream.scan_is_unfinished {
+            // Nothing, or nothing yet: F.
+            let until_near = position.map_or(SCAN_AHEAD, |position| position + 1 - limit);
+            stream.of_device(device).quiet_until = front.saturating_add(until_near.min(SCAN_AHEAD));
+        }
+        for (slot, position) in found.drain(..) {
             let known = &self.blocks[slot];
             if known.claim().is_none() && !known.is_in_flight() {
                 self.claim(slot, Claim { stream: index, position });
             }
         }
-        let position = position?;
+        self.come_upon = found;
+        let position = near?;
         let stream = self.streams[index.0 as usize].as_ref()?;
         let (block, _) = stream.block_at(position)?;
         let benefit = self.benefit(stream, device, position, &terms)?;

@@ -101,6 +101,9 @@ pub(crate) struct OfDevice {
     pub(crate) tracked: Tracked,
     /// Positions before the scan whose blocks are not in memory.
     missing: BTreeSet<u64>,
+    /// Nothing is to be fetched from it as long as the front is before this position, unless a block is
+    /// lost or more is disclosed.
+    pub(crate) quiet_until: u64,
 }
 
 /// See the [module](self).
@@ -185,7 +188,7 @@ impl Stream {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
             let (tracked, missing) = (Tracked::default(), BTreeSet::new());
-            self.devices.push(OfDevice { device, tracked, missing });
+            self.devices.push(OfDevice { device, tracked, missing, quiet_until: 0 });
             self.devices.len() - 1
         });
         &mut self.devices[index]
@@ -198,7 +201,7 @@ impl Stream {
         mut changed: impl FnMut(FileChange),
         mut done: impl FnMut(Waiting),
     ) -> u64 {
-        let mut beyond_end = 0u64;
+        let (mut beyond_end, mut placed) = (0u64, false);
         loop {
             let ahead = self.ahead();
             let Some(waiting) = self.waiting.front_mut() else { break };
@@ -217,6 +220,7 @@ impl Stream {
                     let placing =
                         self.places.place(&waiting.hint, waiting.device, file, size_bytes);
                     beyond_end = beyond_end.saturating_add(placing.beyond_end);
+                    placed = true;
                     rest = placing.rest;
                 }
             }
@@ -226,6 +230,9 @@ impl Stream {
             }
             self.first_waiting += 1;
             done(self.waiting.pop_front().expect("it is the first"));
+        }
+        if placed {
+            self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
         }
         let (places, limits) = (&self.places, &self.limits);
         self.index.extend(places, limits.block_bytes, limits.segments_max, &mut changed);
@@ -286,6 +293,7 @@ impl Stream {
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         for part in &mut self.devices {
             part.missing.clear();
+            part.quiet_until = 0;
         }
     }
 
@@ -496,7 +504,9 @@ impl Stream {
     /// A block whose next use is at `position` has left memory.
     pub(crate) fn lost(&mut self, device: DeviceIndex, position: u64) {
         if position < self.scan && self.cursor.expects(position) {
-            self.of_device(device).missing.insert(position);
+            let part = self.of_device(device);
+            part.missing.insert(position);
+            part.quiet_until = 0;
         }
     }
 
@@ -547,7 +557,9 @@ impl Stream {
                     Some(slot) => resident(slot, position),
                     None if run.device == device => return Some(position),
                     None => {
-                        self.of_device(run.device).missing.insert(position);
+                        let part = self.of_device(run.device);
+                        part.missing.insert(position);
+                        part.quiet_until = 0;
                     }
                 }
             }
