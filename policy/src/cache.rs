@@ -523,6 +523,13 @@ impl Cache {
         self.touch(claim.stream);
     }
 
+    /// The stream that claims a block will read it at another position, that of `claim`.
+    pub(crate) fn reclaim(&mut self, slot: SlotId, claim: Claim) {
+        let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
+        stream.retrack(&mut self.blocks[slot], claim);
+        self.touch(claim.stream);
+    }
+
     /// A block in flight that no stream claims any more.
     pub(crate) fn orphan(&mut self, slot: SlotId) {
         self.orphans.adopt(slot);

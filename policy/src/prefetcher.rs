@@ -24,7 +24,6 @@ use crate::contract::{Config, Memory};
 use crate::costs::Prices;
 use crate::decisions::{Decision, DecisionKind};
 use crate::device::Device;
-use crate::estimator::Scene;
 use crate::hint::Block;
 use crate::rules::Prefetch;
 use crate::stream::Stream;
@@ -173,8 +172,15 @@ impl Cache {
         (value > 0.0).then_some(value)
     }
 
-    /// Asks the streams that have changed for their candidates.
-    pub(crate) fn refresh_candidates(&mut self, config: &Config, devices: &mut [Device]) {
+    /// Asks the streams that have changed for their candidates. Returns the last one for `device` that
+    /// there is.
+    pub(crate) fn refresh_candidates(
+        &mut self,
+        config: &Config,
+        devices: &mut [Device],
+        device: DeviceIndex,
+    ) -> Option<Candidate> {
+        let mut last = None;
         let mut unfinished = Vec::new();
         for _ in 0..self.stale_candidates.len() {
             let Some(index) = self.stale_candidates.pop() else { break };
@@ -182,17 +188,21 @@ impl Cache {
             stream.candidate_is_stale = false;
             for part in 0..stream.devices.len() {
                 let Some(stream) = self.streams[index.0 as usize].as_ref() else { break };
-                let device = stream.devices[part].device;
-                let candidate = self.candidate(config, index, device);
+                let at = stream.devices[part].device;
+                let candidate = self.candidate(config, index, at);
                 let key = candidate.map(|candidate| candidate.benefit);
-                devices[usize::from(device.0)].candidates.set(index.0, key);
+                devices[usize::from(at.0)].candidates.set(index.0, key);
                 if self.stream(index).scan_is_unfinished {
                     unfinished.push(index);
+                }
+                if at == device {
+                    last = candidate.or(last);
                 }
             }
         }
         // The next call goes on where this one was broken off.
         unfinished.into_iter().for_each(|index| self.touch(index));
+        last
     }
 
     /// B, C: the next cluster for `device`, its buffers taken.
@@ -203,15 +213,17 @@ impl Cache {
         devices: &mut [Device],
         device: DeviceIndex,
     ) -> Option<Cluster> {
-        self.refresh_candidates(config, devices);
+        let fresh = self.refresh_candidates(config, devices, device);
         let is_busy = devices[usize::from(device.0)].is_busy();
         let candidates = &mut devices[usize::from(device.0)].candidates;
         loop {
             let (stream, key) = candidates.first()?;
             let index = StreamIndex(stream);
-            let candidate = match self.streams[stream as usize] {
-                Some(_) => self.candidate(config, index, device),
-                None => None,
+            // Costs, and the blocks that others have fetched, move without anybody being touched.
+            let candidate = match fresh {
+                Some(fresh) if fresh.claim.stream == index && fresh.benefit == key => Some(fresh),
+                _ if self.streams[stream as usize].is_none() => None,
+                _ => self.candidate(config, index, device),
             };
             candidates.set(stream, candidate.map(|candidate| candidate.benefit));
             let Some(candidate) = candidate else { continue };
@@ -237,9 +249,7 @@ impl Cache {
                 }
             };
             let cluster = self.take_cluster(now, config, device, (candidate, cost));
-            let next = self.candidate(config, index, device);
-            let candidates = &mut devices[usize::from(device.0)].candidates;
-            candidates.set(stream, next.map(|candidate| candidate.benefit));
+            self.touch(index);
             return Some(cluster);
         }
     }
@@ -252,11 +262,12 @@ impl Cache {
         (first, cost): (Candidate, f64),
     ) -> Cluster {
         self.take(now, DecisionKind::Prefetch, device, (first, cost));
+        let index = first.claim.stream;
+        let terms = self.terms(index, device);
         let mut blocks = 1;
         while blocks < config.cluster_blocks_max {
-            let index = first.block.index + blocks;
-            let block = Block { index, ..first.block };
-            let Some(next) = self.neighbour(config, device, first.claim, blocks, block) else {
+            let block = Block { index: first.block.index + blocks, ..first.block };
+            let Some(next) = self.neighbour(config, &terms, first.claim, blocks, block) else {
                 break;
             };
             let Ok(cost) = self.make_room(now, next.benefit) else { break };
@@ -266,12 +277,17 @@ impl Cache {
         Cluster { first: first.block, blocks }
     }
 
+    fn terms(&mut self, index: StreamIndex, device: DeviceIndex) -> Terms {
+        let stream = self.streams[index.0 as usize].as_ref().expect("a stream in use");
+        stream.terms(&self.costs, &self.rules, device)
+    }
+
     /// C: the block `offset` after the first of a cluster, if its stream will read it, it is missing,
     /// and keeping it would be worth something.
     fn neighbour(
         &mut self,
         config: &Config,
-        device: DeviceIndex,
+        terms: &Terms,
         first: Claim,
         offset: u64,
         block: Block,
@@ -280,19 +296,16 @@ impl Cache {
             return None;
         }
         let index = first.stream;
-        let stream = self.streams[index.0 as usize].as_ref()?;
-        if !self.may_claim(config, stream) {
+        if !self.may_claim(config, self.streams[index.0 as usize].as_ref()?) {
             return None;
         }
+        let stream = self.stream(index);
         let in_a_row = first.position + offset;
         let position = match stream.block_at(in_a_row) {
             Some((next, _)) if next == block && stream.cursor.expects(in_a_row) => in_a_row,
             _ => stream.next_use(block)?,
         };
-        let value = {
-            let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-            stream.value_of(&scene, device, position)
-        };
+        let value = self.streams[index.0 as usize].as_ref()?.value_at(&self.rules, terms, position);
         let benefit = match self.rules.prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER,
             _ => self.normalised(index, value),

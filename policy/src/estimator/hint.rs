@@ -28,14 +28,18 @@ impl Stream {
 
     /// What it is worth to keep a block of `device` until it is read at `position`.
     pub(crate) fn value_of(&self, scene: &Scene<'_>, device: DeviceIndex, position: u64) -> f64 {
+        let terms = self.terms(scene.costs, scene.rules, device);
+        self.value_at(scene.rules, &terms, position)
+    }
+
+    /// The same, by the terms of the device.
+    pub(crate) fn value_at(&self, rules: &Rules, terms: &Terms, position: u64) -> f64 {
         let distance = self.distance(position);
-        let value = match scene.rules.replacement {
+        let value = match rules.replacement {
             Replacement::FurthestNextUse => nearness(distance),
-            Replacement::Lru | Replacement::MinMax => {
-                self.terms(scene.costs, scene.rules, device).flush_cost(distance)
-            }
+            Replacement::Lru | Replacement::MinMax => terms.flush_cost(distance),
         };
-        if scene.rules.accuracy { value * self.cursor.accuracy() } else { value }
+        if rules.accuracy { value * self.cursor.accuracy() } else { value }
     }
 
     /// The least valuable of the blocks tracked: its device, its next use, its value. Where blocks go by
@@ -85,6 +89,17 @@ impl Stream {
     /// A block that it claims has arrived, and is tracked from now on.
     pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) {
         self.of_device(known.device).tracked.insert(position);
+    }
+
+    /// The block, which it claims and tracks if it is in memory, will be read at another position.
+    pub(crate) fn retrack(&mut self, known: &mut Slot, claim: Claim) {
+        if !known.is_in_flight() {
+            let before = known.claim().expect("it is claimed").position;
+            let part = self.of_device(known.device);
+            part.tracked.remove(before);
+            part.tracked.insert(claim.position);
+        }
+        known.set_claim(Some(claim));
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.

@@ -358,8 +358,14 @@ impl Policy {
     fn move_on(&mut self, index: StreamIndex) {
         let Some((position, slot)) = self.cache.stream(index).current.take() else { return };
         if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
-            self.cache.unclaim(slot);
-            self.find_next_use(index, slot);
+            let block = self.cache.blocks[slot].block;
+            match self.cache.stream(index).next_use(block) {
+                Some(next) => self.cache.reclaim(slot, Claim { stream: index, position: next }),
+                None => {
+                    self.cache.unclaim(slot);
+                    self.cache.settle(slot, Some(index));
+                }
+            }
         }
     }
 

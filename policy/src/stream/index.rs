@@ -93,6 +93,8 @@ pub(crate) struct NextUse {
     added: (u64, usize),
     left: (u64, usize),
     segments: usize,
+    /// The last file asked for, if it has one segment only.
+    asked: Option<(FileId, Entered)>,
     /// No segment leaves before the cursor's base has come here.
     next_leave: u64,
 }
@@ -120,6 +122,7 @@ impl NextUse {
         segments_max: usize,
         mut changed: impl FnMut(FileChange),
     ) {
+        self.asked = None;
         let (mut ordinal, mut segment) = self.added;
         while self.segments < segments_max {
             let Some(placed) = places.get(ordinal) else { break };
@@ -156,6 +159,7 @@ impl NextUse {
             return;
         }
         self.next_leave = 0;
+        self.asked = None;
         while let Some(placed) = places.first() {
             let ordinal = places.ordinals().start;
             let last_pass = placed.end() - placed.pass_blocks;
@@ -238,16 +242,20 @@ impl NextUse {
     }
 
     /// The first position, at or after `from`, at which `block` will be read.
-    pub(crate) fn find(&self, places: &Places, block: Block, from: u64) -> Option<u64> {
-        let file_use = self.files.get(&block.file)?;
-        if file_use.segments == 1 {
-            let only = &file_use.last;
-            let into =
-                block.index.checked_sub(only.first_block).filter(|&into| into < only.blocks)?;
+    pub(crate) fn find(&mut self, places: &Places, block: Block, from: u64) -> Option<u64> {
+        let mut levels = 0;
+        if self.asked.is_none_or(|(file, _)| file != block.file) {
+            let file_use = self.files.get(&block.file)?;
+            let is_single = file_use.segments == 1;
+            self.asked = is_single.then_some((block.file, file_use.last));
+            levels = file_use.levels;
+        }
+        if let Some((_, only)) = self.asked {
+            let into = block.index.checked_sub(only.first_block);
+            let into = into.filter(|&into| into < only.blocks)?;
             return self.in_a_pass(places, only.ordinal, only.position + into, from);
         }
         let mut best: Option<u64> = None;
-        let mut levels = file_use.levels;
         while levels != 0 {
             let level = levels.trailing_zeros();
             levels &= levels - 1;

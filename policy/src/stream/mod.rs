@@ -331,7 +331,7 @@ impl Stream {
     }
 
     /// Position of the first access to `block` that is still to come.
-    pub(crate) fn next_use(&self, block: Block) -> Option<u64> {
+    pub(crate) fn next_use(&mut self, block: Block) -> Option<u64> {
         let mut from = self.cursor.base();
         for _ in 0..USES_TRIED_MAX {
             let position = self.index.find(&self.places, block, from)?;
@@ -497,6 +497,12 @@ impl Stream {
 
     /// The block that is read at `position`.
     pub(crate) fn block_at(&self, position: u64) -> Option<(Block, DeviceIndex)> {
+        let known = [self.scan_run, self.next].into_iter().flatten();
+        for run in known {
+            if let Some(block) = run.block_at(position) {
+                return Some((block, run.device));
+            }
+        }
         let run = self.places.run_at(position)?;
         Some((run.block_at(position)?, run.device))
     }
@@ -551,7 +557,12 @@ impl Stream {
                 _ => self.places.run_at(position)?,
             };
             self.scan_run = Some(run);
-            if self.cursor.expects(position) && !self.tracks(run.device, position) {
+            let untracked = self.next_untracked(run.device, position);
+            if untracked > position {
+                self.scan = untracked.min(run.end_position()).min(limit);
+                continue;
+            }
+            if self.cursor.expects(position) {
                 let block = run.block_at(position).expect("the run contains it");
                 match blocks.find(block) {
                     Some(slot) => resident(slot, position),
@@ -569,10 +580,10 @@ impl Stream {
         None
     }
 
-    /// Whether the block of `position` is in memory and tracked for that.
-    fn tracks(&self, device: DeviceIndex, position: u64) -> bool {
+    /// The first position, at or after `position`, whose block is not tracked as one of `device`.
+    fn next_untracked(&self, device: DeviceIndex, position: u64) -> u64 {
         let part = self.devices.iter().find(|part| part.device == device);
-        part.is_some_and(|part| part.tracked.contains(position))
+        part.map_or(position, |part| part.tracked.next_absent(position))
     }
 
     /// Missing positions of `device` that were found so far, in order.

@@ -4,17 +4,27 @@
 //! do, take an eighth of a byte each, and whole runs of them are passed in one step. What lies at a
 //! position is found through the stream's places and the table of blocks, where it is needed: when a
 //! block is let go, not when one is read.
+//!
+//! Words near the first one lie in a row, where they are found without a search; those that were added
+//! further away, up to any distance, in an ordered map. As the row moves on a word may have bits in both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Positions of a word.
 const WORD: u64 = u64::BITS as u64;
 
+/// Words in the row at most: 8 KiB.
+const ROW_MAX: u64 = 1024;
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Tracked {
-    /// Words that are not zero, by the position of their first bit, in words.
-    words: BTreeMap<u64, u64>,
+    /// Neither its first nor its last word is zero.
+    row: VecDeque<u64>,
+    /// Number of its first word.
+    row_start: u64,
+    /// Words that are not zero, by their numbers.
+    far: BTreeMap<u64, u64>,
 }
 
 /// The word that `position` lies in, and its bit there.
@@ -29,64 +39,130 @@ fn last_of(word: u64, bits: u64) -> u64 {
 impl Tracked {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn len(&self) -> usize {
-        self.words.values().map(|bits| bits.count_ones() as usize).sum()
+        self.row.iter().chain(self.far.values()).map(|bits| bits.count_ones() as usize).sum()
+    }
+
+    fn in_row(&self, word: u64) -> Option<usize> {
+        let index = word.wrapping_sub(self.row_start);
+        (index < self.row.len() as u64).then_some(index as usize)
+    }
+
+    fn bits(&self, word: u64) -> u64 {
+        let near = self.in_row(word).map_or(0, |index| self.row[index]);
+        if self.far.is_empty() { near } else { near | self.far.get(&word).copied().unwrap_or(0) }
     }
 
     pub(crate) fn contains(&self, position: u64) -> bool {
         let (word, bit) = place(position);
-        self.words.get(&word).is_some_and(|bits| bits & bit != 0)
+        self.bits(word) & bit != 0
     }
 
+    /// The first position at or after `position` that is not in the set.
+    pub(crate) fn next_absent(&self, position: u64) -> u64 {
+        let (mut word, bit) = place(position);
+        let mut absent = !self.bits(word) & !(bit - 1);
+        while absent == 0 {
+            word += 1;
+            absent = !self.bits(word);
+        }
+        word * WORD + u64::from(absent.trailing_zeros())
+    }
+
+    /// Adds a position that is not in the set.
     pub(crate) fn insert(&mut self, position: u64) {
+        debug_assert!(!self.contains(position), "{position} twice");
         let (word, bit) = place(position);
-        *self.words.entry(word).or_default() |= bit;
+        if let Some(index) = self.in_row(word) {
+            self.row[index] |= bit;
+            return;
+        }
+        if self.row.is_empty() {
+            self.row_start = word;
+            self.row.push_back(bit);
+            return;
+        }
+        let end = self.row_start + self.row.len() as u64;
+        if word >= end && word - self.row_start < ROW_MAX {
+            self.row.resize((word - self.row_start) as usize, 0);
+            self.row.push_back(bit);
+        } else if word < self.row_start && end - word <= ROW_MAX {
+            (word + 1..self.row_start).for_each(|_| self.row.push_front(0));
+            self.row.push_front(bit);
+            self.row_start = word;
+        } else {
+            *self.far.entry(word).or_default() |= bit;
+        }
     }
 
     pub(crate) fn remove(&mut self, position: u64) {
         let (word, bit) = place(position);
-        if let Some(bits) = self.words.get_mut(&word) {
+        if let Some(index) = self.in_row(word) {
+            self.row[index] &= !bit;
+            self.trim();
+        }
+        if !self.far.is_empty()
+            && let Some(bits) = self.far.get_mut(&word)
+        {
             *bits &= !bit;
             if *bits == 0 {
-                self.words.remove(&word);
+                self.far.remove(&word);
             }
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.row.front() == Some(&0) {
+            self.row.pop_front();
+            self.row_start += 1;
+        }
+        while self.row.back() == Some(&0) {
+            self.row.pop_back();
         }
     }
 
     /// The last use.
     pub(crate) fn last(&self) -> Option<u64> {
-        self.words.last_key_value().map(|(&word, &bits)| last_of(word, bits))
+        let near = self.row.back().map(|&bits| {
+            let word = self.row_start + self.row.len() as u64 - 1;
+            last_of(word, bits)
+        });
+        let far = self.far.last_key_value().map(|(&word, &bits)| last_of(word, bits));
+        near.max(far)
     }
 
     /// The last use before `position`.
     pub(crate) fn last_before(&self, position: u64) -> Option<u64> {
         let (word, bit) = place(position);
-        let within = self.words.get(&word).map_or(0, |bits| bits & (bit - 1));
+        let within = self.bits(word) & (bit - 1);
         if within != 0 {
             return Some(last_of(word, within));
         }
-        let before = self.words.range(..word).next_back();
-        before.map(|(&word, &bits)| last_of(word, bits))
+        let before = word.saturating_sub(self.row_start).min(self.row.len() as u64) as usize;
+        let near = self.row.range(..before).rposition(|&bits| bits != 0).map(|index| {
+            let word = self.row_start + index as u64;
+            last_of(word, self.row[index])
+        });
+        let far = self.far.range(..word).next_back().map(|(&word, &bits)| last_of(word, bits));
+        near.max(far)
+    }
+
+    fn first(&self) -> Option<u64> {
+        let first_of = |word: u64, bits: u64| word * WORD + u64::from(bits.trailing_zeros());
+        let near = self.row.front().map(|&bits| first_of(self.row_start, bits));
+        let far = self.far.first_key_value().map(|(&word, &bits)| first_of(word, bits));
+        near.into_iter().chain(far).min()
     }
 
     /// Takes out the first use, if it is before `position`.
     pub(crate) fn pop_before(&mut self, position: u64) -> Option<u64> {
-        let mut first = self.words.first_entry()?;
-        let at = *first.key() * WORD + u64::from(first.get().trailing_zeros());
-        if at >= position {
-            return None;
-        }
-        let rest = first.get() & (first.get() - 1);
-        if rest == 0 {
-            first.remove();
-        } else {
-            *first.get_mut() = rest;
-        }
-        Some(at)
+        let first = self.first().filter(|&first| first < position)?;
+        self.remove(first);
+        Some(first)
     }
 
     /// Takes all out, in order.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = u64> + use<> {
-        let mut all = Tracked { words: std::mem::take(&mut self.words) };
+        let mut all = std::mem::take(self);
         std::iter::from_fn(move || all.pop_before(u64::MAX))
     }
 
@@ -94,7 +170,7 @@ impl Tracked {
     pub(crate) fn memory_bytes(&self) -> usize {
         /// What a B-tree takes for an entry of 16 bytes, filled by two thirds.
         const ENTRY_BYTES: usize = 24;
-        self.words.len() * ENTRY_BYTES
+        self.row.capacity() * size_of::<u64>() + self.far.len() * ENTRY_BYTES
     }
 }
 
@@ -106,15 +182,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_an_ordered_set(changes in prop::collection::vec((0u8..3, 0u64..300), 1..300)) {
+        fn it_is_an_ordered_set(
+            changes in prop::collection::vec((0u8..3, 0u64..300, 0u64..3), 1..300)
+        ) {
             let mut tracked = Tracked::default();
             let mut model = BTreeSet::new();
-            for (kind, position) in changes {
+            for (kind, position, far) in changes {
+                let position = position + far * ROW_MAX * WORD;
                 match kind {
-                    0 => {
-                        model.insert(position);
-                        tracked.insert(position);
-                    }
+                    0 if !model.insert(position) => {}
+                    0 => tracked.insert(position),
                     1 => {
                         model.remove(&position);
                         tracked.remove(position);
@@ -126,6 +203,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(tracked.contains(position), model.contains(&position));
+                let absent = (position..).find(|at| !model.contains(at));
+                prop_assert_eq!(Some(tracked.next_absent(position)), absent);
                 prop_assert_eq!(tracked.last(), model.last().copied());
                 let before = model.range(..position).next_back().copied();
                 prop_assert_eq!(tracked.last_before(position), before);
