@@ -57,6 +57,8 @@ pub(crate) struct Cursor {
     /// Positions after the base that were read.
     read_ahead: BTreeSet<u64>,
     set: Option<Set>,
+    /// Positions that are known to be of hints with an order.
+    ordered: Range<u64>,
     far: Option<(ReaderId, u64)>,
     /// Whether anything was ever read as disclosed.
     seen: bool,
@@ -73,6 +75,7 @@ impl Cursor {
             front: 0,
             read_ahead: BTreeSet::new(),
             set: None,
+            ordered: 0..0,
             far: None,
             seen: false,
             ahead_of_reader: false,
@@ -234,10 +237,13 @@ impl Cursor {
 
     /// D: the first read of a set makes it the current one.
     fn enter_set(&mut self, places: &Places, position: u64) {
-        if self.set.is_some_and(|set| position < set.end) {
+        if self.ordered.contains(&position) || self.set.is_some_and(|set| position < set.end) {
             return;
         }
-        if let Some(placed) = places.placed_at(position).filter(|hint| hint.order == Order::Any) {
+        let Some(placed) = places.placed_at(position) else { return };
+        if placed.order == Order::Given {
+            self.ordered = placed.start..placed.end();
+        } else {
             let pass = (position - placed.start) / placed.pass_blocks;
             let start = placed.start + pass * placed.pass_blocks;
             let end = start + placed.pass_blocks;
