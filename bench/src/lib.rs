@@ -12,4 +12,4 @@ pub mod random;
 pub mod workload;
 
 pub use driver::Driver;
-pub use workload::{Bench, Workload};
+pub use workload::{Bench, WarmUp, Workload};

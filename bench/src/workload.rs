@@ -1,7 +1,8 @@
 //! The workloads: who reads which block next.
 //!
 //! Those of streams have one for each [`PART_BLOCKS`] blocks of memory; every read is by a stream drawn
-//! at random. Draws are made beforehand.
+//! at random. They begin at different places of their files, so that not all of them come to the end, and
+//! disclose more, in the same thousand reads. Draws are made beforehand.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::random::{Random, Zipf};
 /// Memory for each stream, blocks.
 pub const PART_BLOCKS: u64 = 1000;
 
-/// Draws that are made beforehand, and used over and over.
-const DRAWS: usize = 1 << 22;
+/// Draws that are made beforehand, at least, and used over and over.
+const DRAWS_MIN: u64 = 1 << 22;
 /// Zipf's exponent, as in YCSB.
 const EXPONENT: f64 = 0.99;
 /// Blocks of a file that is scanned, and how many files are disclosed ahead.
@@ -103,6 +104,15 @@ struct Hinter {
     done: u64,
 }
 
+/// How long a workload runs before it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarmUp {
+    /// Until memory is full and a little longer.
+    Filled,
+    /// Until all that is in memory has been replaced or read again, by nearly every stream.
+    Settled,
+}
+
 /// A workload and the policy under it.
 #[derive(Debug)]
 pub struct Bench {
@@ -116,21 +126,31 @@ pub struct Bench {
     turn: usize,
 }
 
-fn draws(mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
+/// A power of two of draws, and at least as many as there are `things` to draw from: fewer would never come
+/// to most of them.
+fn draws(things: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
     let mut random = Random::new(7);
-    (0..DRAWS).map(|_| u32::try_from(draw(&mut random)).expect("fewer than 2³²")).collect()
+    (0..things.next_power_of_two().max(DRAWS_MIN))
+        .map(|_| u32::try_from(draw(&mut random)).expect("fewer than 2³²"))
+        .collect()
 }
 
 impl Bench {
-    /// `workload` with memory for `capacity_blocks`, in steady state.
+    /// `workload` with memory for `capacity_blocks`, settled.
     pub fn new(workload: Workload, capacity_blocks: u64) -> Self {
+        Bench::warmed(workload, capacity_blocks, WarmUp::Settled)
+    }
+
+    /// The same after a warm-up of this length.
+    pub fn warmed(workload: Workload, capacity_blocks: u64, warm_up: WarmUp) -> Self {
         let parts = (capacity_blocks / PART_BLOCKS).max(1);
         let streams = if workload.rules() == Rules::FORETELL { parts } else { 0 };
-        let by_zipf =
-            |zipf: Zipf, scatter: &[u64]| draws(|random| scatter[zipf.draw(random) as usize]);
+        let by_zipf = |zipf: Zipf, scatter: &[u64]| {
+            draws(capacity_blocks, |random| scatter[zipf.draw(random) as usize])
+        };
         let scattered = || Random::new(3).permutation(capacity_blocks);
         let blocks = match workload {
-            Workload::LruUniform => draws(|random| random.below(capacity_blocks)),
+            Workload::LruUniform => draws(capacity_blocks, |random| random.below(capacity_blocks)),
             Workload::LruZipf | Workload::ScansAndZipf => {
                 by_zipf(Zipf::new(capacity_blocks, EXPONENT), &scattered())
             }
@@ -141,7 +161,7 @@ impl Bench {
             driver: Driver::new(workload.rules(), capacity_blocks),
             hinters: Vec::new(),
             orders: Vec::new(),
-            draws: draws(|random| random.below(parts)),
+            draws: draws(parts, |random| random.below(parts)),
             blocks,
             turn: 0,
         };
@@ -150,10 +170,11 @@ impl Bench {
         }
         for reader in 0..streams {
             let stream = bench.driver.open(ReaderId(reader));
-            bench.hinters.push(Hinter { stream, at: 0, done: 0 });
+            let at = bench.first_at(reader);
+            bench.hinters.push(Hinter { stream, at, done: 0 });
             bench.disclose_first(reader as usize);
         }
-        bench.warm_up(capacity_blocks);
+        bench.warm_up(capacity_blocks, warm_up);
         bench
     }
 
@@ -171,18 +192,35 @@ impl Bench {
             .collect();
     }
 
-    fn warm_up(&mut self, capacity_blocks: u64) {
+    /// Where a reader begins in its first file, or order: all over them, by the golden ratio.
+    fn first_at(&self, reader: u64) -> u64 {
+        let blocks = match self.workload {
+            Workload::LoopsThatFit => return 0, // Nothing happens at its end.
+            Workload::Shuffled => PART_BLOCKS * SHUFFLED_PARTS,
+            _ => SCANNED_BLOCKS,
+        };
+        let part = reader.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        (part * blocks) >> 32
+    }
+
+    fn warm_up(&mut self, capacity_blocks: u64, warm_up: WarmUp) {
         if self.workload.rules() == Rules::LRU {
             for index in 0..capacity_blocks {
                 self.driver.read(ANYBODY, Block { file: COMMON, index });
             }
         }
+        if warm_up == WarmUp::Filled {
+            while self.policy().held_blocks() < capacity_blocks {
+                self.step();
+            }
+        }
         // Streams are drawn at random: some take longer than others to come round.
-        let reads = match self.workload {
-            Workload::LoopsThatFit => capacity_blocks + capacity_blocks / 2,
-            Workload::Scans => 2 * capacity_blocks,
-            Workload::Shuffled | Workload::ScansAndZipf => 4 * capacity_blocks,
-            _ => capacity_blocks / 2,
+        let reads = match (warm_up, self.workload) {
+            (WarmUp::Filled, _) => capacity_blocks / 4,
+            (WarmUp::Settled, Workload::LoopsThatFit) => capacity_blocks + capacity_blocks / 2,
+            (WarmUp::Settled, Workload::Scans) => 2 * capacity_blocks,
+            (WarmUp::Settled, Workload::Shuffled | Workload::ScansAndZipf) => 4 * capacity_blocks,
+            (WarmUp::Settled, _) => capacity_blocks / 2,
         };
         (0..reads).for_each(|_| {
             self.step();
@@ -213,18 +251,29 @@ impl Bench {
         &self.orders[((hinter as u64 + number) % SHUFFLES) as usize]
     }
 
-    /// Discloses the file, or order, of this number.
+    /// Discloses the file, or order, of this number; of the first one what its reader has not passed.
     fn disclose(&mut self, hinter: usize, number: u64) {
-        let stream = self.hinters[hinter].stream;
+        let Hinter { stream, at, .. } = self.hinters[hinter];
+        let passed_blocks = if number == 0 { at } else { 0 };
         let hint = if self.workload == Workload::Shuffled {
             let size_bytes = PART_BLOCKS * SHUFFLED_PARTS * BLOCK_BYTES;
             let target = Target::File { file: FileId(hinter as u64), size_bytes };
-            let extent = Extent::Segments(Arc::clone(self.order(hinter, number)));
+            let order = self.order(hinter, number);
+            let extent = Extent::Segments(match passed_blocks as usize {
+                0 => Arc::clone(order),
+                passed => order[passed..].into(),
+            });
             Hint { extent, ..Hint::whole_file(target, DEVICE) }
         } else {
             let (file, size_bytes) =
                 (Bench::scanned_file(hinter, number), SCANNED_BLOCKS * BLOCK_BYTES);
-            Hint::whole_file(Target::File { file, size_bytes }, DEVICE)
+            let target = Target::File { file, size_bytes };
+            let offset_bytes = passed_blocks * BLOCK_BYTES;
+            let length_bytes = size_bytes - offset_bytes;
+            match passed_blocks {
+                0 => Hint::whole_file(target, DEVICE),
+                _ => Hint::segments(target, DEVICE, &[Segment { offset_bytes, length_bytes }]),
+            }
         };
         self.driver.hint(stream, hint);
     }
@@ -244,12 +293,12 @@ impl Bench {
                 };
                 self.driver.read(ANYBODY, Block { file: COMMON, index })
             }
-            _ => self.read_hinted(self.draws[turn % DRAWS] as usize),
+            _ => self.read_hinted(self.draws[turn & (self.draws.len() - 1)] as usize),
         }
     }
 
     fn read_common(&mut self, turn: usize) -> Access {
-        let index = u64::from(self.blocks[turn % DRAWS]);
+        let index = u64::from(self.blocks[turn & (self.blocks.len() - 1)]);
         self.driver.read(ANYBODY, Block { file: COMMON, index })
     }
 
@@ -285,8 +334,44 @@ impl Bench {
         self.driver.tally()
     }
 
+    /// The policy under it.
+    pub fn policy(&self) -> &Policy {
+        &self.driver.policy
+    }
+
     /// The policy alone.
     pub fn into_policy(self) -> Policy {
         self.driver.policy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The share of 10,000 reads that are hits, after the warm-up.
+    fn hits(workload: Workload, warm_up: WarmUp) -> f64 {
+        let mut bench = Bench::warmed(workload, 3 * PART_BLOCKS, warm_up);
+        assert_eq!(bench.policy().held_blocks(), 3 * PART_BLOCKS, "{workload:?}: memory is full");
+        let reads = 10_000;
+        let hits = (0..reads).filter(|_| bench.step() == Access::Hit).count();
+        hits as f64 / f64::from(reads)
+    }
+
+    #[test]
+    fn workloads_are_what_their_names_say() {
+        for warm_up in [WarmUp::Filled, WarmUp::Settled] {
+            for workload in Workload::ALL {
+                let hits = hits(workload, warm_up);
+                match workload {
+                    Workload::LruMisses => assert_eq!(hits, 0.0),
+                    Workload::ScansAndZipf => assert!(hits > 0.6, "{workload:?}: {hits}"),
+                    Workload::Scans | Workload::Shuffled => {
+                        assert!(hits > 0.9, "{workload:?}: {hits}");
+                    }
+                    _ => assert_eq!(hits, 1.0, "{workload:?}"),
+                }
+            }
+        }
     }
 }
