@@ -3,13 +3,19 @@
 //! A [`Driver`] does for the policy what every driver of memory of its own has to do, with a device of
 //! constant latency and no data. A [`Workload`] decides which block is read next, by whom, and what is
 //! disclosed. One [`Bench::step`] is one read and all that follows from it: completions that are due,
-//! fetches to be begun, evictions to be taken note of. `src/bin/speed.rs` prints nanoseconds a read.
+//! fetches to be begun, evictions to be taken note of.
+//!
+//! * `src/bin/scale.rs` (`policy-scale`): how the cost of a read grows with the number of blocks.
+//! * `src/bin/speed.rs` (`policy-speed`): nanoseconds a read, in a hurry; for work on the policy.
 
 #![forbid(unsafe_code)]
 
 pub mod driver;
+pub mod machine;
+pub mod plot;
 pub mod random;
 pub mod workload;
 
 pub use driver::Driver;
+pub use machine::Machine;
 pub use workload::{Bench, WarmUp, Workload};

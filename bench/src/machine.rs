@@ -1,0 +1,158 @@
+//! What the machine is, and how fast it is just now: figures of cost mean little without.
+//!
+//! Two measures, which a policy that is all arithmetic, or all cache misses, would follow: additions each of
+//! which needs the one before, and loads each of whose addresses comes from the one before ([`LoadChain`]).
+
+use std::fmt;
+use std::fs;
+use std::hint::black_box;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::random::Random;
+
+/// Bytes that a processor's caches move at a time.
+const LINE_BYTES: usize = 64;
+
+/// Additions that are timed at a time, and how often; the fastest counts.
+const ADDITIONS: u64 = 20_000_000;
+const ADDITION_ROUNDS: usize = 5;
+
+/// The machine as a table's heading states it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Today, in UTC: `2026-11-22`.
+    pub date: String,
+    /// Processors that this process may use.
+    pub cores: usize,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Dependent additions in a nanosecond.
+    pub additions_per_ns: f64,
+}
+
+impl Machine {
+    /// This one, now. Takes some 50 ms.
+    pub fn measure() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Machine {
+            date: date(now / 86_400),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: if kernel.is_empty() { "unknown".into() } else { kernel.trim().into() },
+            additions_per_ns: additions_per_ns(),
+        }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { date, cores, kernel, additions_per_ns } = self;
+        write!(
+            to,
+            "{date}, {cores} cores, Linux {kernel}, {additions_per_ns:.2} dependent additions a ns"
+        )
+    }
+}
+
+/// Bytes of memory that can still be had, if the kernel tells.
+pub fn available_bytes() -> Option<u64> {
+    let facts = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The date of a day counted from 1970-01-01, in the Gregorian calendar (Hinnant, "chrono-compatible
+/// low-level date algorithms", 2013: years that begin in March have their odd day at the end).
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + next)
+}
+
+/// Fibonacci's numbers modulo 2⁶⁴: no addition can begin before the one before it has ended, and no compiler
+/// knows a shorter way.
+fn additions_per_ns() -> f64 {
+    let round = |_| {
+        let (mut last, mut sum) = (black_box(0u64), black_box(1u64));
+        let began = Instant::now();
+        for _ in 0..ADDITIONS {
+            (last, sum) = (sum, last.wrapping_add(sum));
+        }
+        black_box(sum);
+        ADDITIONS as f64 / began.elapsed().as_nanos().max(1) as f64
+    };
+    (0..ADDITION_ROUNDS).map(round).fold(0.0, f64::max)
+}
+
+/// As much as a processor's caches move at a time.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line {
+    next: u32,
+}
+
+/// An array through which every load leads to a random other place: what a cache miss costs in memory of
+/// this size.
+#[derive(Debug)]
+pub struct LoadChain {
+    lines: Vec<Line>,
+    at: u32,
+}
+
+impl LoadChain {
+    /// One of so many bytes, 128 at least and 256 GiB at most.
+    pub fn new(bytes: usize) -> Self {
+        let lines = u32::try_from(bytes / LINE_BYTES).unwrap_or(u32::MAX).max(2);
+        let mut lines: Vec<Line> = (0..lines).map(|next| Line { next }).collect();
+        // A permutation that is a single cycle (Sattolo, 1986).
+        let mut random = Random::new(11);
+        for last in (1..lines.len()).rev() {
+            lines.swap(last, random.below(last as u64) as usize);
+        }
+        LoadChain { lines, at: 0 }
+    }
+
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.lines.capacity() * LINE_BYTES
+    }
+
+    /// Goes on by so many loads, and tells what one takes, ns.
+    pub fn load_ns(&mut self, loads: u32) -> f64 {
+        let began = Instant::now();
+        let mut at = self.at;
+        for _ in 0..loads {
+            at = self.lines[at as usize].next;
+        }
+        self.at = black_box(at);
+        began.elapsed().as_nanos() as f64 / f64::from(loads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(59), "1970-03-01");
+        assert_eq!(date(11_016), "2000-02-29");
+        assert_eq!(date(20_818), "2026-12-31");
+    }
+
+    #[test]
+    fn a_chain_leads_through_all_of_its_lines() {
+        let mut chain = LoadChain::new(1000 * LINE_BYTES);
+        for step in 1..=1000 {
+            chain.load_ns(1);
+            assert_eq!(chain.at == 0, step == 1000, "{step}");
+        }
+    }
+}
