@@ -6,6 +6,7 @@
 //! fetches to be begun, evictions to be taken note of.
 //!
 //! * `src/bin/scale.rs` (`policy-scale`): how the cost of a read grows with the number of blocks.
+//! * `src/bin/memory.rs` (`policy-memory`): bytes that the policy takes.
 //! * `src/bin/speed.rs` (`policy-speed`): nanoseconds a read, in a hurry; for work on the policy.
 
 #![forbid(unsafe_code)]
