@@ -5,6 +5,7 @@
 //! disclosed. One [`Bench::step`] is one read and all that follows from it: completions that are due,
 //! fetches to be begun, evictions to be taken note of.
 //!
+//! * `benches/policy.rs` (`cargo bench`): reads a second, with their spread.
 //! * `src/bin/scale.rs` (`policy-scale`): how the cost of a read grows with the number of blocks.
 //! * `src/bin/memory.rs` (`policy-memory`): bytes that the policy takes.
 //! * `src/bin/speed.rs` (`policy-speed`): nanoseconds a read, in a hurry; for work on the policy.

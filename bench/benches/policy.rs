@@ -1,0 +1,37 @@
+//! Reads a second of each workload, with a million blocks in memory and a thousand streams.
+//!
+//! `cargo bench --manifest-path bench/Cargo.toml [-- PART_OF_A_NAME]`. A workload's memory is filled once; then
+//! its reads go on from sample to sample, and nothing is set up between them.
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use foretell_bench::{Bench, Machine, Workload};
+
+const BLOCKS: u64 = 1_000_000;
+
+fn policy(criterion: &mut Criterion) {
+    println!("{}", Machine::measure());
+    let mut group = criterion.benchmark_group("policy");
+    group
+        .throughput(Throughput::Elements(1))
+        .sample_size(15)
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    for workload in Workload::ALL {
+        // Made when it is first called, which it is not if its name is not asked for.
+        let mut bench = None;
+        group.bench_function(workload.name(), |bencher| {
+            let bench = bench.get_or_insert_with(|| Bench::new(workload, BLOCKS));
+            bencher.iter(|| bench.step());
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().without_plots();
+    targets = policy
+}
+criterion_main!(benches);
