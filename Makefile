@@ -34,7 +34,10 @@ bench: ## Measure, and print the figures of docs/performance.md
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release
 	scripts/bench-reread $(TARGET_DIR)/release
-	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-speed
+	$(CARGO) bench --locked --quiet --manifest-path bench/Cargo.toml
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-scale -- \
+		--svg $(TARGET_DIR)/policy-scale.svg
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-memory
 
 install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
