@@ -1,9 +1,9 @@
 //! The driver: reads, and what the policy wants done about them.
 //!
-//! * **A. Time.** The programs together read once in [`READ_NS`]. The clock is counted, not read.
+//! * **A. Time.** The programs together read once in `READ_NS`. The clock is counted, not read.
 //! * **B. Demand.** Who reads what is not there waits for it, and nobody else does: the fetch ends before
 //!   anything else happens.
-//! * **C. Prefetches** end [`DISK_NS`] after they were begun, in this order.
+//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order.
 //!
 //! Not here: data, failures, devices with queues.
 
