@@ -216,6 +216,8 @@ impl Bench {
         }
         // Streams are drawn at random: some take longer than others to come round.
         let reads = match (warm_up, self.workload) {
+            // Its memory is full of what was fetched ahead long before much was read.
+            (WarmUp::Filled, Workload::Shuffled) => capacity_blocks / 2,
             (WarmUp::Filled, _) => capacity_blocks / 4,
             (WarmUp::Settled, Workload::LoopsThatFit) => capacity_blocks + capacity_blocks / 2,
             (WarmUp::Settled, Workload::Scans) => 2 * capacity_blocks,
