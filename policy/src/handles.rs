@@ -1,27 +1,110 @@
 //! A hash table of handles: numbers below 2³¹ that stand for something which the owner of the table keeps
 //! elsewhere, and compares.
 //!
-//! One array, searched from an entry's *home* upwards until an empty place. An entry holds the handle and
-//! 32 bits of the hash: enough to know an entry's home when it has to move, and to look at what a
-//! handle stands for only when it is the right one. A search therefore costs one cache miss, where tables
-//! that keep control bytes apart cost two; with millions of blocks nothing else counts.
+//! An array of *lines* as long as a processor's cache line, each with eight handles and 32 bits of the
+//! hash of each: enough to know the line that an entry belongs to when it has to move, and to look at what
+//! a handle stands for only when it is the right one. An entry lies in its *home* or, where that is
+//! full, in the next line of its *walk* that is not; walks have one of eight steps, so that full lines do
+//! not gather. A search therefore costs one cache miss; with millions of blocks
+//! nothing else counts. And four neighbouring blocks of a file have the same home (see
+//! [`hash_block`](crate::hash::hash_block)), so that reading on costs one for all of them.
 //!
-//! Removal moves back what would not be found any more, so that nothing has to be tidied up later.
+//! * **A. Overflow.** Each line counts the entries whose walk has passed it because it was full; it does
+//!   so in the bits that its eight handles leave. Where the count is zero, a search ends. An entry that
+//!   leaves is taken off the counts from its home to its line, and nothing has to be moved. A count
+//!   that has reached its highest value stays there: searches are longer then, and right.
 //!
 //! Memory: 8 bytes for each of at most 3/2 of the most handles it was made for; less as long as it holds
 //! less. Growth copies the table, and looks at nothing else.
 
 /// Places in use are at most this share of all.
 const LOAD: (usize, usize) = (2, 3);
-const PLACES_MIN: usize = 16;
 
-const EMPTY: u64 = 0;
+/// Places of a line.
+const LINE: usize = 8;
+
+/// The bits of a handle, and what stands for none.
+const HANDLE: u32 = u32::MAX >> 1;
+const EMPTY: u32 = HANDLE;
+
+/// A: the highest count.
+const OVERFLOW_MAX: u32 = 255;
+
+/// Steps of walks: those that do not divide the number of lines come by all of them.
+const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
+const STEPS: usize = 8;
+
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Line {
+    tags: [u32; LINE],
+    /// The top bits make up the count of the overflow.
+    handles: [u32; LINE],
+}
+
+/// The place that an entry has in its line if nobody else is there. Neighbours have different ones.
+#[inline]
+fn own_place(tag: u32) -> usize {
+    tag as usize % LINE
+}
+
+impl Line {
+    const NEW: Line = Line { tags: [0; LINE], handles: [EMPTY; LINE] };
+
+    #[inline]
+    fn handle(&self, place: usize) -> Option<u32> {
+        Some(self.handles[place] & HANDLE).filter(|&handle| handle != EMPTY)
+    }
+
+    /// The place of the handle with this tag that is the `same`.
+    #[inline]
+    fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
+        let is_it = |place: usize, same: &mut dyn FnMut(u32) -> bool| {
+            self.tags[place] == tag && self.handle(place).is_some_and(same)
+        };
+        if is_it(own_place(tag), same) {
+            return Some(own_place(tag));
+        }
+        (0..LINE).find(|&place| is_it(place, same))
+    }
+
+    /// An empty place for this tag.
+    #[inline]
+    fn place_for(&self, tag: u32) -> Option<usize> {
+        let mut places = std::iter::once(own_place(tag)).chain(0..LINE);
+        places.find(|&place| self.handle(place).is_none())
+    }
+
+    fn set(&mut self, place: usize, handle: u32) {
+        self.handles[place] = self.handles[place] & !HANDLE | handle;
+    }
+
+    /// A: entries that lie in another line because this one was full.
+    fn overflow(&self) -> u32 {
+        let bits = self.handles.iter().zip(0..);
+        bits.fold(0, |count, (&handle, bit)| count | (handle >> 31) << bit)
+    }
+
+    #[inline]
+    fn has_overflow(&self) -> bool {
+        self.handles.iter().fold(0, |all, &handle| all | handle) & !HANDLE != 0
+    }
+
+    fn set_overflow(&mut self, count: u32) {
+        for (bit, handle) in self.handles.iter_mut().enumerate() {
+            *handle = *handle & HANDLE | (count >> bit & 1) << 31;
+        }
+    }
+}
+
+/// A line, and a place in it.
+type Place = (usize, usize);
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Handles {
-    /// The hash in the upper half, the handle plus one in the lower.
-    places: Vec<u64>,
+    lines: Vec<Line>,
+    steps: [u32; STEPS],
     len: usize,
     most: usize,
 }
@@ -32,19 +115,15 @@ impl Default for Handles {
     }
 }
 
-fn handle_of(entry: u64) -> u32 {
-    entry as u32 - 1
-}
-
-/// The part of a hash that is kept.
-fn kept(hash: u64) -> u64 {
-    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+/// The part of a hash that is kept: the home by its upper bits, who is who there by all.
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 impl Handles {
     /// An empty table for at most `most` handles.
     pub(crate) fn with_most(most: usize) -> Self {
-        Handles { places: Vec::new(), len: 0, most }
+        Handles { lines: Vec::new(), steps: [0; STEPS], len: 0, most }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -52,101 +131,113 @@ impl Handles {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u64>()
+        self.lines.capacity() * size_of::<Line>()
     }
 
     /// The handle with this hash that is the `same`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.place_of(hash, same).map(|place| handle_of(self.places[place]))
+        let (line, place) = self.place_of(hash, same)?;
+        self.lines[line].handle(place)
     }
 
     /// Adds a handle that is not in the table.
     pub(crate) fn insert(&mut self, hash: u64, handle: u32) {
-        debug_assert!(handle < u32::MAX, "handles are numbered below 2³¹");
-        if (self.len + 1) * LOAD.1 > self.places.len() * LOAD.0 {
+        debug_assert!(handle < EMPTY, "handles are numbered below 2³¹");
+        if (self.len + 1) * LOAD.1 > self.lines.len() * LINE * LOAD.0 {
             self.grow();
         }
-        self.put(kept(hash) << 32 | u64::from(handle + 1));
+        self.put(tag_of(hash), handle);
         self.len += 1;
     }
 
     /// Takes out the handle with this hash that is the `same`.
     pub(crate) fn remove(&mut self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let mut gap = self.place_of(hash, same)?;
-        let handle = handle_of(self.places[gap]);
-        let mut place = gap;
-        loop {
-            place = self.after(place);
-            let entry = self.places[place];
-            if entry == EMPTY {
-                break;
-            }
-            // Whether its home is at or before the gap.
-            if self.steps(self.home(entry >> 32), place) >= self.steps(gap, place) {
-                self.places[gap] = entry;
-                gap = place;
-            }
-        }
-        self.places[gap] = EMPTY;
+        let (line, place) = self.place_of(hash, same)?;
+        let handle = self.lines[line].handle(place);
+        self.lines[line].set(place, EMPTY);
         self.len -= 1;
-        Some(handle)
+        let mut passed = self.home(tag_of(hash));
+        while passed != line {
+            let overflow = self.lines[passed].overflow();
+            if overflow != OVERFLOW_MAX {
+                self.lines[passed].set_overflow(overflow - 1);
+            }
+            passed = self.after(passed, tag_of(hash));
+        }
+        handle
     }
 
     /// All handles, in no order that means anything.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.places.iter().filter(|&&entry| entry != EMPTY).map(|&entry| handle_of(entry))
+        self.lines.iter().flat_map(|line| (0..LINE).filter_map(|place| line.handle(place)))
     }
 
     #[inline]
-    fn place_of(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<usize> {
+    fn place_of(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
         if self.len == 0 {
             return None;
         }
-        let kept = kept(hash);
-        let mut place = self.home(kept);
-        loop {
-            let entry = self.places[place];
-            if entry == EMPTY {
+        let tag = tag_of(hash);
+        let mut index = self.home(tag);
+        for _ in 0..self.lines.len() {
+            let line = &self.lines[index];
+            if let Some(place) = line.find(tag, &mut same) {
+                return Some((index, place));
+            }
+            if !line.has_overflow() {
                 return None;
             }
-            if entry >> 32 == kept && same(handle_of(entry)) {
-                return Some(place);
+            index = self.after(index, tag);
+        }
+        None
+    }
+
+    #[inline]
+    fn home(&self, tag: u32) -> usize {
+        ((u64::from(tag) * self.lines.len() as u64) >> 32) as usize
+    }
+
+    /// The line that comes after `line` on the walk of this tag.
+    #[inline]
+    fn after(&self, line: usize, tag: u32) -> usize {
+        // The lowest bits tell neighbours apart, which stay together.
+        let next = line + self.steps[(tag >> 3) as usize % STEPS] as usize;
+        if next < self.lines.len() { next } else { next - self.lines.len() }
+    }
+
+    fn put(&mut self, tag: u32, handle: u32) {
+        let mut index = self.home(tag);
+        let place = loop {
+            if let Some(place) = self.lines[index].place_for(tag) {
+                break place;
             }
-            place = self.after(place);
-        }
-    }
-
-    #[inline]
-    fn home(&self, kept: u64) -> usize {
-        ((u128::from(kept) * self.places.len() as u128) >> 32) as usize
-    }
-
-    #[inline]
-    fn after(&self, place: usize) -> usize {
-        if place + 1 == self.places.len() { 0 } else { place + 1 }
-    }
-
-    /// Steps upwards from one place to another.
-    fn steps(&self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.places.len() - from }
-    }
-
-    fn put(&mut self, entry: u64) {
-        let mut place = self.home(entry >> 32);
-        while self.places[place] != EMPTY {
-            place = self.after(place);
-        }
-        self.places[place] = entry;
+            let overflow = self.lines[index].overflow();
+            self.lines[index].set_overflow((overflow + 1).min(OVERFLOW_MAX));
+            index = self.after(index, tag);
+        };
+        let line = &mut self.lines[index];
+        line.tags[place] = tag;
+        line.set(place, handle);
     }
 
     #[cold]
     fn grow(&mut self) {
-        let at_most = self.most.max(self.len + 1).saturating_mul(LOAD.1) / LOAD.0;
-        let places = (self.places.len() * 2).min(at_most + 1).max(PLACES_MIN);
-        let old = std::mem::replace(&mut self.places, vec![EMPTY; places]);
-        old.into_iter().filter(|&entry| entry != EMPTY).for_each(|entry| self.put(entry));
+        let at_most =
+            (self.most.max(self.len + 1).saturating_mul(LOAD.1) / LOAD.0 + 1).div_ceil(LINE);
+        let lines = (self.lines.len() * 2).min(at_most + 1).max(1);
+        // Any number of lines has fewer than ten of these as divisors.
+        let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
+        self.steps = std::array::from_fn(|_| steps.next().expect("enough of them") % lines as u32);
+        let old = std::mem::replace(&mut self.lines, vec![Line::NEW; lines]);
+        for line in old {
+            for place in 0..LINE {
+                if let Some(handle) = line.handle(place) {
+                    self.put(line.tags[place], handle);
+                }
+            }
+        }
     }
 }
 
@@ -178,6 +269,7 @@ mod tests {
                     prop_assert_eq!(found.is_some(), model.contains(&handle));
                 }
                 prop_assert_eq!(handles.len(), model.len());
+                prop_assert!(!model.is_empty() || handles.lines.iter().all(|line| line.overflow() == 0));
             }
         }
     }
@@ -194,15 +286,19 @@ mod tests {
             for handle in 0..most {
                 handles.insert(hash_block(block(handle)), handle as u32);
             }
-            assert!(handles.memory_bytes() <= (most * 8 * 3 / 2 + 16) as usize);
+            assert!(handles.memory_bytes() <= (most * 8 * 3 / 2 + 256) as usize);
             let mut looked_at = 0;
-            for (place, entry) in handles.places.iter().enumerate() {
-                if *entry != EMPTY {
-                    looked_at += 1 + handles.steps(handles.home(entry >> 32), place);
+            for (index, line) in handles.lines.iter().enumerate() {
+                for place in (0..LINE).filter(|&place| line.handle(place).is_some()) {
+                    let tag = line.tags[place];
+                    let walk = std::iter::successors(Some(handles.home(tag)), |&line| {
+                        Some(handles.after(line, tag))
+                    });
+                    looked_at += 1 + walk.take_while(|&line| line != index).count();
                 }
             }
             let mean = looked_at as f64 / most as f64;
-            assert!(mean < 3.0, "{files} files, stride {stride}: {mean} places");
+            assert!(mean < 2.0, "{files} files, stride {stride}: {mean} lines");
         }
     }
 }

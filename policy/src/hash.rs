@@ -15,9 +15,19 @@ fn fold(one: u64, other: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// The hash of a block.
+/// Neighbours that have hashes next to each other, as a power of two.
+const NEIGHBOURS_BITS: u32 = 2;
+/// Where the bits that tell them apart lie: the lowest of the upper half.
+const NEIGHBOURS_SHIFT: u32 = 32;
+
+/// The hash of a block. Those of four aligned blocks of a file differ in two bits of the middle only, the
+/// lowest two of the upper half.
 pub(crate) fn hash_block(block: Block) -> u64 {
-    fold(block.file.0 ^ FIRST, block.index.rotate_left(32) ^ SECOND)
+    let group = block.index >> NEIGHBOURS_BITS;
+    let hash = fold(block.file.0 ^ FIRST, group.rotate_left(32) ^ SECOND);
+    let neighbours = (1 << NEIGHBOURS_BITS) - 1;
+    let mine = block.index & neighbours;
+    hash & !(neighbours << NEIGHBOURS_SHIFT) | mine << NEIGHBOURS_SHIFT
 }
 
 /// The same for everything that writes words, as a builder of hashers.
