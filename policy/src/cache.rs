@@ -42,6 +42,9 @@ use crate::stream::Stream;
 use crate::stream::index::FileChange;
 use crate::time::Nanos;
 
+/// Memory is roomy while less than this share of it is taken, as a divisor.
+const ROOMY_DIVISOR: usize = 2;
+
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
 
@@ -348,6 +351,11 @@ impl Cache {
                 picked
             }
         }
+    }
+
+    /// Whether so many buffers are free that nobody misses one.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.blocks.len() < self.capacity_blocks / ROOMY_DIVISOR
     }
 
     /// Makes sure that there is room for a block that is worth `worth`, normalised.

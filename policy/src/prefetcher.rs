@@ -9,8 +9,9 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched for nothing. Who discloses what he does not read gets no further.
 //!
-//! * **E. Beyond the horizon** a block is fetched only where a device cannot keep up, and only to keep it
-//!   busy: what waits in its queue binds a buffer and gains nothing.
+//! * **E. Beyond the horizon** a block is fetched only where a device cannot keep up. While most buffers
+//!   are free, as many as there are: a disk sorts a long queue better. Otherwise only to keep it busy: what
+//!   waits in its queue binds a buffer that others want.
 //!
 //! * **F. Quiet.** What comes near enough with the next few reads is looked for at once. Where there is
 //!   nothing, the stream is not asked again until those reads have been made, something of its is lost, or
@@ -230,7 +231,7 @@ impl Cache {
             if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
                 continue; // Another one has come before it.
             }
-            if candidate.is_early && is_busy {
+            if candidate.is_early && is_busy && !self.is_roomy() {
                 return None; // E: it would only wait for its turn there.
             }
             let allowed = self.streams[stream as usize]

@@ -169,6 +169,37 @@ fn the_queue_deepens_once_a_fetch_was_worth_it() {
     assert!(std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).count() > 90);
 }
 
+/// Fetches under way at a device with one server that cannot keep up with its reader.
+fn under_way(capacity_blocks: u64) -> usize {
+    const SERVICE: Nanos = Nanos(10_000_000);
+    let single = Config { cluster_blocks_max: 1, ..config(capacity_blocks) };
+    let (mut policy, _) = hinted(single, 1);
+    let (mut now, mut queue) = (NOW, VecDeque::new());
+    for index in 0..100 {
+        while let Some(fetch) = policy.next_fetch(now, DISK) {
+            let Work::Resolve { .. } = fetch.work else {
+                queue.push_back(fetch);
+                continue;
+            };
+            let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 10_000 };
+            policy.completed(now, fetch.id, outcome);
+        }
+        policy.read(now, READER, block(0, index), true);
+        now += SERVICE;
+        let served = queue.pop_front().expect("the device is never idle");
+        policy.completed(now, served.id, Outcome::Fetched);
+    }
+    queue.len()
+}
+
+#[test]
+fn a_device_that_cannot_keep_up_has_a_long_queue_only_while_memory_is_free() {
+    let (free, half_free, scarce) = (under_way(1000), under_way(80), under_way(8));
+    assert!(free >= 60, "{free}: all slots");
+    assert!((35..=40).contains(&half_free), "{half_free}: half of memory");
+    assert!((4..=6).contains(&scarce), "{scarce}: five for a server");
+}
+
 #[test]
 fn a_name_that_cannot_be_had_is_refused_and_the_next_goes_on() {
     let (mut policy, _) = hinted(config(10), 2);
