@@ -32,15 +32,15 @@ const OUTLIER: f64 = 4.0;
 const LEAST_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean(Option<f64>);
+pub(crate) struct Mean(Option<f64>);
 
 impl Mean {
-    fn add(&mut self, sample: f64) {
+    pub(crate) fn add(&mut self, sample: f64) {
         let mean = self.0.get_or_insert(sample);
         *mean += WEIGHT * (sample.min(*mean * OUTLIER) - *mean);
     }
 
-    fn or(self, first: f64) -> f64 {
+    pub(crate) fn or(self, first: f64) -> f64 {
         self.0.unwrap_or(first).max(LEAST_NS)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::blocks::StreamIndex;
+use crate::costs::Mean;
 use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
 use crate::hint::DeviceId;
@@ -28,6 +29,8 @@ pub(crate) struct Device {
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
     load: Load,
+    /// Time of a lookup, that in the device's queue included.
+    lookup_ns: Mean,
 }
 
 /// How much at once a device can do with profit, found from what it does.
@@ -44,6 +47,11 @@ struct Load {
     best_interval_ns: Option<f64>,
     best_took_ns: Option<f64>,
 }
+
+/// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
+/// after it. In a long queue all of them take their time.
+const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
+const LOOKUP_MEANS: f64 = 4.0;
 
 /// Weight of a new interval in the mean.
 const INTERVAL_WEIGHT: f64 = 1.0 / 16.0;
@@ -106,6 +114,7 @@ impl Device {
             unresolved: BTreeMap::new(),
             candidates: IndexedHeap::default(),
             load: Load::default(),
+            lookup_ns: Mean::default(),
         }
     }
 
@@ -140,6 +149,17 @@ impl Device {
         self.load.completed(now, flight, blocks)
     }
 
+    /// A lookup has taken `took`.
+    pub(crate) fn looked_up(&mut self, took: Nanos) {
+        self.looked_up -= 1;
+        self.lookup_ns.add(took.0 as f64);
+    }
+
+    /// How long a lookup may take before others go before it.
+    pub(crate) fn lookup_patience(&self) -> Nanos {
+        LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
+    }
+
     /// Whether it has as much to do as makes it go as fast as it can.
     pub(crate) fn is_busy(&self) -> bool {
         self.outstanding as f64 >= REQUESTS_PER_SERVER * self.load.servers()
@@ -149,6 +169,25 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lookup_is_slow_if_it_takes_much_longer_than_others() {
+        let mut device = Device::new(DeviceId(0));
+        assert_eq!(device.lookup_patience(), LOOKUP_PATIENCE);
+        for took_ms in [1, 2000] {
+            for _ in 0..200 {
+                device.looked_up += 1;
+                device.looked_up(Nanos(took_ms * 1_000_000));
+            }
+            let patience = device.lookup_patience();
+            assert!(patience >= LOOKUP_PATIENCE, "{patience}");
+            assert!((Nanos(3 * took_ms * 1_000_000)..=Nanos(8_000_000_000)).contains(&patience));
+        }
+        // One that was stuck changes little.
+        device.looked_up += 1;
+        device.looked_up(Nanos(3_600_000_000_000));
+        assert!(device.lookup_patience() < Nanos(10_000_000_000));
+    }
 
     /// A device that works on `servers` requests at once, 10 ms each, `depth` of them under way.
     fn observe(servers: u64, depth: u64) -> (Load, Observation) {

@@ -406,7 +406,7 @@ impl Policy {
         }
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
-                device.looked_up -= 1;
+                device.looked_up(now.saturating_sub(flight.started));
                 self.looked_up((stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {

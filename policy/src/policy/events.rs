@@ -16,9 +16,6 @@ use crate::time::Nanos;
 const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
 
-/// A lookup that takes longer does not hold up what is hinted after it.
-const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
-
 impl Policy {
     /// The policy's own number for a device.
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
@@ -165,7 +162,9 @@ impl Policy {
         }
         for index in 0..self.cache.streams.len() {
             let Some(stream) = self.cache.streams[index].as_mut() else { continue };
-            if stream.pass_slow_lookups(now, LOOKUP_PATIENCE) {
+            let devices = &self.devices;
+            let patience = |of: DeviceIndex| devices[usize::from(of.0)].lookup_patience();
+            if stream.pass_slow_lookups(now, patience) {
                 self.advance(StreamIndex(index as u32));
                 passed = true;
             }

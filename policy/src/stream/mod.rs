@@ -242,13 +242,17 @@ impl Stream {
         beyond_end
     }
 
-    /// Sets aside the first hints while their lookups take longer than `patience`. Returns whether
+    /// Sets aside the first hints while their lookups take longer than the `patience` with their device. Returns whether
     /// others can go before them now.
-    pub(crate) fn pass_slow_lookups(&mut self, now: Nanos, patience: Nanos) -> bool {
+    pub(crate) fn pass_slow_lookups(
+        &mut self,
+        now: Nanos,
+        patience: impl Fn(DeviceIndex) -> Nanos,
+    ) -> bool {
         let mut passed = false;
         while let Some(waiting) = self.waiting.front()
             && let Lookup::InFlight { since } = waiting.lookup
-            && now.saturating_sub(since) > patience
+            && now.saturating_sub(since) > patience(waiting.device)
         {
             let slow = self.waiting.pop_front().expect("it is the first");
             self.slow.push((self.first_waiting, slow));
