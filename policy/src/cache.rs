@@ -294,16 +294,18 @@ impl Cache {
 
     /// The member with the globally least valuable block, and what that is worth, normalised.
     fn least(&mut self) -> Option<(Member, f64)> {
-        let mut least = self.least_of_queues();
-        let mut consider = |member: Member, value: f64| {
-            if least.is_none_or(|(_, other)| value < other) {
-                least = Some((member, value));
-            }
-        };
-        if let Some((index, value)) = self.least_of_streams() {
-            consider(Member::Stream(index), value);
+        let queue = self.least_of_queues();
+        if let Some((_, 0.0)) = queue {
+            return queue; // Nothing is worth less.
         }
-        least
+        let stream = self.least_of_streams();
+        match (queue, stream) {
+            (Some((_, least)), Some((index, value))) if value < least => {
+                Some((Member::Stream(index), value))
+            }
+            (None, Some((index, value))) => Some((Member::Stream(index), value)),
+            _ => queue,
+        }
     }
 
     fn least_of_queues(&mut self) -> Option<(Member, f64)> {
@@ -425,7 +427,10 @@ impl Cache {
     /// Offers a block that no stream claims to the streams that name its file.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         let file = self.blocks[slot].block.file;
-        let named = self.named_by(file).len();
+        let named = match self.named_by(file) {
+            [only] if asked == Some(*only) => 0,
+            streams => streams.len(),
+        };
         self.offers_from = self.offers_from.wrapping_add(1);
         (0..named.min(OFFERS_MAX)).any(|turn| {
             let index = self.named_by(file)[(self.offers_from + turn) % named];
@@ -550,7 +555,7 @@ impl Cache {
         recent.access();
         consumed.access();
         match scene.blocks[slot].queue() {
-            Some((Queue::Recent, _)) => recent.hit(&mut scene, slot),
+            Some((Queue::Recent, _)) => return recent.hit_again(&mut scene, slot),
             Some((Queue::Consumed, _)) => {
                 consumed.hit(&mut scene, slot);
                 recent.missed(block);

@@ -59,13 +59,12 @@ impl Line {
     /// The place of the handle with this tag that is the `same`.
     #[inline]
     fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
-        let is_it = |place: usize, same: &mut dyn FnMut(u32) -> bool| {
-            self.tags[place] == tag && self.handle(place).is_some_and(same)
-        };
-        if is_it(own_place(tag), same) {
-            return Some(own_place(tag));
+        let own = own_place(tag);
+        if self.tags[own] == tag && self.handle(own).is_some_and(&mut *same) {
+            return Some(own);
         }
-        (0..LINE).find(|&place| is_it(place, same))
+        (0..LINE)
+            .find(|&place| self.tags[place] == tag && self.handle(place).is_some_and(&mut *same))
     }
 
     /// An empty place for this tag.

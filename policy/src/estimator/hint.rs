@@ -48,14 +48,27 @@ impl Stream {
         if scene.rules.replacement == Replacement::Lru {
             return None;
         }
-        let lasts = self.devices.iter().flat_map(|part| {
+        let mut least: Option<(DeviceIndex, u64, f64)> = None;
+        for part in &self.devices {
+            let Some(last) = part.tracked.last() else { continue };
+            let terms = self.terms(scene.costs, scene.rules, part.device);
+            let mut consider = |at: u64| {
+                let value = self.value_at(scene.rules, &terms, at);
+                let is_less = least.is_none_or(|(_, other, least)| {
+                    value < least || (value == least && at > other)
+                });
+                if is_less {
+                    least = Some((part.device, at, value));
+                }
+            };
+            consider(last);
             // Within a set all are alike, and may be worth less than what comes after or before.
-            let set = self.cursor.set_positions().into_iter().flat_map(|set| [set.start, set.end]);
-            let before = set.filter_map(|end| part.tracked.last_before(end));
-            let last = part.tracked.last().into_iter().chain(before);
-            last.map(|at| (part.device, at, self.value_of(scene, part.device, at)))
-        });
-        lasts.min_by(|one, other| one.2.total_cmp(&other.2).then(other.1.cmp(&one.1)))
+            if let Some(set) = self.cursor.set_positions() {
+                let ends = [set.start, set.end];
+                ends.into_iter().filter_map(|end| part.tracked.last_before(end)).for_each(consider);
+            }
+        }
+        least
     }
 
     /// Claims a block, whether it has arrived or not.

@@ -52,6 +52,18 @@ impl LruEstimator {
         }
     }
 
+    /// The access was to a block of this queue, in memory: it goes on top.
+    #[inline]
+    pub(crate) fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        let Some(stamp) = self.stamp(scene, slot) else { return };
+        if let Some(curve) = &mut self.curve {
+            curve.hit(self.stack.segment_of(stamp));
+        }
+        if !self.stack.is_top(stamp) {
+            self.put(scene, slot);
+        }
+    }
+
     /// The access was to a block of this queue, in memory: takes it out.
     pub(crate) fn hit(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene, slot) else { return };
@@ -73,6 +85,7 @@ impl LruEstimator {
 
     /// Puts a block on top, wherever in the queue it was before; it must not be in the other one, and
     /// must have no ghost here.
+    #[inline]
     pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         match scene.blocks[slot].queue() {
             Some((_, stamp)) => self.stack.remove(stamp),

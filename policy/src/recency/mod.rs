@@ -157,6 +157,12 @@ impl Stack {
         self.segments.ends(self.limit)
     }
 
+    /// Whether a resident is on top.
+    #[inline]
+    pub(crate) fn is_top(&self, stamp: Stamp) -> bool {
+        stamp.0.wrapping_add(1) == self.log.end() as u32
+    }
+
     /// Puts a resident on top, whose block has no ghost (see [`take_ghost`](Stack::take_ghost)), and
     /// drops the oldest ghost if that makes one too many.
     ///
@@ -209,6 +215,9 @@ impl Stack {
 
     /// Removes the ghost of `block`, if there is one, and says in which segment it lay.
     pub(crate) fn take_ghost(&mut self, block: Block) -> Option<usize> {
+        if self.ghosts.len() == 0 {
+            return None;
+        }
         let live = self.residents + self.ghosts.len();
         let position = self.log.position(self.ghosts.take(block)?.0);
         self.segments.settle(&self.log, live);
