@@ -28,7 +28,7 @@ pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
         if let Err(error) = std::fs::symlink_metadata(&path) {
             return Err(Failure::failed(format!("{}: {error}", path.display())));
         }
-        let hint = Hint { stream: STREAM_EXTERNAL, path, extent, repeat: 1 };
+        let hint = Hint { stream: STREAM_EXTERNAL, path, extent, repeat: 1, any_order: false };
         client.hint(&hint).map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -51,6 +51,12 @@ const RUN_HELP: &str = "\
 The program's output, exit code and signals are its own; foretell adds one line on standard error at
 the end. Static and setuid programs run as they would without foretell.
 
+A list of --hints has one path a line, or one object with `path` and, as far as wanted:
+  segments  [[OFFSET, LENGTH], ...] in bytes, in the order of reading
+  stride    [DISTANCE, COUNT]: so many segments like the only one given
+  repeat    how many times over
+  order     \"any\" where the segments are read in no order that is known
+
 Examples:
   foretell run -- grep -n needle src/*.c
   find data -name '*.h5' | sort | foretell run --hints - -- ./analyse

@@ -232,19 +232,22 @@ impl Session {
                         .entry(hint.stream)
                         .or_insert_with(|| policy.open_stream(now, None))
                 };
+                let convert = |segment: foretell_protocol::Segment| Segment {
+                    offset_bytes: segment.offset_bytes,
+                    length_bytes: segment.length_bytes,
+                };
                 let extent = match hint.extent {
                     foretell_protocol::Extent::WholeFile => Extent::WholeFile,
                     foretell_protocol::Extent::Segments(segments) => {
-                        let convert = |segment: foretell_protocol::Segment| Segment {
-                            offset_bytes: segment.offset_bytes,
-                            length_bytes: segment.length_bytes,
-                        };
                         Extent::Segments(segments.into_iter().map(convert).collect())
                     }
+                    foretell_protocol::Extent::Strided { first, stride_bytes, count } => {
+                        Extent::Strided { first: convert(first), stride_bytes, count }
+                    }
                 };
-                let (path, repeats) = (hint.path, hint.repeat);
-                let certainty = Certainty::File;
-                self.disclose(stream, Disclosure { path, extent, repeats, certainty });
+                let (path, repeats, certainty) = (hint.path, hint.repeat, Certainty::File);
+                let order = if hint.any_order { Order::Any } else { Order::Given };
+                self.disclose(stream, Disclosure { path, extent, repeats, order, certainty });
             }
             Message::Cancel { stream } => {
                 if let Some(&stream) = peer.streams.get(&stream) {
@@ -280,7 +283,7 @@ impl Session {
         self.names.insert(name, (disclosure.path, disclosure.certainty));
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
-        let (target, order) = (Target::Name(name), Order::Given);
+        let (target, order) = (Target::Name(name), disclosure.order);
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });
         self.driver.add_device(device);
     }

@@ -98,35 +98,66 @@ static bool valid_segments(const struct foretell_segment *segments, size_t count
     return true;
 }
 
-/* One hint in as many packets as its segments need; segments == NULL: the whole file. */
-static enum foretell_result send_hint(int fd, uint64_t stream, const char *path,
-                                      const struct foretell_segment *segments, size_t count)
+static bool valid_reading(const struct foretell_reading *reading)
+{
+    if (reading->segments == NULL)
+        return reading->segment_count == 0 && reading->stride_count == 0;
+    if (reading->stride_count != 0)
+        return reading->segment_count == 1 && valid_segments(reading->segments, 1) &&
+               reading->stride_count <= INT64_MAX &&
+               reading->stride_bytes <= INT64_MAX - reading->stride_count;
+    return reading->segment_count > 0 && valid_segments(reading->segments, reading->segment_count);
+}
+
+static enum foretell_result send_part(int fd, uint64_t stream, const char *path, uint32_t flags,
+                                      uint32_t repeat, const struct foretell_segment *segments,
+                                      size_t count)
 {
     uint32_t path_bytes = (uint32_t)strlen(path);
-    size_t room = FORETELL_MESSAGE_MAX_BYTES - sizeof(struct foretell_hint) - path_bytes;
+    struct foretell_hint hint = {
+        .header = {.kind = FORETELL_MESSAGE_HINT},
+        .stream = stream,
+        .flags = flags,
+        .repeat = repeat,
+        .path_bytes = path_bytes,
+        .segment_count = (uint32_t)count,
+    };
+    size_t segment_bytes = count * sizeof(struct foretell_segment);
+    hint.header.total_bytes = (uint32_t)(sizeof hint + segment_bytes + path_bytes);
+    struct iovec parts[3] = {{&hint, sizeof hint},
+                             {(void *)(uintptr_t)segments, segment_bytes},
+                             {(void *)(uintptr_t)path, path_bytes}};
+    return send_packet(fd, parts, 3);
+}
+
+/* One hint in as many packets as its segments need: then as often as it repeats, since a repeat count
+ * covers one packet only. */
+static enum foretell_result send_hint(int fd, uint64_t stream, const char *path,
+                                      const struct foretell_reading *reading)
+{
+    uint32_t flags = reading->any_order ? FORETELL_HINT_ANY_ORDER : 0;
+    uint32_t repeat = reading->repeat != 0 ? reading->repeat : 1;
+    if (reading->segments == NULL)
+        return send_part(fd, stream, path, flags | FORETELL_HINT_WHOLE_FILE, repeat, NULL, 0);
+    if (reading->stride_count != 0) {
+        struct foretell_segment pair[2] = {reading->segments[0],
+                                           {reading->stride_bytes, reading->stride_count}};
+        return send_part(fd, stream, path, flags | FORETELL_HINT_STRIDED, repeat, pair, 2);
+    }
+    size_t room = FORETELL_MESSAGE_MAX_BYTES - sizeof(struct foretell_hint) - strlen(path);
     size_t most = room / sizeof(struct foretell_segment);
-    do {
-        size_t now = count < most ? count : most;
-        struct foretell_hint hint = {
-            .header = {.kind = FORETELL_MESSAGE_HINT},
-            .stream = stream,
-            .flags = segments == NULL ? FORETELL_HINT_WHOLE_FILE : 0,
-            .repeat = 1,
-            .path_bytes = path_bytes,
-            .segment_count = (uint32_t)now,
-        };
-        size_t segment_bytes = now * sizeof(struct foretell_segment);
-        hint.header.total_bytes = (uint32_t)(sizeof hint + segment_bytes + path_bytes);
-        struct iovec parts[3] = {{&hint, sizeof hint},
-                                 {(void *)(uintptr_t)segments, segment_bytes},
-                                 {(void *)(uintptr_t)path, path_bytes}};
-        enum foretell_result result = send_packet(fd, parts, 3);
-        if (result != FORETELL_SENT)
-            return result;
-        if (segments != NULL)
-            segments += now;
-        count -= now;
-    } while (count > 0);
+    size_t count = reading->segment_count;
+    if (count <= most)
+        return send_part(fd, stream, path, flags, repeat, reading->segments, count);
+    for (uint32_t pass = 0; pass < repeat; pass++) {
+        for (size_t sent = 0; sent < count; sent += most) {
+            size_t now = count - sent < most ? count - sent : most;
+            enum foretell_result result =
+                send_part(fd, stream, path, flags, 1, reading->segments + sent, now);
+            if (result != FORETELL_SENT)
+                return result;
+        }
+    }
     return FORETELL_SENT;
 }
 
@@ -139,28 +170,28 @@ static bool stream_alive(const foretell_stream *stream)
 
 /* stream == NULL: to the manager's shared stream, by a connection of the call's own. */
 static enum foretell_result disclose(const foretell_stream *stream, const char *path,
-                                     const struct foretell_segment *segments, size_t count)
+                                     const struct foretell_reading *reading)
 {
     char absolute[FORETELL_PATH_MAX_BYTES + 1];
-    if (!absolute_path(path, absolute) || !valid_segments(segments, count))
+    if (!absolute_path(path, absolute) || !valid_reading(reading))
         return FORETELL_INVALID;
     if (stream != NULL)
-        return stream_alive(stream)
-                   ? send_hint(stream->socket, STREAM_OWN, absolute, segments, count)
-                   : FORETELL_NO_MANAGER;
+        return stream_alive(stream) ? send_hint(stream->socket, STREAM_OWN, absolute, reading)
+                                    : FORETELL_NO_MANAGER;
     int fd = connect_manager();
     if (fd < 0)
         return FORETELL_NO_MANAGER;
-    enum foretell_result result =
-        send_hint(fd, FORETELL_STREAM_EXTERNAL, absolute, segments, count);
+    enum foretell_result result = send_hint(fd, FORETELL_STREAM_EXTERNAL, absolute, reading);
     (void)close(fd);
     return result;
 }
 
+static const struct foretell_reading WHOLE = {.repeat = 1};
+
 PUBLIC enum foretell_result foretell_hint_sequential(const char *path)
 {
     int saved = errno;
-    enum foretell_result result = disclose(NULL, path, NULL, 0);
+    enum foretell_result result = disclose(NULL, path, &WHOLE);
     errno = saved;
     return result;
 }
@@ -170,9 +201,9 @@ PUBLIC enum foretell_result foretell_hint_segments(const char *path,
                                                    size_t segment_count)
 {
     int saved = errno;
-    enum foretell_result result = segments == NULL || segment_count == 0
-                                      ? FORETELL_INVALID
-                                      : disclose(NULL, path, segments, segment_count);
+    struct foretell_reading reading = {.segments = segments, .segment_count = segment_count};
+    enum foretell_result result =
+        segments == NULL ? FORETELL_INVALID : disclose(NULL, path, &reading);
     errno = saved;
     return result;
 }
@@ -197,27 +228,30 @@ PUBLIC foretell_stream *foretell_stream_open(void)
     return stream;
 }
 
-PUBLIC enum foretell_result foretell_stream_sequential(foretell_stream *stream, const char *path)
+PUBLIC enum foretell_result foretell_stream_hint(foretell_stream *stream, const char *path,
+                                                 const struct foretell_reading *reading)
 {
     int saved = errno;
-    enum foretell_result result =
-        stream == NULL ? FORETELL_NO_MANAGER : disclose(stream, path, NULL, 0);
+    enum foretell_result result = FORETELL_INVALID;
+    if (stream == NULL)
+        result = FORETELL_NO_MANAGER;
+    else if (reading != NULL)
+        result = disclose(stream, path, reading);
     errno = saved;
     return result;
+}
+
+PUBLIC enum foretell_result foretell_stream_sequential(foretell_stream *stream, const char *path)
+{
+    return foretell_stream_hint(stream, path, &WHOLE);
 }
 
 PUBLIC enum foretell_result foretell_stream_segments(foretell_stream *stream, const char *path,
                                                      const struct foretell_segment *segments,
                                                      size_t segment_count)
 {
-    int saved = errno;
-    enum foretell_result result = FORETELL_INVALID;
-    if (stream == NULL)
-        result = FORETELL_NO_MANAGER;
-    else if (segments != NULL && segment_count > 0)
-        result = disclose(stream, path, segments, segment_count);
-    errno = saved;
-    return result;
+    struct foretell_reading reading = {.segments = segments, .segment_count = segment_count};
+    return foretell_stream_hint(stream, path, segments == NULL ? NULL : &reading);
 }
 
 PUBLIC enum foretell_result foretell_stream_cancel(foretell_stream *stream)

@@ -15,6 +15,7 @@
 #ifndef FORETELL_H
 #define FORETELL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,6 +67,23 @@ enum foretell_result foretell_stream_sequential(foretell_stream *stream, const c
 enum foretell_result foretell_stream_segments(foretell_stream *stream, const char *path,
                                               const struct foretell_segment *segments,
                                               size_t segment_count);
+
+/* How a file will be read. What is left out (0) is the usual: all of it, once, in order. */
+struct foretell_reading {
+    /* The parts, or NULL for the whole file. */
+    const struct foretell_segment *segments;
+    size_t segment_count;
+    /* If stride_count is not 0: so many parts like the only one given, so far from one to the next. */
+    uint64_t stride_bytes;
+    uint64_t stride_count;
+    /* How many times over; 0 is once. */
+    uint32_t repeat;
+    /* The parts may be read in any order. Beyond some 4,000 parts, each 4,000 are a set of their own. */
+    bool any_order;
+};
+
+enum foretell_result foretell_stream_hint(foretell_stream *stream, const char *path,
+                                          const struct foretell_reading *reading);
 
 /* What was hinted to the stream and is not read yet will not be. The stream can be used further. */
 enum foretell_result foretell_stream_cancel(foretell_stream *stream);

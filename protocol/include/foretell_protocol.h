@@ -134,6 +134,11 @@ struct foretell_ring_header {
 
 /* Hint flags. */
 #define FORETELL_HINT_WHOLE_FILE 1u
+/* What is read, but not in which order. */
+#define FORETELL_HINT_ANY_ORDER 2u
+/* The first segment, and others like it: the offset of the second is the distance from one to the
+ * next in bytes, its length is how many there are. */
+#define FORETELL_HINT_STRIDED 4u
 
 /* Opens every message, which is one packet. */
 struct foretell_message_header {

@@ -58,6 +58,11 @@ pub const COMM_BYTES: u32 = 16;
 pub const STREAM_EXTERNAL: u64 = 0;
 /// Hint flag: the whole file is meant.
 pub const HINT_WHOLE_FILE: u32 = 1;
+/// Hint flag: what is read, but not in which order.
+pub const HINT_ANY_ORDER: u32 = 2;
+/// Hint flag: the first segment, and others like it: the offset of the second is the distance from one
+/// to the next in bytes, its length is how many there are.
+pub const HINT_STRIDED: u32 = 4;
 
 /// `struct foretell_record`.
 #[repr(C)]

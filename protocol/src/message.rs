@@ -32,6 +32,15 @@ pub enum Extent {
     WholeFile,
     /// These parts, in this order; at least one.
     Segments(Vec<Segment>),
+    /// Parts of the same length at equal distances.
+    Strided {
+        /// The first.
+        first: Segment,
+        /// From the beginning of one to that of the next.
+        stride_bytes: u64,
+        /// How many; at least 1.
+        count: u64,
+    },
 }
 
 /// A disclosure: this file, these parts, so often.
@@ -46,6 +55,8 @@ pub struct Hint {
     pub extent: Extent,
     /// How often in a row; at least 1.
     pub repeat: u32,
+    /// The parts may be read in any order. A hint that needs several packets is several sets, in order.
+    pub any_order: bool,
 }
 
 /// A program introduces itself and hands its ring over.
@@ -109,6 +120,9 @@ pub enum ProtocolError {
     /// A hint's segments are absent, empty or beyond any file; or its repeat count is 0.
     #[error("hint segments are empty or out of range")]
     Segments,
+    /// A hint has flags that are not known.
+    #[error("unknown hint flags {0:#x}")]
+    Flags(u32),
 }
 
 impl Message {
@@ -153,9 +167,19 @@ impl Hint {
         if self.repeat == 0 {
             return Err(ProtocolError::Segments);
         }
+        let order = if self.any_order { layout::HINT_ANY_ORDER } else { 0 };
         let segments = match &self.extent {
             Extent::WholeFile => {
-                return Ok(vec![self.packet(layout::HINT_WHOLE_FILE, &[], self.repeat)]);
+                return Ok(vec![self.packet(layout::HINT_WHOLE_FILE | order, &[], self.repeat)]);
+            }
+            &Extent::Strided { first, stride_bytes, count } => {
+                let stride = Segment { offset_bytes: stride_bytes, length_bytes: count };
+                if !first.is_valid() || !stride.is_valid() {
+                    return Err(ProtocolError::Segments);
+                }
+                let packet =
+                    self.packet(layout::HINT_STRIDED | order, &[first, stride], self.repeat);
+                return Ok(vec![packet]);
             }
             Extent::Segments(segments) => segments.as_slice(),
         };
@@ -167,10 +191,10 @@ impl Hint {
             - self.path.as_os_str().as_bytes().len();
         let per_packet = room / size_of::<RawSegment>();
         if segments.len() <= per_packet {
-            return Ok(vec![self.packet(0, segments, self.repeat)]);
+            return Ok(vec![self.packet(order, segments, self.repeat)]);
         }
         let once: Vec<Vec<u8>> =
-            segments.chunks(per_packet).map(|part| self.packet(0, part, 1)).collect();
+            segments.chunks(per_packet).map(|part| self.packet(order, part, 1)).collect();
         Ok((0..self.repeat).flat_map(|_| once.iter().cloned()).collect())
     }
 
@@ -245,8 +269,14 @@ fn decode_hint(packet: &[u8]) -> Result<Hint, ProtocolError> {
     let path = &packet[segments_end..];
     check_path(path)?;
     let repeat = u32_at(packet, offset_of!(RawHint, repeat));
-    let whole_file = u32_at(packet, offset_of!(RawHint, flags)) & layout::HINT_WHOLE_FILE != 0;
-    if repeat == 0 || whole_file != (segment_count == 0) {
+    let flags = u32_at(packet, offset_of!(RawHint, flags));
+    let known = layout::HINT_WHOLE_FILE | layout::HINT_ANY_ORDER | layout::HINT_STRIDED;
+    if flags & !known != 0 {
+        return Err(ProtocolError::Flags(flags & !known));
+    }
+    let whole_file = flags & layout::HINT_WHOLE_FILE != 0;
+    let strided = flags & layout::HINT_STRIDED != 0;
+    if repeat == 0 || whole_file != (segment_count == 0) || (strided && segment_count != 2) {
         return Err(ProtocolError::Segments);
     }
     let segments: Vec<Segment> = packet[fixed..segments_end]
@@ -259,11 +289,20 @@ fn decode_hint(packet: &[u8]) -> Result<Hint, ProtocolError> {
     if !segments.iter().all(|segment| segment.is_valid()) {
         return Err(ProtocolError::Segments);
     }
+    let extent = match segments[..] {
+        [] => Extent::WholeFile,
+        [first, stride] if strided => {
+            let (stride_bytes, count) = (stride.offset_bytes, stride.length_bytes);
+            Extent::Strided { first, stride_bytes, count }
+        }
+        _ => Extent::Segments(segments),
+    };
     Ok(Hint {
         stream: u64_at(packet, offset_of!(RawHint, stream)),
         path: Path::new(OsStr::from_bytes(path)).to_path_buf(),
-        extent: if whole_file { Extent::WholeFile } else { Extent::Segments(segments) },
+        extent,
         repeat,
+        any_order: flags & layout::HINT_ANY_ORDER != 0,
     })
 }
 

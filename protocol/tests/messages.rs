@@ -19,18 +19,24 @@ fn any_hint() -> impl Strategy<Value = Hint> {
         .prop_map(|(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes });
     let extent = prop_oneof![
         Just(Extent::WholeFile),
-        prop::collection::vec(segment, 1..50).prop_map(Extent::Segments),
+        prop::collection::vec(segment.clone(), 1..50).prop_map(Extent::Segments),
+        (segment, 0_u64..1 << 61, 1_u64..1 << 61).prop_map(|(first, stride_bytes, count)| {
+            Extent::Strided { first, stride_bytes, count }
+        }),
     ];
     let path = prop::collection::vec(1_u8..=255, 0..200).prop_map(|mut bytes| {
         bytes.insert(0, b'/');
         PathBuf::from(OsString::from_vec(bytes))
     });
-    (any::<u64>(), path, extent, 1_u32..).prop_map(|(stream, path, extent, repeat)| Hint {
-        stream,
-        path,
-        extent,
-        repeat,
-    })
+    (any::<u64>(), path, extent, 1_u32.., any::<bool>()).prop_map(
+        |(stream, path, extent, repeat, any_order)| Hint {
+            stream,
+            path,
+            extent,
+            repeat,
+            any_order,
+        },
+    )
 }
 
 fn decode_hint(packet: &[u8]) -> Hint {
@@ -76,7 +82,13 @@ proptest! {
 
 #[test]
 fn malformed_hints_are_refused() {
-    let hint = |path: &str, extent, repeat| Hint { stream: 1, path: path.into(), extent, repeat };
+    let hint = |path: &str, extent, repeat| Hint {
+        stream: 1,
+        path: path.into(),
+        extent,
+        repeat,
+        any_order: false,
+    };
     let segment =
         |offset_bytes, length_bytes| Extent::Segments(vec![Segment { offset_bytes, length_bytes }]);
     for path in ["", "relative", "/nul\0", &format!("/{}", "x".repeat(4096))] {
@@ -97,7 +109,7 @@ fn long_lists_of_segments_travel_in_several_packets() {
     let segments: Vec<Segment> =
         (0..10_000).map(|i| Segment { offset_bytes: i * 7, length_bytes: 3 }).collect();
     let extent = Extent::Segments(segments.clone());
-    let hint = Hint { stream: 5, path: "/long".into(), extent, repeat: 2 };
+    let hint = Hint { stream: 5, path: "/long".into(), extent, repeat: 2, any_order: false };
     let packets = hint.encode().unwrap();
     assert!(packets.iter().all(|packet| packet.len() <= layout::MESSAGE_MAX_BYTES as usize));
     let mut received = Vec::new();
@@ -130,7 +142,13 @@ fn a_client_reaches_its_manager() {
     assert_eq!(connection.peer_pid(), std::process::id().cast_signed());
     connection.peer_pidfd().expect("pidfd");
     assert!(connection.receive().expect("nothing yet").is_none());
-    let hint = Hint { stream: 3, path: "/a b".into(), extent: Extent::WholeFile, repeat: 1 };
+    let hint = Hint {
+        stream: 3,
+        path: "/a b".into(),
+        extent: Extent::WholeFile,
+        repeat: 1,
+        any_order: false,
+    };
     client.hint(&hint).expect("hint");
     client.cancel(3).expect("cancel");
     assert!(matches!(connection.receive(), Ok(Some(Message::Hint(got))) if got == hint));
@@ -173,9 +191,20 @@ fn the_c_interface_sends_hints_and_is_silent_without_a_manager() {
         .by_ref()
         .map(|hint| match &hint.extent {
             Extent::Segments(segments) => segments.len(),
-            Extent::WholeFile => panic!("not segments"),
+            _ => panic!("not segments"),
         })
         .sum();
     assert_eq!(total, 9000);
+    let formed: Vec<&Hint> =
+        observed.hints.iter().filter(|hint| hint.path.as_path() == Path::new("/formed")).collect();
+    let first = Segment { offset_bytes: 8, length_bytes: 4 };
+    let strided = Extent::Strided { first, stride_bytes: 100, count: 7 };
+    let whole = Extent::WholeFile;
+    let formed: Vec<_> =
+        formed.iter().map(|hint| (&hint.extent, hint.repeat, hint.any_order)).collect();
+    assert_eq!(
+        formed,
+        [(&strided, 3, true), (&whole, 1, false), (&Extent::Segments(vec![first]), 2, false)]
+    );
     assert_eq!(observed.cancelled, [1, 1], "one asked for, one at close");
 }

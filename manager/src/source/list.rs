@@ -3,18 +3,22 @@
 //! ```text
 //! /data/a.bin
 //! {"path": "/data/b.bin", "segments": [[0, 4096], [1048576, 65536]], "repeat": 2}
+//! {"path": "/data/c.bin", "segments": [[0, 4096]], "stride": [1048576, 100], "order": "any"}
 //! ```
 //!
-//! Segments are `[offset, length]` in bytes, in the order in which they will be read. Empty lines are
-//! skipped. A line that begins with `{` is JSON; a path that does so must be written as JSON.
+//! Segments are `[offset, length]` in bytes, in the order in which they will be read, unless `order` is
+//! `"any"` (the default is `"given"`). A `stride` of `[distance, count]` stands for `count` segments like
+//! the only one that is given, `distance` bytes from one to the next. `repeat` is how many times over all
+//! of it will be read. Empty lines are skipped. A line that begins with `{` is JSON; a path that does so must be written as JSON.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use foretell_policy::{Extent, Segment};
+use foretell_policy::{Extent, Order, Segment};
 use serde::Deserialize;
+use serde::de::Error;
 
 use super::{Certainty, Disclosure};
 
@@ -29,7 +33,7 @@ pub enum ListError {
         /// Why.
         error: io::Error,
     },
-    /// It begins with `{` and is not an object with the keys path, segments and repeat.
+    /// It begins with `{` and is not such an object.
     #[error("hint line {line}: {error}")]
     Json {
         /// Its number, from 1.
@@ -44,7 +48,19 @@ pub enum ListError {
 struct Line {
     path: PathBuf,
     segments: Option<Vec<(u64, u64)>>,
+    /// Distance in bytes, and count.
+    stride: Option<(u64, u64)>,
     repeat: Option<u32>,
+    #[serde(default)]
+    order: LineOrder,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LineOrder {
+    #[default]
+    Given,
+    Any,
 }
 
 /// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
@@ -79,18 +95,24 @@ fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::E
         return Ok(Disclosure::whole_file(path, Certainty::File));
     }
     let line: Line = serde_json::from_slice(line)?;
-    let extent = match line.segments {
-        None => Extent::WholeFile,
-        Some(segments) => Extent::Segments(
-            segments
-                .into_iter()
-                .map(|(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes })
-                .collect(),
-        ),
+    let segment = |(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
+    let extent = match (line.segments, line.stride) {
+        (None, None) => Extent::WholeFile,
+        (Some(segments), None) => Extent::Segments(segments.into_iter().map(segment).collect()),
+        (Some(segments), Some((stride_bytes, count))) if segments.len() == 1 => {
+            Extent::Strided { first: segment(segments[0]), stride_bytes, count }
+        }
+        (_, Some(_)) => {
+            return Err(serde_json::Error::custom("a stride needs exactly one segment"));
+        }
+    };
+    let order = match line.order {
+        LineOrder::Given => Order::Given,
+        LineOrder::Any => Order::Any,
     };
     let repeats = line.repeat.unwrap_or(1).max(1);
     let path = working_folder.join(line.path);
-    Ok(Disclosure { path, extent, repeats, certainty: Certainty::File })
+    Ok(Disclosure { path, extent, repeats, order, certainty: Certainty::File })
 }
 
 #[cfg(test)]
@@ -108,6 +130,22 @@ mod tests {
         let Extent::Segments(segments) = &all[1].extent else { panic!("segments were given") };
         assert_eq!(segments[1], Segment { offset_bytes: 1, length_bytes: 2 });
         assert_eq!(all[2].path, Path::new("/d"));
+    }
+
+    #[test]
+    fn strides_and_sets_can_be_said() {
+        let text = "{\"path\": \"/a\", \"segments\": [[8, 4]], \"stride\": [100, 7]}\n\
+                    {\"path\": \"/b\", \"order\": \"any\"}\n\
+                    {\"path\": \"/c\", \"stride\": [100, 7]}\n\
+                    {\"path\": \"/d\", \"order\": \"none\"}";
+        let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
+        let first = Segment { offset_bytes: 8, length_bytes: 4 };
+        let strided = Extent::Strided { first, stride_bytes: 100, count: 7 };
+        assert_eq!(all[0].as_ref().expect("a stride").extent, strided);
+        assert_eq!(all[1].as_ref().expect("a set").order, Order::Any);
+        let of_nothing = all[2].as_ref().expect_err("of what?").to_string();
+        assert!(of_nothing.contains("exactly one segment"), "{of_nothing}");
+        assert!(all[3].as_ref().expect_err("no order").to_string().contains("none"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod walk;
 
 use std::path::PathBuf;
 
-use foretell_policy::Extent;
+use foretell_policy::{Extent, Order};
 
 /// One thing that a source says will be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Disclosure {
     pub extent: Extent,
     /// How many times over, at least 1.
     pub repeats: u32,
+    /// Whether the parts are read in the order given.
+    pub order: Order,
     /// How sure the source is.
     pub certainty: Certainty,
 }
@@ -39,6 +41,7 @@ pub enum Certainty {
 impl Disclosure {
     /// One sequential reading of all of `path`.
     pub fn whole_file(path: PathBuf, certainty: Certainty) -> Self {
-        Disclosure { path, extent: Extent::WholeFile, repeats: 1, certainty }
+        let (extent, order) = (Extent::WholeFile, Order::Given);
+        Disclosure { path, extent, repeats: 1, order, certainty }
     }
 }

@@ -21,6 +21,16 @@ int main(void)
     foretell_stream *stream = foretell_stream_open();
     int streamed = foretell_stream_sequential(stream, "streamed");
     foretell_stream_segments(stream, "/many", many, 9000);
+    struct foretell_segment first = {8, 4};
+    struct foretell_reading strided = {.segments = &first, .segment_count = 1, .stride_bytes = 100,
+                                       .stride_count = 7, .repeat = 3, .any_order = true};
+    struct foretell_reading again = {.segments = &first, .segment_count = 1, .repeat = 2};
+    foretell_stream_hint(stream, "/formed", &strided);
+    foretell_stream_hint(stream, "/formed", &(struct foretell_reading){0});
+    foretell_stream_hint(stream, "/formed", &again);
+    struct foretell_reading wrong = {.stride_bytes = 1, .stride_count = 2};
+    if (stream != NULL && foretell_stream_hint(stream, "/formed", &wrong) != FORETELL_INVALID)
+        return 1;
     int cancelled = foretell_stream_cancel(stream);
     printf("%d %d %d %d %d\n", whole, some, stream != NULL, streamed, cancelled);
     fflush(stdout);
