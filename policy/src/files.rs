@@ -2,6 +2,7 @@
 //! knows which files to keep open.
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::hash::Mix;
@@ -12,8 +13,42 @@ use crate::stream::index::FileChange;
 /// be on two.
 #[derive(Debug)]
 struct Named {
-    streams: Vec<StreamIndex>,
+    streams: Streams,
     device: DeviceIndex,
+}
+
+/// Mostly it is one, which is found without another step.
+#[derive(Debug)]
+enum Streams {
+    One([StreamIndex; 1]),
+    Several(Vec<StreamIndex>),
+}
+
+impl Streams {
+    fn all(&self) -> &[StreamIndex] {
+        match self {
+            Streams::One(one) => one,
+            Streams::Several(several) => several,
+        }
+    }
+
+    fn add(&mut self, stream: StreamIndex) {
+        match self {
+            Streams::One([one]) => *self = Streams::Several(vec![*one, stream]),
+            Streams::Several(several) => several.push(stream),
+        }
+    }
+
+    /// Returns whether any is left.
+    fn remove(&mut self, stream: StreamIndex) -> bool {
+        match self {
+            Streams::One([one]) => *one != stream,
+            Streams::Several(several) => {
+                several.retain(|&other| other != stream);
+                !several.is_empty()
+            }
+        }
+    }
 }
 
 /// See the [module](self).
@@ -31,21 +66,20 @@ impl Files {
     /// A stream has begun or ceased to name a file.
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
-            FileChange::Came(file, device) => {
-                let named = self.named_by.entry(file).or_insert_with(|| {
+            FileChange::Came(file, device) => match self.named_by.entry(file) {
+                Entry::Occupied(named) => named.into_mut().streams.add(stream),
+                Entry::Vacant(place) => {
                     let index = usize::from(device.0);
                     if self.at_device.len() <= index {
                         self.at_device.resize(index + 1, 0);
                     }
                     self.at_device[index] += 1;
-                    Named { streams: Vec::new(), device }
-                });
-                named.streams.push(stream);
-            }
+                    place.insert(Named { streams: Streams::One([stream]), device });
+                }
+            },
             FileChange::Went(file) => {
                 let Some(named) = self.named_by.get_mut(&file) else { return };
-                named.streams.retain(|&other| other != stream);
-                if named.streams.is_empty() {
+                if !named.streams.remove(stream) {
                     self.at_device[usize::from(named.device.0)] -= 1;
                     self.named_by.remove(&file);
                     self.note_released(file);
@@ -56,7 +90,7 @@ impl Files {
 
     /// The streams that name `file`.
     pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
-        self.named_by.get(&file).map_or(&[], |named| &named.streams)
+        self.named_by.get(&file).map_or(&[], |named| named.streams.all())
     }
 
     /// Files of `device` that are named.

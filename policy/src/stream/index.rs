@@ -24,6 +24,10 @@ const LEVEL_BITS: u32 = 3;
 const LEVELS_MAX: u32 = 21;
 const NONE: u32 = u32::MAX;
 
+/// Segments of a chain that are looked at: those of a repeated hint that names one block over and over are
+/// all there, passed or not. A later use than the next one may be found then.
+const CHAIN_TRIED_MAX: usize = 256;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: FileId,
@@ -264,7 +268,10 @@ impl NextUse {
             };
             let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
             let mut index = chain.first;
-            while index != NONE {
+            for _ in 0..CHAIN_TRIED_MAX {
+                if index == NONE {
+                    break;
+                }
                 let node = self.nodes[index as usize];
                 let position = node.position + into;
                 if best.is_some_and(|best| best <= position) {
