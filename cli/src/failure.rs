@@ -31,9 +31,22 @@ impl Failure {
     }
 }
 
-/// One line on standard error, if that can be written at all.
+/// One line on standard error, if that can be written at all. Names of files may hold what a terminal
+/// takes for a command: it is written out.
 pub(crate) fn note(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "foretell: {}", without_numbers(&line.to_string()));
+    let line = without_controls(&without_numbers(&line.to_string()));
+    let _ = writeln!(std::io::stderr(), "foretell: {line}");
+}
+
+fn without_controls(line: &str) -> String {
+    let visible = |letter: char| {
+        let (kept, escaped) = match letter.is_control() && letter != '\n' {
+            true => (None, Some(letter.escape_default())),
+            false => (Some(letter), None),
+        };
+        kept.into_iter().chain(escaped.into_iter().flatten())
+    };
+    line.chars().flat_map(visible).collect()
 }
 
 /// `line` without the error numbers that the standard library puts behind its messages.

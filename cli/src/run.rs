@@ -29,14 +29,18 @@ const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
 /// Decisions that `--explain` tells of.
 const DECISIONS_MAX: usize = 1 << 16;
 
+/// The budget, if none is given and nothing is to be kept.
+const BUDGET_DEFAULT_BYTES: u64 = 256 << 20;
+
 /// A budget below this is a mistake.
 const BUDGET_MIN_BYTES: u64 = 1 << 20;
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Most memory for data prefetched and not yet read, e.g. 64MiB or 2GiB
-    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
-    budget: u64,
+    /// Most memory for data prefetched and not yet read, e.g. 64MiB or 2GiB (the default is 256MiB); with
+    /// --release, for all that is kept (three quarters of what is available)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    budget: Option<u64>,
 
     /// Take existing files named in PROGRAM's arguments, in order, as hints (the default); folders
     /// too for programs known to recurse (grep -r, tar c, cp -a, ...)
@@ -150,13 +154,21 @@ fn own_failure(line: impl std::fmt::Display) -> Failure {
     Failure { code: 125, line: line.to_string() }
 }
 
+/// What is given; to be kept as much as there is room for, or the kernel would have kept more.
+fn budget_bytes(args: &RunArgs) -> u64 {
+    let room = foretell_manager::available_memory_bytes().filter(|_| args.release);
+    let default = room.map_or(BUDGET_DEFAULT_BYTES, |bytes| bytes / 4 * 3);
+    args.budget.unwrap_or(default.max(BUDGET_MIN_BYTES))
+}
+
 fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
-    let budget = size::display(args.budget);
-    if args.budget < BUDGET_MIN_BYTES {
+    let budget_bytes = budget_bytes(args);
+    let budget = size::display(budget_bytes);
+    if budget_bytes < BUDGET_MIN_BYTES {
         return Err(own_failure(format!("a budget of {budget} is too small; at least 1MiB")));
     }
     if let Some(memory) = foretell_manager::machine_memory_bytes()
-        && args.budget > memory
+        && budget_bytes > memory
     {
         let memory = size::display(memory);
         let line = format!("a budget of {budget} is more than this machine's memory ({memory})");
@@ -167,7 +179,7 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         Err(_) => None,
     };
     let decisions_max = if args.explain.is_some() { DECISIONS_MAX } else { 0 };
-    let (budget_bytes, release, sources) = (args.budget, args.release, sources(args)?);
+    let (release, sources) = (args.release, sources(args)?);
     Ok(Options { budget_bytes, release, decisions_max, sources, fault })
 }
 

@@ -10,13 +10,18 @@ use std::path::PathBuf;
 use foretell_policy::{Decision, FileId};
 
 const HEAD: &str = "\
-# foretell decisions 1: the last decisions of the policy, oldest first.
-# prefetch  fetched ahead: its benefit is above what its buffer costs
-# cluster   fetched with its neighbour: keeping it would be worth its buffer
-# evict     let go: the least valuable block, for something worth more
-# refuse    not fetched ahead: its benefit is no more than the cheapest buffer costs
-# unearned  not fetched ahead: its stream has too many blocks unread for what it has read of its hints
+# foretell decisions 1: the last decisions of the policy, oldest first. docs/explain.md says how to read them.
+# decision  what became of the block        value_ns                  against_ns
+# prefetch  asked for ahead of its read     benefit of fetching it    cost of the buffer it gets (0: one is free)
+# cluster   asked for with the one before   worth of keeping it       cost of the buffer it gets
+# refuse    not asked for                   benefit of fetching it    cost of the cheapest buffer (inf: none to be had)
+# unearned  not asked for: its stream has too much unread for what it has read of its hints
+#                                           benefit of fetching it    -
+# evict     let go for something else       worth of keeping it       worth of what gets its buffer
+# waste     prefetched, and given up unread: its reader has gone past, or its hint was cancelled
+# What was read for the last time as hinted is left to the kernel without a line.
 # Values are ns of run time saved or lost for each buffer and access, of all programs together.
+# Stream 0 takes hints from scripts (foretell hint), the next those of --hints and of the arguments.
 # time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile
 ";
 

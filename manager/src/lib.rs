@@ -32,7 +32,7 @@ use std::time::Duration;
 use foretell_policy::{Config, Memory};
 use foretell_protocol::Listener;
 
-pub use budget::machine_memory_bytes;
+pub use budget::{available_memory_bytes, machine_memory_bytes};
 pub use fault::Fault;
 pub use feed::SourceItem;
 pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};

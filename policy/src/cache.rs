@@ -219,10 +219,22 @@ impl Cache {
     }
 
     /// A block that was prefetched for `stream`, if one is known, has gone unread.
-    pub(crate) fn note_wasted(&mut self, stream: Option<StreamIndex>) {
+    fn note_wasted(&mut self, stream: Option<StreamIndex>) {
         self.counts.wasted += 1;
         if let Some(stream) = stream {
             self.record(stream).wasted += 1.0;
+        }
+    }
+
+    /// A block that was prefetched and is unread is given up by the stream that claims it.
+    pub(crate) fn waste(&mut self, now: Nanos, slot: SlotId) {
+        let known = &self.blocks[slot];
+        let (block, stream) = (known.block, known.claim().map(|claim| claim.stream));
+        self.note_wasted(stream);
+        if self.log.is_on() {
+            let stream = stream.map(|stream| self.stream(stream).id);
+            let (at, kind, value_ns, against_ns) = (now, DecisionKind::Waste, 0.0, 0.0);
+            self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
         }
     }
 
@@ -595,7 +607,7 @@ impl Cache {
     }
 
     /// The data of a block has arrived.
-    pub(crate) fn arrived(&mut self, slot: SlotId, was_read_unhinted: bool) {
+    pub(crate) fn arrived(&mut self, now: Nanos, slot: SlotId, was_read_unhinted: bool) {
         self.blocks[slot].arrived();
         self.orphans.release(slot);
         if let Some(claim) = self.blocks[slot].claim() {
@@ -606,7 +618,7 @@ impl Cache {
                 self.touch(claim.stream);
             } else {
                 if self.blocks[slot].is_unread() {
-                    self.note_wasted(Some(claim.stream));
+                    self.waste(now, slot);
                 }
                 self.mark_read(slot);
                 self.unclaim(slot);

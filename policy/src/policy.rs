@@ -243,7 +243,7 @@ impl Policy {
 
     /// Forgets the hints of `stream`. Blocks prefetched for it and unread count as wasted, those on
     /// their way as unfinished; other streams may take over what is in memory.
-    pub fn cancel(&mut self, _now: Nanos, stream: StreamId) {
+    pub fn cancel(&mut self, now: Nanos, stream: StreamId) {
         let Some(&index) = self.stream_ids.get(&stream) else { return };
         let mut untracked = std::mem::take(&mut self.untracked);
         let mut waiting = Vec::new();
@@ -271,7 +271,7 @@ impl Policy {
             self.cache.orphan(slot);
         }
         for slot in untracked.drain(..) {
-            self.abandon(slot);
+            self.abandon(now, slot);
         }
         self.untracked = untracked;
         self.check();
@@ -424,7 +424,7 @@ impl Policy {
                 }
                 for offset in 0..blocks {
                     let block = Block { index: first.index + offset, ..first };
-                    self.block_completed(block, offset, demand, outcome);
+                    self.block_completed(now, block, offset, demand, outcome);
                 }
             }
         }

@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
+use crate::signals;
 use crate::size;
 
 pub(super) const HELP: &str = "\
@@ -90,6 +91,9 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let reads = trace.into_blocks().map_err(Failure::failed)?;
+    if reads.is_empty() {
+        return Err(Failure::failed(format!("{}: there is no read in it", args.trace.display())));
+    }
     let runs = runs(args);
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
@@ -174,6 +178,8 @@ fn row(result: &CacheResult) -> String {
 
 /// One line on standard output. Without a reader there is no point in going on.
 fn say(line: &str) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{line}")
-        .map_err(|error| Failure::failed(format!("standard output: {error}")))
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
+        written => written.map_err(|error| Failure::failed(format!("standard output: {error}"))),
+    }
 }

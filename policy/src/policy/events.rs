@@ -329,7 +329,7 @@ impl Policy {
         }
         for slot in untracked.drain(..) {
             self.cache.stream(index).balance -= 1;
-            self.abandon(slot);
+            self.abandon(now, slot);
         }
         self.untracked = untracked;
         self.advance(index);
@@ -445,11 +445,9 @@ impl Policy {
     }
 
     /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
-    pub(super) fn abandon(&mut self, slot: SlotId) {
-        let known = &self.cache.blocks[slot];
-        let stream = known.claim().map(|claim| claim.stream);
-        if known.is_unread() {
-            self.cache.note_wasted(stream);
+    pub(super) fn abandon(&mut self, now: Nanos, slot: SlotId) {
+        if self.cache.blocks[slot].is_unread() {
+            self.cache.waste(now, slot);
         }
         self.cache.mark_read(slot);
         self.cache.blocks[slot].set_claim(None);
@@ -458,6 +456,7 @@ impl Policy {
 
     pub(super) fn block_completed(
         &mut self,
+        now: Nanos,
         block: Block,
         offset: u64,
         demand: Option<Demand>,
@@ -475,22 +474,22 @@ impl Policy {
             Outcome::AlreadyCached => {
                 counts.prefetched -= u64::from(uncounted);
                 counts.already_cached += u64::from(uncounted);
-                return self.not_ours(slot);
+                return self.not_ours(now, slot);
             }
             Outcome::Short { .. } | Outcome::Refused => {
                 counts.refused = counts.refused.saturating_add(u64::from(uncounted));
-                return self.not_ours(slot);
+                return self.not_ours(now, slot);
             }
             Outcome::Resolved { .. } | Outcome::Void => {
                 panic!("{outcome:?} is no outcome of a read")
             }
         }
         counts.useful += u64::from(early);
-        self.cache.arrived(slot, joins_recent);
+        self.cache.arrived(now, slot, joins_recent);
     }
 
     /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
-    fn not_ours(&mut self, slot: SlotId) {
+    fn not_ours(&mut self, now: Nanos, slot: SlotId) {
         let claim = self.cache.blocks[slot].claim();
         self.cache.mark_read(slot);
         self.cache.unclaim(slot);
@@ -499,7 +498,7 @@ impl Policy {
             let mut untracked = Vec::new();
             stream.settle(position, blocks, changed, &mut untracked);
             for slot in untracked {
-                self.abandon(slot);
+                self.abandon(now, slot);
             }
             self.cache.touch(index);
             self.advance(index);
