@@ -435,7 +435,8 @@ impl Session {
             match (at_ceiling, self.policy.pending_blocks() > 0) {
                 (true, _) => Some(POLL_AT_CEILING),
                 (false, true) => Some(POLL_UNREAD),
-                (false, false) => None,
+                // Programs tell of what they read, and ring no bell.
+                (false, false) => self.interest.then_some(POLL_UNREAD),
             }
         });
         let mut fds = vec![

@@ -48,6 +48,13 @@ const ROOMY_DIVISOR: usize = 2;
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
 
+/// A stream's block that is worth less than this part of a hit out of reach goes before what would keep the
+/// queue from it: that of a stream which has stopped reading, not of one that is in competition.
+const BEYOND_REACH_DIVISOR: f64 = 16.0;
+
+/// Streams that are told that a block has left: others come upon it when they read it.
+const TOLD_MAX: usize = 256;
+
 /// Whose accesses are counted: those without hints, and each stream's.
 const UNHINTED: u32 = 0;
 
@@ -106,6 +113,12 @@ pub(crate) struct Cache {
     pub(crate) unread: u64,
     /// Streams that the prefetcher has to ask again.
     pub(crate) stale_candidates: Vec<StreamIndex>,
+    /// A stream has more to look at than the prefetcher did.
+    pub(crate) search_is_unfinished: bool,
+    /// Empty, with room for them.
+    pub(crate) stale_spare: Vec<StreamIndex>,
+    /// Streams that would have more unread blocks if others had fewer.
+    pub(crate) parked: Vec<StreamIndex>,
     memory: Memory,
     capacity_blocks: usize,
     recent: LruEstimator,
@@ -149,6 +162,9 @@ impl Cache {
             evicted: VecDeque::new(),
             unread: 0,
             stale_candidates: Vec::new(),
+            search_is_unfinished: false,
+            stale_spare: Vec::new(),
+            parked: Vec::new(),
             memory: config.memory,
             capacity_blocks,
             recent: LruEstimator::new(Queue::Recent, capacity_blocks, values),
@@ -305,14 +321,16 @@ impl Cache {
     }
 
     /// The member with the globally least valuable block, and what that is worth, normalised.
+    ///
+    /// A queue may be worth little only because others hold prefetched blocks, which puts the hits that it
+    /// could have out of reach. If one of those is worth next to nothing beside such a hit, it goes first.
     fn least(&mut self) -> Option<(Member, f64)> {
-        let queue = self.least_of_queues();
-        if let Some((_, 0.0)) = queue {
+        let (queue, bound) = self.least_of_queues();
+        if queue.is_some() && bound == 0.0 {
             return queue; // Nothing is worth less.
         }
-        let stream = self.least_of_streams();
-        match (queue, stream) {
-            (Some((_, least)), Some((index, value))) if value < least => {
+        match (queue, self.least_of_streams()) {
+            (Some(_), Some((index, value))) if value < bound => {
                 Some((Member::Stream(index), value))
             }
             (None, Some((index, value))) => Some((Member::Stream(index), value)),
@@ -320,18 +338,27 @@ impl Cache {
         }
     }
 
-    fn least_of_queues(&mut self) -> Option<(Member, f64)> {
+    /// The queue whose buffers are worth least, what they are worth, and what a stream's block must be worth
+    /// to stay in its place.
+    fn least_of_queues(&mut self) -> (Option<(Member, f64)>, f64) {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
         let unhinted = self.rates.count(UNHINTED);
         let (scene, recent, consumed) = self.scene();
         recent.set_reach(reach);
         consumed.set_reach(reach);
-        let recent = recent.declare(&scene).map(|value| (Member::Recent, value * unhinted));
-        let consumed = consumed.declare(&scene).map(|value| (Member::Consumed, value * unhinted));
-        match (recent, consumed) {
+        let from_recent = recent.declare(&scene).map(|value| (Member::Recent, value * unhinted));
+        let from_consumed =
+            consumed.declare(&scene).map(|value| (Member::Consumed, value * unhinted));
+        let least = match (from_recent, from_consumed) {
             (Some(recent), Some(consumed)) if consumed.1 < recent.1 => Some(consumed),
             (recent, consumed) => recent.or(consumed),
-        }
+        };
+        let beyond = match least {
+            Some((Member::Recent, _)) => recent.value_beyond_reach(&scene) * unhinted,
+            Some((Member::Consumed, _)) => consumed.value_beyond_reach(&scene) * unhinted,
+            _ => 0.0,
+        };
+        (least, least.map_or(0.0, |(_, value)| value.max(beyond / BEYOND_REACH_DIVISOR)))
     }
 
     fn least_of_streams(&mut self) -> Option<(StreamIndex, f64)> {
@@ -489,7 +516,7 @@ impl Cache {
             self.touch(claim.stream);
         }
         let named = self.named_by(block.file).len();
-        for turn in 0..named.min(OFFERS_MAX) {
+        for turn in 0..named.min(TOLD_MAX) {
             let index = self.named_by(block.file)[turn];
             if claim.is_none_or(|claim| claim.stream != index)
                 && let Some(position) = self.stream(index).next_use(block)
@@ -523,6 +550,10 @@ impl Cache {
             self.unread -= 1;
             if let Some(claim) = self.blocks[slot].claim() {
                 self.stream(claim.stream).unread -= 1;
+                self.touch(claim.stream);
+            }
+            if let Some(parked) = self.parked.pop() {
+                self.touch(parked);
             }
         }
     }

@@ -18,7 +18,8 @@
 //!   O(segments); a query is O(log segments).
 //! * D. Buffers that hold prefetched and unread blocks are not to be had. A working set that would fit
 //!   only without them is out of reach, and what is given to it is lost to everybody: hits deeper
-//!   than the *reach* do not count.
+//!   than the *reach* do not count. What they would be worth is known all the same: blocks that are
+//!   prefetched and worth less than that are no reason to do without them.
 //!
 //! Invariants: the slope is at least 0 and does not increase with the number of buffers.
 //!
@@ -66,6 +67,10 @@ pub(crate) struct HitCurve {
     reach: usize,
     /// The majorant, from 0 buffers up; slopes fall strictly.
     pieces: Vec<Piece>,
+    /// The same if all buffers were within reach.
+    unbounded: Vec<Piece>,
+    /// Whether there are segments out of reach.
+    is_bounded: bool,
     /// The accesses that the majorant is of, decayed.
     accesses_seen: f64,
 }
@@ -94,6 +99,8 @@ impl HitCurve {
             since_refresh: refresh,
             reach: usize::MAX,
             pieces: Vec::with_capacity(segment_ends.len()),
+            unbounded: Vec::new(),
+            is_bounded: false,
             accesses_seen: 0.0,
         }
     }
@@ -127,8 +134,18 @@ impl HitCurve {
         if self.since_refresh >= self.refresh {
             self.recompute();
         }
-        let piece = self.pieces.partition_point(|piece| piece.end < buffers);
-        self.pieces.get(piece).map_or(0.0, |piece| piece.slope / self.accesses_seen)
+        self.slope_of(&self.pieces, buffers)
+    }
+
+    /// The same if those who have the buffers beyond the reach would give them up.
+    pub(crate) fn slope_beyond_reach(&mut self, buffers: usize) -> f64 {
+        let slope = self.slope(buffers);
+        if self.is_bounded { self.slope_of(&self.unbounded, buffers) } else { slope }
+    }
+
+    fn slope_of(&self, pieces: &[Piece], buffers: usize) -> f64 {
+        let piece = pieces.partition_point(|piece| piece.end < buffers);
+        pieces.get(piece).map_or(0.0, |piece| piece.slope / self.accesses_seen)
     }
 
     /// Case B.
@@ -140,26 +157,38 @@ impl HitCurve {
         self.since_halving = 0;
     }
 
-    /// Case A: the upper hull of (0, 0) and the points at the ends of the segments, left to right.
     fn recompute(&mut self) {
-        self.pieces.clear();
         self.since_refresh = 0;
         self.accesses_seen = self.accesses;
+        let within = self.ends.partition_point(|&end| end <= self.reach);
+        self.is_bounded = within < self.ends.len();
+        let pieces = std::mem::take(&mut self.pieces);
+        self.pieces = self.hull(pieces, within);
+        if self.is_bounded {
+            let unbounded = std::mem::take(&mut self.unbounded);
+            self.unbounded = self.hull(unbounded, self.ends.len());
+        }
+    }
+
+    /// Case A: the upper hull of (0, 0) and the points at the ends of the first segments, left to right, in
+    /// the place of `pieces`.
+    fn hull(&self, mut pieces: Vec<Piece>, segments: usize) -> Vec<Piece> {
+        pieces.clear();
         if self.accesses == 0.0 {
-            return;
+            return pieces;
         }
         let mut last = (0, 0.0);
-        let segments = self.ends.iter().zip(&self.hits);
-        for (&end, &hits) in segments.take_while(|&(&end, _)| end <= self.reach) {
+        for (&end, &hits) in self.ends[..segments].iter().zip(&self.hits) {
             let (mut start, here) = (last, last.1 + hits);
             let slope_from = |(buffers, hits): (usize, f64)| (here - hits) / (end - buffers) as f64;
             // A piece no steeper than what follows it lies below the chord over both.
-            while let Some(piece) = self.pieces.pop_if(|piece| piece.slope <= slope_from(start)) {
+            while let Some(piece) = pieces.pop_if(|piece| piece.slope <= slope_from(start)) {
                 start = piece.start;
             }
-            self.pieces.push(Piece { start, end, slope: slope_from(start) });
+            pieces.push(Piece { start, end, slope: slope_from(start) });
             last = (end, here);
         }
+        pieces
     }
 }
 

@@ -38,7 +38,7 @@ use crate::costs::Cost;
 use crate::decisions::Decision;
 use crate::device::Device;
 use crate::hash::Mix;
-use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId};
+use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId, Target};
 use crate::recency::SlotId;
 use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
@@ -236,7 +236,12 @@ impl Policy {
 
     /// Appends `hint` to `stream`. A hint for a stream that is closed is dropped.
     pub fn hint(&mut self, _now: Nanos, stream: StreamId, hint: Hint) {
-        let Some(&index) = self.stream_ids.get(&stream) else { return };
+        let Some(&index) = self.stream_ids.get(&stream) else {
+            if let Target::Name(name) = hint.target {
+                self.dropped_names.push(name);
+            }
+            return;
+        };
         self.cache.counts.hints += 1;
         self.add_hint(index, hint);
     }

@@ -182,9 +182,10 @@ impl Cache {
         device: DeviceIndex,
     ) -> Option<Candidate> {
         let mut last = None;
-        let mut unfinished = Vec::new();
-        for _ in 0..self.stale_candidates.len() {
-            let Some(index) = self.stale_candidates.pop() else { break };
+        // Who is touched meanwhile is asked by the next call.
+        let mut stale = std::mem::take(&mut self.stale_candidates);
+        std::mem::swap(&mut self.stale_candidates, &mut self.stale_spare);
+        while let Some(index) = stale.pop() {
             let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
             stream.candidate_is_stale = false;
             for part in 0..stream.devices.len() {
@@ -194,16 +195,21 @@ impl Cache {
                 let key = candidate.map(|candidate| candidate.benefit);
                 devices[usize::from(at.0)].candidates.set(index.0, key);
                 if self.stream(index).scan_is_unfinished {
-                    unfinished.push(index);
+                    self.search_goes_on(index);
                 }
                 if at == device {
                     last = candidate.or(last);
                 }
             }
         }
-        // The next call goes on where this one was broken off.
-        unfinished.into_iter().for_each(|index| self.touch(index));
+        self.stale_spare = stale;
         last
+    }
+
+    /// The next call goes on where the search in stream `index` was broken off.
+    fn search_goes_on(&mut self, index: StreamIndex) {
+        self.search_is_unfinished = true;
+        self.touch(index);
     }
 
     /// B, C: the next cluster for `device`, its buffers taken.
@@ -227,7 +233,12 @@ impl Cache {
                 _ => self.candidate(config, index, device),
             };
             candidates.set(stream, candidate.map(|candidate| candidate.benefit));
-            let Some(candidate) = candidate else { continue };
+            let Some(candidate) = candidate else {
+                if self.streams[stream as usize].as_ref().is_some_and(|s| s.scan_is_unfinished) {
+                    self.search_goes_on(index);
+                }
+                continue;
+            };
             if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
                 continue; // Another one has come before it.
             }
@@ -240,6 +251,9 @@ impl Cache {
             if !allowed {
                 self.note(now, DecisionKind::Unearned, &candidate, candidate.benefit, 0.0);
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
+                if self.rules.prefetch == Prefetch::HintOrder {
+                    self.parked.push(index); // Or, where there is one bound for all, of another.
+                }
                 continue;
             }
             let cost = match self.make_room(now, candidate.benefit) {

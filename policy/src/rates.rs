@@ -13,6 +13,8 @@ pub(crate) struct Rates {
     growth: f64,
     weight: f64,
     total: f64,
+    /// The accesses that were made: `total` without what new members were credited with.
+    accessed: f64,
     counts: Vec<f64>,
 }
 
@@ -20,7 +22,7 @@ impl Rates {
     /// After `half_life` accesses a count is worth half.
     pub(crate) fn new(half_life: f64) -> Self {
         let growth = (1.0 / half_life).exp2();
-        Rates { growth, weight: 1.0, total: 0.0, counts: Vec::new() }
+        Rates { growth, weight: 1.0, total: 0.0, accessed: 0.0, counts: Vec::new() }
     }
 
     fn count_mut(&mut self, member: u32) -> &mut f64 {
@@ -38,18 +40,21 @@ impl Rates {
         let weight = self.weight;
         *self.count_mut(member) += weight;
         self.total += weight;
+        self.accessed += weight;
         if weight < RESCALE {
             return false;
         }
         self.counts.iter_mut().for_each(|count| *count /= RESCALE);
         self.total /= RESCALE;
+        self.accessed /= RESCALE;
         self.weight /= RESCALE;
         true
     }
 
-    /// A new member is taken to have had this share.
+    /// A new member is taken to have had this share, beside the accesses that were made: members that have
+    /// made none do not raise what the next one gets.
     pub(crate) fn introduce(&mut self, member: u32, share: f64) {
-        let count = (self.total * share / (1.0 - share)).max(self.weight);
+        let count = (self.accessed * share / (1.0 - share)).max(self.weight);
         let old = std::mem::replace(self.count_mut(member), count);
         self.total += count - old;
     }
@@ -57,7 +62,10 @@ impl Rates {
     /// The member has left.
     pub(crate) fn forget(&mut self, member: u32) {
         let old = std::mem::take(self.count_mut(member));
-        self.total = (self.total - old).max(0.0);
+        self.total -= old;
+        if old > self.total {
+            self.total = self.counts.iter().sum(); // The difference may be nothing but errors.
+        }
     }
 
     /// Proportional to the member's share, by a factor that is the same for all until a rescaling.
@@ -87,6 +95,22 @@ mod tests {
             rates.access(1);
         }
         assert!((rates.count(0) / rates.total() - 0.25).abs() < 0.01);
+    }
+
+    #[test]
+    fn many_silent_members_do_not_outgrow_those_that_read() {
+        let mut rates = Rates::new(1024.0);
+        (0..10_000).for_each(|_| {
+            rates.access(0);
+        });
+        let reader = rates.count(0);
+        for members in [100, 5000] {
+            (1..=members).for_each(|member| rates.introduce(member, 0.2));
+            assert!(rates.count(members) <= reader, "the last is worth more than the reader");
+            assert!(rates.count(0) / rates.total() > 1.0 / f64::from(members));
+            (1..=members).for_each(|member| rates.forget(member));
+            assert!((rates.total() / reader - 1.0).abs() < 1e-9, "{}", rates.total() / reader);
+        }
     }
 
     #[test]

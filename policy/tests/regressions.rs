@@ -2,7 +2,8 @@
 
 use foretell_policy::{
     Access, Block, Config, Cost, CostModel, CostSource, DeviceId, Extent, Fetch, FileId, Hint,
-    Memory, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
+    Memory, NameId, Nanos, Order, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target,
+    Work,
 };
 
 const NOW: Nanos = Nanos::ZERO;
@@ -186,7 +187,7 @@ fn a_search_that_was_broken_off_goes_on() {
     policy.hint(NOW, two, Hint::whole_file(file(100_000), DISK));
     let other = Target::File { file: FileId(2), size_bytes: 10 };
     policy.hint(NOW, two, Hint::whole_file(other, DeviceId(1)));
-    let next = (0..9).find_map(|_| policy.next_fetch(NOW, DeviceId(1))).expect("what comes after");
+    let next = policy.next_fetch(NOW, DeviceId(1)).expect("what comes after");
     assert_eq!(next.work, Work::Read { file: FileId(2), first_block: 0, blocks: 1 });
 }
 
@@ -205,4 +206,186 @@ fn a_block_claimed_for_later_is_kept_for_who_reads_it_sooner() {
     assert_eq!(fetch_all(&mut policy, DISK), [0u64; 0]);
     read(&mut policy, READER, block(50));
     assert_eq!(policy.read(NOW, ReaderId(7), block(0), false), Access::Hit);
+}
+
+fn other_file(number: u64, size_bytes: u64) -> Target {
+    Target::File { file: FileId(number), size_bytes }
+}
+
+#[test]
+fn no_file_is_fetched_that_nobody_wants() {
+    // More segments than the index takes, in few blocks: the search for blocks would go beyond the index.
+    let memory = Memory::Kernel { keeps: false };
+    let config =
+        Config { capacity_blocks: 1000, cluster_blocks_max: 1, ..Config::new(memory, 10, 1) };
+    let (mut policy, stream) = opened(config);
+    let ranges: Vec<Segment> =
+        (0..4000).map(|at| Segment { offset_bytes: at % 10, length_bytes: 1 }).collect();
+    for name in 0..80 {
+        policy.hint(NOW, stream, Hint::segments(Target::Name(NameId(name)), DISK, &ranges));
+    }
+    let mut open = std::collections::BTreeSet::new();
+    while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
+        let outcome = match work {
+            Work::Resolve { name } => {
+                open.insert(FileId(name.0));
+                Outcome::Resolved { file: FileId(name.0), size_bytes: 10 }
+            }
+            Work::Read { file, .. } => {
+                assert!(open.contains(&file), "{file:?} is closed");
+                Outcome::Fetched
+            }
+        };
+        policy.completed(NOW, id, outcome);
+        for file in policy.take_released_files() {
+            if !policy.wants(file) {
+                open.remove(&file);
+            }
+        }
+    }
+    assert!(open.len() > 60, "{}", open.len());
+}
+
+#[test]
+fn a_stream_that_comes_upon_blocks_in_memory_hides_no_other() {
+    let mut policy = Policy::new(config(Rules::FORETELL, 100));
+    (0..4).for_each(|index| {
+        read(&mut policy, READER, block(index));
+    });
+    let (absent, present) = (policy.open_stream(NOW, None), policy.open_stream(NOW, None));
+    policy.hint(NOW, absent, Hint::whole_file(other_file(2, 40), DISK));
+    policy.hint(NOW, present, Hint::whole_file(file(40), DISK));
+    assert!(policy.next_fetch(NOW, DISK).is_some());
+}
+
+#[test]
+fn a_search_through_many_blocks_in_memory_comes_to_its_end() {
+    let model = CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e8 };
+    let (mut policy, one) =
+        opened(Config { costs: CostSource::Fixed(model), ..config(Rules::FORETELL, 100_000) });
+    (0..20_000).for_each(|index| {
+        read(&mut policy, READER, block(index));
+    });
+    policy.hint(NOW, one, Hint::whole_file(file(200_000), DISK));
+    assert!(policy.next_fetch(NOW, DISK).is_none(), "all of it is in memory");
+    let two = policy.open_stream(NOW, None);
+    policy.hint(NOW, two, Hint::whole_file(file(200_050), DISK));
+    assert!(policy.next_fetch(NOW, DISK).is_some());
+}
+
+#[test]
+fn a_bound_for_all_lets_one_go_on_when_another_has_read() {
+    let (mut policy, one) = opened(config(Rules::TIP1, 9));
+    let two = policy.open_stream(NOW, None);
+    policy.hint(NOW, one, Hint::whole_file(file(30), DISK));
+    policy.hint(NOW, two, Hint::whole_file(other_file(2, 30), DISK));
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
+    (0..3).for_each(|index| assert_eq!(read(&mut policy, READER, block(index)), Access::Hit));
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
+}
+
+#[test]
+fn streams_that_show_nothing_leave_others_a_lookup() {
+    let memory = Memory::Kernel { keeps: false };
+    let mut policy = Policy::new(Config::new(memory, 10, 1_000_000));
+    let look_up = |policy: &mut Policy| {
+        let mut names = Vec::new();
+        while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
+            let outcome = match work {
+                Work::Resolve { name } => {
+                    names.push(name);
+                    Outcome::Resolved { file: FileId(name.0), size_bytes: 10 }
+                }
+                Work::Read { .. } => Outcome::Fetched,
+            };
+            policy.completed(NOW, id, outcome);
+        }
+        names
+    };
+    for silent in 0..4 {
+        let stream = policy.open_stream(NOW, None);
+        for name in 0..300 {
+            let target = Target::Name(NameId(silent * 300 + name));
+            policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        }
+    }
+    look_up(&mut policy);
+    let last = policy.open_stream(NOW, None);
+    policy.hint(NOW, last, Hint::whole_file(Target::Name(NameId(9999)), DISK));
+    assert_eq!(look_up(&mut policy), [NameId(9999)]);
+}
+
+#[test]
+fn a_silent_stream_gives_its_buffers_to_a_loop_that_would_hit() {
+    let mut policy = Policy::new(config(Rules::FORETELL, 1000));
+    let pass = |policy: &mut Policy| {
+        let mut hits = 0;
+        for index in 0..900 {
+            while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+                policy.completed(NOW, fetch.id, Outcome::Fetched);
+            }
+            hits += u32::from(read(policy, READER, block(index)) == Access::Hit);
+        }
+        hits
+    };
+    (0..20).for_each(|_| {
+        pass(&mut policy);
+    });
+    let silent = policy.open_stream(NOW, Some(ReaderId(7)));
+    policy.hint(NOW, silent, Hint::whole_file(other_file(2, 1 << 20), DISK));
+    (0..40).for_each(|_| {
+        pass(&mut policy);
+    });
+    assert_eq!(pass(&mut policy), 900);
+}
+
+#[test]
+fn the_name_of_a_hint_that_comes_too_late_is_dropped() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
+    policy.close(NOW, stream);
+    policy.hint(NOW, stream, Hint::whole_file(Target::Name(NameId(5)), DISK));
+    assert_eq!(policy.take_dropped_names(), [NameId(5)]);
+}
+
+#[test]
+fn what_needed_nothing_and_is_read_counts_once_in_a_set() {
+    let mut policy = Policy::new(config(Rules::FORETELL, 400));
+    let anybody = ReaderId(9);
+    let of = |number, index| Block { file: FileId(number), index };
+    read(&mut policy, anybody, of(2, 5));
+    (0..300).for_each(|index| {
+        read(&mut policy, anybody, of(7, index));
+    });
+    let stream = policy.open_stream(NOW, None);
+    policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
+    let set = Hint { order: Order::Any, ..Hint::whole_file(other_file(2, 60), DISK) };
+    policy.hint(NOW, stream, set);
+    let mut flights = Vec::new();
+    while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+        flights.push(fetch);
+    }
+    let of_file = |number: u64| {
+        flights.iter().filter_map(move |fetch| match fetch.work {
+            Work::Read { file, first_block, .. } if file == FileId(number) => {
+                Some((fetch.id, first_block))
+            }
+            _ => None,
+        })
+    };
+    of_file(1).for_each(|(id, _)| policy.completed(NOW, id, Outcome::Fetched));
+    assert_eq!(
+        policy.read(NOW, READER, block(1), false),
+        Access::Hit,
+        "the one before is left out"
+    );
+    for (id, first_block) in of_file(2) {
+        let outcome = if first_block == 0 { Outcome::Refused } else { Outcome::Fetched };
+        policy.completed(NOW, id, outcome);
+    }
+    (0..6).for_each(|index| {
+        read(&mut policy, READER, of(2, index));
+    });
+    (0..900).for_each(|index| {
+        read(&mut policy, anybody, of(8, index));
+    });
 }

@@ -135,7 +135,17 @@ impl LruEstimator {
             return 0.0;
         }
         let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope(self.stack.residents()));
-        slope * self.miss_ns(scene)
+        if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
+    }
+
+    /// What a buffer would be worth if those with prefetched blocks gave theirs up.
+    pub(crate) fn value_beyond_reach(&mut self, scene: &Scene<'_>) -> f64 {
+        if scene.rules.replacement != Replacement::MinMax {
+            return 0.0;
+        }
+        let residents = self.stack.residents();
+        let slope = self.curve.as_mut().map_or(0.0, |curve| curve.slope_beyond_reach(residents));
+        if slope > 0.0 { slope * self.miss_ns(scene) } else { 0.0 }
     }
 
     /// What fetching a block of the queue costs, on average.

@@ -12,9 +12,13 @@ use crate::rules::Replacement;
 use crate::stream::{Fit, Lookup, Waiting};
 use crate::time::Nanos;
 
+/// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
+const SEARCHES_MAX: u32 = 8;
+
 /// A stream that has shown nothing has this share of a device's lookups, as a divisor.
 const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
+const LOOKUPS_KEPT_DIVISOR: usize = 8;
 
 impl Policy {
     /// The policy's own number for a device.
@@ -93,7 +97,14 @@ impl Policy {
 
     /// The next blocks to prefetch from `device`.
     pub(super) fn next_read(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
-        let cluster = self.cache.next_cluster(now, &self.config, &mut self.devices, device)?;
+        let mut cluster = None;
+        for _ in 0..SEARCHES_MAX {
+            cluster = self.cache.next_cluster(now, &self.config, &mut self.devices, device);
+            if cluster.is_some() || !std::mem::take(&mut self.cache.search_is_unfinished) {
+                break;
+            }
+        }
+        let cluster = cluster?;
         let (first, blocks) = (cluster.first, cluster.blocks);
         let id = self.start(now, device, FlightWork::Read { first, blocks, demand: None });
         self.slots(device).outstanding += 1;
@@ -106,16 +117,20 @@ impl Policy {
     pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
         let most = self.config.resolved_max;
         let slots = &self.devices[usize::from(device.0)];
-        if slots.unresolved.is_empty()
-            || slots.looked_up + self.cache.files.named_at(device) >= most
-        {
+        let taken = slots.looked_up + self.cache.files.named_at(device);
+        if slots.unresolved.is_empty() || taken >= most {
             return None;
         }
+        // The last ones are for streams that have none yet: those that show nothing keep theirs for long.
+        let kept = if self.stream_ids.len() > 1 { most / LOOKUPS_KEPT_DIVISOR } else { 0 };
+        let is_tight = taken >= most - kept;
         let first = (most / LOOKUPS_FIRST_DIVISOR).max(LOOKUPS_FIRST_MIN).min(most) as u64;
         let index = slots.first_unresolved(|index| {
             let stream = self.cache.streams[index.0 as usize].as_ref();
             stream.is_some_and(|stream| {
-                stream.resolved_ahead() < first.saturating_add_signed(stream.balance).max(1)
+                let none = stream.resolved_ahead() == 0;
+                none || !is_tight
+                    && stream.resolved_ahead() < first.saturating_add_signed(stream.balance).max(1)
             })
         })?;
         if slots.cached_run >= super::DOZE_AFTER {

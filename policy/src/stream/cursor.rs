@@ -153,10 +153,12 @@ impl Cursor {
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
         (self.seen, self.ahead_of_reader) = (true, false);
+        // What needed nothing any more was counted then.
+        let counted = self.read_ahead.contains(&position);
         self.enter_set(places, position);
         match self.set.as_mut().filter(|set| (set.start..set.end).contains(&position)) {
             Some(set) => {
-                set.read += 1;
+                set.read += u64::from(!counted);
                 self.front = self.front.max(set.start + set.read);
             }
             None => self.front = self.front.max(position + 1),

@@ -31,14 +31,13 @@ const CHAIN_TRIED_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     file: FileId,
-    /// Level in the top bits, index of the piece in the others.
     piece: u64,
+    level: u32,
 }
 
 impl Key {
     fn new(file: FileId, level: u32, block: u64) -> Self {
-        let index = block >> (LEVEL_BITS * level);
-        Key { file, piece: index ^ (u64::from(level) << 58) }
+        Key { file, piece: block >> (LEVEL_BITS * level), level }
     }
 }
 
@@ -113,6 +112,22 @@ impl NextUse {
         self.added.0 >= places.ordinals().end
     }
 
+    /// Whether everything placed has been added, and one segment more may be.
+    pub(crate) fn has_room(&self, places: &Places, segments_max: usize) -> bool {
+        self.is_complete(places) && self.segments < segments_max
+    }
+
+    /// The position of the first segment that has not been added; beyond everything if all have.
+    pub(crate) fn end(&self, places: &Places, block_bytes: u64) -> u64 {
+        let (ordinal, segment) = self.added;
+        match places.get(ordinal) {
+            Some(placed) if segment < placed.segment_count() => {
+                placed.start + placed.segment(segment, block_bytes).0
+            }
+            _ => u64::MAX,
+        }
+    }
+
     /// Files in the index, as if they left it.
     pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
         self.files.keys().map(|&file| FileChange::Went(file))
@@ -126,7 +141,6 @@ impl NextUse {
         segments_max: usize,
         mut changed: impl FnMut(FileChange),
     ) {
-        self.asked = None;
         let (mut ordinal, mut segment) = self.added;
         while self.segments < segments_max {
             let Some(placed) = places.get(ordinal) else { break };
@@ -140,6 +154,7 @@ impl NextUse {
             });
             let (offset, first, blocks) = placed.segment(segment, block_bytes);
             let (position, number) = (placed.start + offset, ordinal as u32);
+            self.asked = None;
             file.segments += 1;
             file.last = Entered { first_block: first, blocks, position, ordinal: number };
             self.segments += 1;
@@ -175,6 +190,8 @@ impl NextUse {
                 let (offset, first, blocks) = placed.segment(segment, block_bytes);
                 if last_pass + offset + blocks > base {
                     self.left.1 = segment;
+                    // What was never added does not come any more.
+                    self.added = self.added.max((ordinal, segment));
                     self.next_leave = last_pass + offset + blocks;
                     return;
                 }

@@ -203,6 +203,12 @@ impl Stream {
     ) -> u64 {
         let (mut beyond_end, mut placed) = (0u64, false);
         loop {
+            // A file is wanted from when its hint waits until it leaves the index: no hint between.
+            let Limits { block_bytes, segments_max, .. } = self.limits;
+            self.index.extend(&self.places, block_bytes, segments_max, &mut changed);
+            if !self.index.has_room(&self.places, segments_max) {
+                break;
+            }
             let ahead = self.ahead();
             let Some(waiting) = self.waiting.front_mut() else { break };
             let most = match waiting.hint.extent {
@@ -234,8 +240,6 @@ impl Stream {
         if placed {
             self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
         }
-        let (places, limits) = (&self.places, &self.limits);
-        self.index.extend(places, limits.block_bytes, limits.segments_max, &mut changed);
         if self.next.is_none() {
             self.next = self.places.run_at(self.cursor.front());
         }
@@ -295,6 +299,7 @@ impl Stream {
         self.index = NextUse::new();
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
+        (self.last, self.last_reader) = (None, None);
         for part in &mut self.devices {
             part.missing.clear();
             part.quiet_until = 0;
@@ -539,6 +544,8 @@ impl Stream {
         mut resident: impl FnMut(SlotId, u64),
     ) -> Option<u64> {
         self.scan_is_unfinished = false;
+        // What is fetched is in the index.
+        let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
         // What the reader has overtaken is left to it.
         let from = if self.cursor.in_set() { self.cursor.base() } else { self.cursor.front() };
         while let Some(&position) = self.of_device(device).missing.first() {
