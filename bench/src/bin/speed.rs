@@ -10,6 +10,12 @@ const ROUNDS: usize = 5;
 const READS: u32 = 1_000_000;
 
 fn main() {
+    if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        println!("policy-speed [BLOCKS [WORKLOAD]]: what a read costs the policy, ns");
+        println!("  BLOCKS    blocks in memory (1000000)");
+        println!("  WORKLOAD  a part of a workload's name (all)");
+        return;
+    }
     let mut arguments = std::env::args().skip(1);
     let blocks = arguments.next().map_or(Ok(1_000_000), |blocks| blocks.parse());
     let Ok(blocks) = blocks else {
