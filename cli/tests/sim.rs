@@ -113,11 +113,12 @@ fn each_format_is_read() {
 }
 
 #[test]
-fn a_recording_without_reads() {
+fn a_recording_without_reads_is_no_result() {
     let (_folder, path) = recording("");
     let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "all"];
     let output = sim_cache(&path, &options);
-    assert_eq!(table(&output), [["lru", "3", "0", "0", "0", "-", "0"]]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    assert!(text(&output.stderr).contains("there is no read in it"), "{}", text(&output.stderr));
 }
 
 #[test]
