@@ -27,10 +27,8 @@ SEGMENTS (2,000,000) segments that it does not look at yet.
 /// Bytes that are aimed at.
 const BLOCK_TARGET_BYTES: u32 = 96;
 const SEGMENT_TARGET_BYTES: u32 = 24;
-
-/// B: what the policy enters into its index at a time, and what it places at a time, at most.
+/// B: what the policy enters into its index at a time, at most.
 const INDEXED_SEGMENTS: u64 = 1 << 18;
-const PLACED_BLOCKS: u64 = 1 << 20;
 /// B: room that does not let it place more.
 const CAPACITY_BLOCKS: u64 = 10_000;
 /// B: scattered segments lie in a file of so many blocks.
@@ -182,17 +180,10 @@ fn print_segments(segments: u64) {
     println!("|---|---|---|---|---|");
     type Disclose = fn(&mut Driver, u64);
     let half = segments.div_ceil(2);
-    let rows: [(&str, Disclose, u64, u64); 5] = [
+    let rows: [(&str, Disclose, u64, u64); 4] = [
         ("single block of one hint, not indexed", single_blocks, INDEXED_SEGMENTS, segments),
         ("range of 1 to 8 blocks of one hint, not indexed", ranges, INDEXED_SEGMENTS, segments),
-        // More than this would not be placed.
-        (
-            "whole file, placed, not indexed",
-            whole_files,
-            INDEXED_SEGMENTS,
-            segments.min(PLACED_BLOCKS - INDEXED_SEGMENTS),
-        ),
-        ("whole file, not placed", whole_files, PLACED_BLOCKS, half),
+        ("whole file, not placed", whole_files, INDEXED_SEGMENTS, half),
         ("name, not looked up", names, 1, half),
     ];
     for (name, disclose, first, more) in rows {
