@@ -183,15 +183,16 @@ impl Session {
     /// Whether there is room for what `peer` may say. Its socket holds the rest back, and with it the
     /// peer, so that hints waiting here are bounded. A first word is always heard: it may be the
     /// introduction of a program.
-    fn hears(&self, peer: &Peer) -> bool {
-        !peer.has_spoken || self.policy.waiting_hints() < SOCKET_HINTS_MAX
+    fn hears(peer: &Peer, waiting_hints: usize) -> bool {
+        !peer.has_spoken || waiting_hints < SOCKET_HINTS_MAX
     }
 
     fn take_messages(&mut self) {
         let mut peers = std::mem::take(&mut self.peers);
+        let mut waiting_hints = self.policy.waiting_hints();
         peers.retain_mut(|peer| {
             loop {
-                if !self.hears(peer) {
+                if !Session::hears(peer, waiting_hints) {
                     return true;
                 }
                 match peer.connection.receive() {
@@ -199,6 +200,7 @@ impl Session {
                     Ok(Some(Message::End)) | Err(_) => break,
                     Ok(Some(message)) => {
                         peer.has_spoken = true;
+                        waiting_hints += 1; // At most.
                         self.take_message(peer, message);
                     }
                 }
@@ -443,7 +445,8 @@ impl Session {
             PollFd::new(&self.done, PollFlags::IN),
             PollFd::new(&self.listener, PollFlags::IN),
         ];
-        let heard = self.peers.iter().filter(|peer| self.hears(peer));
+        let waiting_hints = self.policy.waiting_hints();
+        let heard = self.peers.iter().filter(|peer| Session::hears(peer, waiting_hints));
         let connections = heard.map(|peer| peer.connection.as_fd());
         let ends = self.programs.iter().filter_map(Program::end);
         fds.extend(connections.chain(ends).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));

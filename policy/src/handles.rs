@@ -12,7 +12,8 @@
 //! * **A. Overflow.** Each line counts the entries whose walk has passed it because it was full; it does
 //!   so in the bits that its eight handles leave. Where the count is zero, a search ends. An entry that
 //!   leaves is taken off the counts from its home to its line, and nothing has to be moved. A count
-//!   that has reached its highest value stays there: searches are longer then, and right.
+//!   that has reached its highest value stays there until the table is empty or grows: searches are longer
+//!   then, and right.
 //!
 //! Memory: 8 bytes for each of at most 3/2 of the most handles it was made for; less as long as it holds
 //! less. Growth copies the table, and looks at nothing else.
@@ -106,6 +107,8 @@ pub(crate) struct Handles {
     steps: [u32; STEPS],
     len: usize,
     most: usize,
+    /// Whether a count has reached its highest value.
+    is_saturated: bool,
 }
 
 impl Default for Handles {
@@ -122,7 +125,7 @@ fn tag_of(hash: u64) -> u32 {
 impl Handles {
     /// An empty table for at most `most` handles.
     pub(crate) fn with_most(most: usize) -> Self {
-        Handles { lines: Vec::new(), steps: [0; STEPS], len: 0, most }
+        Handles { lines: Vec::new(), steps: [0; STEPS], len: 0, most, is_saturated: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -163,6 +166,9 @@ impl Handles {
                 self.lines[passed].set_overflow(overflow - 1);
             }
             passed = self.after(passed, tag_of(hash));
+        }
+        if self.len == 0 && std::mem::take(&mut self.is_saturated) {
+            self.lines.fill(Line::NEW);
         }
         handle
     }
@@ -214,6 +220,7 @@ impl Handles {
             }
             let overflow = self.lines[index].overflow();
             self.lines[index].set_overflow((overflow + 1).min(OVERFLOW_MAX));
+            self.is_saturated |= overflow + 1 >= OVERFLOW_MAX;
             index = self.after(index, tag);
         };
         let line = &mut self.lines[index];
@@ -229,6 +236,7 @@ impl Handles {
         // Any number of lines has fewer than ten of these as divisors.
         let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
         self.steps = std::array::from_fn(|_| steps.next().expect("enough of them") % lines as u32);
+        self.is_saturated = false;
         let old = std::mem::replace(&mut self.lines, vec![Line::NEW; lines]);
         for line in old {
             for place in 0..LINE {
@@ -270,6 +278,24 @@ mod tests {
                 prop_assert_eq!(handles.len(), model.len());
                 prop_assert!(!model.is_empty() || handles.lines.iter().all(|line| line.overflow() == 0));
             }
+        }
+    }
+
+    #[test]
+    fn very_many_of_one_home_are_found_and_leave_nothing_behind() {
+        let most = 2_000;
+        let mut handles = Handles::with_most(most);
+        let hash = |handle: u32| 0x1234_5678 << 32 | u64::from(handle);
+        for _ in 0..2 {
+            (0..1000).for_each(|handle| handles.insert(hash(handle), handle));
+            for handle in 0..1000 {
+                assert_eq!(handles.find(hash(handle), |other| other == handle), Some(handle));
+            }
+            for handle in 0..1000 {
+                assert_eq!(handles.remove(hash(handle), |other| other == handle), Some(handle));
+                assert_eq!(handles.find(hash(handle), |other| other == handle), None);
+            }
+            assert!(handles.lines.iter().all(|line| !line.has_overflow()));
         }
     }
 
