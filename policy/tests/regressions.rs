@@ -389,3 +389,23 @@ fn what_needed_nothing_and_is_read_counts_once_in_a_set() {
         read(&mut policy, anybody, of(8, index));
     });
 }
+
+#[test]
+fn a_long_stride_is_repeated_as_a_whole() {
+    let count = 5000;
+    let model = CostModel { hit_ns: 1e3, driver_ns: 1e3, disk_ns: 1e4 };
+    let costs = CostSource::Fixed(model);
+    let (mut policy, stream) = opened(Config { block_bytes: 1, costs, ..config(Rules::TIP2, 400) });
+    policy.hint(NOW, stream, Hint { repeats: 2, ..strided(1 << 20, (0, 1), 2, count) });
+    for pass in 0..2 {
+        for index in 0..count {
+            fetch_all(&mut policy, DISK);
+            let access = read(&mut policy, READER, block(2 * index));
+            assert_eq!(access, Access::Hit, "pass {pass}, range {index}");
+        }
+    }
+    assert_eq!(policy.waiting_hints(), 0, "all was read as it was hinted");
+    // One that lies beyond the end of its file ends, however often it is repeated.
+    policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..strided(10, (100, 1), 2, count) });
+    assert_eq!(policy.waiting_hints(), 0);
+}

@@ -51,7 +51,7 @@ impl Policy {
             Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
             Target::Name(_) => Lookup::Pending,
         };
-        stream.waiting.push_back(Waiting { hint, device, lookup });
+        stream.waiting.push_back(Waiting { hint, device, lookup, again: None });
         match lookup {
             Lookup::Known { file, .. } => {
                 self.cache.counts.hints_resolved += 1;

@@ -67,6 +67,17 @@ pub(crate) struct Waiting {
     pub(crate) hint: Hint,
     pub(crate) device: DeviceIndex,
     pub(crate) lookup: Lookup,
+    /// Of a hint that is placed part by part: the passes after this one.
+    pub(crate) again: Option<Box<Again>>,
+}
+
+/// See [`Waiting`].
+#[derive(Debug)]
+pub(crate) struct Again {
+    extent: Extent,
+    passes: u32,
+    /// Where the present pass begins: one that places nothing is the last.
+    start: u64,
 }
 
 /// How far the lookup of a hint's name has come.
@@ -223,6 +234,12 @@ impl Stream {
                 Lookup::Pending | Lookup::InFlight { .. } => break,
                 Lookup::Void => {}
                 Lookup::Known { file, size_bytes } => {
+                    let Waiting { hint, again, .. } = waiting;
+                    if hint.repeats > 1 && self.places.in_parts(&hint.extent, size_bytes) {
+                        let (extent, passes) = (hint.extent.clone(), hint.repeats - 1);
+                        *again = Some(Box::new(Again { extent, passes, start: self.places.end() }));
+                        hint.repeats = 1;
+                    }
                     let placing =
                         self.places.place(&waiting.hint, waiting.device, file, size_bytes);
                     beyond_end = beyond_end.saturating_add(placing.beyond_end);
@@ -232,6 +249,13 @@ impl Stream {
             }
             if let Some(rest) = rest {
                 waiting.hint.extent = rest;
+                continue;
+            }
+            let end = self.places.end();
+            if let Some(again) = waiting.again.as_mut().filter(|a| a.passes > 0 && a.start < end) {
+                again.passes -= 1;
+                again.start = end;
+                waiting.hint.extent = again.extent.clone();
                 continue;
             }
             self.first_waiting += 1;

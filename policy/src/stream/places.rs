@@ -232,6 +232,16 @@ impl Places {
         self.first_ordinal..self.first_ordinal + self.placed.len() as u64
     }
 
+    /// Whether one call does not place all of `extent`, so that passes are to be placed one by one.
+    pub(crate) fn in_parts(&self, extent: &Extent, size_bytes: u64) -> bool {
+        match extent {
+            &Extent::Strided { first, stride_bytes, count } => {
+                count > STRIDE_CHUNK && !is_dense(first, stride_bytes, size_bytes, self.block_bytes)
+            }
+            _ => false,
+        }
+    }
+
     /// Gives `hint`, which is about `file`, the next positions.
     pub(crate) fn place(
         &mut self,
