@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use foretell_policy::{
-    Access, Block, Config, CostModel, CostSource, DeviceId, FileId, Hint, Memory, Nanos, Outcome,
-    Policy, ReaderId, Rules, Segment, StreamId, Target,
+    Access, Block, Config, CostModel, CostSource, DecisionKind, DeviceId, Fetch, FileId, Hint,
+    Memory, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
 };
 use proptest::prelude::*;
 
@@ -17,6 +17,8 @@ const OTHER: ReaderId = ReaderId(2);
 struct Clockless {
     policy: Policy,
     resident: HashSet<Block>,
+    /// Blocks, on demand and ahead.
+    fetched: u64,
 }
 
 impl Clockless {
@@ -28,7 +30,7 @@ impl Clockless {
             costs: CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 }),
             ..Config::new(Memory::Owned, 1, 1)
         };
-        Clockless { policy: Policy::new(config), resident: HashSet::new() }
+        Clockless { policy: Policy::new(config), resident: HashSet::new(), fetched: 0 }
     }
 
     fn hint(&mut self, stream: StreamId, file: u64, blocks: &[u64]) {
@@ -47,12 +49,27 @@ impl Clockless {
             return true;
         }
         let fetch = self.policy.demand(NOW, DISK, block).expect("a buffer");
-        while let Some(block) = self.policy.next_eviction() {
-            assert!(self.resident.remove(&block));
-        }
-        self.resident.insert(block);
-        self.policy.completed(NOW, fetch.id, Outcome::Fetched);
+        self.arrive(fetch);
         false
+    }
+
+    fn prefetch(&mut self) {
+        while let Some(fetch) = self.policy.next_fetch(NOW, DISK) {
+            self.arrive(fetch);
+        }
+    }
+
+    fn arrive(&mut self, fetch: Fetch) {
+        while let Some(block) = self.policy.next_eviction() {
+            assert!(self.resident.remove(&block), "{block:?} was not there");
+        }
+        let Work::Read { file, first_block, blocks } = fetch.work else { panic!("{fetch:?}") };
+        for index in first_block..first_block + blocks {
+            assert!(self.resident.insert(Block { file, index }), "{index} fetched twice");
+        }
+        self.fetched += blocks;
+        assert!(self.resident.len() as u64 <= self.policy.config().capacity_blocks);
+        self.policy.completed(NOW, fetch.id, Outcome::Fetched);
     }
 }
 
@@ -141,6 +158,35 @@ proptest! {
         }
     }
 
+    #[test]
+    fn with_complete_hints_the_victim_is_belady_s(
+        accesses in prop::collection::vec(0u64..30, 1..400), capacity in 1usize..20
+    ) {
+        for rules in [Rules::TIP2, Rules::FORETELL, Rules::FIXED_HORIZON] {
+            let mut driver = Clockless::new(rules, capacity);
+            let stream = driver.policy.open_stream(NOW, None);
+            driver.hint(stream, 0, &accesses);
+            for &index in &accesses {
+                driver.read(READER, 0, index);
+            }
+            prop_assert_eq!(driver.fetched, belady(&accesses, capacity), "{}", rules.name);
+        }
+    }
+
+    #[test]
+    fn without_hints_it_is_lru(
+        accesses in prop::collection::vec(0u64..30, 1..400), capacity in 1usize..20
+    ) {
+        for rules in Rules::ALL {
+            let mut driver = Clockless::new(rules, capacity);
+            let mut lru = Lru { order: Vec::new(), capacity };
+            for &index in &accesses {
+                prop_assert_eq!(driver.read(READER, 0, index), lru.read(0, index), "{}", rules.name);
+                driver.prefetch();
+            }
+        }
+    }
+
     /// Blocks that others read once, without hints, take one buffer from a stream that says all, and
     /// keep the block that it reads from leaving.
     #[test]
@@ -165,5 +211,55 @@ proptest! {
             prop_assert!(misses <= most, "{}: {} > {}", rules.name, misses, most);
             prop_assert!(misses >= belady(&accesses, capacity));
         }
+    }
+}
+
+#[test]
+fn a_loop_larger_than_the_cache_keeps_all_but_the_horizon() {
+    for (blocks, capacity) in [(100, 50), (1000, 900), (64, 60), (500, 100), (300, 299), (40, 20)] {
+        // T_disk is ten accesses; T_driver five, and two more, where fetches begin early.
+        for (rules, horizon) in [(Rules::TIP2, 10), (Rules::FORETELL, 17)] {
+            let mut driver = Clockless::new(rules, capacity);
+            let stream = driver.policy.open_stream(NOW, None);
+            let target = Target::File { file: FileId(0), size_bytes: blocks };
+            let hint = Hint { repeats: 6, ..Hint::whole_file(target, DISK) };
+            driver.policy.hint(NOW, stream, hint);
+            for pass in 0..6 {
+                let before = driver.fetched;
+                for index in 0..blocks {
+                    driver.prefetch();
+                    driver.read(READER, 0, index);
+                }
+                let fetched = driver.fetched - before;
+                let most =
+                    if pass == 0 { blocks + horizon } else { blocks - capacity as u64 + horizon };
+                assert!(fetched <= most, "{} {blocks}/{capacity}: {fetched}", rules.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
+    let mut driver = Clockless::new(Rules::FORETELL, 1000);
+    // A horizon of a thousand accesses, more than is believed of a stream that has shown nothing.
+    let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e6 });
+    let config = Config { decisions_max: 10_000, costs, ..*driver.policy.config() };
+    driver.policy = Policy::new(config);
+    let stream = driver.policy.open_stream(NOW, None);
+    let target = Target::File { file: FileId(9), size_bytes: 1 << 40 };
+    driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+    for index in 0..3000 {
+        driver.prefetch();
+        driver.read(READER, 0, index % 900);
+    }
+    let (decisions, _) = driver.policy.take_decisions();
+    let of = |kind| decisions.iter().filter(move |decision| decision.kind == kind);
+    assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
+    assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
+    let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
+    assert!((1..300).contains(&fetched), "{fetched} blocks fetched for nobody");
+    for decision in of(DecisionKind::Prefetch) {
+        assert!(decision.value_ns > decision.against_ns, "{decision:?}");
     }
 }

@@ -1,12 +1,9 @@
 use super::*;
 use crate::contract::Work;
-use crate::contract::{CostModel, CostSource};
-use crate::decisions::DecisionKind;
 use crate::depth::DEPTH_FIRST;
 use crate::hint::{Extent, FileId, NameId, Segment, Target};
-use crate::rules::Rules;
 use proptest::prelude::*;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
@@ -324,31 +321,6 @@ fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
     assert!(policy.is_idle());
 }
 
-#[test]
-fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
-    let mut driver = Clockless::new(Rules::FORETELL, 1000);
-    // A horizon of a thousand accesses, more than is believed of a stream that has shown nothing.
-    let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e6 });
-    let config = Config { decisions_max: 10_000, costs, ..*driver.policy.config() };
-    driver.policy = Policy::new(config);
-    let stream = driver.policy.open_stream(NOW, None);
-    let target = Target::File { file: FileId(9), size_bytes: 1 << 40 };
-    driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
-    for index in 0..3000 {
-        driver.prefetch();
-        driver.read(index % 900);
-    }
-    let (decisions, _) = driver.policy.take_decisions();
-    let of = |kind| decisions.iter().filter(move |decision| decision.kind == kind);
-    assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
-    assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
-    let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
-    assert!((1..300).contains(&fetched), "{fetched} blocks fetched for nobody");
-    for decision in of(DecisionKind::Prefetch) {
-        assert!(decision.value_ns > decision.against_ns, "{decision:?}");
-    }
-}
-
 /// One step of a random driver.
 #[derive(Clone, Debug)]
 enum Step {
@@ -454,156 +426,5 @@ proptest! {
         let ended = counts.useful + counts.late + counts.wasted + counts.unfinished;
         prop_assert!(ended <= counts.prefetched);
         prop_assert!(counts.prefetched <= ended + counts.refused);
-    }
-}
-
-/// A driver without a clock: what is missing is fetched at once.
-struct Clockless {
-    policy: Policy,
-    resident: HashSet<Block>,
-    misses: u64,
-    fetched: u64,
-}
-
-impl Clockless {
-    fn new(rules: Rules, capacity_blocks: u64) -> Self {
-        let config = Config {
-            rules,
-            capacity_blocks,
-            cluster_blocks_max: 1,
-            costs: CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 }),
-            ..Config::new(Memory::Owned, 1, 1)
-        };
-        Clockless { policy: Policy::new(config), resident: HashSet::new(), misses: 0, fetched: 0 }
-    }
-
-    fn hint(&mut self, accesses: &[u64]) {
-        let stream = self.policy.open_stream(NOW, None);
-        let segment = |&block| Segment { offset_bytes: block, length_bytes: 1 };
-        let segments: Vec<Segment> = accesses.iter().map(segment).collect();
-        let target = Target::File { file: FileId(0), size_bytes: u64::MAX / 2 };
-        self.policy.hint(NOW, stream, Hint::segments(target, DISK, &segments));
-    }
-
-    fn arrive(&mut self, fetch: Fetch) {
-        while let Some(block) = self.policy.next_eviction() {
-            assert!(self.resident.remove(&block), "{block:?} was not there");
-        }
-        let Work::Read { file, first_block, blocks } = fetch.work else { panic!("{fetch:?}") };
-        for index in first_block..first_block + blocks {
-            assert!(self.resident.insert(Block { file, index }), "{index} fetched twice");
-        }
-        self.fetched += blocks;
-        assert!(self.resident.len() as u64 <= self.policy.config().capacity_blocks);
-        self.policy.completed(NOW, fetch.id, Outcome::Fetched);
-    }
-
-    fn read(&mut self, index: u64) {
-        let block = block(0, index);
-        let access = self.policy.read(NOW, READER, block, false);
-        assert_eq!(access == Access::Hit, self.resident.contains(&block));
-        if access == Access::Miss {
-            self.misses += 1;
-            let fetch = self.policy.demand(NOW, DISK, block).expect("a buffer");
-            self.arrive(fetch);
-        }
-    }
-
-    fn prefetch(&mut self) {
-        while let Some(fetch) = self.policy.next_fetch(NOW, DISK) {
-            self.arrive(fetch);
-        }
-    }
-}
-
-/// Fewest misses that any replacement can have (Belady's MIN).
-fn belady(accesses: &[u64], capacity: usize) -> u64 {
-    let next_use = |from: usize, block: u64| {
-        accesses[from..].iter().position(|&other| other == block).unwrap_or(usize::MAX)
-    };
-    let (mut resident, mut misses) = (HashSet::new(), 0);
-    for (at, &block) in accesses.iter().enumerate() {
-        if !resident.contains(&block) {
-            misses += 1;
-            if resident.len() == capacity {
-                let furthest = resident.iter().copied().max_by_key(|&other| next_use(at, other));
-                resident.remove(&furthest.expect("capacity is at least one"));
-            }
-            resident.insert(block);
-        }
-    }
-    misses
-}
-
-fn lru(accesses: &[u64], capacity: usize) -> u64 {
-    let (mut order, mut misses) = (VecDeque::new(), 0);
-    for &block in accesses {
-        match order.iter().position(|&other| other == block) {
-            Some(place) => {
-                order.remove(place);
-            }
-            None => {
-                misses += 1;
-                order.truncate(capacity - 1);
-            }
-        }
-        order.push_front(block);
-    }
-    misses
-}
-
-fn accesses() -> impl Strategy<Value = Vec<u64>> {
-    prop::collection::vec(0u64..30, 1..400)
-}
-
-proptest! {
-    #[test]
-    fn with_complete_hints_the_victim_is_belady_s(accesses in accesses(), capacity in 1usize..20) {
-        for rules in [Rules::TIP2, Rules::FORETELL, Rules::FIXED_HORIZON] {
-            let mut driver = Clockless::new(rules, capacity as u64);
-            driver.hint(&accesses);
-            for &block in &accesses {
-                driver.read(block);
-            }
-            driver.policy.cache.check_all();
-            prop_assert_eq!(driver.misses, belady(&accesses, capacity), "{}", rules.name);
-        }
-    }
-
-    #[test]
-    fn without_hints_it_is_lru(accesses in accesses(), capacity in 1usize..20) {
-        for rules in Rules::ALL {
-            let mut driver = Clockless::new(rules, capacity as u64);
-            for &block in &accesses {
-                driver.read(block);
-                driver.prefetch();
-            }
-            driver.policy.cache.check_all();
-            prop_assert_eq!(driver.misses, lru(&accesses, capacity), "{}", rules.name);
-        }
-    }
-}
-
-#[test]
-fn a_loop_larger_than_the_cache_keeps_all_but_the_horizon() {
-    for (blocks, capacity) in [(100, 50), (1000, 900), (64, 60), (500, 100), (300, 299), (40, 20)] {
-        // T_disk is ten accesses; T_driver five, and two more, where fetches begin early.
-        for (rules, horizon) in [(Rules::TIP2, 10), (Rules::FORETELL, 17)] {
-            let mut driver = Clockless::new(rules, capacity);
-            let stream = driver.policy.open_stream(NOW, None);
-            let target = Target::File { file: FileId(0), size_bytes: blocks };
-            let hint = Hint { repeats: 6, ..Hint::whole_file(target, DISK) };
-            driver.policy.hint(NOW, stream, hint);
-            for pass in 0..6 {
-                let before = driver.fetched;
-                for index in 0..blocks {
-                    driver.prefetch();
-                    driver.read(index);
-                }
-                let fetched = driver.fetched - before;
-                let most = if pass == 0 { blocks + horizon } else { blocks - capacity + horizon };
-                assert!(fetched <= most, "{} {blocks}/{capacity}: {fetched}", rules.name);
-            }
-        }
     }
 }
