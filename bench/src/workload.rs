@@ -1,9 +1,13 @@
 //! The workloads: who reads which block next.
 //!
+//! A driver learns of reads several at a time, and has the policy prepare for them (`Policy::prepare`): here of
+//! [`BATCH_READS`], drawn beforehand.
+//!
 //! Those of streams have one for each [`PART_BLOCKS`] blocks of memory; every read is by a stream drawn
 //! at random. They begin at different places of their files, so that not all of them come to the end, and
 //! disclose more, in the same thousand reads. Draws are made beforehand.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foretell_policy::{
@@ -27,6 +31,8 @@ const SCANS_AHEAD: u64 = 16;
 const SHUFFLED_PARTS: u64 = 2;
 /// Orders in which files are shuffled, for all streams.
 const SHUFFLES: u64 = 8;
+/// Reads that the driver takes in together, as it would from a ring; half of what can be prepared at once.
+const BATCH_READS: usize = 32;
 /// The file of the reads without streams.
 const COMMON: FileId = FileId(1 << 60);
 /// Who makes the reads without streams.
@@ -124,6 +130,10 @@ pub struct Bench {
     draws: Vec<u32>,
     blocks: Vec<u32>,
     turn: usize,
+    /// The reads that come next, and what is disclosed after which of them: hinter and number.
+    batch: Vec<(ReaderId, Block)>,
+    next: usize,
+    disclosures: VecDeque<(usize, usize, u64)>,
 }
 
 /// A power of two of draws, and at least as many as there are `things` to draw from: fewer would never come
@@ -164,6 +174,9 @@ impl Bench {
             draws: draws(parts, |random| random.below(parts)),
             blocks,
             turn: 0,
+            batch: Vec::new(),
+            next: 0,
+            disclosures: VecDeque::new(),
         };
         if workload == Workload::Shuffled {
             bench.shuffle();
@@ -283,28 +296,52 @@ impl Bench {
     /// One read, and all that follows from it.
     #[inline]
     pub fn step(&mut self) -> Access {
+        if self.next == self.batch.len() {
+            self.batch.clear();
+            self.disclosures.clear();
+            for _ in 0..BATCH_READS {
+                let read = self.draw();
+                self.batch.push(read);
+            }
+            self.driver.policy.prepare(self.batch.iter().map(|&(_, block)| block));
+            self.next = 0;
+        }
+        let (reader, block) = self.batch[self.next];
+        let access = self.driver.read(reader, block);
+        while let Some(&(at, hinter, number)) = self.disclosures.front()
+            && at == self.next
+        {
+            self.disclosures.pop_front();
+            self.disclose(hinter, number);
+        }
+        self.next += 1;
+        access
+    }
+
+    #[inline]
+    fn draw(&mut self) -> (ReaderId, Block) {
         let turn = self.turn;
         self.turn += 1;
         match self.workload {
-            Workload::ScansAndZipf if turn % 2 == 1 => self.read_common(turn),
-            Workload::LruUniform | Workload::LruZipf => self.read_common(turn),
+            Workload::ScansAndZipf if turn % 2 == 1 => self.draw_common(turn),
+            Workload::LruUniform | Workload::LruZipf => self.draw_common(turn),
             Workload::LruLoop | Workload::LruMisses => {
                 let index = match self.workload {
                     Workload::LruLoop => turn as u64 % self.driver.policy.config().capacity_blocks,
                     _ => (1 << 32) + turn as u64,
                 };
-                self.driver.read(ANYBODY, Block { file: COMMON, index })
+                (ANYBODY, Block { file: COMMON, index })
             }
-            _ => self.read_hinted(self.draws[turn & (self.draws.len() - 1)] as usize),
+            _ => self.draw_hinted(self.draws[turn & (self.draws.len() - 1)] as usize),
         }
     }
 
-    fn read_common(&mut self, turn: usize) -> Access {
+    fn draw_common(&self, turn: usize) -> (ReaderId, Block) {
         let index = u64::from(self.blocks[turn & (self.blocks.len() - 1)]);
-        self.driver.read(ANYBODY, Block { file: COMMON, index })
+        (ANYBODY, Block { file: COMMON, index })
     }
 
-    fn read_hinted(&mut self, hinter: usize) -> Access {
+    fn draw_hinted(&mut self, hinter: usize) -> (ReaderId, Block) {
         let Hinter { at, done, .. } = self.hinters[hinter];
         let (block, blocks) = match self.workload {
             Workload::LoopsThatFit => {
@@ -317,18 +354,18 @@ impl Bench {
             }
             _ => (Block { file: Bench::scanned_file(hinter, done), index: at }, SCANNED_BLOCKS),
         };
-        let access = self.driver.read(ReaderId(hinter as u64), block);
         let state = &mut self.hinters[hinter];
         state.at += 1;
         if state.at == blocks {
             (state.at, state.done) = (0, done + 1);
+            let turn = self.batch.len();
             match self.workload {
                 Workload::LoopsThatFit => {}
-                Workload::Shuffled => self.disclose(hinter, done + 2),
-                _ => self.disclose(hinter, done + SCANS_AHEAD),
+                Workload::Shuffled => self.disclosures.push_back((turn, hinter, done + 2)),
+                _ => self.disclosures.push_back((turn, hinter, done + SCANS_AHEAD)),
             }
         }
-        access
+        (ReaderId(hinter as u64), block)
     }
 
     /// What has happened since the beginning.

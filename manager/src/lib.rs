@@ -17,6 +17,7 @@ mod fault;
 mod feed;
 mod mounts;
 mod programs;
+mod reads;
 mod report;
 mod session;
 pub mod source;

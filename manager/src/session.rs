@@ -17,23 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Block, Config, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, ReaderId, Segment,
-    StreamId, Target, Work,
+    Config, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, Segment, StreamId, Target,
+    Work,
 };
-use foretell_protocol::{
-    Connection, Listener, Message, Record, RecordKind, STREAM_EXTERNAL, stall_threshold_ns,
-};
+use foretell_protocol::{Connection, Listener, Message, STREAM_EXTERNAL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::BLOCK_BYTES;
 use crate::driver::done::DoneQueue;
-use crate::driver::file::file_id;
 use crate::driver::{End, Ended, PageCache, Subject};
 use crate::explain::Explanation;
 use crate::fault::{Fault, FaultState};
 use crate::feed::Feed;
 use crate::mounts::Mounts;
 use crate::programs::Program;
+use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 use crate::source::{Certainty, Disclosure, walk};
 
@@ -53,9 +50,6 @@ const POLL_UNREAD: Duration = Duration::from_millis(10);
 
 /// How long a job that was done while others waited may go unheard; see [`DoneQueue::push`].
 const POLL_UNANNOUNCED: Duration = Duration::from_micros(100);
-
-/// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
-const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
 
 /// What the loop is made of; see the [module](self).
 pub(crate) struct Session {
@@ -297,17 +291,17 @@ impl Session {
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
         self.programs.retain_mut(|program| {
-            let reader = program.reader();
-            let each = |record: Record| apply_read(policy, now, reader, record);
+            let mut reads = Reads::new(policy, now, program.reader());
             // Without a descriptor it had ended when it was asked for.
             let ended = program.end().is_none_or(is_readable);
             if !ended {
-                program.drain(each);
-                return true;
+                program.drain(|record| reads.take(record));
+            } else {
+                program.drain_to_end(|record| reads.take(record));
+                ended_programs.add(&program.counters());
             }
-            program.drain_to_end(each);
-            ended_programs.add(&program.counters());
-            false
+            reads.tell();
+            !ended
         });
     }
 
@@ -479,22 +473,6 @@ impl Session {
             first_refusal: self.first_refusal,
             explanation: self.explanation.map(|explanation| explanation.text(&decisions, dropped)),
         }
-    }
-}
-
-/// Tells the policy of one call of a program.
-fn apply_read(policy: &mut Policy, now: Nanos, reader: ReaderId, record: Record) {
-    if record.kind != RecordKind::Read || record.length_bytes == 0 {
-        return;
-    }
-    let file = file_id(record.device, record.inode);
-    let stalled = record.duration_ns > stall_threshold_ns(record.length_bytes);
-    let block_bytes = policy.config().block_bytes;
-    let first = record.offset_bytes / block_bytes;
-    let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
-    // A record is a program's word; more blocks than any one call reads are not believed.
-    for index in first..=last.min(first + READ_BLOCKS_MAX) {
-        policy.read(now, reader, Block { file, index }, stalled);
     }
 }
 

@@ -3,6 +3,8 @@
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
 //! A slot is 40 bytes; the table of handles adds 12 to 24 more, 12 when memory is full.
 
+use std::hint::black_box;
+
 use crate::handles::Handles;
 use crate::hash::hash_block;
 use crate::hint::Block;
@@ -95,6 +97,11 @@ impl Slot {
         self.stamp = stamp;
     }
 
+    /// Whether it has arrived, and been read.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.flags & (IN_FLIGHT | UNREAD) == 0
+    }
+
     pub(crate) fn is_in_flight(&self) -> bool {
         self.flags & IN_FLIGHT != 0
     }
@@ -138,6 +145,9 @@ pub(crate) struct BlockTable {
     most: usize,
 }
 
+/// Blocks that are loaded together.
+pub(crate) const LOADED_MAX: usize = 64;
+
 /// Ends the list of free slots.
 const NO_SLOT: u64 = u64::MAX;
 
@@ -165,6 +175,25 @@ impl BlockTable {
         let slots = &self.slots;
         let same = |handle: u32| slots[handle as usize].block == block;
         self.handles.find(hash_block(block), same).map(SlotId)
+    }
+
+    /// Loads the slots of some of these blocks, and what leads to them, into the processor's caches: those
+    /// of the first [`LOADED_MAX`] blocks. The loads do not wait for one another.
+    #[inline]
+    pub(crate) fn load(&self, blocks: impl Iterator<Item = Block>) {
+        let (mut hashes, mut count) = ([0; LOADED_MAX], 0);
+        for (place, block) in hashes.iter_mut().zip(blocks) {
+            *place = hash_block(block);
+            black_box(self.handles.load(*place));
+            count += 1;
+        }
+        for &hash in &hashes[..count] {
+            let slot = self.handles.find(hash, |_| true);
+            if let Some(slot) = slot.and_then(|slot| self.slots.get(slot as usize)) {
+                // Both ends: it may lie across two lines.
+                black_box((slot.block.file, slot.flags));
+            }
+        }
     }
 
     /// # Panics
@@ -224,5 +253,32 @@ impl std::ops::Index<SlotId> for BlockTable {
 impl std::ops::IndexMut<SlotId> for BlockTable {
     fn index_mut(&mut self, id: SlotId) -> &mut Slot {
         &mut self.slots[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::FileId;
+
+    fn block(index: u64) -> Block {
+        Block { file: FileId(7), index }
+    }
+
+    #[test]
+    fn blocks_that_are_there_or_not_can_be_loaded_and_nothing_changes() {
+        let mut table = BlockTable::new(1000);
+        table.load((0..3).map(block)); // An empty table, and fewer than are loaded together.
+        let slots: Vec<SlotId> = (0..1000)
+            .map(|index| table.insert(Slot::in_flight(block(index), DeviceIndex(0), false)))
+            .collect();
+        table.load((900..1100).map(block));
+        for (index, &slot) in (0..1000).zip(&slots) {
+            assert_eq!(table.find(block(index)), Some(slot));
+        }
+        slots.iter().step_by(2).for_each(|&slot| table.remove(slot));
+        table.load((0..1000).map(block));
+        let found = (0..1000).filter(|&index| table.find(block(index)).is_some()).count();
+        assert_eq!((found, table.len()), (500, 500));
     }
 }

@@ -299,6 +299,7 @@ impl Cache {
     }
 
     /// Counts an access of a stream, or of the unhinted.
+    #[inline]
     pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
         if self.rules.replacement == Replacement::Lru {
             return;

@@ -60,9 +60,9 @@ impl Line {
     /// The place of the handle with this tag that is the `same`.
     #[inline]
     fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
-        let own = own_place(tag);
-        if self.tags[own] == tag && self.handle(own).is_some_and(&mut *same) {
-            return Some(own);
+        // Mostly none is, and the processor compares all of them at once.
+        if !self.tags.iter().fold(false, |any, &other| any | (other == tag)) {
+            return None;
         }
         (0..LINE)
             .find(|&place| self.tags[place] == tag && self.handle(place).is_some_and(&mut *same))
@@ -138,9 +138,30 @@ impl Handles {
 
     /// The handle with this hash that is the `same`.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
+        let tag = tag_of(hash);
+        let line = self.lines.get(self.home(tag))?;
+        let own = own_place(tag);
+        // Most are here.
+        if line.tags[own] == tag
+            && let Some(handle) = line.handle(own)
+            && same(handle)
+        {
+            return Some(handle);
+        }
+        self.find_elsewhere(hash, same)
+    }
+
+    #[inline(never)]
+    fn find_elsewhere(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
         let (line, place) = self.place_of(hash, same)?;
         self.lines[line].handle(place)
+    }
+
+    /// Loads the line that a search for this hash begins with, and returns something of it.
+    #[inline]
+    pub(crate) fn load(&self, hash: u64) -> u32 {
+        self.lines.get(self.home(tag_of(hash))).map_or(0, |line| line.tags[0])
     }
 
     /// Adds a handle that is not in the table.

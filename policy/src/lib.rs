@@ -66,6 +66,6 @@ pub use hint::{
     Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, Order, ReaderId, Segment, StreamId,
     Target,
 };
-pub use policy::Policy;
+pub use policy::{PREPARED_MAX, Policy};
 pub use rules::Rules;
 pub use time::Nanos;

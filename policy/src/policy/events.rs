@@ -421,6 +421,14 @@ impl Policy {
         slot: Option<SlotId>,
         stalled: bool,
     ) -> Access {
+        if let Some(slot) = slot
+            && self.config.memory == Memory::Owned
+            && self.cache.blocks[slot].is_settled()
+        {
+            self.cache.count_access(None);
+            self.cache.read_recent(slot);
+            return Access::Hit;
+        }
         let access = self.access_of(slot, stalled);
         if self.config.memory != Memory::Owned {
             return access;

@@ -181,6 +181,25 @@ impl Stack {
         Stamp(position as u32)
     }
 
+    /// Puts a resident on top that has been in the stack before: [`remove`](Stack::remove) and
+    /// [`push`](Stack::push).
+    #[inline]
+    pub(crate) fn renew(
+        &mut self,
+        slot: SlotId,
+        stamp: Stamp,
+        moved: impl FnMut(SlotId, Stamp),
+    ) -> Stamp {
+        let position = self.resident_at(stamp);
+        self.segments.removed(position);
+        self.log.kill(position);
+        if self.log.end().is_multiple_of(TURN_PUSHES) {
+            self.compact(moved);
+        }
+        self.segments.pushed();
+        Stamp(self.log.push(slot.0) as u32)
+    }
+
     /// Removes a resident without a trace.
     #[inline]
     pub(crate) fn remove(&mut self, stamp: Stamp) {
@@ -287,6 +306,7 @@ impl Stack {
     }
 
     /// One turn: trims the front, and does a bounded amount of compaction.
+    #[inline(never)]
     fn compact(&mut self, moved: impl FnMut(SlotId, Stamp)) {
         self.log.trim();
         // Case A.

@@ -78,14 +78,25 @@ impl Pair {
     fn use_unasked(&mut self, slot: u32) {
         match self.depth(slot) {
             None => self.push(slot),
-            Some(_) if self.stamps.contains_key(&slot) => {
-                self.remove(slot);
-                self.push(slot);
-            }
+            Some(_) if self.stamps.contains_key(&slot) => self.renew(slot),
             Some(_) => {
                 self.use_block(slot);
             }
         }
+    }
+
+    fn renew(&mut self, slot: u32) {
+        let depth = self.depth(slot).expect("what has a stamp is in the model");
+        self.model.remove(depth);
+        self.model.insert(0, (slot, true));
+        let stamp = self.stamps.remove(&slot).expect("a resident");
+        let (mut moves, stamps) = (0, &mut self.stamps);
+        let stamp = self.stack.renew(SlotId(slot), stamp, |other, stamp| {
+            moves += 1;
+            *stamps.get_mut(&other.0).expect("what moves is resident, and another one") = stamp;
+        });
+        assert!(moves <= COMPACTED_PER_TURN);
+        self.stamps.insert(slot, stamp);
     }
 
     fn push(&mut self, slot: u32) {

@@ -1,0 +1,55 @@
+//! What programs have read, on its way from their rings to the policy.
+//!
+//! A record is a call, and the policy thinks in blocks. It is told of several at a time, so that it can
+//! have what it keeps of them loaded together.
+
+use foretell_policy::{Block, Nanos, PREPARED_MAX, Policy, ReaderId};
+use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
+
+use crate::BLOCK_BYTES;
+use crate::driver::file::file_id;
+
+/// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
+const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
+
+/// See the [module](self).
+pub(crate) struct Reads<'a> {
+    policy: &'a mut Policy,
+    now: Nanos,
+    of: ReaderId,
+    /// Blocks, and whether their calls had to wait.
+    next: Vec<(Block, bool)>,
+}
+
+impl<'a> Reads<'a> {
+    pub(crate) fn new(policy: &'a mut Policy, now: Nanos, of: ReaderId) -> Self {
+        Reads { policy, now, of, next: Vec::with_capacity(PREPARED_MAX) }
+    }
+
+    /// One call of the program.
+    pub(crate) fn take(&mut self, record: Record) {
+        if record.kind != RecordKind::Read || record.length_bytes == 0 {
+            return;
+        }
+        let file = file_id(record.device, record.inode);
+        let stalled = record.duration_ns > stall_threshold_ns(record.length_bytes);
+        let block_bytes = self.policy.config().block_bytes;
+        let first = record.offset_bytes / block_bytes;
+        let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
+        // A record is a program's word; more blocks than any one call reads are not believed.
+        for index in first..=last.min(first + READ_BLOCKS_MAX) {
+            self.next.push((Block { file, index }, stalled));
+            if self.next.len() == PREPARED_MAX {
+                self.tell();
+            }
+        }
+    }
+
+    /// Tells the policy of those that it has not been told of.
+    pub(crate) fn tell(&mut self) {
+        self.policy.prepare(self.next.iter().map(|&(block, _)| block));
+        for (block, stalled) in self.next.drain(..) {
+            self.policy.read(self.now, self.of, block, stalled);
+        }
+    }
+}
