@@ -1,7 +1,6 @@
 //! The workloads: who reads which block next.
 //!
-//! A driver learns of reads several at a time, and has the policy prepare for them (`Policy::prepare`): here of
-//! [`BATCH_READS`], drawn beforehand.
+//! A driver learns of reads several at a time, and has the policy prepare for them (`Policy::prepare`).
 //!
 //! Those of streams have one for each [`PART_BLOCKS`] blocks of memory; every read is by a stream drawn
 //! at random. They begin at different places of their files, so that not all of them come to the end, and

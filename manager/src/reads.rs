@@ -1,9 +1,10 @@
 //! What programs have read, on its way from their rings to the policy.
 //!
-//! A record is a call, and the policy thinks in blocks. It is told of several at a time, so that it can
+//! A record is a call, and the policy thinks in blocks. A call that did not wait for a device says what a
+//! block in memory costs (`T_hit`). It is told of several at a time, so that it can
 //! have what it keeps of them loaded together.
 
-use foretell_policy::{Block, Nanos, PREPARED_MAX, Policy, ReaderId};
+use foretell_policy::{Block, Cost, DeviceId, Nanos, PREPARED_MAX, Policy, ReaderId};
 use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
 
 use crate::BLOCK_BYTES;
@@ -11,6 +12,9 @@ use crate::driver::file::file_id;
 
 /// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
 const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
+
+/// `T_hit` does not depend on it.
+const ANY_DEVICE: DeviceId = DeviceId(0);
 
 /// See the [module](self).
 pub(crate) struct Reads<'a> {
@@ -36,6 +40,10 @@ impl<'a> Reads<'a> {
         let block_bytes = self.policy.config().block_bytes;
         let first = record.offset_bytes / block_bytes;
         let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
+        if !stalled && record.duration_ns > 0 {
+            let hit_ns = record.duration_ns / (last - first + 1);
+            self.policy.observe(ANY_DEVICE, Cost::Hit, Nanos(hit_ns));
+        }
         // A record is a program's word; more blocks than any one call reads are not believed.
         for index in first..=last.min(first + READ_BLOCKS_MAX) {
             self.next.push((Block { file, index }, stalled));

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Config, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, Segment, StreamId, Target,
-    Work,
+    Config, Cost, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, Segment, StreamId,
+    Target, Work,
 };
 use foretell_protocol::{Connection, Listener, Message, STREAM_EXTERNAL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -69,6 +69,8 @@ pub(crate) struct Session {
     feeds: Vec<(StreamId, Feed)>,
     /// Hints that came over the control socket for everybody.
     external: StreamId,
+    /// What it took to take in the end of a fetch, the last time, ns: with its start, `T_driver`.
+    ending_ns: u64,
     first_refusal: Option<String>,
     /// Hints that a source could not even read.
     source_errors: u64,
@@ -110,6 +112,7 @@ impl Session {
             next_name: 0,
             feeds: Vec::new(),
             external,
+            ending_ns: 0,
             first_refusal: None,
             source_errors: 0,
             budget_bytes: config.capacity_blocks * config.block_bytes,
@@ -144,6 +147,10 @@ impl Session {
         Nanos(self.clock.elapsed().as_nanos() as u64)
     }
 
+    fn since(&self, began: Nanos) -> u64 {
+        self.now().0 - began.0
+    }
+
     fn turn(&mut self) {
         self.take_in();
         self.start_fetches();
@@ -157,8 +164,11 @@ impl Session {
         self.take_messages();
         self.take_disclosures();
         self.take_records();
-        for ended in self.driver.ended(self.now()) {
-            self.fetch_ended(ended);
+        let (began, ended) = (self.now(), self.driver.ended(self.now()));
+        let count = ended.len();
+        ended.into_iter().for_each(|ended| self.fetch_ended(ended));
+        if let Some(each) = self.since(began).checked_div(count as u64) {
+            self.ending_ns = each;
         }
         for name in self.policy.take_dropped_names() {
             self.names.remove(&name);
@@ -369,8 +379,9 @@ impl Session {
 
     fn start_fetches(&mut self) {
         for device in self.driver.devices() {
-            let now = self.now();
+            let (now, mut started) = (self.now(), 0);
             while let Some(fetch) = self.policy.next_fetch(now, device) {
+                started += 1;
                 match fetch.work {
                     Work::Resolve { name } => {
                         let path = self.names.get(&name).map(|(path, _)| path.clone());
@@ -381,6 +392,9 @@ impl Session {
                         self.driver.read(now, fetch, file, first_block, blocks);
                     }
                 }
+            }
+            if let Some(each) = self.since(now).checked_div(started) {
+                self.policy.observe(device, Cost::Driver, Nanos(each + self.ending_ns));
             }
         }
     }

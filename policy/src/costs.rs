@@ -88,17 +88,20 @@ impl Costs {
         &mut self.devices[index]
     }
 
-    /// Takes in one sample.
-    pub(crate) fn observe(&mut self, device: DeviceIndex, cost: Cost, sample: Nanos) {
-        let sample_ns = sample.0 as f64;
-        match cost {
-            Cost::Hit => self.hit_ns.add(sample_ns),
-            Cost::Driver => self.driver_ns.add(sample_ns),
-            Cost::Disk => {
-                self.disk_ns.add(sample_ns);
-                self.device(device).disk_ns.add(sample_ns);
-            }
-        }
+    /// Takes in one sample of `T_hit`.
+    pub(crate) fn observe_hit(&mut self, sample: Nanos) {
+        self.hit_ns.add(sample.0 as f64);
+    }
+
+    /// Takes in one sample of `T_driver`.
+    pub(crate) fn observe_driver(&mut self, sample: Nanos) {
+        self.driver_ns.add(sample.0 as f64);
+    }
+
+    /// Takes in one sample of `T_disk`.
+    pub(crate) fn observe_disk(&mut self, device: DeviceIndex, sample: Nanos) {
+        self.disk_ns.add(sample.0 as f64);
+        self.device(device).disk_ns.add(sample.0 as f64);
     }
 
     /// A busy device has taken `sample` for a block more.
@@ -139,11 +142,11 @@ mod tests {
     fn the_mean_follows_a_change_and_devices_have_their_own() {
         let mut costs = Costs::new(CostSource::Measured(CostModel::default()), &OWN);
         assert_eq!(costs.at(ONE).disk_ns, CostModel::default().disk_ns);
-        costs.observe(ONE, Cost::Disk, Nanos(1000));
+        costs.observe_disk(ONE, Nanos(1000));
         assert_eq!(costs.at(ONE).disk_ns, 1000.0);
         for _ in 0..400 {
-            costs.observe(ONE, Cost::Disk, Nanos(5000));
-            costs.observe(TWO, Cost::Disk, Nanos(100_000));
+            costs.observe_disk(ONE, Nanos(5000));
+            costs.observe_disk(TWO, Nanos(100_000));
         }
         assert!((4900.0..=5000.0).contains(&costs.at(ONE).disk_ns));
         assert!(costs.at(TWO).disk_ns > 99_000.0);
@@ -154,11 +157,11 @@ mod tests {
     fn fixed_costs_stay_and_uniform_ones_are_shared() {
         let model = CostModel { hit_ns: 1.0, driver_ns: 0.0, disk_ns: 10.0 };
         let mut fixed = Costs::new(CostSource::Fixed(model), &OWN);
-        fixed.observe(ONE, Cost::Disk, Nanos(7));
+        fixed.observe_disk(ONE, Nanos(7));
         assert_eq!(fixed.at(ONE).disk_ns, 10.0);
         assert!(fixed.at(ONE).driver_ns > 0.0);
         let mut uniform = Costs::new(CostSource::Measured(model), &Rules::TIP2);
-        uniform.observe(ONE, Cost::Disk, Nanos(100));
+        uniform.observe_disk(ONE, Nanos(100));
         assert_eq!(uniform.at(TWO).disk_ns, 100.0);
     }
 }

@@ -435,7 +435,7 @@ impl Policy {
                     if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
                         // The driver cannot tell the device's time from that of its queue.
                         let took = Nanos(ns as u64);
-                        self.cache.costs.observe(flight.device, Cost::Disk, took);
+                        self.cache.costs.observe_disk(flight.device, took);
                     }
                 }
                 for offset in 0..blocks {
@@ -447,10 +447,16 @@ impl Policy {
         self.check();
     }
 
-    /// Takes in a measured cost. Where the memory is the kernel's, `T_disk` is found from the fetches
-    /// themselves.
+    /// Takes in a measured cost. `T_hit` and `T_driver` are the machine's, whatever the `device`; `T_disk` is
+    /// the device's. Where the memory is the kernel's, `T_disk` is found from the fetches themselves.
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
-        let device = self.device(device);
-        self.cache.costs.observe(device, cost, sample);
+        match cost {
+            Cost::Hit => self.cache.costs.observe_hit(sample),
+            Cost::Driver => self.cache.costs.observe_driver(sample),
+            Cost::Disk => {
+                let device = self.device(device);
+                self.cache.costs.observe_disk(device, sample);
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use super::skeleton::FrequencyEstimator;
 use super::{Estimator, Scene};
 use crate::blocks::{BlockTable, DeviceIndex, Queue, Slot, StreamIndex};
 use crate::contract::{CostModel, CostSource};
-use crate::costs::{Cost, Costs};
+use crate::costs::Costs;
 use crate::hint::{Block, DeviceId, FileId, Hint, Order, ReaderId, Segment, StreamId, Target};
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
@@ -177,7 +177,7 @@ impl<F: Fixture> Suite<F> {
                 }
             }
             Step::Cost(device, ns) => {
-                self.world.costs.observe(DeviceIndex(device), Cost::Disk, Nanos(ns));
+                self.world.costs.observe_disk(DeviceIndex(device), Nanos(ns));
                 self.world.costs.observe_block(DeviceIndex(device), ns as f64 / 4.0);
             }
         }
