@@ -61,3 +61,49 @@ impl<'a> Reads<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretell_policy::{Config, Hint, Memory, Outcome, Target};
+    use foretell_protocol::RecordFlags;
+
+    const NOW: Nanos = Nanos(1);
+    const BLOCKS: u64 = 300;
+
+    fn record(first_block: u64, blocks: u64) -> Record {
+        Record {
+            kind: RecordKind::Read,
+            flags: RecordFlags::default(),
+            device: 8,
+            inode: 7,
+            offset_bytes: first_block * BLOCK_BYTES,
+            length_bytes: blocks * BLOCK_BYTES,
+            end_ns: 0,
+            duration_ns: 1,
+        }
+    }
+
+    #[test]
+    fn the_policy_is_told_of_every_block_of_every_call() {
+        let budget_bytes = 2 * BLOCKS * BLOCK_BYTES;
+        let memory = Memory::Kernel { keeps: false };
+        let mut policy = Policy::new(Config::new(memory, BLOCK_BYTES, budget_bytes));
+        let stream = policy.open_stream(NOW, None);
+        let target = Target::File { file: file_id(8, 7), size_bytes: BLOCKS * BLOCK_BYTES };
+        policy.hint(NOW, stream, Hint::whole_file(target, ANY_DEVICE));
+        while let Some(fetch) = policy.next_fetch(NOW, ANY_DEVICE) {
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+        }
+        let fetched = policy.counts().prefetched;
+        // More and fewer than are prepared at a time; nothing; and what is not a call that read.
+        let mut reads = Reads::new(&mut policy, NOW, ReaderId(1));
+        for (first, blocks) in [(0, 100), (100, 0), (100, 3), (103, 10)] {
+            reads.take(record(first, blocks));
+        }
+        reads.take(Record { kind: RecordKind::Open, ..record(0, 1) });
+        reads.tell();
+        assert!(fetched >= 113, "{fetched} were fetched");
+        assert_eq!(policy.counts().useful, 113);
+    }
+}
