@@ -1,8 +1,10 @@
 //! What programs have read, on its way from their rings to the policy.
 //!
-//! A record is a call, and the policy thinks in blocks. A call that did not wait for a device says what a
-//! block in memory costs (`T_hit`). It is told of several at a time, so that it can
-//! have what it keeps of them loaded together.
+//! A record is a call, and the policy thinks in blocks. The policy is told of several at a time, so that it
+//! can have what it keeps of them loaded together. A call that did not wait for a device also says what a block
+//! in memory costs (`T_hit`).
+
+use std::ops::RangeInclusive;
 
 use foretell_policy::{Block, Cost, DeviceId, Nanos, PREPARED_MAX, Policy, ReaderId};
 use foretell_protocol::{Record, RecordKind, stall_threshold_ns};
@@ -13,8 +15,16 @@ use crate::driver::file::file_id;
 /// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
 const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
 
+/// `T_hit` is believed within these bounds: it counts for all programs, and is one's word. In ns.
+const HIT_NS: RangeInclusive<u64> = 100..=10_000;
+
 /// `T_hit` does not depend on it.
 const ANY_DEVICE: DeviceId = DeviceId(0);
+
+/// What each of the `blocks` took of a call that did not wait.
+fn hit_sample(duration_ns: u64, blocks: u64) -> Nanos {
+    Nanos((duration_ns / blocks).clamp(*HIT_NS.start(), *HIT_NS.end()))
+}
 
 /// See the [module](self).
 pub(crate) struct Reads<'a> {
@@ -41,8 +51,8 @@ impl<'a> Reads<'a> {
         let first = record.offset_bytes / block_bytes;
         let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
         if !stalled && record.duration_ns > 0 {
-            let hit_ns = record.duration_ns / (last - first + 1);
-            self.policy.observe(ANY_DEVICE, Cost::Hit, Nanos(hit_ns));
+            let sample = hit_sample(record.duration_ns, last - first + 1);
+            self.policy.observe(ANY_DEVICE, Cost::Hit, sample);
         }
         // A record is a program's word; more blocks than any one call reads are not believed.
         for index in first..=last.min(first + READ_BLOCKS_MAX) {
@@ -105,5 +115,12 @@ mod tests {
         reads.tell();
         assert!(fetched >= 113, "{fetched} were fetched");
         assert_eq!(policy.counts().useful, 113);
+    }
+
+    #[test]
+    fn no_program_says_that_reading_memory_costs_nothing_or_as_much_as_a_disk() {
+        assert_eq!(hit_sample(64_000, 32), Nanos(2_000));
+        assert_eq!(hit_sample(1, 1 << 40), Nanos(*HIT_NS.start()));
+        assert_eq!(hit_sample(u64::MAX, 1), Nanos(*HIT_NS.end()));
     }
 }
