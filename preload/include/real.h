@@ -30,6 +30,7 @@ struct open_how;
 #define OPENAT_ARGS (int folder, const char *path, int flags, ...)
 #define PREADV_ARGS (int fd, const struct iovec *parts, int count, off64_t offset)
 #define PREADV2_ARGS (int fd, const struct iovec *parts, int count, off64_t offset, int flags)
+#define COPY_ARGS (int in, off64_t * at, int out, off64_t * to, size_t bytes, unsigned flags)
 #define SPAWN_ARGS                                                                                 \
     (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,                     \
      const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
@@ -79,6 +80,12 @@ struct open_how;
     X(ssize_t, preadv64, PREADV_ARGS, early_preadv)                                                \
     X(ssize_t, preadv2, PREADV2_ARGS, early_preadv2)                                               \
     X(ssize_t, preadv64v2, PREADV2_ARGS, early_preadv2)
+
+#define REAL_COPY(X)                                                                               \
+    X(ssize_t, sendfile, (int out, int in, off64_t *at, size_t bytes), early_sendfile)             \
+    X(ssize_t, sendfile64, (int out, int in, off64_t *at, size_t bytes), early_sendfile)           \
+    X(ssize_t, copy_file_range, COPY_ARGS, early_copy_file_range)                                  \
+    X(ssize_t, splice, COPY_ARGS, early_splice)
 
 #define REAL_STDIO(X)                                                                              \
     X(FILE *, fopen, (const char *path, const char *mode), NULL)                                   \
@@ -177,7 +184,7 @@ struct open_how;
     X(int, prctl, (int option, ...), NULL)
 
 #define REAL_ALL(X)                                                                                \
-    REAL_OPEN(X) REAL_READ(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)
+    REAL_OPEN(X) REAL_READ(X) REAL_COPY(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)
 
 #define REAL_SLOT(result, name, parameters, early) result(*name) parameters;
 struct foretell_real {

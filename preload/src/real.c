@@ -100,6 +100,21 @@ static ssize_t early_preadv2(int fd, const struct iovec *parts, int count, off64
     return syscall(SYS_preadv2, fd, parts, count, offset, 0L, flags);
 }
 
+static ssize_t early_sendfile(int out, int in, off64_t *at, size_t bytes)
+{
+    return syscall(SYS_sendfile, out, in, at, bytes);
+}
+
+static ssize_t early_copy_file_range COPY_ARGS
+{
+    return syscall(SYS_copy_file_range, in, at, out, to, bytes, flags);
+}
+
+static ssize_t early_splice COPY_ARGS
+{
+    return syscall(SYS_splice, in, at, out, to, bytes, flags);
+}
+
 static off64_t early_lseek(int fd, off64_t offset, int whence)
 {
     return syscall(SYS_lseek, fd, offset, whence);

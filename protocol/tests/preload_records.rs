@@ -122,6 +122,21 @@ fn positioned_and_vectored_reads() {
 }
 
 #[test]
+fn copies_within_the_kernel() {
+    let setting = Setting::new();
+    let observed = setting.observe("copy");
+    let moving = [(0, 100), (100, 200), (300, 10), (310, 20), (330, 1000), (1330, 5)];
+    let (at_offset, moved): (Vec<_>, Vec<_>) =
+        setting.ranges_of_only(&observed).into_iter().partition(|range| range.0 >= 5000);
+    assert_eq!(at_offset, [(5000, 50), (5050, 30)]);
+    assert_eq!(moved, moving);
+    let quiet = setting.observe_with("copy", false);
+    let of_file = moving.iter().map(|range| range.1).sum::<u64>() + 80;
+    let of_copy = 200 + 100 + 1000;
+    assert_eq!(quiet.sessions[0].counters.read_bytes, of_file + of_copy);
+}
+
+#[test]
 fn stdio_reads_whole_files() {
     let setting = Setting::new();
     for way in ["fread", "lines", "getline", "getc", "unlocked", "scan", "wide", "wide-lines"] {

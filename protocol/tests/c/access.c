@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -60,6 +61,33 @@ static void do_positioned(void)
     show(buffer, readv(fd, parts, 2));
     show(buffer, preadv2(fd, parts, 2, -1, 0));
     take(fd, 5);
+}
+
+/* Copies within the kernel, to a file and to a pipe, from the position and from an offset; and reads
+ * between them, for which the position has to be known. */
+static void do_copy(void)
+{
+    int fd = open(path, O_RDONLY);
+    int out = fileno(tmpfile());
+    int ends[2];
+    must(pipe(ends) == 0, "pipe");
+    off_t at = 5000;
+    take(fd, 100);
+    must(sendfile(out, fd, NULL, 200) == 200, "sendfile");
+    take(fd, 10);
+    must(sendfile(ends[1], fd, &at, 50) == 50 && at == 5050, "sendfile at");
+    must(splice(fd, NULL, ends[1], NULL, 20, 0) == 20, "splice");
+    must(splice(fd, &at, ends[1], NULL, 30, 0) == 30 && at == 5080, "splice at");
+    must(splice(ends[0], NULL, out, NULL, 100, 0) == 100, "splice out");
+    ssize_t copied = copy_file_range(fd, NULL, out, NULL, 1000, 0);
+    if (copied < 0) /* Another file system, and an old kernel. */
+        copied = sendfile(out, fd, NULL, 1000);
+    must(copied == 1000, "copy_file_range");
+    take(fd, 5);
+    must(sendfile(out, -1, NULL, 5) == -1 && errno == EBADF, "sendfile of nothing");
+    must(sendfile(out, fd, (off_t *)8, 5) == -1 && errno == EFAULT, "sendfile at nowhere");
+    show(buffer, pread(out, buffer, sizeof buffer, 0));
+    close(fd);
 }
 
 static void do_fread(void)
@@ -469,8 +497,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } ways[] = {
-        {"read", do_read}, {"positioned", do_positioned}, {"fread", do_fread},
-        {"lines", do_lines}, {"getline", do_getline}, {"getc", do_getc},
+        {"read", do_read}, {"positioned", do_positioned}, {"copy", do_copy},
+        {"fread", do_fread}, {"lines", do_lines}, {"getline", do_getline}, {"getc", do_getc},
         {"unlocked", do_unlocked}, {"scan", do_scan}, {"wide", do_wide}, {"seek", do_seek},
         {"no-descriptor", do_no_descriptor}, {"duplicate", do_duplicate}, {"fork", do_fork},
         {"vfork", do_vfork}, {"spawn", do_spawn}, {"exec", do_exec},
