@@ -87,7 +87,8 @@ struct MountArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// At the end, write what the disks did to FILE
+    /// At the end, write what the disks did to FILE as JSON (- for standard output, with
+    /// --foreground)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -105,6 +106,9 @@ enum Switch {
 pub(crate) fn array(args: &ArrayArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         ArrayCommand::Mount(args) if args.foreground => serve(args),
+        ArrayCommand::Mount(args) if args.json.as_deref() == Some(Path::new("-")) => Err(
+            Failure::usage("--json - needs --foreground: an array in the background has no output"),
+        ),
         ArrayCommand::Mount(_) => mount_in_background(),
         ArrayCommand::Unmount { mountpoint } => unmount(mountpoint),
     }

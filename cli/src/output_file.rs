@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -15,21 +16,29 @@ pub(crate) struct OutputFile {
     file: File,
     /// It was made by us and nothing is in it yet.
     is_new: bool,
+    /// What is in it goes.
+    replaces: bool,
 }
 
 impl OutputFile {
-    /// Opens `path` for writing and leaves what is in it.
+    /// Opens `path` for writing and leaves what is in it; `-` is standard output.
     ///
     /// # Errors
     /// In words: it cannot be written.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        if path.as_os_str() == "-" {
+            let file = io::stdout().as_fd().try_clone_to_owned();
+            let file = file.map_err(|error| format!("standard output: {error}"))?;
+            let path = "standard output".into();
+            return Ok(OutputFile { path, file: file.into(), is_new: false, replaces: false });
+        }
         let existed = path.exists();
         let opened = File::options().write(true).create(true).truncate(false).open(path);
         let file = opened.map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(OutputFile { path: path.to_owned(), file, is_new: !existed })
+        Ok(OutputFile { path: path.to_owned(), file, is_new: !existed, replaces: true })
     }
 
-    /// Replaces what is in the file.
+    /// Replaces what is in the file; on standard output, what is there stays.
     ///
     /// # Errors
     /// In words: it could not be written.
@@ -47,7 +56,7 @@ impl OutputFile {
 
     fn replace(&mut self, content: &[u8]) -> io::Result<()> {
         // A pipe or a terminal has no length and no position.
-        if self.file.metadata()?.is_file() {
+        if self.replaces && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
             self.file.rewind()?;
         }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -67,6 +67,7 @@ pub(crate) struct RunArgs {
     release: bool,
 
     /// Write the policy's last decisions to FILE: what was fetched, let go or refused, and why
+    /// (- for standard output, behind PROGRAM's)
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
 
@@ -74,7 +75,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Write the summary's figures to FILE as JSON
+    /// Write the summary's figures to FILE as JSON (- for standard output, behind PROGRAM's)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -195,7 +196,7 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
             let handle = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3).map_err(own_failure)?;
             File::from(handle)
         } else {
-            File::open(path).map_err(|error| {
+            open_list(path).map_err(|error| {
                 own_failure(format!("cannot read hints from {}: {error}", path.display()))
             })?
         };
@@ -207,6 +208,14 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
         sources.push(Box::new(found.into_iter().map(Ok)));
     }
     Ok(sources)
+}
+
+fn open_list(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(file)
 }
 
 /// The environment's `LD_PRELOAD` with our library behind what is there.

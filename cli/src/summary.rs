@@ -8,6 +8,9 @@ use serde::{Serialize, Serializer};
 
 use crate::size;
 
+/// Of less there is no saying what share was seen: a few KiB of libraries are read before anything is.
+const COVERAGE_MIN_BYTES: u64 = 64 << 10;
+
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +112,9 @@ impl<'a> Summary<'a> {
 
     fn coverage(&self) -> String {
         match (self.kernel_read_bytes, self.seen_share) {
+            (Some(all), _) if (1..COVERAGE_MIN_BYTES).contains(&all) => {
+                format!("{} read", size::display(all))
+            }
             (Some(all), Some(share)) => {
                 format!("saw {:.0} % of {} read", share * 100.0, size::display(all))
             }

@@ -221,11 +221,27 @@ fn a_hint_list_that_cannot_be_read_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let list = folder.path().join("list");
     fs::write(&list, "{\"path\": 3\n").expect("written");
-    for list in [list.as_path(), folder.path()] {
-        let list = list.to_string_lossy();
-        let output = output(&["run", "--hints", &list, "--", "sleep", "0.2"]);
-        assert_eq!(output.status.code(), Some(0));
-        assert!(stderr(&output).contains("1 refused: hint line 1"), "{}", stderr(&output));
+    let output = output(&["run", "--hints", &list.to_string_lossy(), "--", "sleep", "0.2"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("1 refused: hint line 1"), "{}", stderr(&output));
+    let no_list = folder.path().to_string_lossy();
+    assert_fails(&["run", "--hints", &no_list, "--", "true"], 125, "is a directory");
+}
+
+#[test]
+fn figures_to_standard_output_come_behind_the_programs() {
+    let arguments = ["run", "--quiet", "--json", "-", "--no-hints", "--", "echo", "first"];
+    let piped = output(&arguments).stdout;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = fs::File::create(folder.path().join("out")).expect("created");
+    let status = foretell().args(arguments).stdout(file).status().expect("it runs");
+    assert!(status.success());
+    for text in [piped, fs::read(folder.path().join("out")).expect("written")] {
+        let text = String::from_utf8(text).expect("text");
+        let (first, figures) = text.split_once('\n').expect("two lines");
+        assert_eq!(first, "first");
+        let figures: serde_json::Value = serde_json::from_str(figures).expect("JSON");
+        assert_eq!(figures["program"][0], "echo");
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value_t = LayoutKind::Aged)]
     layout: LayoutKind,
 
-    /// Write every figure to FILE as JSON
+    /// Write every figure to FILE as JSON (- for standard output, behind the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

@@ -56,7 +56,7 @@ pub(crate) struct CacheArgs {
     hints: Hints,
 
     /// Most blocks prefetched and unread at any time; 0 fetches on demand only [default: no limit]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = blocks, allow_negative_numbers = true)]
     depth: Option<u64>,
 
     /// Bytes of a block; a read is of every block it touches (a recording of blocks has its own)
@@ -68,11 +68,14 @@ pub(crate) struct CacheArgs {
     json: Option<PathBuf>,
 }
 
+fn blocks(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a number of blocks".to_owned())
+}
+
 fn capacity(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(0) => Err("a cache has room for at least 1 block".into()),
-        Ok(blocks) => Ok(blocks),
-        Err(_) => Err("not a number of blocks".into()),
+    match blocks(text)? {
+        0 => Err("a cache has room for at least 1 block".into()),
+        blocks => Ok(blocks),
     }
 }
 

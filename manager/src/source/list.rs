@@ -34,7 +34,7 @@ pub enum ListError {
         error: io::Error,
     },
     /// It begins with `{` and is not such an object.
-    #[error("hint line {line}: {error}")]
+    #[error("hint line {line}, column {}: {}", error.column(), without_place(error))]
     Json {
         /// Its number, from 1.
         line: usize,
@@ -47,13 +47,20 @@ pub enum ListError {
 #[serde(deny_unknown_fields)]
 struct Line {
     path: PathBuf,
-    segments: Option<Vec<(u64, u64)>>,
-    /// Distance in bytes, and count.
-    stride: Option<(u64, u64)>,
+    segments: Option<Vec<LineSegment>>,
+    stride: Option<LineStride>,
     repeat: Option<u32>,
     #[serde(default)]
     order: LineOrder,
 }
+
+#[derive(Deserialize)]
+#[serde(expecting = "a segment [OFFSET, LENGTH] in bytes")]
+struct LineSegment(u64, u64);
+
+#[derive(Deserialize)]
+#[serde(expecting = "a stride [DISTANCE, COUNT]")]
+struct LineStride(u64, u64);
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -61,6 +68,13 @@ enum LineOrder {
     #[default]
     Given,
     Any,
+}
+
+/// What is wrong, without the place in the text that serde_json adds: each line is a text of its own to it.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
 /// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
@@ -95,12 +109,12 @@ fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::E
         return Ok(Disclosure::whole_file(path, Certainty::File));
     }
     let line: Line = serde_json::from_slice(line)?;
-    let segment = |(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
+    let segment = |&LineSegment(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
     let extent = match (line.segments, line.stride) {
         (None, None) => Extent::WholeFile,
-        (Some(segments), None) => Extent::Segments(segments.into_iter().map(segment).collect()),
-        (Some(segments), Some((stride_bytes, count))) if segments.len() == 1 => {
-            Extent::Strided { first: segment(segments[0]), stride_bytes, count }
+        (Some(segments), None) => Extent::Segments(segments.iter().map(segment).collect()),
+        (Some(segments), Some(LineStride(stride_bytes, count))) if segments.len() == 1 => {
+            Extent::Strided { first: segment(&segments[0]), stride_bytes, count }
         }
         (_, Some(_)) => {
             return Err(serde_json::Error::custom("a stride needs exactly one segment"));
@@ -150,11 +164,15 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_named_and_the_next_is_read() {
-        let text = "{\"path\": 7}\n/good\n{\"path\": \"/x\", \"segment\": []}";
+        let text = "{\"path\": 7}\n/good\n{\"path\": \"/x\", \"segment\": []}\n\
+                    {\"path\": \"/x\", \"segments\": [[1]]}";
         let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
-        assert!(all[0].as_ref().expect_err("7 is no path").to_string().starts_with("hint line 1:"));
+        let no_path = all[0].as_ref().expect_err("7 is no path").to_string();
+        assert!(no_path.starts_with("hint line 1, column "), "{no_path}");
         assert!(all[1].is_ok());
         let unknown = all[2].as_ref().expect_err("an unknown key").to_string();
         assert!(unknown.contains("hint line 3") && unknown.contains("segment"), "{unknown}");
+        let half = all[3].as_ref().expect_err("half a segment").to_string();
+        assert!(half.contains("[OFFSET, LENGTH]") && !half.contains("at line"), "{half}");
     }
 }
