@@ -50,7 +50,7 @@ fn without_controls(line: &str) -> String {
 }
 
 /// `line` without the error numbers that the standard library puts behind its messages.
-fn without_numbers(line: &str) -> String {
+pub(crate) fn without_numbers(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some(start) = text.find(" (os error ")
         && let Some(length) = text[start..].find(')')

@@ -25,13 +25,34 @@ pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
     for argument in &args.paths {
         let (path, extent) = parse(argument);
         let path = working_folder.join(path);
-        if let Err(error) = std::fs::symlink_metadata(&path) {
-            return Err(Failure::failed(format!("{}: {error}", path.display())));
-        }
+        check(argument, &path)?;
         let hint = Hint { stream: STREAM_EXTERNAL, path, extent, repeat: 1, any_order: false };
         client.hint(&hint).map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether there is a file of this name to be read.
+fn check(argument: &OsStr, path: &Path) -> Result<(), Failure> {
+    let named = argument.display();
+    match std::fs::metadata(path) {
+        _ if argument.is_empty() => Err(Failure::usage("an empty name is no file")),
+        Ok(metadata) if metadata.is_dir() => {
+            Err(Failure::failed(format!("{named}: is a folder; name its files")))
+        }
+        Ok(_) => Ok(()),
+        Err(_) if has_range(argument) => Err(Failure::usage(format!(
+            "{named}: no such file, and behind the colon is no OFFSET+LENGTH such as 64KiB+4096"
+        ))),
+        Err(error) => Err(Failure::failed(format!("{named}: {error}"))),
+    }
+}
+
+/// Whether a file is named before the last colon.
+fn has_range(argument: &OsStr) -> bool {
+    let bytes = argument.as_bytes();
+    let colon = bytes.iter().rposition(|&byte| byte == b':');
+    colon.is_some_and(|colon| Path::new(OsStr::from_bytes(&bytes[..colon])).is_file())
 }
 
 /// Splits `PATH:OFFSET+LENGTH`; anything else is a path as a whole, and so is the name of a file that

@@ -6,9 +6,11 @@
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 /// See the [module](self).
 pub(crate) struct OutputFile {
@@ -56,11 +58,32 @@ impl OutputFile {
 
     fn replace(&mut self, content: &[u8]) -> io::Result<()> {
         // A pipe or a terminal has no length and no position.
-        if self.replaces && self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
-            self.file.rewind()?;
+        if !self.replaces || !self.file.metadata()?.is_file() {
+            return self.file.write_all(content);
         }
+        // The disk may be full: what is there stays until the new is complete, and in its place where there
+        // is no making a file beside it.
+        if let Some(beside) = self.beside() {
+            let written = beside.as_file().write_all(content);
+            return written.and_then(|()| Ok(beside.persist(&self.path).map(drop)?));
+        }
+        self.file.set_len(0)?;
+        self.file.rewind()?;
         self.file.write_all(content)
+    }
+
+    /// A file to take the place of this one, if that has a content, no other name, and a folder to do so in.
+    fn beside(&self) -> Option<NamedTempFile> {
+        let metadata = fs::symlink_metadata(&self.path).ok()?;
+        if !metadata.is_file() || metadata.len() == 0 || metadata.nlink() > 1 {
+            return None;
+        }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let beside = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).ok()?;
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        std::os::unix::fs::fchown(beside.as_file(), Some(owner), Some(group)).ok()?;
+        beside.as_file().set_permissions(metadata.permissions()).ok()?;
+        Some(beside)
     }
 }
 
@@ -75,6 +98,7 @@ impl Drop for OutputFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn nothing_changes_until_it_is_written() {
@@ -92,5 +116,22 @@ mod tests {
             assert_eq!(fs::read_to_string(path).expect("there"), "now");
         }
         assert!(OutputFile::open(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode_and_a_link_its_target() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "a longer text than the next one").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).expect("changed");
+        std::os::unix::fs::symlink(&file, &link).expect("linked");
+        for path in [&file, &link] {
+            OutputFile::open(path).and_then(|file| file.write(b"now")).expect("written");
+            assert_eq!(fs::read_to_string(&file).expect("there"), "now");
+            assert_eq!(fs::metadata(&file).expect("there").mode() & 0o777, 0o604);
+            fs::write(&file, "before").expect("written");
+        }
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing is left");
     }
 }

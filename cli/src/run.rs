@@ -39,7 +39,7 @@ const BUDGET_MIN_BYTES: u64 = 1 << 20;
 pub(crate) struct RunArgs {
     /// Most memory for data prefetched and not yet read, e.g. 64MiB or 2GiB (the default is 256MiB); with
     /// --release, for all that is kept (three quarters of what is available)
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     budget: Option<u64>,
 
     /// Take existing files named in PROGRAM's arguments, in order, as hints (the default); folders

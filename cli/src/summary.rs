@@ -6,6 +6,7 @@ use std::time::Duration;
 use foretell_manager::{ManagerState, Report};
 use serde::{Serialize, Serializer};
 
+use crate::failure::without_numbers;
 use crate::size;
 
 /// Of less there is no saying what share was seen: a few KiB of libraries are read before anything is.
@@ -49,8 +50,9 @@ impl<'a> Summary<'a> {
         ending: Ending,
         elapsed: Duration,
         kernel_read_bytes: Option<u64>,
-        report: Report,
+        mut report: Report,
     ) -> Self {
+        report.first_refusal = report.first_refusal.map(|reason| without_numbers(&reason));
         let seen_bytes = report.programs.read_bytes + report.programs.other_read_bytes;
         let share = |all: u64| (seen_bytes as f64 / all as f64).min(1.0);
         Summary {

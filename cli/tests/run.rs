@@ -214,6 +214,14 @@ fn hints_without_a_manager_or_a_file_say_so() {
     let missing = under_foretell("sh").args(["-c", &script]).output().expect("it runs");
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("missing-file"), "{}", stderr(&missing));
+    for (what, code, part) in
+        [("''", 2, "empty"), ("/etc", 1, "folder"), ("/etc/passwd:0+x", 2, "OFFSET+LENGTH")]
+    {
+        let script = format!("{} hint {what}", env!("CARGO_BIN_EXE_foretell"));
+        let output = under_foretell("sh").args(["-c", &script]).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(code), "{what}");
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
 }
 
 #[test]

@@ -73,9 +73,10 @@ fn json_of_one_run_and_of_several() {
     let one: Value = serde_json::from_slice(&fs::read(&file).expect("written")).expect("JSON");
     let mut fields = one.as_object().expect("an object").clone();
     assert!(fields.remove("seconds").is_some_and(|seconds| seconds.as_f64().is_some()));
+    assert_eq!(fields.remove("trace"), Some(path.to_string_lossy().into_owned().into()));
     let expected = serde_json::json!({
         "policy": "belady", "hints": "none", "capacity": 3, "reads": 12, "hits": 5, "misses": 7,
-        "prefetches": 0,
+        "prefetches": 0, "format": "blocks", "block_bytes": null, "depth": null,
     });
     assert_eq!(Value::Object(fields), expected);
     let output = sim_cache(&path, &[&options[..], &["3,4", "--json", "-"]].concat());
@@ -175,9 +176,11 @@ fn wrong_usage_names_what_is_right() {
         ("--hints", "some", "known are none, all"),
         ("--capacity", "0", "at least 1 block"),
         ("--capacity", "3,x", "not a number of blocks"),
-        ("--block", "100", "at least 512 bytes"),
+        ("--block", "100", "a multiple of 512 bytes"),
+        ("--block", "3000", "a multiple of 512 bytes"),
         ("--capacity", "-1", "not a number of blocks"),
-        ("--depth", "-1", "invalid value '-1' for '--depth <N>'"),
+        ("--depth", "-1", "not a number of blocks"),
+        ("--depth", "99999999999999999999", "more blocks than can be counted"),
     ];
     for (option, wrong, expected) in table {
         let given = |(name, value)| [name, if name == option { wrong } else { value }];

@@ -18,6 +18,7 @@ const HEAD: &str = "\
 # unearned  not asked for: its stream has too much unread for what it has read of its hints
 #                                           benefit of fetching it    -
 # evict     let go for something else       worth of keeping it       worth of what gets its buffer
+# evict-unread  the same, of what was prefetched and not read: the summary counts it as wasted, like:
 # waste     prefetched, and given up unread: its reader has gone past, or its hint was cancelled
 # What was read for the last time as hinted is left to the kernel without a line.
 # Values are ns of run time saved or lost for each buffer and access, of all programs together.

@@ -489,14 +489,17 @@ impl Cache {
         let known = &self.blocks[slot];
         let (block, claim) = (known.block, known.claim());
         let owner = claim.map(|claim| claim.stream).or(picker);
-        if known.is_unread() {
+        let kind = match known.is_unread() {
+            true => DecisionKind::EvictUnread,
+            false => DecisionKind::Evict,
+        };
+        if kind == DecisionKind::EvictUnread {
             self.note_wasted(owner);
         }
         if self.log.is_on() {
             let owner = owner.map(|stream| self.stream(stream).id);
             let (value_ns, against_ns) = (self.as_share(cost), self.as_share(worth));
-            let (at, kind) = (now, DecisionKind::Evict);
-            self.log.push(Decision { at, kind, block, stream: owner, value_ns, against_ns });
+            self.log.push(Decision { at: now, kind, block, stream: owner, value_ns, against_ns });
         }
         self.evicted.push_back(block);
         self.remove(slot);

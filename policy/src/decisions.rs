@@ -18,6 +18,8 @@ pub enum DecisionKind {
     Cluster,
     /// The block left memory: it was the globally least valuable, and something else worth more.
     Evict,
+    /// The same of a block that was prefetched, and that nobody has read.
+    EvictUnread,
     /// The block is not prefetched: its buffer would cost as much as it benefits, or more.
     Refuse,
     /// The block is not prefetched: its stream has as many unread as its accuracy earns.
@@ -33,6 +35,7 @@ impl DecisionKind {
             DecisionKind::Prefetch => "prefetch",
             DecisionKind::Cluster => "cluster",
             DecisionKind::Evict => "evict",
+            DecisionKind::EvictUnread => "evict-unread",
             DecisionKind::Refuse => "refuse",
             DecisionKind::Unearned => "unearned",
             DecisionKind::Waste => "waste",

@@ -125,9 +125,7 @@ impl FromStr for CachePolicy {
             let known: Vec<&str> = CachePolicy::all().map(CachePolicy::name).collect();
             let known = known.join(", ");
             if NEED_A_CLOCK.contains(&text) {
-                return format!(
-                    "{text} needs a clock, which there is none of here; known are {known}"
-                );
+                return format!("{text} needs a clock, and here is none; known are {known}");
             }
             format!("unknown policy {text:?}; known are {known}")
         })

@@ -1,6 +1,7 @@
 //! `foretell sim cache`: a cache over recorded reads, without a clock.
 
 use std::io::{self, IsTerminal, Write};
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use foretell_sim::SECTOR_BYTES;
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
@@ -24,7 +26,12 @@ column of prefetches. belady is the off-line optimum of fetching on demand.
 Formats, all of them also compressed with gzip:
   blocks     one block id a line
   vscsi      requests of a virtual machine's disk, binary records of version 1 or 2; reads only
-  foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes
+  foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,
+             all of them whole numbers; their order counts, times do not. Lines that begin with #
+             are remarks.
+
+Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; seconds
+are what the run took here. --json has one object with them, or an array of several runs.
 
 Examples:
   foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\
@@ -34,7 +41,7 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct CacheArgs {
-    /// The recording
+    /// The recording; - for standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
@@ -59,8 +66,8 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "N", value_parser = blocks, allow_negative_numbers = true)]
     depth: Option<u64>,
 
-    /// Bytes of a block; a read is of every block it touches (a recording of blocks has its own)
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes)]
+    /// Bytes of a block, a multiple of 512; a read is of every block it touches (a recording of blocks has its own)
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
     block: u64,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
@@ -69,7 +76,10 @@ pub(crate) struct CacheArgs {
 }
 
 fn blocks(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "not a number of blocks".to_owned())
+    text.trim().parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "more blocks than can be counted".to_owned(),
+        _ => "not a number of blocks".to_owned(),
+    })
 }
 
 fn capacity(text: &str) -> Result<u64, String> {
@@ -81,8 +91,8 @@ fn capacity(text: &str) -> Result<u64, String> {
 
 fn block_bytes(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
-        bytes if bytes < SECTOR_BYTES => Err(format!("a block has at least {SECTOR_BYTES} bytes")),
-        bytes => Ok(bytes),
+        bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
+        _ => Err(format!("a block is a multiple of {SECTOR_BYTES} bytes")),
     }
 }
 
@@ -90,7 +100,8 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    let trace = Trace::open(&args.trace, args.format, args.block).map_err(Failure::failed)?;
+    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
+    let trace = Trace::open(path, args.format, args.block).map_err(Failure::failed)?;
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let reads = trace.into_blocks().map_err(Failure::failed)?;
@@ -110,7 +121,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         if !to_stdout {
             progress.suspend(|| say(&row(&result)))?;
         }
-        results.push(result);
+        results.push(Run::new(args, result));
     }
     progress.finish_and_clear();
     if to_stdout {
@@ -134,8 +145,32 @@ fn runs(args: &CacheArgs) -> Vec<CacheOptions> {
     capacities.flat_map(|&n| args.policy.iter().map(move |&policy| with(n, policy))).collect()
 }
 
+/// A run as it is written: what was asked for, and what came of it.
+#[derive(Serialize)]
+struct Run {
+    trace: String,
+    format: &'static str,
+    /// Of a recording of requests.
+    block_bytes: Option<u64>,
+    depth: Option<u64>,
+    #[serde(flatten)]
+    result: CacheResult,
+}
+
+impl Run {
+    fn new(args: &CacheArgs, result: CacheResult) -> Self {
+        Run {
+            trace: args.trace.to_string_lossy().into_owned(),
+            format: args.format.name(),
+            block_bytes: (args.format != Format::Blocks).then_some(args.block),
+            depth: args.depth,
+            result,
+        }
+    }
+}
+
 /// One run as an object, several as an array.
-fn as_json(results: &[CacheResult]) -> Result<String, Failure> {
+fn as_json(results: &[Run]) -> Result<String, Failure> {
     match results {
         [result] => serde_json::to_string(result),
         results => serde_json::to_string(results),

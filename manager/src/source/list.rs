@@ -33,6 +33,12 @@ pub enum ListError {
         /// Why.
         error: io::Error,
     },
+    /// It is no path.
+    #[error("hint line {line}: there is a zero byte in it; one path a line (find without -print0)")]
+    Zero {
+        /// Its number, from 1.
+        line: usize,
+    },
     /// It begins with `{` and is not such an object.
     #[error("hint line {line}, column {}: {}", error.column(), without_place(error))]
     Json {
@@ -91,6 +97,7 @@ pub fn disclosures(
         let line_number = index + 1;
         match line {
             Ok(line) if line.is_empty() => None,
+            Ok(line) if line.contains(&0) => Some(Err(ListError::Zero { line: line_number })),
             Ok(line) => Some(
                 parse(&line, &working_folder)
                     .map_err(|error| ListError::Json { line: line_number, error }),
@@ -160,6 +167,12 @@ mod tests {
         let of_nothing = all[2].as_ref().expect_err("of what?").to_string();
         assert!(of_nothing.contains("exactly one segment"), "{of_nothing}");
         assert!(all[3].as_ref().expect_err("no order").to_string().contains("none"));
+    }
+
+    #[test]
+    fn names_that_are_separated_by_zeros_are_no_path() {
+        let error = disclosures(&b"/a\0/b\0"[..], "/".into()).next().expect("a line");
+        assert!(error.expect_err("no path").to_string().contains("zero byte"));
     }
 
     #[test]

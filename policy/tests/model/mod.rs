@@ -57,6 +57,8 @@ pub(crate) struct Driver {
     /// A read that found nothing, and has not been followed by its demand.
     missed: Option<Block>,
     scans: HashMap<ReaderId, u64>,
+    /// Blocks that had been wasted when the decisions were last looked at.
+    wasted: u64,
     /// All that the policy has answered.
     pub(crate) answers: Vec<String>,
     pub(crate) events: u64,
@@ -76,6 +78,7 @@ impl Driver {
             names: BTreeMap::new(),
             missed: None,
             scans: HashMap::new(),
+            wasted: 0,
             answers: Vec::new(),
             events: 0,
         }
@@ -374,7 +377,13 @@ impl Driver {
             assert_eq!(known.0, Name::Waits, "{name:?}");
             known.0 = Name::Dropped;
         }
-        let (decisions, _) = self.policy.take_decisions();
+        let (decisions, dropped) = self.policy.take_decisions();
+        let wastes = [DecisionKind::Waste, DecisionKind::EvictUnread];
+        let told =
+            decisions.iter().filter(|decision| wastes.contains(&decision.kind)).count() as u64;
+        let all_wasted = self.policy.counts().wasted;
+        let wasted = all_wasted - std::mem::replace(&mut self.wasted, all_wasted);
+        assert!(told == wasted || dropped > 0 && told <= wasted, "{told} of {wasted}");
         assert!(decisions.len() <= self.config().decisions_max);
         let values = self.config().rules.prefetch == foretell_policy::rules::Prefetch::Benefit;
         for decision in &decisions {
@@ -382,7 +391,9 @@ impl Driver {
             assert!(value.is_finite() && value >= 0.0, "{decision:?}");
             // Decided before both were divided by the number of accesses, which may round them alike.
             match decision.kind {
-                DecisionKind::Evict => assert!(value <= against, "{decision:?}"),
+                DecisionKind::Evict | DecisionKind::EvictUnread => {
+                    assert!(value <= against, "{decision:?}")
+                }
                 DecisionKind::Refuse => assert!(value <= against, "{decision:?}"),
                 DecisionKind::Prefetch if values => assert!(value >= against, "{decision:?}"),
                 _ => {}
