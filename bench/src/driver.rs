@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use foretell_policy::{
-    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, Memory, Nanos,
+    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, HinterId, Memory, Nanos,
     Outcome, Policy, ReaderId, Rules, StreamId, Work,
 };
 
@@ -73,7 +73,7 @@ impl Driver {
 
     /// Opens the stream of a reader.
     pub fn open(&mut self, reader: ReaderId) -> StreamId {
-        self.policy.open_stream(self.now, Some(reader))
+        self.policy.open_stream(self.now, HinterId(reader.0), Some(reader))
     }
 
     /// Discloses.

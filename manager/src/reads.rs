@@ -75,7 +75,7 @@ impl<'a> Reads<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretell_policy::{Config, Hint, Memory, Outcome, Target};
+    use foretell_policy::{Config, Hint, HinterId, Memory, Outcome, Target};
     use foretell_protocol::RecordFlags;
 
     const NOW: Nanos = Nanos(1);
@@ -99,7 +99,7 @@ mod tests {
         let budget_bytes = 2 * BLOCKS * BLOCK_BYTES;
         let memory = Memory::Kernel { keeps: false };
         let mut policy = Policy::new(Config::new(memory, BLOCK_BYTES, budget_bytes));
-        let stream = policy.open_stream(NOW, None);
+        let stream = policy.open_stream(NOW, HinterId(1), None);
         let target = Target::File { file: file_id(8, 7), size_bytes: BLOCKS * BLOCK_BYTES };
         policy.hint(NOW, stream, Hint::whole_file(target, ANY_DEVICE));
         while let Some(fetch) = policy.next_fetch(NOW, ANY_DEVICE) {

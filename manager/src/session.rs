@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Config, Cost, Extent, FileId, Hint, NameId, Nanos, Order, Outcome, Policy, Segment, StreamId,
-    Target, Work,
+    Config, Cost, Extent, FileId, Hint, HinterId, NameId, Nanos, Order, Outcome, Policy, Segment,
+    StreamId, Target, Work,
 };
 use foretell_protocol::{Connection, Listener, Message, STREAM_EXTERNAL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,12 +34,21 @@ use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 use crate::source::{Certainty, Disclosure, walk};
 
-/// Hints that wait in the policy before sources are asked for more.
+/// Hints of all sources that wait in the policy before sources are asked for more.
 const LOW_WATER_HINTS: usize = 4096;
 
-/// Hints that wait in the policy before control sockets are left to themselves; a hint may have some
-/// 4,000 segments.
+/// Hints of one process that wait in the policy before its control sockets are left to themselves; a hint
+/// may have some 4,000 segments.
 const SOCKET_HINTS_MAX: usize = 1024;
+
+/// Streams of a connection that are not past.
+const STREAMS_MAX: usize = 1024;
+
+/// Whose record the hints of scripts count on: they come from a process each.
+const SCRIPTS: HinterId = HinterId(u64::MAX);
+
+/// Sources of hints are numbered from here; below are processes.
+const FIRST_SOURCE: u64 = 1 << 32;
 
 /// How often rings are looked at while the next prefetch waits for a read to make room.
 const POLL_AT_CEILING: Duration = Duration::from_millis(1);
@@ -66,7 +75,9 @@ pub(crate) struct Session {
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
-    feeds: Vec<(StreamId, Feed)>,
+    feeds: Vec<Source>,
+    /// How many there have been.
+    sources: u64,
     /// Hints that came over the control socket for everybody.
     external: StreamId,
     /// What it took to take in the end of a fetch, the last time, ns: with its start, `T_driver`.
@@ -79,10 +90,21 @@ pub(crate) struct Session {
     fault: FaultState,
 }
 
+/// Hints that are not a program's own, and what they go into.
+struct Source {
+    feed: Feed,
+    hinter: HinterId,
+    stream: StreamId,
+}
+
 /// A connection, and the streams that end with it.
 struct Peer {
     connection: Connection,
+    /// The process at its end.
+    hinter: HinterId,
     has_spoken: bool,
+    /// Whether it speaks for a script.
+    is_script: bool,
     streams: HashMap<u64, StreamId>,
 }
 
@@ -95,7 +117,7 @@ impl Session {
         fault: Option<Fault>,
     ) -> Self {
         let mut policy = Policy::new(config);
-        let external = policy.open_stream(Nanos::ZERO, None);
+        let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         Session {
             clock: Instant::now(),
             driver: PageCache::new(&config, Arc::clone(&done)),
@@ -111,6 +133,7 @@ impl Session {
             names: HashMap::new(),
             next_name: 0,
             feeds: Vec::new(),
+            sources: 0,
             external,
             ending_ns: 0,
             first_refusal: None,
@@ -123,8 +146,10 @@ impl Session {
 
     /// Works off `feed` as a stream of its own.
     pub(crate) fn add_feed(&mut self, feed: Feed) {
-        let stream = self.policy.open_stream(Nanos::ZERO, None);
-        self.feeds.push((stream, feed));
+        let hinter = HinterId(FIRST_SOURCE + self.sources);
+        self.sources += 1;
+        let stream = self.policy.open_stream(self.now(), hinter, None);
+        self.feeds.push(Source { feed, hinter, stream });
     }
 
     /// Runs until it is told to stop, and reports.
@@ -180,23 +205,26 @@ impl Session {
 
     fn take_connections(&mut self) {
         while let Ok(Some(connection)) = self.listener.accept() {
-            self.peers.push(Peer { connection, has_spoken: false, streams: HashMap::new() });
+            let hinter = HinterId(u64::from(connection.peer_pid().unsigned_abs()));
+            let (has_spoken, is_script, streams) = (false, false, HashMap::new());
+            self.peers.push(Peer { connection, hinter, has_spoken, is_script, streams });
         }
     }
 
     /// Whether there is room for what `peer` may say. Its socket holds the rest back, and with it the
     /// peer, so that hints waiting here are bounded. A first word is always heard: it may be the
     /// introduction of a program.
-    fn hears(peer: &Peer, waiting_hints: usize) -> bool {
-        !peer.has_spoken || waiting_hints < SOCKET_HINTS_MAX
+    fn hears(&self, peer: &Peer) -> bool {
+        let waits = |hinter| self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX;
+        !peer.has_spoken || waits(peer.hinter) && (!peer.is_script || waits(SCRIPTS))
     }
 
     fn take_messages(&mut self) {
         let mut peers = std::mem::take(&mut self.peers);
-        let mut waiting_hints = self.policy.waiting_hints();
         peers.retain_mut(|peer| {
             loop {
-                if !Session::hears(peer, waiting_hints) {
+                // What makes room, or ends it, is heard all the same.
+                if !self.hears(peer) && peer.connection.has_hint() {
                     return true;
                 }
                 match peer.connection.receive() {
@@ -204,7 +232,6 @@ impl Session {
                     Ok(Some(Message::End)) | Err(_) => break,
                     Ok(Some(message)) => {
                         peer.has_spoken = true;
-                        waiting_hints += 1; // At most.
                         self.take_message(peer, message);
                     }
                 }
@@ -229,14 +256,9 @@ impl Session {
                 Err(error) => self.refused(error),
             },
             Message::Hint(hint) => {
-                let stream = if hint.stream == STREAM_EXTERNAL {
-                    self.external
-                } else {
-                    let policy = &mut self.policy;
-                    *peer
-                        .streams
-                        .entry(hint.stream)
-                        .or_insert_with(|| policy.open_stream(now, None))
+                let Some(stream) = self.stream_of(peer, hint.stream) else {
+                    self.refused(format!("more than {STREAMS_MAX} streams of one program"));
+                    return;
                 };
                 let convert = |segment: foretell_protocol::Segment| Segment {
                     offset_bytes: segment.offset_bytes,
@@ -264,12 +286,44 @@ impl Session {
         }
     }
 
+    /// The stream that `peer` has given this number.
+    fn stream_of(&mut self, peer: &mut Peer, number: u64) -> Option<StreamId> {
+        if number == STREAM_EXTERNAL {
+            peer.is_script = true;
+            return Some(self.external);
+        }
+        if let Some(&stream) = peer.streams.get(&number) {
+            return Some(stream);
+        }
+        let now = self.now();
+        if peer.streams.len() >= STREAMS_MAX {
+            peer.streams.retain(|_, &mut stream| {
+                let is_past = self.policy.is_past(stream);
+                if is_past {
+                    self.policy.close(now, stream);
+                }
+                !is_past
+            });
+        }
+        if peer.streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        let stream = self.policy.open_stream(now, peer.hinter, None);
+        peer.streams.insert(number, stream);
+        Some(stream)
+    }
+
     fn take_disclosures(&mut self) {
         let mut feeds = std::mem::take(&mut self.feeds);
-        feeds.retain_mut(|(stream, feed)| {
-            while self.policy.waiting_hints() < LOW_WATER_HINTS {
+        let waiting = |feed: &Source| self.policy.waiting_hints_by(feed.hinter);
+        let mut waiting: usize = feeds.iter().map(waiting).sum();
+        feeds.retain_mut(|Source { feed, stream, .. }| {
+            while waiting < LOW_WATER_HINTS {
                 match feed.next() {
-                    Some(Ok(disclosure)) => self.disclose(*stream, disclosure),
+                    Some(Ok(disclosure)) => {
+                        waiting += 1; // At most.
+                        self.disclose(*stream, disclosure);
+                    }
                     Some(Err(error)) => {
                         self.source_errors += 1;
                         self.refused(error);
@@ -453,8 +507,7 @@ impl Session {
             PollFd::new(&self.done, PollFlags::IN),
             PollFd::new(&self.listener, PollFlags::IN),
         ];
-        let waiting_hints = self.policy.waiting_hints();
-        let heard = self.peers.iter().filter(|peer| Session::hears(peer, waiting_hints));
+        let heard = self.peers.iter().filter(|peer| self.hears(peer));
         let connections = heard.map(|peer| peer.connection.as_fd());
         let ends = self.programs.iter().filter_map(Program::end);
         fds.extend(connections.chain(ends).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -468,7 +521,7 @@ impl Session {
 
     fn report(mut self) -> Report {
         let now = self.now();
-        for (stream, _) in std::mem::take(&mut self.feeds) {
+        for Source { stream, .. } in std::mem::take(&mut self.feeds) {
             self.policy.close(now, stream);
         }
         self.policy.close_all(now);

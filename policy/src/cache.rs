@@ -21,8 +21,6 @@
 
 use std::collections::VecDeque;
 
-use hashbrown::HashMap;
-
 use crate::blocks::{BlockTable, Claim, DeviceIndex, Queue, Slot, StreamIndex};
 use crate::contract::{Config, Counts, Memory};
 use crate::costs::Costs;
@@ -32,15 +30,15 @@ use crate::estimator::lru::LruEstimator;
 use crate::estimator::orphan::OrphanEstimator;
 use crate::estimator::{Estimator, Scene};
 use crate::files::Files;
-use crate::hash::Mix;
 use crate::heap::IndexedHeap;
-use crate::hint::{Block, FileId, ReaderId};
+use crate::hint::{Block, FileId};
 use crate::rates::Rates;
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
 use crate::stream::Stream;
 use crate::stream::index::FileChange;
 use crate::time::Nanos;
+use crate::trust::Trust;
 
 /// Memory is roomy while less than this share of it is taken, as a divisor.
 const ROOMY_DIVISOR: usize = 2;
@@ -83,21 +81,6 @@ const HALF_LIFE_MIN: f64 = 1024.0;
 /// The share that a new stream is taken to have, until it shows its own.
 const SHARE_FIRST: f64 = 0.2;
 
-/// What a new owner of streams is credited with, in blocks; and for how many blocks a record counts in
-/// full.
-const TRUST_FIRST_BLOCKS: f64 = 16.0;
-const RECORD_BLOCKS: f64 = 65_536.0;
-
-/// Owners that are remembered.
-const RECORDS_MAX: usize = 4096;
-
-/// What became of the blocks that an owner's streams had fetched.
-#[derive(Clone, Copy, Debug, Default)]
-struct Record {
-    useful: f64,
-    wasted: f64,
-}
-
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -135,7 +118,7 @@ pub(crate) struct Cache {
     freed: Vec<StreamIndex>,
     /// Scratch space of the prefetcher.
     pub(crate) come_upon: Vec<(SlotId, u64)>,
-    records: HashMap<Option<ReaderId>, Record, Mix>,
+    pub(crate) trust: Trust,
 }
 
 /// Why no buffer was had: the cheapest costs this much, normalised; infinite if there is none.
@@ -177,7 +160,7 @@ impl Cache {
             offers_from: 0,
             freed: Vec::new(),
             come_upon: Vec::new(),
-            records: HashMap::with_hasher(Mix),
+            trust: Trust::default(),
         }
     }
 
@@ -197,48 +180,32 @@ impl Cache {
             self.streams.push(None);
             StreamIndex(u32::try_from(self.streams.len() - 1).expect("fewer than 2³² streams"))
         });
+        let hinter = stream.hinter;
         self.streams[index.0 as usize] = Some(stream);
-        let owner = self.stream(index).owner;
-        let trust = self.trust(owner);
+        let streams = &self.streams;
+        let unproven = |index: StreamIndex| {
+            streams[index.0 as usize].as_ref().map_or(0, |stream| stream.unproven())
+        };
+        let trust = self.trust.opened(hinter, index, unproven);
         self.stream(index).cursor.set_accuracy(trust);
         // Squared, so that who opens stream after stream soon gets nothing by it.
         self.rates.introduce(share_of(index), SHARE_FIRST * trust * trust);
         index
     }
 
-    /// The share of what an owner's streams had fetched that was, or may still be, of use; little is
-    /// known of one that has shown little.
-    fn trust(&self, owner: Option<ReaderId>) -> f64 {
-        let streams = self.streams.iter().flatten().filter(|stream| stream.owner == owner);
-        let unread: u64 = streams.map(|stream| stream.unread).sum();
-        let record = self.records.get(&owner).copied().unwrap_or_default();
-        let good = record.useful + TRUST_FIRST_BLOCKS;
-        good / (good + record.wasted + unread as f64)
-    }
-
-    fn record(&mut self, stream: StreamIndex) -> &mut Record {
-        let owner = self.stream(stream).owner;
-        if self.records.len() >= RECORDS_MAX && !self.records.contains_key(&owner) {
-            self.records.clear();
-        }
-        let record = self.records.entry(owner).or_default();
-        if record.useful + record.wasted > RECORD_BLOCKS {
-            *record = Record { useful: record.useful / 2.0, wasted: record.wasted / 2.0 };
-        }
-        record
-    }
-
     /// A block that was prefetched for `stream` has been read.
     pub(crate) fn note_useful(&mut self, stream: StreamIndex) {
         self.counts.useful += 1;
-        self.record(stream).useful += 1.0;
+        let hinter = self.stream(stream).hinter;
+        self.trust.note_useful(hinter);
     }
 
     /// A block that was prefetched for `stream`, if one is known, has gone unread.
     fn note_wasted(&mut self, stream: Option<StreamIndex>) {
         self.counts.wasted += 1;
         if let Some(stream) = stream {
-            self.record(stream).wasted += 1.0;
+            let hinter = self.stream(stream).hinter;
+            self.trust.note_wasted(hinter);
         }
     }
 
@@ -256,6 +223,8 @@ impl Cache {
 
     /// Forgets a stream that has been cancelled.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
+        let hinter = self.stream(index).hinter;
+        self.trust.closed(hinter, index);
         self.streams[index.0 as usize] = None;
         self.rates.forget(share_of(index));
         self.ranking.set(index.0, None);

@@ -34,6 +34,10 @@ identifier! {
     DeviceId
 }
 identifier! {
+    /// Who gives hints, as far as belief goes: a process, or a list. Given by the driver.
+    HinterId
+}
+identifier! {
     /// A program, as far as reading goes. Given by the driver.
     ReaderId
 }

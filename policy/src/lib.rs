@@ -11,12 +11,12 @@
 //! [`Policy`] is the face of it all; [`queue`] holds the queues in front of devices.
 //!
 //! ```
-//! use foretell_policy::{Block, Config, DeviceId, FileId, Hint, NameId, Nanos, Outcome, Policy};
-//! use foretell_policy::{Access, Memory, ReaderId, Target, Work};
+//! use foretell_policy::{Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, NameId, Nanos};
+//! use foretell_policy::{Outcome, Policy, ReaderId, Target, Work};
 //!
 //! let (now, disk) = (Nanos::ZERO, DeviceId(0));
 //! let mut policy = Policy::new(Config::new(Memory::Kernel { keeps: false }, 8192, 1 << 20));
-//! let stream = policy.open_stream(now, None);
+//! let stream = policy.open_stream(now, HinterId(1), None);
 //! policy.hint(now, stream, Hint::whole_file(Target::Name(NameId(1)), disk));
 //!
 //! // The driver asks what to do: look the name up, then read its three blocks in one request.
@@ -57,14 +57,15 @@ mod recency;
 pub mod rules;
 mod stream;
 pub mod time;
+mod trust;
 mod values;
 
 pub use contract::{Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Work};
 pub use costs::Cost;
 pub use decisions::{Decision, DecisionKind};
 pub use hint::{
-    Block, DeviceId, Extent, FetchId, FileId, Hint, NameId, Order, ReaderId, Segment, StreamId,
-    Target,
+    Block, DeviceId, Extent, FetchId, FileId, Hint, HinterId, NameId, Order, ReaderId, Segment,
+    StreamId, Target,
 };
 pub use policy::{PREPARED_MAX, Policy};
 pub use rules::Rules;

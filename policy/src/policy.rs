@@ -38,7 +38,9 @@ use crate::costs::Cost;
 use crate::decisions::Decision;
 use crate::device::Device;
 use crate::hash::Mix;
-use crate::hint::{Block, DeviceId, FetchId, FileId, Hint, NameId, ReaderId, StreamId, Target};
+use crate::hint::{
+    Block, DeviceId, FetchId, FileId, Hint, HinterId, NameId, ReaderId, StreamId, Target,
+};
 use crate::recency::SlotId;
 use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
@@ -192,6 +194,18 @@ impl Policy {
         self.cache.streams.iter().flatten().map(Stream::hints).sum()
     }
 
+    /// Hints of `hinter` that have not come near enough to be expanded: what a driver may bound.
+    pub fn waiting_hints_by(&self, hinter: HinterId) -> usize {
+        self.cache.trust.waiting(hinter)
+    }
+
+    /// Whether all hints of `stream` are past, and nothing that was fetched for it is unread.
+    pub fn is_past(&self, stream: StreamId) -> bool {
+        let known = self.stream_ids.get(&stream);
+        let stream = known.and_then(|index| self.cache.streams[index.0 as usize].as_ref());
+        stream.is_none_or(|stream| stream.hints() == 0 && stream.unread == 0)
+    }
+
     /// Whether `stream` should be supplied with more hints, if there are any: what it has disclosed is
     /// less than the policy would look at.
     pub fn wants_hints(&self, stream: StreamId) -> bool {
@@ -219,8 +233,13 @@ impl Policy {
         self.flights.is_empty() && self.cache.streams.iter().flatten().all(Stream::is_worked_off)
     }
 
-    /// A new stream. With an `owner`, only that reader's reads are taken for it.
-    pub fn open_stream(&mut self, _now: Nanos, owner: Option<ReaderId>) -> StreamId {
+    /// A new stream, on the record of `hinter`. With a `reader`, only that one's reads are taken for it.
+    pub fn open_stream(
+        &mut self,
+        _now: Nanos,
+        hinter: HinterId,
+        reader: Option<ReaderId>,
+    ) -> StreamId {
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
         let capacity = self.config.capacity_blocks;
@@ -232,7 +251,7 @@ impl Policy {
             segments_max: SEGMENTS_MAX,
             placed_max: capacity.saturating_mul(PLACED_CAPACITIES).max(PLACED_MIN),
         };
-        let index = self.cache.add_stream(Stream::new(id, owner, limits));
+        let index = self.cache.add_stream(Stream::new(id, hinter, reader, limits));
         self.stream_ids.insert(id, index);
         id
     }
@@ -257,8 +276,9 @@ impl Policy {
         let mut waiting = Vec::new();
         let (stream, blocks, changed) = self.cache.stream_and_names(index);
         stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
+        let hinter = stream.hinter;
         for hint in waiting {
-            self.drop_waiting(&hint);
+            self.drop_waiting(hinter, &hint);
         }
         for device in &mut self.devices {
             device.unresolved.remove(&index);

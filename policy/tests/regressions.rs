@@ -2,13 +2,14 @@
 
 use foretell_policy::{
     Access, Block, Config, Cost, CostModel, CostSource, DeviceId, Extent, Fetch, FileId, Hint,
-    Memory, NameId, Nanos, Order, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target,
-    Work,
+    HinterId, Memory, NameId, Nanos, Order, Outcome, Policy, ReaderId, Rules, Segment, StreamId,
+    Target, Work,
 };
 
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
 const READER: ReaderId = ReaderId(1);
+const HINTER: HinterId = HinterId(1);
 const FILE: FileId = FileId(1);
 
 fn config(rules: Rules, capacity_blocks: u64) -> Config {
@@ -17,7 +18,7 @@ fn config(rules: Rules, capacity_blocks: u64) -> Config {
 
 fn opened(config: Config) -> (Policy, StreamId) {
     let mut policy = Policy::new(config);
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     (policy, stream)
 }
 
@@ -95,7 +96,7 @@ fn a_range_beyond_the_end_of_the_last_block_is_nothing() {
 #[test]
 fn a_file_may_be_said_to_lie_on_two_devices() {
     let (mut policy, one) = opened(config(Rules::FORETELL, 8));
-    let two = policy.open_stream(NOW, None);
+    let two = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, one, Hint::whole_file(file(20), DISK));
     policy.hint(NOW, two, Hint::whole_file(file(20), DeviceId(1)));
     policy.close(NOW, one);
@@ -112,7 +113,7 @@ fn what_tip1_has_fetched_for_a_closed_stream_is_wasted() {
     policy.close(NOW, stream);
     assert_eq!((policy.pending_blocks(), policy.counts().wasted), (0, 2));
     // Another stream in its place has nothing to do with them.
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
     assert_eq!(policy.read(NOW, READER, block(0), false), Access::Hit);
     for index in 100..109 {
@@ -183,7 +184,7 @@ fn a_search_that_was_broken_off_goes_on() {
         opened(Config { costs, outstanding_max, ..config(Rules::TIP2, 20_000) });
     policy.hint(NOW, one, Hint::whole_file(file(100_000), DISK));
     assert_eq!(fetch_all(&mut policy, DISK).len(), 10_000);
-    let two = policy.open_stream(NOW, None);
+    let two = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, two, Hint::whole_file(file(100_000), DISK));
     let other = Target::File { file: FileId(2), size_bytes: 10 };
     policy.hint(NOW, two, Hint::whole_file(other, DeviceId(1)));
@@ -201,7 +202,7 @@ fn a_block_claimed_for_later_is_kept_for_who_reads_it_sooner() {
     let ranges = [1, 2, 0].map(|index| Segment { offset_bytes: index * 10, length_bytes: 10 });
     policy.hint(NOW, late, Hint::segments(file(1000), DISK, &ranges));
     assert_eq!(fetch_all(&mut policy, DISK), [1, 2]);
-    let soon = policy.open_stream(NOW, Some(ReaderId(7)));
+    let soon = policy.open_stream(NOW, HinterId(7), Some(ReaderId(7)));
     policy.hint(NOW, soon, Hint::segments(file(1000), DISK, &ranges[2..]));
     assert_eq!(fetch_all(&mut policy, DISK), [0u64; 0]);
     read(&mut policy, READER, block(50));
@@ -252,7 +253,8 @@ fn a_stream_that_comes_upon_blocks_in_memory_hides_no_other() {
     (0..4).for_each(|index| {
         read(&mut policy, READER, block(index));
     });
-    let (absent, present) = (policy.open_stream(NOW, None), policy.open_stream(NOW, None));
+    let (absent, present) =
+        (policy.open_stream(NOW, HINTER, None), policy.open_stream(NOW, HINTER, None));
     policy.hint(NOW, absent, Hint::whole_file(other_file(2, 40), DISK));
     policy.hint(NOW, present, Hint::whole_file(file(40), DISK));
     assert!(policy.next_fetch(NOW, DISK).is_some());
@@ -268,7 +270,7 @@ fn a_search_through_many_blocks_in_memory_comes_to_its_end() {
     });
     policy.hint(NOW, one, Hint::whole_file(file(200_000), DISK));
     assert!(policy.next_fetch(NOW, DISK).is_none(), "all of it is in memory");
-    let two = policy.open_stream(NOW, None);
+    let two = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, two, Hint::whole_file(file(200_050), DISK));
     assert!(policy.next_fetch(NOW, DISK).is_some());
 }
@@ -276,7 +278,7 @@ fn a_search_through_many_blocks_in_memory_comes_to_its_end() {
 #[test]
 fn a_bound_for_all_lets_one_go_on_when_another_has_read() {
     let (mut policy, one) = opened(config(Rules::TIP1, 9));
-    let two = policy.open_stream(NOW, None);
+    let two = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, one, Hint::whole_file(file(30), DISK));
     policy.hint(NOW, two, Hint::whole_file(other_file(2, 30), DISK));
     assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
@@ -303,14 +305,14 @@ fn streams_that_show_nothing_leave_others_a_lookup() {
         names
     };
     for silent in 0..4 {
-        let stream = policy.open_stream(NOW, None);
+        let stream = policy.open_stream(NOW, HINTER, None);
         for name in 0..300 {
             let target = Target::Name(NameId(silent * 300 + name));
             policy.hint(NOW, stream, Hint::whole_file(target, DISK));
         }
     }
     look_up(&mut policy);
-    let last = policy.open_stream(NOW, None);
+    let last = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, last, Hint::whole_file(Target::Name(NameId(9999)), DISK));
     assert_eq!(look_up(&mut policy), [NameId(9999)]);
 }
@@ -331,7 +333,7 @@ fn a_silent_stream_gives_its_buffers_to_a_loop_that_would_hit() {
     (0..20).for_each(|_| {
         pass(&mut policy);
     });
-    let silent = policy.open_stream(NOW, Some(ReaderId(7)));
+    let silent = policy.open_stream(NOW, HinterId(7), Some(ReaderId(7)));
     policy.hint(NOW, silent, Hint::whole_file(other_file(2, 1 << 20), DISK));
     (0..40).for_each(|_| {
         pass(&mut policy);
@@ -356,7 +358,7 @@ fn what_needed_nothing_and_is_read_counts_once_in_a_set() {
     (0..300).for_each(|index| {
         read(&mut policy, anybody, of(7, index));
     });
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
     let set = Hint { order: Order::Any, ..Hint::whole_file(other_file(2, 60), DISK) };
     policy.hint(NOW, stream, set);

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use foretell_policy::{
     Access, Block, Config, CostModel, CostSource, DecisionKind, DeviceId, Fetch, FileId, Hint,
-    Memory, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
+    HinterId, Memory, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
 };
 use proptest::prelude::*;
 
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
 const READER: ReaderId = ReaderId(1);
+const HINTER: HinterId = HinterId(1);
 const OTHER: ReaderId = ReaderId(2);
 
 /// A driver that fetches what is missing at once, and prefetches nothing unless told to.
@@ -145,7 +146,7 @@ proptest! {
     ) {
         let mut driver = Clockless::new(Rules::LRU, capacity);
         let mut lru = Lru { order: Vec::new(), capacity };
-        let streams = [None, Some(READER), None].map(|owner| driver.policy.open_stream(NOW, owner));
+        let streams = [None, Some(READER), None].map(|owner| driver.policy.open_stream(NOW, HINTER, owner));
         for step in steps {
             match step {
                 Step::Read { reader, file, index } => {
@@ -164,7 +165,7 @@ proptest! {
     ) {
         for rules in [Rules::TIP2, Rules::FORETELL, Rules::FIXED_HORIZON] {
             let mut driver = Clockless::new(rules, capacity);
-            let stream = driver.policy.open_stream(NOW, None);
+            let stream = driver.policy.open_stream(NOW, HINTER, None);
             driver.hint(stream, 0, &accesses);
             for &index in &accesses {
                 driver.read(READER, 0, index);
@@ -197,7 +198,7 @@ proptest! {
     ) {
         for rules in [Rules::TIP2, Rules::FORETELL, Rules::FIXED_HORIZON] {
             let mut driver = Clockless::new(rules, capacity);
-            let stream = driver.policy.open_stream(NOW, Some(READER));
+            let stream = driver.policy.open_stream(NOW, HINTER, Some(READER));
             driver.hint(stream, 0, &accesses);
             let (mut misses, mut once) = (0, 0);
             for (&index, &between) in accesses.iter().zip(&others) {
@@ -220,7 +221,7 @@ fn a_loop_larger_than_the_cache_keeps_all_but_the_horizon() {
         // T_disk is ten accesses; T_driver five, and two more, where fetches begin early.
         for (rules, horizon) in [(Rules::TIP2, 10), (Rules::FORETELL, 17)] {
             let mut driver = Clockless::new(rules, capacity);
-            let stream = driver.policy.open_stream(NOW, None);
+            let stream = driver.policy.open_stream(NOW, HINTER, None);
             let target = Target::File { file: FileId(0), size_bytes: blocks };
             let hint = Hint { repeats: 6, ..Hint::whole_file(target, DISK) };
             driver.policy.hint(NOW, stream, hint);
@@ -246,7 +247,7 @@ fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e6 });
     let config = Config { decisions_max: 10_000, costs, ..*driver.policy.config() };
     driver.policy = Policy::new(config);
-    let stream = driver.policy.open_stream(NOW, None);
+    let stream = driver.policy.open_stream(NOW, HINTER, None);
     let target = Target::File { file: FileId(9), size_bytes: 1 << 40 };
     driver.policy.hint(NOW, stream, Hint::whole_file(target, DISK));
     for index in 0..3000 {

@@ -149,6 +149,21 @@ impl Connection {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    /// Whether the next message has arrived and is a hint, which is left where it is.
+    pub fn has_hint(&self) -> bool {
+        let mut kind = [0_u8; size_of::<u32>()];
+        // SAFETY: `kind` is valid for writing its length.
+        let received = unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                kind.as_mut_ptr().cast(),
+                kind.len(),
+                libc::MSG_PEEK | libc::MSG_DONTWAIT,
+            )
+        };
+        received == kind.len() as isize && u32::from_ne_bytes(kind) == layout::MESSAGE_HINT
+    }
+
     /// The next message; `None` if none has arrived.
     ///
     /// # Errors

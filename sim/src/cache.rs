@@ -27,8 +27,8 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use foretell_policy::{
-    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, Memory, Nanos, Outcome,
-    PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
+    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, HinterId, Memory, Nanos,
+    Outcome, PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
 };
 use serde::Serialize;
 
@@ -39,6 +39,8 @@ use crate::offline::belady::Belady;
 const DEVICE: DeviceId = DeviceId(0);
 /// The one reader.
 const READER: ReaderId = ReaderId(0);
+/// Who hints.
+const HINTER: HinterId = HinterId(0);
 /// The time at which everything happens.
 const NOW: Nanos = Nanos::ZERO;
 /// Most segments of one hint: what a program's hint can have (`manager`, control socket), roughly.
@@ -242,7 +244,7 @@ impl Driver {
 
     /// Hints the reads of each run of one file, in parts.
     fn disclose(&mut self, reads: &[Block]) {
-        let stream = self.policy.open_stream(NOW, Some(READER));
+        let stream = self.policy.open_stream(NOW, HINTER, Some(READER));
         for run in reads.chunk_by(|a, b| a.file == b.file) {
             let target = Target::File { file: run[0].file, size_bytes: u64::MAX };
             let segments: Vec<Segment> = run

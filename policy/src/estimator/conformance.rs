@@ -17,7 +17,9 @@ use super::{Estimator, Scene};
 use crate::blocks::{BlockTable, DeviceIndex, Queue, Slot, StreamIndex};
 use crate::contract::{CostModel, CostSource};
 use crate::costs::Costs;
-use crate::hint::{Block, DeviceId, FileId, Hint, Order, ReaderId, Segment, StreamId, Target};
+use crate::hint::{
+    Block, DeviceId, FileId, Hint, HinterId, Order, ReaderId, Segment, StreamId, Target,
+};
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
 use crate::stream::{Fit, Limits, Lookup, Stream, Waiting};
@@ -378,7 +380,7 @@ impl Hinted {
     fn new(world: &World, disclosed: &[Disclosed]) -> Self {
         let limits =
             Limits { block_bytes: 1, window: WINDOW, segments_max: 4096, placed_max: 1 << 20 };
-        let mut stream = Stream::new(StreamId(0), Some(READER), limits);
+        let mut stream = Stream::new(StreamId(0), HinterId(0), Some(READER), limits);
         for &(file, offset_bytes, length_bytes, any, repeats) in disclosed {
             let (file, size_bytes) = (FileId(file), FILE_BLOCKS);
             let device = world.device_of(file);

@@ -5,7 +5,7 @@ use crate::blocks::Queue;
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Ticket};
-use crate::hint::{Block, DeviceId, FetchId, Hint, ReaderId, StreamId, Target};
+use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId, Target};
 use crate::prefetcher;
 use crate::recency::SlotId;
 use crate::rules::Replacement;
@@ -52,6 +52,8 @@ impl Policy {
             Target::Name(_) => Lookup::Pending,
         };
         stream.waiting.push_back(Waiting { hint, device, lookup, again: None });
+        let hinter = stream.hinter;
+        self.cache.trust.waits(hinter);
         match lookup {
             Lookup::Known { file, .. } => {
                 self.cache.counts.hints_resolved += 1;
@@ -76,7 +78,9 @@ impl Policy {
             return;
         }
         let beyond_end = stream.advance(changed, |waiting| placed.push(waiting));
+        let hinter = stream.hinter;
         for waiting in placed.drain(..) {
+            self.cache.trust.waits_no_more(hinter);
             if let Lookup::Known { file, .. } = waiting.lookup {
                 self.cache.files.unhold(file);
             }
@@ -86,8 +90,9 @@ impl Policy {
         self.cache.touch(index);
     }
 
-    /// A waiting hint is no more.
-    pub(super) fn drop_waiting(&mut self, waiting: &Waiting) {
+    /// A waiting hint of `hinter` is no more.
+    pub(super) fn drop_waiting(&mut self, hinter: HinterId, waiting: &Waiting) {
+        self.cache.trust.waits_no_more(hinter);
         match (waiting.lookup, waiting.hint.target) {
             (Lookup::Known { file, .. }, _) => self.cache.files.unhold(file),
             (Lookup::Pending, Target::Name(name)) => self.dropped_names.push(name),
@@ -251,7 +256,7 @@ impl Policy {
                 continue;
             };
             let stream = self.cache.stream(index);
-            if stream.owner.is_some_and(|owner| owner != reader) {
+            if stream.reader.is_some_and(|only| only != reader) {
                 continue;
             }
             let Some(fit) = stream.fit(reader, block) else { continue };

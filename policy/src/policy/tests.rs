@@ -1,13 +1,14 @@
 use super::*;
 use crate::contract::Work;
 use crate::depth::DEPTH_FIRST;
-use crate::hint::{Extent, FileId, NameId, Segment, Target};
+use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
 const READER: ReaderId = ReaderId(1);
+const HINTER: HinterId = HinterId(1);
 
 fn config(capacity_blocks: u64) -> Config {
     Config {
@@ -30,7 +31,7 @@ fn block(file: u64, index: u64) -> Block {
 /// Files of `size_bytes` each, the name's number being the file's, hinted whole in one stream.
 fn hinted(config: Config, files: u64) -> (Policy, StreamId) {
     let mut policy = Policy::new(config);
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     for name in 0..files {
         policy.hint(NOW, stream, Hint::whole_file(named(name), DISK));
     }
@@ -257,7 +258,7 @@ fn a_stream_must_earn_its_depth() {
 #[test]
 fn a_repeated_hint_waits_for_its_earlier_pass() {
     let mut policy = Policy::new(config(100));
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     let hint = Hint { repeats: 2, ..Hint::whole_file(named(0), DISK) };
     policy.hint(NOW, stream, hint);
     policy.hint(NOW, stream, Hint::whole_file(named(1), DISK));
@@ -273,7 +274,7 @@ fn a_repeated_hint_waits_for_its_earlier_pass() {
 #[test]
 fn overlapping_hints_fetch_a_block_once() {
     let mut policy = Policy::new(config(100));
-    let (one, two) = (policy.open_stream(NOW, None), policy.open_stream(NOW, None));
+    let (one, two) = (policy.open_stream(NOW, HINTER, None), policy.open_stream(NOW, HINTER, None));
     policy.hint(NOW, one, Hint::whole_file(named(0), DISK));
     let tail = [Segment { offset_bytes: 15, length_bytes: 40 }];
     policy.hint(NOW, two, Hint::segments(named(0), DISK, &tail));
@@ -309,7 +310,7 @@ fn a_cancelled_stream_leaves_nothing_behind() {
 #[test]
 fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
     let mut policy = Policy::new(config(100));
-    let stream = policy.open_stream(NOW, None);
+    let stream = policy.open_stream(NOW, HINTER, None);
     let hint = Hint { repeats: u32::MAX, ..Hint::whole_file(named(0), DISK) };
     policy.hint(NOW, stream, hint);
     let mut looked_at = 0;
@@ -369,7 +370,7 @@ proptest! {
     #[test]
     fn random_drivers_keep_the_invariants(steps in prop::collection::vec(step(), 1..300)) {
         let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
-        let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW, None)).collect();
+        let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW, HINTER, None)).collect();
         let mut under_way: VecDeque<Fetch> = VecDeque::new();
         let (mut hinted, mut asked_for) = (0, 0);
         for step in steps {

@@ -17,7 +17,7 @@ mod tracked;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::blocks::{BlockTable, DeviceIndex};
-use crate::hint::{Block, Extent, FileId, Hint, ReaderId, StreamId};
+use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
 use crate::recency::SlotId;
 use crate::time::Nanos;
 use cursor::{Cursor, Distance};
@@ -121,7 +121,10 @@ pub(crate) struct OfDevice {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
-    pub(crate) owner: Option<ReaderId>,
+    /// Whose record its hints count on.
+    pub(crate) hinter: HinterId,
+    /// Whose reads are taken for it; anybody's if that is not said.
+    pub(crate) reader: Option<ReaderId>,
     pub(crate) waiting: VecDeque<Waiting>,
     /// Number of the first of them.
     pub(crate) first_waiting: u64,
@@ -159,10 +162,16 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(id: StreamId, owner: Option<ReaderId>, limits: Limits) -> Self {
+    pub(crate) fn new(
+        id: StreamId,
+        hinter: HinterId,
+        reader: Option<ReaderId>,
+        limits: Limits,
+    ) -> Self {
         Stream {
             id,
-            owner,
+            hinter,
+            reader,
             waiting: VecDeque::new(),
             first_waiting: 0,
             slow: Vec::new(),
@@ -192,6 +201,11 @@ impl Stream {
     /// Accesses disclosed, placed, and still to come.
     pub(crate) fn ahead(&self) -> u64 {
         self.places.end().saturating_sub(self.cursor.front())
+    }
+
+    /// Blocks that were fetched for it and are unread, beyond those of it that were read.
+    pub(crate) fn unproven(&self) -> u64 {
+        self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0))
     }
 
     /// The part of the stream that belongs to `device`.

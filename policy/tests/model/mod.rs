@@ -9,8 +9,8 @@ pub(crate) mod events;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use foretell_policy::{
-    Access, Block, Config, DecisionKind, DeviceId, Fetch, FetchId, FileId, Hint, Memory, NameId,
-    Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
+    Access, Block, Config, DecisionKind, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory,
+    NameId, Nanos, Outcome, Policy, ReaderId, Rules, Segment, StreamId, Target, Work,
 };
 
 use events::{BLOCK_BYTES, DEVICES, Event, Place, SIZES, device_of};
@@ -124,8 +124,8 @@ impl Driver {
     }
 
     fn open(&mut self, owner: Option<u64>) {
-        let owner = owner.map(ReaderId);
-        let id = self.policy.open_stream(self.now, owner);
+        let (hinter, owner) = (HinterId(owner.unwrap_or(9)), owner.map(ReaderId));
+        let id = self.policy.open_stream(self.now, hinter, owner);
         assert!(self.streams.iter().all(|known| known.id != id), "{id:?} twice");
         let (covers, script) = (Vec::new(), Vec::new());
         self.streams.push(Known { id, owner, covers, script, next: 0 });

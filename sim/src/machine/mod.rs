@@ -33,8 +33,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 use foretell_policy::queue::Class;
 use foretell_policy::{
-    Access, Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, Memory, Nanos, Outcome,
-    Policy, StreamId, Target, Work,
+    Access, Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, Nanos,
+    Outcome, Policy, StreamId, Target, Work,
 };
 
 use account::Account;
@@ -53,6 +53,16 @@ pub enum Processors {
     Shared,
 }
 
+/// Whose reads are taken for the streams of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readers {
+    /// Its own, only.
+    #[default]
+    Hinter,
+    /// Those of all programs: what one discloses another may read, as in the Advice Manager.
+    Anybody,
+}
+
 /// What a machine is made of.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
@@ -68,6 +78,8 @@ pub struct MachineSpec {
     pub devices: Vec<(DeviceId, DeviceSpec)>,
     /// Devices whose `T_disk` the policy has seen often before the programs start.
     pub known_costs: Vec<(DeviceId, Nanos)>,
+    /// Whose reads are taken for a stream.
+    pub readers: Readers,
 }
 
 impl MachineSpec {
@@ -78,8 +90,8 @@ impl MachineSpec {
         driver: Nanos,
         devices: Vec<(DeviceId, DeviceSpec)>,
     ) -> Self {
-        let processors = Processors::Own;
-        MachineSpec { policy, hit, driver, processors, devices, known_costs: Vec::new() }
+        let (processors, readers) = (Processors::Own, Readers::Hinter);
+        MachineSpec { policy, hit, driver, processors, devices, known_costs: Vec::new(), readers }
     }
 
     /// Runs `programs` until all that are not in the background have ended.
@@ -138,6 +150,7 @@ struct Machine {
     account: Account,
     hit: Nanos,
     driver: Nanos,
+    readers: Readers,
     devices: Vec<(DeviceId, Server)>,
     processors: Vec<Processor>,
     runners: Vec<Runner>,
@@ -180,6 +193,7 @@ impl Machine {
             account: Account::new(spec.policy.capacity_blocks),
             hit: spec.hit,
             driver: spec.driver,
+            readers: spec.readers,
             devices: spec.devices.iter().map(server).collect(),
             processors: vec![Processor::default(); processors],
             running: programs.iter().filter(|program| !program.background).count(),
@@ -260,17 +274,19 @@ impl Machine {
 
     fn disclose(&mut self, index: usize, step: Step) {
         let (now, runner) = (self.now, &mut self.runners[index]);
-        let owner = Some(runner.program.reader);
+        let own = runner.program.reader;
+        let hinter = HinterId(own.0);
+        let reader = (self.readers == Readers::Hinter).then_some(own);
         match step {
             Step::Hint(hint) => {
                 if runner.streams.is_empty() {
-                    runner.streams.push(self.policy.open_stream(now, owner));
+                    runner.streams.push(self.policy.open_stream(now, hinter, reader));
                 }
                 let stream = runner.streams[runner.streams.len() - 1];
                 self.disclosers.insert(file_of(&hint), index);
                 self.policy.hint(now, stream, hint);
             }
-            Step::OpenStream => runner.streams.push(self.policy.open_stream(now, owner)),
+            Step::OpenStream => runner.streams.push(self.policy.open_stream(now, hinter, reader)),
             Step::Cancel => {
                 if let Some(&stream) = runner.streams.last() {
                     self.policy.cancel(now, stream);

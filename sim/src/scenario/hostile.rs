@@ -14,10 +14,10 @@
 use foretell_policy::{Config, DeviceId, FileId, Memory, Nanos, ReaderId, Rules};
 use serde::Serialize;
 
-use crate::machine::MachineSpec;
 use crate::machine::program::{Disclosure, Program, Step, Steps, StoredFile, list, passes};
 use crate::machine::report::Report;
 use crate::machine::server::DeviceSpec;
+use crate::machine::{MachineSpec, Readers};
 use crate::random::SplitMix64;
 
 const BLOCK_BYTES: u64 = 8192;
@@ -68,6 +68,8 @@ impl Attack {
 pub struct Parameters {
     /// The policy.
     pub rules: Rules,
+    /// Whose reads are taken for a program's hints.
+    pub readers: Readers,
     /// Memory, in blocks of 8 KB.
     pub buffers: u64,
     /// Reads of each honest program.
@@ -89,6 +91,7 @@ impl Parameters {
     pub fn new(rules: Rules) -> Self {
         Parameters {
             rules,
+            readers: Readers::Hinter,
             buffers: 2048,
             reads: 20_000,
             hit: Nanos(243_000),
@@ -160,7 +163,10 @@ fn run_machine(parameters: &Parameters, attacker: Option<Steps>) -> Report {
     let policy = Config { rules: parameters.rules, ..config };
     let (latency, transfer) = (parameters.latency, Nanos::ZERO);
     let devices = vec![(DEVICE, DeviceSpec::Flat { latency, transfer, slots: None })];
-    let spec = MachineSpec::new(policy, parameters.hit, parameters.driver, devices);
+    let spec = MachineSpec {
+        readers: parameters.readers,
+        ..MachineSpec::new(policy, parameters.hit, parameters.driver, devices)
+    };
     let mut programs = honest(parameters);
     if let Some(steps) = attacker {
         programs.push(Program::new("attacker", ReaderId(4), steps).in_background());
@@ -255,9 +261,14 @@ mod tests {
     #[test]
 
     fn nobody_pays_for_another_ones_hints() {
-        let parameters = Parameters::new(Rules::FORETELL);
+        for readers in [Readers::Hinter, Readers::Anybody] {
+            nobody_pays(&Parameters { readers, ..Parameters::new(Rules::FORETELL) });
+        }
+    }
+
+    fn nobody_pays(parameters: &Parameters) {
         for attack in Attack::ALL {
-            for harm in run(&parameters, attack) {
+            for harm in run(parameters, attack) {
                 assert!(harm.by_hints() <= 0.02, "{attack:?} {harm:?}");
                 // A file of 3,000 blocks takes buffers by being read.
                 if attack != Attack::Reverse {

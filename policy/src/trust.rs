@@ -1,0 +1,153 @@
+//! What is known of those who hint: whether what was fetched for them was of use.
+//!
+//! A stream shows by itself how true its hints are ([`cursor`](crate::stream::cursor)); one that has shown
+//! nothing is taken for what its hinter has shown with others. A hinter of whom nothing is known is believed.
+//!
+//! The record of a hinter is the share of the blocks fetched for it that were read. Those that are not read
+//! yet are against it as far as the same stream has had fewer read: who opens stream after stream and
+//! reads none soon gets nothing by it, and who reads one stream may well open the next.
+//!
+//! Cost: O(1) a block, O(s) a new stream, with s streams of its hinter.
+
+use hashbrown::HashMap;
+
+use crate::blocks::StreamIndex;
+use crate::hash::Mix;
+use crate::hint::HinterId;
+
+/// What a hinter of whom nothing is known is credited with; and for how many blocks a record counts in
+/// full.
+const FIRST_BLOCKS: f64 = 16.0;
+const RECORD_BLOCKS: f64 = 65_536.0;
+
+/// Hinters without a stream that are remembered.
+const RECORDS_MAX: usize = 4096;
+
+/// What became of the blocks that were fetched for a hinter, and what it has.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    useful: f64,
+    wasted: f64,
+    streams: Vec<StreamIndex>,
+    /// Its hints that have no place yet.
+    waiting: usize,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Trust {
+    records: HashMap<HinterId, Record, Mix>,
+}
+
+impl Trust {
+    fn record(&mut self, hinter: HinterId) -> &mut Record {
+        self.records.entry(hinter).or_default()
+    }
+
+    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1; `unproven` says how
+    /// many blocks of a stream speak against it for now.
+    pub(crate) fn opened(
+        &mut self,
+        hinter: HinterId,
+        stream: StreamIndex,
+        unproven: impl Fn(StreamIndex) -> u64,
+    ) -> f64 {
+        if self.records.len() >= RECORDS_MAX && !self.records.contains_key(&hinter) {
+            self.records.retain(|_, record| !record.streams.is_empty());
+        }
+        let record = self.record(hinter);
+        let unread: u64 = record.streams.iter().map(|&stream| unproven(stream)).sum();
+        record.streams.push(stream);
+        let good = record.useful + FIRST_BLOCKS;
+        good / (good + record.wasted + unread as f64)
+    }
+
+    /// The stream is no more.
+    pub(crate) fn closed(&mut self, hinter: HinterId, stream: StreamIndex) {
+        self.record(hinter).streams.retain(|&other| other != stream);
+    }
+
+    /// A block that was prefetched for it has been read.
+    pub(crate) fn note_useful(&mut self, hinter: HinterId) {
+        let record = self.record(hinter);
+        record.useful += 1.0;
+        record.fade();
+    }
+
+    /// A block that was prefetched for it has gone unread.
+    pub(crate) fn note_wasted(&mut self, hinter: HinterId) {
+        let record = self.record(hinter);
+        record.wasted += 1.0;
+        record.fade();
+    }
+
+    /// A hint of its waits for its place.
+    pub(crate) fn waits(&mut self, hinter: HinterId) {
+        self.record(hinter).waiting += 1;
+    }
+
+    /// One of them has its place, or is no more.
+    pub(crate) fn waits_no_more(&mut self, hinter: HinterId) {
+        self.record(hinter).waiting -= 1;
+    }
+
+    /// Its hints that wait for their places.
+    pub(crate) fn waiting(&self, hinter: HinterId) -> usize {
+        self.records.get(&hinter).map_or(0, |record| record.waiting)
+    }
+
+    /// Its streams.
+    pub(crate) fn streams(&self, hinter: HinterId) -> &[StreamIndex] {
+        self.records.get(&hinter).map_or(&[], |record| &record.streams)
+    }
+}
+
+impl Record {
+    /// What is long past counts less.
+    fn fade(&mut self) {
+        if self.useful + self.wasted > RECORD_BLOCKS {
+            (self.useful, self.wasted) = (self.useful / 2.0, self.wasted / 2.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamIndex = StreamIndex(0);
+
+    #[test]
+    fn one_hinters_record_is_not_anothers() {
+        let mut trust = Trust::default();
+        (0..1000).for_each(|_| trust.note_wasted(HinterId(1)));
+        assert!(trust.opened(HinterId(1), STREAM, |_| 0) < 0.02);
+        assert_eq!(trust.opened(HinterId(2), STREAM, |_| 0), 1.0);
+        (0..9000).for_each(|_| trust.note_useful(HinterId(1)));
+        assert!((0.9..0.91).contains(&trust.opened(HinterId(1), STREAM, |_| 0)));
+    }
+
+    #[test]
+    fn what_is_unread_counts_until_the_stream_is_closed() {
+        let mut trust = Trust::default();
+        let hinter = HinterId(1);
+        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| 1024), 1.0);
+        assert!(trust.opened(hinter, StreamIndex(1), |_| 1024) < 0.02);
+        trust.closed(hinter, StreamIndex(0));
+        trust.closed(hinter, StreamIndex(1));
+        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| 1024), 1.0);
+    }
+
+    #[test]
+    fn who_has_a_stream_is_not_forgotten() {
+        let mut trust = Trust::default();
+        trust.opened(HinterId(0), STREAM, |_| 0);
+        (0..100).for_each(|_| trust.note_wasted(HinterId(0)));
+        for hinter in 1..=2 * RECORDS_MAX as u64 {
+            trust.opened(HinterId(hinter), STREAM, |_| 0);
+            trust.closed(HinterId(hinter), STREAM);
+        }
+        assert!(trust.records.len() <= RECORDS_MAX);
+        assert!(trust.opened(HinterId(0), STREAM, |_| 0) < 0.2);
+    }
+}
