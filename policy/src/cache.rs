@@ -31,7 +31,7 @@ use crate::estimator::orphan::OrphanEstimator;
 use crate::estimator::{Estimator, Scene};
 use crate::files::Files;
 use crate::heap::IndexedHeap;
-use crate::hint::{Block, FileId};
+use crate::hint::{Block, FileId, HinterId};
 use crate::rates::Rates;
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
@@ -219,6 +219,13 @@ impl Cache {
             let (at, kind, value_ns, against_ns) = (now, DecisionKind::Waste, 0.0, 0.0);
             self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
         }
+    }
+
+    /// Hints of `hinter` that were looked up, or are being, and are not past.
+    pub(crate) fn resolved_ahead_by(&self, hinter: HinterId) -> u64 {
+        let streams = self.trust.streams(hinter).iter();
+        let streams = streams.filter_map(|index| self.streams[index.0 as usize].as_ref());
+        streams.map(Stream::resolved_ahead).sum()
     }
 
     /// Forgets a stream that has been cancelled.

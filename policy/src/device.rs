@@ -121,7 +121,7 @@ impl Device {
     /// The earliest hint not looked up of the streams that are `allowed`.
     pub(crate) fn first_unresolved(
         &self,
-        allowed: impl Fn(StreamIndex) -> bool,
+        mut allowed: impl FnMut(StreamIndex) -> bool,
     ) -> Option<StreamIndex> {
         let firsts = self.unresolved.iter().filter(|&(&stream, _)| allowed(stream));
         let firsts = firsts.filter_map(|(&stream, hints)| Some((hints.front()?.0, stream)));

@@ -9,17 +9,20 @@ use crate::hash::Mix;
 use crate::hint::FileId;
 use crate::stream::index::FileChange;
 
-/// The streams that name a file, and the device at which it counts: two names of one file may be said to
-/// be on two.
+/// A file that a hint is about, and the device at which it counts: two names of one file may be said to be on
+/// two.
 #[derive(Debug)]
-struct Named {
+struct Wanted {
     streams: Streams,
+    /// Hints that it was looked up for and that have no place yet.
+    held: u32,
     device: DeviceIndex,
 }
 
 /// Mostly it is one, which is found without another step.
 #[derive(Debug)]
 enum Streams {
+    None,
     One([StreamIndex; 1]),
     Several(Vec<StreamIndex>),
 }
@@ -27,6 +30,7 @@ enum Streams {
 impl Streams {
     fn all(&self) -> &[StreamIndex] {
         match self {
+            Streams::None => &[],
             Streams::One(one) => one,
             Streams::Several(several) => several,
         }
@@ -34,19 +38,17 @@ impl Streams {
 
     fn add(&mut self, stream: StreamIndex) {
         match self {
+            Streams::None => *self = Streams::One([stream]),
             Streams::One([one]) => *self = Streams::Several(vec![*one, stream]),
             Streams::Several(several) => several.push(stream),
         }
     }
 
-    /// Returns whether any is left.
-    fn remove(&mut self, stream: StreamIndex) -> bool {
+    fn remove(&mut self, stream: StreamIndex) {
         match self {
-            Streams::One([one]) => *one != stream,
-            Streams::Several(several) => {
-                several.retain(|&other| other != stream);
-                !several.is_empty()
-            }
+            Streams::One([one]) if *one == stream => *self = Streams::None,
+            Streams::None | Streams::One(_) => {}
+            Streams::Several(several) => several.retain(|&other| other != stream),
         }
     }
 }
@@ -54,10 +56,8 @@ impl Streams {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    named_by: HashMap<FileId, Named, Mix>,
-    /// Files that were looked up for hints that have no place yet, by how many hints.
-    held: HashMap<FileId, u32, Mix>,
-    /// Files named at each device.
+    wanted: HashMap<FileId, Wanted, Mix>,
+    /// Files wanted at each device.
     at_device: Vec<usize>,
     released: Vec<FileId>,
 }
@@ -66,63 +66,65 @@ impl Files {
     /// A stream has begun or ceased to name a file.
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
-            FileChange::Came(file, device) => match self.named_by.entry(file) {
-                Entry::Occupied(named) => named.into_mut().streams.add(stream),
-                Entry::Vacant(place) => {
-                    let index = usize::from(device.0);
-                    if self.at_device.len() <= index {
-                        self.at_device.resize(index + 1, 0);
-                    }
-                    self.at_device[index] += 1;
-                    place.insert(Named { streams: Streams::One([stream]), device });
-                }
-            },
+            FileChange::Came(file, device) => self.want(file, device).streams.add(stream),
             FileChange::Went(file) => {
-                let Some(named) = self.named_by.get_mut(&file) else { return };
-                if !named.streams.remove(stream) {
-                    self.at_device[usize::from(named.device.0)] -= 1;
-                    self.named_by.remove(&file);
-                    self.note_released(file);
-                }
+                let Some(wanted) = self.wanted.get_mut(&file) else { return };
+                wanted.streams.remove(stream);
+                self.release(file);
             }
+        }
+    }
+
+    fn want(&mut self, file: FileId, device: DeviceIndex) -> &mut Wanted {
+        let at_device = &mut self.at_device;
+        self.wanted.entry(file).or_insert_with(|| {
+            let index = usize::from(device.0);
+            if at_device.len() <= index {
+                at_device.resize(index + 1, 0);
+            }
+            at_device[index] += 1;
+            Wanted { streams: Streams::None, held: 0, device }
+        })
+    }
+
+    /// Forgets a file that nobody wants any more.
+    fn release(&mut self, file: FileId) {
+        if let Entry::Occupied(wanted) = self.wanted.entry(file)
+            && wanted.get().held == 0
+            && wanted.get().streams.all().is_empty()
+        {
+            self.at_device[usize::from(wanted.get().device.0)] -= 1;
+            wanted.remove();
+            self.released.push(file);
         }
     }
 
     /// The streams that name `file`.
     pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
-        self.named_by.get(&file).map_or(&[], |named| named.streams.all())
+        self.wanted.get(&file).map_or(&[], |wanted| wanted.streams.all())
     }
 
-    /// Files of `device` that are named.
-    pub(crate) fn named_at(&self, device: DeviceIndex) -> usize {
+    /// Files of `device` that hints are about, whether they have a place or wait for it.
+    pub(crate) fn wanted_at(&self, device: DeviceIndex) -> usize {
         self.at_device.get(usize::from(device.0)).copied().unwrap_or(0)
     }
 
-    /// `file` was looked up for a hint.
-    pub(crate) fn hold(&mut self, file: FileId) {
-        *self.held.entry(file).or_default() += 1;
+    /// `file` was looked up at `device` for a hint.
+    pub(crate) fn hold(&mut self, file: FileId, device: DeviceIndex) {
+        self.want(file, device).held += 1;
     }
 
     /// The hint has its place, or is no more.
     pub(crate) fn unhold(&mut self, file: FileId) {
-        if let Some(hints) = self.held.get_mut(&file) {
-            *hints -= 1;
-            if *hints == 0 {
-                self.held.remove(&file);
-                self.note_released(file);
-            }
-        }
-    }
-
-    fn note_released(&mut self, file: FileId) {
-        if !self.is_wanted(file) {
-            self.released.push(file);
+        if let Some(wanted) = self.wanted.get_mut(&file) {
+            wanted.held -= 1;
+            self.release(file);
         }
     }
 
     /// Whether a hint is about `file`.
     pub(crate) fn is_wanted(&self, file: FileId) -> bool {
-        self.named_by.contains_key(&file) || self.held.contains_key(&file)
+        self.wanted.contains_key(&file)
     }
 
     /// Files that ceased to be wanted since the last call; some may be wanted again.

@@ -443,7 +443,7 @@ impl Policy {
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
                 device.looked_up(now.saturating_sub(flight.started));
-                self.looked_up((stream, index, number), outcome);
+                self.looked_up(flight.device, (stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {
                 if outcome == Outcome::Fetched {

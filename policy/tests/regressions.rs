@@ -286,35 +286,95 @@ fn a_bound_for_all_lets_one_go_on_when_another_has_read() {
     assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
 }
 
+const KERNEL: Memory = Memory::Kernel { keeps: false };
+
+/// Works off all that there is to do: files of one block each. Returns the names that were asked for.
+fn look_up(policy: &mut Policy) -> Vec<NameId> {
+    let mut names = Vec::new();
+    while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
+        let outcome = match work {
+            Work::Resolve { name } => {
+                names.push(name);
+                Outcome::Resolved { file: FileId(name.0), size_bytes: 10 }
+            }
+            Work::Read { .. } => Outcome::Fetched,
+        };
+        policy.completed(NOW, id, outcome);
+    }
+    names
+}
+
+fn hint_names(policy: &mut Policy, stream: StreamId, names: std::ops::Range<u64>) {
+    for name in names {
+        policy.hint(NOW, stream, Hint::whole_file(Target::Name(NameId(name)), DISK));
+    }
+}
+
 #[test]
 fn streams_that_show_nothing_leave_others_a_lookup() {
-    let memory = Memory::Kernel { keeps: false };
-    let mut policy = Policy::new(Config::new(memory, 10, 1_000_000));
-    let look_up = |policy: &mut Policy| {
-        let mut names = Vec::new();
-        while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
-            let outcome = match work {
-                Work::Resolve { name } => {
-                    names.push(name);
-                    Outcome::Resolved { file: FileId(name.0), size_bytes: 10 }
-                }
-                Work::Read { .. } => Outcome::Fetched,
-            };
-            policy.completed(NOW, id, outcome);
-        }
-        names
-    };
+    let mut policy = Policy::new(Config::new(KERNEL, 10, 1_000_000));
     for silent in 0..4 {
         let stream = policy.open_stream(NOW, HINTER, None);
-        for name in 0..300 {
-            let target = Target::Name(NameId(silent * 300 + name));
-            policy.hint(NOW, stream, Hint::whole_file(target, DISK));
-        }
+        hint_names(&mut policy, stream, silent * 300..silent * 300 + 300);
     }
     look_up(&mut policy);
     let last = policy.open_stream(NOW, HINTER, None);
-    policy.hint(NOW, last, Hint::whole_file(Target::Name(NameId(9999)), DISK));
+    hint_names(&mut policy, last, 9999..10_000);
     assert_eq!(look_up(&mut policy), [NameId(9999)]);
+}
+
+#[test]
+fn who_opens_very_many_streams_leaves_others_lookups() {
+    let mut policy = Policy::new(Config::new(KERNEL, 10, 1_000_000));
+    for silent in 0..1100 {
+        let stream = policy.open_stream(NOW, HINTER, None);
+        hint_names(&mut policy, stream, silent..silent + 1);
+    }
+    look_up(&mut policy);
+    let honest = policy.open_stream(NOW, HinterId(2), None);
+    hint_names(&mut policy, honest, 5000..5100);
+    assert!(look_up(&mut policy).len() >= 16);
+    for name in 5000..5100 {
+        policy.read(NOW, READER, Block { file: FileId(name), index: 0 }, false);
+        look_up(&mut policy);
+    }
+    assert_eq!(policy.waiting_hints_by(HinterId(2)), 0, "all were looked up");
+}
+
+#[test]
+fn files_that_wait_for_their_place_are_lookups_too() {
+    let mut policy = Policy::new(Config::new(KERNEL, 10, 10_000));
+    let most = policy.config().resolved_max;
+    for hinter in 0..8 {
+        let stream = policy.open_stream(NOW, HinterId(hinter), None);
+        // So much is placed by it that nothing that comes after it has a place.
+        let size_bytes = 10 * (2 << 20);
+        policy.hint(NOW, stream, Hint::whole_file(other_file(1 << 40 | hinter, size_bytes), DISK));
+        hint_names(&mut policy, stream, hinter * 1000..hinter * 1000 + 1000);
+    }
+    let names = look_up(&mut policy);
+    let held = names.iter().filter(|name| policy.wants(FileId(name.0))).count();
+    assert!(names.len() == held && held <= most && held >= most / 2, "{held} are held open");
+}
+
+#[test]
+fn what_one_has_fetched_and_not_read_speaks_against_nobody_else() {
+    let mut policy =
+        Policy::new(Config { cluster_blocks_max: 1, ..Config::new(KERNEL, 10, 81_920) });
+    let mut open = |policy: &mut Policy, hinter: u64, number: u64| {
+        let stream = policy.open_stream(NOW, HinterId(hinter), None);
+        policy.hint(NOW, stream, Hint::whole_file(other_file(number, 100_000), DISK));
+        fetch_all(policy, DISK).len()
+    };
+    assert_eq!(open(&mut policy, 1, 1), 1024);
+    assert!(open(&mut policy, 1, 2) < 64, "it has shown nothing");
+    assert_eq!(open(&mut policy, 2, 3), 1024);
+    // What it reads speaks for the next.
+    for index in 0..1024 {
+        policy.read(NOW, READER, Block { file: FileId(1), index }, false);
+        fetch_all(&mut policy, DISK);
+    }
+    assert!(open(&mut policy, 1, 4) > 256);
 }
 
 #[test]

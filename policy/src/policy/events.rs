@@ -1,10 +1,13 @@
 //! What hints, lookups, reads and completions do to the parts of the policy.
 
+use hashbrown::HashMap;
+
 use super::{DOZE_STRIDE, Demand, Flight, FlightWork, Policy, STREAMS_ASKED_MAX, Work};
 use crate::blocks::Queue;
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Ticket};
+use crate::hash::Mix;
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId, Target};
 use crate::prefetcher;
 use crate::recency::SlotId;
@@ -19,6 +22,7 @@ const SEARCHES_MAX: u32 = 8;
 const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
 const LOOKUPS_KEPT_DIVISOR: usize = 8;
+const LOOKUPS_FEW_DIVISOR: usize = 4;
 
 impl Policy {
     /// The policy's own number for a device.
@@ -51,13 +55,13 @@ impl Policy {
             Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
             Target::Name(_) => Lookup::Pending,
         };
-        stream.waiting.push_back(Waiting { hint, device, lookup, again: None });
+        stream.wait(Waiting { hint, device, lookup, again: None });
         let hinter = stream.hinter;
         self.cache.trust.waits(hinter);
         match lookup {
             Lookup::Known { file, .. } => {
                 self.cache.counts.hints_resolved += 1;
-                self.cache.files.hold(file);
+                self.cache.files.hold(file, device);
             }
             _ => {
                 let ticket = Ticket(self.next_ticket);
@@ -122,21 +126,27 @@ impl Policy {
     pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
         let most = self.config.resolved_max;
         let slots = &self.devices[usize::from(device.0)];
-        let taken = slots.looked_up + self.cache.files.named_at(device);
+        let taken = slots.looked_up + self.cache.files.wanted_at(device);
         if slots.unresolved.is_empty() || taken >= most {
             return None;
         }
-        // The last ones are for streams that have none yet: those that show nothing keep theirs for long.
+        // The last ones are for those who have few yet: who shows nothing keeps its own for long. Half of
+        // them are for streams that have none, all of them for hinters that have few.
         let kept = if self.stream_ids.len() > 1 { most / LOOKUPS_KEPT_DIVISOR } else { 0 };
-        let is_tight = taken >= most - kept;
+        let few = (kept / LOOKUPS_FEW_DIVISOR).max(1) as u64;
         let first = (most / LOOKUPS_FIRST_DIVISOR).max(LOOKUPS_FIRST_MIN).min(most) as u64;
+        let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
         let index = slots.first_unresolved(|index| {
-            let stream = self.cache.streams[index.0 as usize].as_ref();
-            stream.is_some_and(|stream| {
-                let none = stream.resolved_ahead() == 0;
-                none || !is_tight
-                    && stream.resolved_ahead() < first.saturating_add_signed(stream.balance).max(1)
-            })
+            let Some(stream) = self.cache.streams[index.0 as usize].as_ref() else { return false };
+            let has = stream.resolved_ahead();
+            if taken < most - kept {
+                return has < first.saturating_add_signed(stream.balance).max(1);
+            }
+            if taken < most - kept / 2 && has == 0 {
+                return true;
+            }
+            let of_hinter = of_hinters.entry(stream.hinter);
+            *of_hinter.or_insert_with(|| self.cache.resolved_ahead_by(stream.hinter)) < few
         })?;
         if slots.cached_run >= super::DOZE_AFTER {
             self.pass_over(device, index);
@@ -194,6 +204,7 @@ impl Policy {
 
     pub(super) fn looked_up(
         &mut self,
+        device: DeviceIndex,
         (id, index, number): (StreamId, StreamIndex, u64),
         outcome: Outcome,
     ) {
@@ -221,7 +232,7 @@ impl Policy {
             return; // Cancelled in the meantime.
         }
         if let Lookup::Known { file, .. } = lookup {
-            self.cache.files.hold(file);
+            self.cache.files.hold(file, device);
         }
         self.advance(index);
     }

@@ -95,6 +95,12 @@ pub(crate) enum Lookup {
     Void,
 }
 
+impl Lookup {
+    fn is_known(self) -> bool {
+        matches!(self, Lookup::Known { .. })
+    }
+}
+
 /// What a read means to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
@@ -136,6 +142,8 @@ pub(crate) struct Stream {
     pub(crate) unread: u64,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
+    /// Hints whose files are known, and that have no place yet.
+    known: u64,
     /// Blocks read as disclosed, less those that were prefetched for nothing.
     pub(crate) balance: i64,
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
@@ -179,6 +187,7 @@ impl Stream {
             cursor: Cursor::new(limits.window),
             unread: 0,
             lookups: 0,
+            known: 0,
             balance: 0,
             value_is_stale: false,
             candidate_is_stale: false,
@@ -196,6 +205,12 @@ impl Stream {
             pace_sample: None,
             late: 0.0,
         }
+    }
+
+    /// One hint more.
+    pub(crate) fn wait(&mut self, waiting: Waiting) {
+        self.known += u64::from(waiting.lookup.is_known());
+        self.waiting.push_back(waiting);
     }
 
     /// Accesses disclosed, placed, and still to come.
@@ -273,7 +288,9 @@ impl Stream {
                 continue;
             }
             self.first_waiting += 1;
-            done(self.waiting.pop_front().expect("it is the first"));
+            let first = self.waiting.pop_front().expect("it is the first");
+            self.known -= u64::from(first.lookup.is_known());
+            done(first);
         }
         if placed {
             self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
@@ -308,6 +325,7 @@ impl Stream {
     pub(crate) fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
         if let Some(place) = self.slow.iter().position(|&(slow, _)| slow == number) {
             let (_, waiting) = self.slow.swap_remove(place);
+            self.known += u64::from(lookup.is_known());
             self.waiting.push_front(Waiting { lookup, ..waiting });
             self.first_waiting -= 1;
             return true;
@@ -316,6 +334,7 @@ impl Stream {
         let waiting = place.and_then(|place| self.waiting.get_mut(place as usize));
         let Some(waiting) = waiting else { return false };
         waiting.lookup = lookup;
+        self.known += u64::from(lookup.is_known());
         true
     }
 
@@ -329,6 +348,7 @@ impl Stream {
     ) {
         self.untrack_all(blocks, untracked);
         self.first_waiting += self.waiting.len() as u64;
+        self.known = 0;
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         std::mem::take(&mut self.waiting).into_iter().chain(slow).for_each(done);
         self.index.all_go().for_each(changed);
@@ -480,9 +500,9 @@ impl Stream {
             && self.devices.iter().all(|part| part.missing.is_empty())
     }
 
-    /// Hints ahead of the front that are placed, or being looked up.
+    /// Hints ahead of the front that were looked up, or are being.
     pub(crate) fn resolved_ahead(&self) -> u64 {
-        self.places.ends_after(self.cursor.front()) + self.lookups
+        self.places.ends_after(self.cursor.front()) + self.known + self.lookups
     }
 
     /// Whether the index has all that is placed.
