@@ -292,22 +292,43 @@ fn no_descriptor_and_no_process_is_left_in_the_program() {
     assert_eq!(plain.stdout, from_input.stdout);
 }
 
-#[test]
-fn the_example_in_c_hints_and_reads() {
+/// Compiles a program that uses `foretell.h`.
+fn compile_hinter(source: &str, program: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let libraries = Path::new(env!("CARGO_BIN_EXE_foretell")).parent().expect("beside it");
-    let folder = sample_folder();
-    let program = folder.path().join("hint_files");
     let built = Command::new("cc")
         .args(["-Wall", "-Werror", "-O1"])
         .arg(format!("-I{}", root.join("protocol/include").display()))
-        .arg(root.join("examples/hint_files.c"))
+        .arg(root.join(source))
         .arg(libraries.join("libforetell.a"))
         .args(["-lpthread", "-o"])
-        .arg(&program)
+        .arg(program)
         .status()
         .expect("a C compiler");
     assert!(built.success());
+}
+
+#[test]
+fn who_hints_very_much_and_reads_nothing_silences_nobody() {
+    let folder = sample_folder();
+    let program = folder.path().join("hints_much");
+    compile_hinter("cli/tests/c/hints_much.c", &program);
+    let file = &sample_files(folder.path())[20];
+    for times in ["500", "3000"] {
+        let mut run = Command::new("-");
+        run.args(["--no-hint-args", "--"]).arg(&program).arg(file).arg(times);
+        let summary = summary_of(&mut run);
+        let given = 10 + times.parse::<u64>().expect("a number");
+        assert_eq!(summary["ending"]["exit"], 0, "{summary}");
+        assert_eq!(summary["hints"]["given"], given, "{summary}");
+    }
+}
+
+#[test]
+fn the_example_in_c_hints_and_reads() {
+    let folder = sample_folder();
+    let program = folder.path().join("hint_files");
+    compile_hinter("examples/hint_files.c", &program);
     let files = sample_files(folder.path());
     let alone = Command::new(&program).args(&files).output().expect("it runs");
     assert!(alone.status.success(), "{}", stderr(&alone));

@@ -390,7 +390,7 @@ impl Hinted {
             let hint = Hint::segments(target, DeviceId(device.0.into()), &segments);
             let hint = Hint { order, repeats, ..hint };
             let lookup = Lookup::Known { file, size_bytes };
-            stream.waiting.push_back(Waiting { hint, device, lookup, again: None });
+            stream.wait(Waiting { hint, device, lookup, again: None });
         }
         stream.advance(|_| (), |_| ());
         Hinted { stream, now: Nanos::ZERO }
