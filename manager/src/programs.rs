@@ -32,14 +32,9 @@ impl Program {
         self.ring.set_interest(wanted);
     }
 
-    /// What has come in.
-    pub(crate) fn drain(&mut self, each: impl FnMut(Record)) {
-        self.ring.drain(each);
-    }
-
-    /// What a process that has ended left behind.
-    pub(crate) fn drain_to_end(&mut self, each: impl FnMut(Record)) {
-        self.ring.drain_to_end(each);
+    /// What has come in, or of a process that has `ended` what it left behind, until `each` has had enough.
+    pub(crate) fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) {
+        self.ring.drain_while(ended, each);
     }
 
     /// For tests: the ring is full from now on.

@@ -13,7 +13,7 @@ use crate::BLOCK_BYTES;
 use crate::driver::file::file_id;
 
 /// Blocks that one record may stand for: Linux reads at most 2 GiB in one call.
-const READ_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
+const CALL_BLOCKS_MAX: u64 = (2 << 30) / BLOCK_BYTES;
 
 /// `T_hit` is believed within these bounds: it counts for all programs, and is one's word. In ns.
 const HIT_NS: RangeInclusive<u64> = 100..=10_000;
@@ -33,11 +33,12 @@ pub(crate) struct Reads<'a> {
     of: ReaderId,
     /// Blocks, and whether their calls had to wait.
     next: Vec<(Block, bool)>,
+    told_blocks: u64,
 }
 
 impl<'a> Reads<'a> {
     pub(crate) fn new(policy: &'a mut Policy, now: Nanos, of: ReaderId) -> Self {
-        Reads { policy, now, of, next: Vec::with_capacity(PREPARED_MAX) }
+        Reads { policy, now, of, next: Vec::with_capacity(PREPARED_MAX), told_blocks: 0 }
     }
 
     /// One call of the program.
@@ -55,7 +56,7 @@ impl<'a> Reads<'a> {
             self.policy.observe(ANY_DEVICE, Cost::Hit, sample);
         }
         // A record is a program's word; more blocks than any one call reads are not believed.
-        for index in first..=last.min(first + READ_BLOCKS_MAX) {
+        for index in first..=last.min(first + CALL_BLOCKS_MAX) {
             self.next.push((Block { file, index }, stalled));
             if self.next.len() == PREPARED_MAX {
                 self.tell();
@@ -63,8 +64,14 @@ impl<'a> Reads<'a> {
         }
     }
 
+    /// Blocks that the policy has been told of.
+    pub(crate) fn told_blocks(&self) -> u64 {
+        self.told_blocks
+    }
+
     /// Tells the policy of those that it has not been told of.
     pub(crate) fn tell(&mut self) {
+        self.told_blocks += self.next.len() as u64;
         self.policy.prepare(self.next.iter().map(|&(block, _)| block));
         for (block, stalled) in self.next.drain(..) {
             self.policy.read(self.now, self.of, block, stalled);

@@ -41,6 +41,13 @@ const LOW_WATER_HINTS: usize = 4096;
 /// may have some 4,000 segments.
 const SOCKET_HINTS_MAX: usize = 1024;
 
+/// Blocks that a program has read and that are taken in at a time: others wait, and so does the program that
+/// is to be stopped. (One call can read four times as many.)
+const TURN_BLOCKS_MAX: u64 = 65_536;
+
+/// How long the end of a run may be put off by what is in the rings.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Streams of a connection that are not past.
 const STREAMS_MAX: usize = 1024;
 
@@ -72,6 +79,8 @@ pub(crate) struct Session {
     programs: Vec<Program>,
     ended_programs: ProgramReport,
     interest: bool,
+    /// A program has read more than was taken in at a time.
+    is_behind: bool,
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
@@ -129,6 +138,7 @@ impl Session {
             programs: Vec::new(),
             ended_programs: ProgramReport::default(),
             interest: false,
+            is_behind: false,
             mounts: Mounts::read(),
             names: HashMap::new(),
             next_name: 0,
@@ -164,7 +174,11 @@ impl Session {
         }
         // What the programs did up to their ends is in their rings, and in the backlog those that
         // introduced themselves last.
+        let began = Instant::now();
         self.take_in();
+        while self.is_behind && began.elapsed() < LAST_WORDS {
+            self.take_in();
+        }
         self.report()
     }
 
@@ -354,19 +368,24 @@ impl Session {
             return;
         }
         let (policy, ended_programs) = (&mut self.policy, &mut self.ended_programs);
+        let mut behind = false;
         self.programs.retain_mut(|program| {
             let mut reads = Reads::new(policy, now, program.reader());
             // Without a descriptor it had ended when it was asked for.
             let ended = program.end().is_none_or(is_readable);
-            if !ended {
-                program.drain(|record| reads.take(record));
-            } else {
-                program.drain_to_end(|record| reads.take(record));
+            program.drain_while(ended, |record| {
+                reads.take(record);
+                reads.told_blocks() < TURN_BLOCKS_MAX
+            });
+            reads.tell();
+            let is_behind = reads.told_blocks() >= TURN_BLOCKS_MAX;
+            behind |= is_behind;
+            if ended && !is_behind {
                 ended_programs.add(&program.counters());
             }
-            reads.tell();
-            !ended
+            !ended || is_behind
         });
+        self.is_behind = behind;
     }
 
     fn fetch_ended(&mut self, ended: Ended) {
@@ -494,7 +513,8 @@ impl Session {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
-        let timeout = soon.or_else(|| {
+        let now = self.is_behind.then_some(Duration::ZERO);
+        let timeout = now.or(soon).or_else(|| {
             let at_ceiling = self.policy.waiting_hints() > 0 && self.policy.pending_blocks() > 0;
             match (at_ceiling, self.policy.pending_blocks() > 0) {
                 (true, _) => Some(POLL_AT_CEILING),

@@ -180,13 +180,25 @@ impl RingReader {
     }
 
     /// Takes the records that are there, oldest first, and says how many. Ends after one capacity.
-    pub fn drain(&mut self, each: impl FnMut(Record)) -> usize {
-        self.take(each, HOLE_PATIENCE)
+    pub fn drain(&mut self, mut each: impl FnMut(Record)) -> usize {
+        self.drain_while(false, |record| {
+            each(record);
+            true
+        })
     }
 
     /// The same for a program that is known to be dead: unfinished records are skipped at once.
-    pub fn drain_to_end(&mut self, each: impl FnMut(Record)) -> usize {
-        self.take(each, Duration::ZERO)
+    pub fn drain_to_end(&mut self, mut each: impl FnMut(Record)) -> usize {
+        self.drain_while(true, |record| {
+            each(record);
+            true
+        })
+    }
+
+    /// The same until `each` has had enough; the other records stay. `ended` says whether the program is
+    /// known to be dead.
+    pub fn drain_while(&mut self, ended: bool, each: impl FnMut(Record) -> bool) -> usize {
+        self.take(each, if ended { Duration::ZERO } else { HOLE_PATIENCE })
     }
 
     /// What the program has counted so far.
@@ -218,17 +230,21 @@ impl RingReader {
         head.store(self.tail + u64::from(layout::RING_CAPACITY_RECORDS), Ordering::Release);
     }
 
-    fn take(&mut self, mut each: impl FnMut(Record), patience: Duration) -> usize {
+    fn take(&mut self, mut each: impl FnMut(Record) -> bool, patience: Duration) -> usize {
         let capacity = u64::from(layout::RING_CAPACITY_RECORDS);
         let head = self.u64_ref(offset_of!(RawRingHeader, head)).load(Ordering::Acquire);
         // B: never more than one lap, whatever the program says.
         let waiting = head.wrapping_sub(self.tail).min(capacity);
         let mut taken = 0;
+        let mut goes_on = true;
         for _ in 0..waiting {
+            if !goes_on {
+                break;
+            }
             if let Some(raw) = self.slot(self.tail) {
                 self.hole_since = None;
                 if let Some(record) = decode(&raw) {
-                    each(record);
+                    goes_on = each(record);
                     taken += 1;
                 }
             } else if !self.may_skip(patience) {

@@ -105,6 +105,22 @@ fn an_empty_ring_yields_nothing() {
 }
 
 #[test]
+fn who_has_had_enough_finds_the_rest_later() {
+    let memory = Memory::valid();
+    let mut reader = memory.map().expect("valid");
+    (0..5).for_each(|ticket| memory.publish(ticket, layout::RECORD_READ));
+    memory.set_head(5);
+    for expected in [&[0, 1][..], &[2, 3], &[4], &[]] {
+        let mut seen = Vec::new();
+        reader.drain_while(true, |record| {
+            seen.push(record.offset_bytes);
+            seen.len() < 2
+        });
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
 fn a_hole_is_waited_for_and_then_skipped() {
     let memory = Memory::valid();
     let mut reader = memory.map().expect("valid");
