@@ -533,6 +533,9 @@ impl Cache {
                 self.touch(claim.stream);
             }
             if let Some(parked) = self.parked.pop() {
+                if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
+                    stream.is_parked = false;
+                }
                 self.touch(parked);
             }
         }

@@ -1,7 +1,7 @@
 //! A binary heap that knows where everybody is, so that a key can change.
 //!
 //! Members are small integers (estimators, streams); each has at most one place. Largest key first;
-//! equal keys in the order of the members, so that runs repeat. O(log n) a change, 24 bytes a member.
+//! equal keys in the order of the members, so that runs repeat. O(log n) a change, 20 bytes a member.
 
 /// See the [module](self).
 #[derive(Debug, Default)]

@@ -406,12 +406,12 @@ impl Policy {
             return None; // Nothing is disclosed.
         }
         let &index = self.device_ids.get(&device)?;
-        let slots = &self.devices[usize::from(index.0)];
+        let at_device = &self.devices[usize::from(index.0)];
         let depth = match self.config.memory {
             Memory::Owned => usize::MAX,
-            Memory::Kernel { .. } => slots.depth.depth(),
+            Memory::Kernel { .. } => at_device.depth.depth(),
         };
-        if slots.outstanding >= self.config.outstanding_max.min(depth) {
+        if at_device.outstanding >= self.config.outstanding_max.min(depth) {
             return None;
         }
         // Data before lookups: what is looked up lies behind everything that is placed.

@@ -206,6 +206,13 @@ impl Cache {
         last
     }
 
+    /// Stream `index` waits for others to have fewer unread blocks.
+    fn park(&mut self, index: StreamIndex) {
+        if !std::mem::replace(&mut self.stream(index).is_parked, true) {
+            self.parked.push(index);
+        }
+    }
+
     /// The next call goes on where the search in stream `index` was broken off.
     fn search_goes_on(&mut self, index: StreamIndex) {
         self.search_is_unfinished = true;
@@ -252,7 +259,7 @@ impl Cache {
                 self.note(now, DecisionKind::Unearned, &candidate, candidate.benefit, 0.0);
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
                 if self.rules.prefetch == Prefetch::HintOrder {
-                    self.parked.push(index); // Or, where there is one bound for all, of another.
+                    self.park(index); // Or, where there is one bound for all, of another.
                 }
                 continue;
             }

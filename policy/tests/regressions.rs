@@ -361,7 +361,7 @@ fn files_that_wait_for_their_place_are_lookups_too() {
 fn what_one_has_fetched_and_not_read_speaks_against_nobody_else() {
     let mut policy =
         Policy::new(Config { cluster_blocks_max: 1, ..Config::new(KERNEL, 10, 81_920) });
-    let mut open = |policy: &mut Policy, hinter: u64, number: u64| {
+    let open = |policy: &mut Policy, hinter: u64, number: u64| {
         let stream = policy.open_stream(NOW, HinterId(hinter), None);
         policy.hint(NOW, stream, Hint::whole_file(other_file(number, 100_000), DISK));
         fetch_all(policy, DISK).len()

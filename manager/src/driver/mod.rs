@@ -188,8 +188,12 @@ impl PageCache {
     /// Keeps `file` open until it is released. To be called before the policy hears of it: a file that
     /// was found under another name may have been released since that was found.
     pub(crate) fn hold(&mut self, file: OpenFile) {
+        let file = Arc::new(file);
         let held = self.files.entry(file.id());
-        held.or_insert_with(|| Held { file: Arc::new(file), reads: 0 });
+        let held = held.or_insert_with(|| Held { file: Arc::clone(&file), reads: 0 });
+        if held.file.size_bytes() != file.size_bytes() {
+            held.file = file; // It has grown since; reads under way have the other.
+        }
     }
 
     fn end_of_advice(&self, advised: Advised) -> End {

@@ -298,6 +298,11 @@ impl Fixture for Lru {
                 lru.put(&mut scene, slot);
                 change.came.push(slot);
             }
+            _ if tracked && self.queue == Queue::Recent => {
+                lru.access();
+                lru.hit_again(&mut scene, slot);
+                change.came.push(slot);
+            }
             _ => {
                 lru.access();
                 if tracked {
@@ -482,6 +487,34 @@ fn a_queue_of_dear_and_cheap_blocks() {
 }
 
 /// The reader is within a hint without order, and another follows it.
+/// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
+fn worth_after(reads: &[usize], in_one: bool) -> f64 {
+    let mut world = World::new(Rules::FORETELL, 1);
+    let mut lru = Lru::new(Queue::Recent, &world.rules).estimator;
+    for slot in world.slots.clone() {
+        lru.put(&mut world.scene(), slot);
+    }
+    for &read in reads {
+        let slot = world.slots[read];
+        lru.access();
+        if in_one {
+            lru.hit_again(&mut world.scene(), slot);
+        } else {
+            lru.hit(&mut world.scene(), slot);
+            lru.put(&mut world.scene(), slot);
+        }
+    }
+    lru.declare(&world.scene()).expect("there are blocks")
+}
+
+#[test]
+fn a_hit_counts_whether_it_is_told_in_one_or_in_two() {
+    let reads: Vec<usize> = (0..10).flat_map(|_| [0, 3, 3, 7, 11, 2]).collect();
+    let worth = worth_after(&reads, true);
+    assert_eq!(worth, worth_after(&reads, false));
+    assert!(worth > worth_after(&[], true), "{worth}");
+}
+
 #[test]
 fn a_set_and_what_is_read_after_it() {
     for rules in [Rules::TIP2, Rules::FORETELL] {

@@ -34,14 +34,14 @@ impl Policy {
         })
     }
 
-    fn slots(&mut self, device: DeviceIndex) -> &mut Device {
+    fn device_mut(&mut self, device: DeviceIndex) -> &mut Device {
         &mut self.devices[usize::from(device.0)]
     }
 
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
-        let outstanding = self.slots(device).outstanding + 1;
+        let outstanding = self.device_mut(device).outstanding + 1;
         self.flights.insert(id, Flight { device, started: now, outstanding, work });
         id
     }
@@ -66,7 +66,7 @@ impl Policy {
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                let hints = self.slots(device).unresolved.entry(index).or_default();
+                let hints = self.device_mut(device).unresolved.entry(index).or_default();
                 hints.push_back((ticket, number));
             }
         }
@@ -116,18 +116,18 @@ impl Policy {
         let cluster = cluster?;
         let (first, blocks) = (cluster.first, cluster.blocks);
         let id = self.start(now, device, FlightWork::Read { first, blocks, demand: None });
-        self.slots(device).outstanding += 1;
+        self.device_mut(device).outstanding += 1;
         self.check();
         let work = Work::Read { file: first.file, first_block: first.index, blocks };
-        Some(Fetch { id, device: self.slots(device).id, work })
+        Some(Fetch { id, device: self.device_mut(device).id, work })
     }
 
     /// L: the next lookup for `device`.
     pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
         let most = self.config.resolved_max;
-        let slots = &self.devices[usize::from(device.0)];
-        let taken = slots.looked_up + self.cache.files.wanted_at(device);
-        if slots.unresolved.is_empty() || taken >= most {
+        let at_device = &self.devices[usize::from(device.0)];
+        let taken = at_device.looked_up + self.cache.files.wanted_at(device);
+        if at_device.unresolved.is_empty() || taken >= most {
             return None;
         }
         // The last ones are for those who have few yet: who shows nothing keeps its own for long. Half of
@@ -136,7 +136,7 @@ impl Policy {
         let few = (kept / LOOKUPS_FEW_DIVISOR).max(1) as u64;
         let first = (most / LOOKUPS_FIRST_DIVISOR).max(LOOKUPS_FIRST_MIN).min(most) as u64;
         let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
-        let index = slots.first_unresolved(|index| {
+        let index = at_device.first_unresolved(|index| {
             let Some(stream) = self.cache.streams[index.0 as usize].as_ref() else { return false };
             let has = stream.resolved_ahead();
             if taken < most - kept {
@@ -148,10 +148,10 @@ impl Policy {
             let of_hinter = of_hinters.entry(stream.hinter);
             *of_hinter.or_insert_with(|| self.cache.resolved_ahead_by(stream.hinter)) < few
         })?;
-        if slots.cached_run >= super::DOZE_AFTER {
+        if at_device.cached_run >= super::DOZE_AFTER {
             self.pass_over(device, index);
         }
-        let number = self.slots(device).take_unresolved(index)?;
+        let number = self.device_mut(device).take_unresolved(index)?;
         let stream = self.cache.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
         let waiting = &mut stream.waiting[(number - first) as usize];
@@ -159,20 +159,20 @@ impl Policy {
         stream.lookups += 1;
         let Target::Name(name) = waiting.hint.target else { unreachable!("a name waits") };
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
-        let slots = self.slots(device);
-        slots.looked_up += 1;
-        slots.outstanding += 1;
-        Some(Fetch { id: fetch, device: slots.id, work: Work::Resolve { name } })
+        let at_device = self.device_mut(device);
+        at_device.looked_up += 1;
+        at_device.outstanding += 1;
+        Some(Fetch { id: fetch, device: at_device.id, work: Work::Resolve { name } })
     }
 
     /// G: leaves the next hints of a stream out, but for the last of all.
     fn pass_over(&mut self, device: DeviceIndex, index: StreamIndex) {
         for _ in 1..DOZE_STRIDE {
-            let slots = &self.devices[usize::from(device.0)];
-            if slots.unresolved.get(&index).is_none_or(|hints| hints.len() < 2) {
+            let at_device = &self.devices[usize::from(device.0)];
+            if at_device.unresolved.get(&index).is_none_or(|hints| hints.len() < 2) {
                 return;
             }
-            let Some(number) = self.slots(device).take_unresolved(index) else { return };
+            let Some(number) = self.device_mut(device).take_unresolved(index) else { return };
             self.cache.counts.hints_passed_over += 1;
             let stream = self.cache.stream(index);
             let first = stream.first_waiting;

@@ -149,6 +149,8 @@ pub(crate) struct Stream {
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
     pub(crate) value_is_stale: bool,
     pub(crate) candidate_is_stale: bool,
+    /// Whether it waits for others to have fewer unread blocks.
+    pub(crate) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
     pub(crate) scan_is_unfinished: bool,
     limits: Limits,
@@ -191,6 +193,7 @@ impl Stream {
             balance: 0,
             value_is_stale: false,
             candidate_is_stale: false,
+            is_parked: false,
             scan_is_unfinished: false,
             limits,
             places: Places::new(limits.block_bytes),
