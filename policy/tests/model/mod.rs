@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     names: BTreeMap<NameId, (Name, u64)>,
     /// A read that found nothing, and has not been followed by its demand.
     missed: Option<Block>,
+    /// Files that a hint has said to be where they are not.
+    elsewhere: HashSet<FileId>,
     scans: HashMap<ReaderId, u64>,
     /// Blocks that had been wasted when the decisions were last looked at.
     wasted: u64,
@@ -77,6 +79,7 @@ impl Driver {
             outstanding: HashMap::new(),
             names: BTreeMap::new(),
             missed: None,
+            elsewhere: HashSet::new(),
             scans: HashMap::new(),
             wasted: 0,
             answers: Vec::new(),
@@ -158,6 +161,9 @@ impl Driver {
         let device = DeviceId(if given.elsewhere { DEVICES } else { device_of(given.file) });
         let hint = Hint { target, device, extent, order: given.order, repeats: given.repeats };
         let id = known.id;
+        if given.elsewhere {
+            self.elsewhere.insert(FileId(given.file));
+        }
         if given.by_name {
             self.names.insert(name, (Name::Waits, given.file));
         }
@@ -177,6 +183,16 @@ impl Driver {
                 let name = self.names.get_mut(&name).expect("a name that was hinted");
                 assert_eq!(name.0, Name::Waits, "a name is asked for once");
                 name.0 = Name::Asked;
+                let is_lookup = |(fetch, _): &&(Fetch, bool)| {
+                    fetch.device == device && matches!(fetch.work, Work::Resolve { .. })
+                };
+                let asked = self.flights.values().filter(is_lookup).count() + 1;
+                let is_here = |&file: &u64| {
+                    DeviceId(device_of(file)) == device && !self.elsewhere.contains(&FileId(file))
+                };
+                let files = (0..SIZES.len() as u64).filter(is_here);
+                let wanted = files.filter(|&file| self.policy.wants(FileId(file))).count();
+                assert!(asked + wanted <= self.config().resolved_max, "{asked} and {wanted}");
             }
             Work::Read { file, first_block, blocks } => {
                 let config = self.config();
