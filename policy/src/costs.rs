@@ -21,8 +21,8 @@ pub enum Cost {
     Disk,
 }
 
-/// The weight of one new sample in a mean: the last 16 or so samples dominate.
-const WEIGHT: f64 = 1.0 / 16.0;
+/// One new sample counts as much as so many of those before it: the last 16 or so dominate.
+const BEFORE: f64 = 15.0;
 
 /// A sample above so many means counts as so many: a request that was lost sight of says nothing of the
 /// device, and one that has become slower says so again.
@@ -36,8 +36,18 @@ pub(crate) struct Mean(Option<f64>);
 
 impl Mean {
     pub(crate) fn add(&mut self, sample: f64) {
+        self.add_mean_of(sample, 1);
+    }
+
+    /// Takes in a sample that is the mean of so many. One of nothing is that of a clock that stood still,
+    /// and says nothing: a mean of it could not be left either, since outliers are told by multiples.
+    pub(crate) fn add_mean_of(&mut self, sample: f64, count: u32) {
+        if sample <= 0.0 {
+            return;
+        }
         let mean = self.0.get_or_insert(sample);
-        *mean += WEIGHT * (sample.min(*mean * OUTLIER) - *mean);
+        let weight = f64::from(count) / (f64::from(count) + BEFORE);
+        *mean += weight * (sample.min(*mean * OUTLIER) - *mean);
     }
 
     pub(crate) fn or(self, first: f64) -> f64 {
@@ -104,9 +114,9 @@ impl Costs {
         self.device(device).disk_ns.add(sample.0 as f64);
     }
 
-    /// A busy device has taken `sample` for a block more.
-    pub(crate) fn observe_block(&mut self, device: DeviceIndex, sample_ns: f64) {
-        self.device(device).block_ns.add(sample_ns);
+    /// A busy device has taken `sample_ns` for a block more, over so many requests.
+    pub(crate) fn observe_block(&mut self, device: DeviceIndex, sample_ns: f64, requests: u32) {
+        self.device(device).block_ns.add_mean_of(sample_ns, requests);
     }
 
     /// What things cost at `device`.
@@ -151,6 +161,19 @@ mod tests {
         assert!((4900.0..=5000.0).contains(&costs.at(ONE).disk_ns));
         assert!(costs.at(TWO).disk_ns > 99_000.0);
         assert_eq!(costs.at(ONE).hit_ns, CostModel::default().hit_ns);
+    }
+
+    #[test]
+    fn a_sample_of_nothing_does_not_keep_the_mean_at_nothing() {
+        let mut costs = Costs::new(CostSource::Measured(CostModel::default()), &OWN);
+        for _ in 0..20 {
+            costs.observe_disk(ONE, Nanos(0));
+        }
+        for _ in 0..100 {
+            costs.observe_disk(ONE, Nanos(5_000_000));
+            costs.observe_disk(ONE, Nanos(0));
+        }
+        assert!((4.9e6..=5.1e6).contains(&costs.at(ONE).disk_ns), "{}", costs.at(ONE).disk_ns);
     }
 
     #[test]

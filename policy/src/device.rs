@@ -1,4 +1,23 @@
 //! What the policy knows of a device: its slots, its lookups, and who has something for it to fetch.
+//!
+//! How fast it is. The manager asks now and then which fetches have ended, and hears of several together:
+//! their completions lie microseconds apart, or at one instant, and then comes nothing for milliseconds. An
+//! interval between two completions says nothing therefore. What is measured is the rate over a *span* in
+//! which the device always had something to do:
+//!
+//! * **A.** It begins and ends with a completion that opens a batch, so that it has whole batches in it: one
+//!   that comes at least half a mean interval after the one before. Where there are no batches, that is
+//!   nearly each.
+//! * **B.** It has at least [`SPAN_COMPLETIONS`]. More are needed only by batches that are larger, so that a
+//!   device that serves little is known after a few.
+//! * **C.** It lasts a fair part of what its last request took. In the first batch nothing else tells a fast
+//!   device from many completions that were heard of together: they are from a queue of at least as many
+//!   requests, and those took long.
+//! * **D.** A device that stood still begins a new one.
+//!
+//! A request too is heard of late, by the time in which others of its batch ended after it. The interval
+//! in which a moment lies on average (the sum of the squares of intervals by their sum) less the mean
+//! interval is this time for the first of a batch, and 0 where completions come evenly.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,15 +56,31 @@ pub(crate) struct Device {
 ///
 /// By Little's law a device that completes requests at a rate r, each of which takes a time t when there
 /// is no queue, works on r t of them at once; what is given to it beyond that waits. Both are measured:
-/// r as the best rate of late, t as the shortest time of late.
+/// r as the best rate of late, t as the shortest time of late. See the [module](self) for how.
 #[derive(Debug, Default)]
 struct Load {
+    /// Reads under way.
+    reads: usize,
     last_completion: Nanos,
-    /// Mean interval of completions while busy, ns.
-    interval_ns: Option<f64>,
+    span: Option<Span>,
+    /// Mean interval of completions while busy.
+    interval_ns: Mean,
     /// The shortest interval of late, and the shortest time of a request.
     best_interval_ns: Option<f64>,
     best_took_ns: Option<f64>,
+}
+
+/// A time in which a device was busy, from one completion to another.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    began: Nanos,
+    /// Those after the one that it began with.
+    completions: u32,
+    blocks: u64,
+    /// Sum of the squares of the intervals, in ns².
+    squares_ns2: f64,
+    /// The shortest time of a request, as it was heard of.
+    least_took_ns: f64,
 }
 
 /// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
@@ -53,8 +88,12 @@ struct Load {
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
 const LOOKUP_MEANS: f64 = 4.0;
 
-/// Weight of a new interval in the mean.
-const INTERVAL_WEIGHT: f64 = 1.0 / 16.0;
+/// Completions that a span has at least, so that one interval more or less is not seen in the rate.
+const SPAN_COMPLETIONS: u32 = 16;
+
+/// A span lasts at least this part of what its last request took, as a divisor: the requests of a batch
+/// took longer than the manager takes to hear of them all.
+const SPAN_DIVISOR: u64 = 8;
 
 /// What was best is forgotten by so much a completion.
 const FORGET: f64 = 1.0001;
@@ -65,41 +104,81 @@ const REQUESTS_PER_SERVER: f64 = 5.0;
 /// What a completed read says of its device, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observation {
-    /// The time of one block more, if the device was busy.
-    pub(crate) block_ns: Option<f64>,
-    /// The time of the request without what it waited for others.
+    /// The time of one block more over the requests of a span, and how many they were.
+    pub(crate) block_ns: Option<(f64, u32)>,
+    /// The time of the request without what it waited for others, if that can be told.
     pub(crate) took_ns: Option<f64>,
 }
 
+impl Span {
+    fn begin(now: Nanos, took_ns: f64) -> Self {
+        let least_took_ns = took_ns;
+        Span { began: now, completions: 0, blocks: 0, squares_ns2: 0.0, least_took_ns }
+    }
+
+    /// One more completion, `interval` after the one before. Returns whether the span ends with it.
+    fn add(&mut self, now: Nanos, interval: Nanos, took: Nanos, blocks: u64) -> bool {
+        self.completions += 1;
+        self.blocks += blocks.max(1);
+        self.squares_ns2 += (interval.0 as f64).powi(2);
+        self.least_took_ns = self.least_took_ns.min(took.0 as f64);
+        let length = now.saturating_sub(self.began);
+        let opens_batch = interval.0 as f64 * 2.0 * f64::from(self.completions) >= length.0 as f64;
+        self.completions >= SPAN_COMPLETIONS && opens_batch && length.0 * SPAN_DIVISOR >= took.0
+    }
+}
+
 impl Load {
-    fn servers(&self) -> f64 {
-        match (self.best_took_ns, self.best_interval_ns) {
-            (Some(took_ns), Some(interval_ns)) => (took_ns / interval_ns).max(1.0),
-            _ => 1.0,
+    fn servers(&self) -> Option<f64> {
+        Some((self.best_took_ns? / self.best_interval_ns?).max(1.0))
+    }
+
+    fn read_begun(&mut self, now: Nanos) {
+        if self.reads == 0 && now > self.last_completion {
+            self.span = None; // It stood still.
         }
+        self.reads += 1;
     }
 
     fn completed(&mut self, now: Nanos, flight: (Nanos, usize), blocks: u64) -> Observation {
         let (started, outstanding) = flight;
         let last = std::mem::replace(&mut self.last_completion, now);
-        let busy = last > Nanos::ZERO && started <= last;
-        let interval_ns = now.saturating_sub(last).0 as f64;
-        let took_ns = now.saturating_sub(started).0 as f64;
-        if took_ns == 0.0 {
+        let (interval, took) = (now.saturating_sub(last), now.saturating_sub(started));
+        if took == Nanos::ZERO {
             return Observation { block_ns: None, took_ns: None }; // By a driver without a clock.
         }
-        let best_took_ns = self.best_took_ns.map_or(took_ns, |best| (best * FORGET).min(took_ns));
-        self.best_took_ns = Some(best_took_ns);
-        if busy {
-            let mean = self.interval_ns.get_or_insert(interval_ns);
-            *mean += INTERVAL_WEIGHT * (interval_ns - *mean);
-            let mean = mean.max(1.0);
-            let best = self.best_interval_ns.map_or(mean, |best| (best * FORGET).min(mean));
-            self.best_interval_ns = Some(best);
+        let took_ns = took.0 as f64;
+        let mut block_ns = None;
+        match &mut self.span {
+            None => self.span = Some(Span::begin(now, took_ns)),
+            Some(span) => {
+                if span.add(now, interval, took, blocks) {
+                    let span = std::mem::replace(span, Span::begin(now, took_ns));
+                    let length_ns = now.saturating_sub(span.began).0 as f64;
+                    self.learn(&span, length_ns);
+                    block_ns = Some((length_ns / span.blocks as f64, span.completions));
+                }
+            }
         }
-        let share = (self.servers() / outstanding.max(1) as f64).min(1.0);
-        let block_ns = busy.then(|| interval_ns / blocks.max(1) as f64);
-        Observation { block_ns, took_ns: Some(took_ns * share) }
+        let share = match (self.servers(), outstanding) {
+            (_, 0 | 1) => Some(1.0),
+            (servers, _) => servers.map(|servers| (servers / outstanding as f64).min(1.0)),
+        };
+        Observation { block_ns, took_ns: share.map(|share| took_ns * share) }
+    }
+
+    fn learn(&mut self, span: &Span, length_ns: f64) {
+        let interval_ns = length_ns / f64::from(span.completions);
+        // Of n that are heard of together at the end of the last, the first has ended n - 1 intervals before.
+        let unheard_ns = span.squares_ns2 / length_ns - interval_ns;
+        let least_ns = (span.least_took_ns - unheard_ns).max(interval_ns);
+        let forget = FORGET.powi(span.completions as i32);
+        let best_ns = self.best_took_ns.map_or(least_ns, |best| (best * forget).min(least_ns));
+        self.best_took_ns = Some(best_ns);
+        self.interval_ns.add_mean_of(interval_ns, span.completions);
+        let mean_ns = self.interval_ns.or(interval_ns);
+        let best_ns = self.best_interval_ns.map_or(mean_ns, |best| (best * forget).min(mean_ns));
+        self.best_interval_ns = Some(best_ns);
     }
 }
 
@@ -138,6 +217,16 @@ impl Device {
         Some(number)
     }
 
+    /// A read is begun.
+    pub(crate) fn read_begun(&mut self, now: Nanos) {
+        self.load.read_begun(now);
+    }
+
+    /// A read is no longer under way, however it ended.
+    pub(crate) fn read_ended(&mut self) {
+        self.load.reads -= 1;
+    }
+
     /// A read of `blocks` blocks has completed; `flight` is when it was begun, and how many were under
     /// way with it then.
     pub(crate) fn completed(
@@ -162,7 +251,7 @@ impl Device {
 
     /// Whether it has as much to do as makes it go as fast as it can.
     pub(crate) fn is_busy(&self) -> bool {
-        self.outstanding as f64 >= REQUESTS_PER_SERVER * self.load.servers()
+        self.outstanding as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
     }
 }
 
@@ -189,29 +278,109 @@ mod tests {
         assert!(device.lookup_patience() < Nanos(10_000_000_000));
     }
 
-    /// A device that works on `servers` requests at once, 10 ms each, `depth` of them under way.
-    fn observe(servers: u64, depth: u64) -> (Load, Observation) {
-        const SERVICE: u64 = 10_000_000;
-        let (mut load, mut last) = (Load::default(), None);
-        let begins = |number: u64| number / servers * SERVICE;
-        for number in 0..2000u64 {
-            // The queue is as deep as it may be: a request is begun when that of `depth` before ends.
-            let begun = number.checked_sub(depth).map_or(0, |before| begins(before) + SERVICE);
-            let end = begins(number) + SERVICE + number % servers * (SERVICE / servers);
-            last = Some(load.completed(Nanos(end), (Nanos(begun), depth as usize), 4));
+    const SERVICE: u64 = 10_000_000;
+
+    /// A device that works on `servers` requests at once, 10 ms each of 4 blocks, with so many under way
+    /// from when it is first used.
+    struct Busy {
+        servers: u64,
+        depth: u64,
+        /// Completions that are heard of together, so far apart.
+        batch: u64,
+        gap_ns: u64,
+    }
+
+    /// What was found: `T_disk` and the time of a block.
+    fn observe(busy: &Busy, load: &mut Load) -> (f64, f64) {
+        let &Busy { servers, depth, batch, gap_ns } = busy;
+        let first = load.last_completion.0 + 7 * SERVICE;
+        let ends = |number: u64| {
+            first + number / servers * SERVICE + SERVICE + number % servers * (SERVICE / servers)
+        };
+        let (mut took_ns, mut block_ns) = (Mean::default(), Mean::default());
+        let mut queue: VecDeque<u64> = (0..depth).map(|_| first).collect();
+        (0..depth).for_each(|_| load.read_begun(Nanos(first)));
+        for number in (0..2048).step_by(batch as usize) {
+            let mut now = ends(number + batch - 1);
+            for _ in 0..batch {
+                let begun = queue.pop_front().expect("more are under way than end together");
+                load.reads -= 1;
+                let seen = load.completed(Nanos(now), (Nanos(begun), depth as usize), 4);
+                if let Some((sample_ns, of)) = seen.block_ns {
+                    block_ns.add_mean_of(sample_ns, of);
+                }
+                seen.took_ns.into_iter().for_each(|sample_ns| took_ns.add(sample_ns));
+                now += gap_ns;
+            }
+            // Those that are begun for them. The queue is as deep as it may be.
+            for _ in 0..batch {
+                queue.push_back(now);
+                load.read_begun(Nanos(now));
+            }
         }
-        (load, last.expect("some have completed"))
+        (0..depth).for_each(|_| load.reads -= 1);
+        (took_ns.or(0.0), block_ns.or(0.0))
+    }
+
+    fn assert_known(busy: &Busy, load: &mut Load) {
+        let (took_ns, block_ns) = observe(busy, load);
+        let &Busy { servers, depth, batch, gap_ns } = busy;
+        let case = format!("{servers} servers, {depth} deep, {batch} together {gap_ns} ns apart");
+        let block_share = block_ns * 4.0 * servers as f64 / SERVICE as f64;
+        assert!((1.0 / 1.5..=1.5).contains(&block_share), "{case}: {block_ns} ns a block");
+        let (found, expected) = (load.servers().expect("it was busy"), servers as f64);
+        assert!((0.7 * expected..=1.5 * expected).contains(&found), "{case}: found {found}");
+        assert!((5e6..25e6).contains(&took_ns), "{case}: T_disk {took_ns} ns");
     }
 
     #[test]
-    fn what_works_at_once_is_told_from_what_waits() {
-        for (servers, depth) in [(1, 1), (1, 50), (4, 64), (15, 200)] {
-            let (load, observation) = observe(servers, depth);
-            let found = load.servers();
-            let expected = servers as f64;
-            assert!((0.7 * expected..=1.5 * expected).contains(&found), "{servers}: {found}");
-            let took_ms = observation.took_ns.expect("it has taken time") / 1e6;
-            assert!((5.0..25.0).contains(&took_ms), "{servers} {depth}: {took_ms}");
+    fn what_works_at_once_is_told_from_what_waits_however_completions_are_heard_of() {
+        for (servers, depth) in [(1, 50), (2, 100), (4, 64), (15, 200), (8, 1000)] {
+            for batch in [1, 2, 4, 8, 32] {
+                for gap_ns in [0, 1_000, 20_000] {
+                    let mut load = Load::default();
+                    assert_known(&Busy { servers, depth, batch, gap_ns }, &mut load);
+                    let device = Device { load, outstanding: 1000, ..Device::new(DeviceId(0)) };
+                    assert!(device.is_busy());
+                }
+            }
         }
+    }
+
+    #[test]
+    fn a_device_with_one_request_at_a_time_serves_one() {
+        let mut load = Load::default();
+        let (took_ns, _) = observe(&Busy { servers: 1, depth: 1, batch: 1, gap_ns: 0 }, &mut load);
+        assert_eq!(took_ns, SERVICE as f64);
+        assert!(load.servers().is_none_or(|servers| servers == 1.0));
+    }
+
+    #[test]
+    fn what_is_heard_of_at_one_instant_says_nothing_of_the_rate() {
+        let mut load = Load::default();
+        (0..100).for_each(|_| load.read_begun(Nanos(1)));
+        for _ in 0..100 {
+            let seen = load.completed(Nanos(2), (Nanos(1), 100), 1);
+            assert_eq!(seen, Observation { block_ns: None, took_ns: None });
+        }
+    }
+
+    #[test]
+    fn time_in_which_a_device_stood_still_is_not_counted() {
+        let (mut load, mut now) = (Load::default(), Nanos::ZERO);
+        for _ in 0..100 {
+            // Forty at once, 1 ms each, and then nothing for a second.
+            now += Nanos(1_000_000_000);
+            let begun = now;
+            (0..40).for_each(|_| load.read_begun(begun));
+            for _ in 0..40 {
+                now += Nanos(1_000_000);
+                load.reads -= 1;
+                if let Some((block_ns, _)) = load.completed(now, (begun, 40), 1).block_ns {
+                    assert_eq!(block_ns, 1e6);
+                }
+            }
+        }
+        assert_eq!(load.interval_ns.or(0.0), 1e6);
     }
 }

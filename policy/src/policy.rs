@@ -446,11 +446,12 @@ impl Policy {
                 self.looked_up(flight.device, (stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {
+                device.read_ended();
                 if outcome == Outcome::Fetched {
                     let begun = (flight.started, flight.outstanding);
                     let seen = device.completed(now, begun, blocks);
-                    if let Some(ns) = seen.block_ns {
-                        self.cache.costs.observe_block(flight.device, ns);
+                    if let Some((ns, requests)) = seen.block_ns {
+                        self.cache.costs.observe_block(flight.device, ns, requests);
                     }
                     if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
                         // The driver cannot tell the device's time from that of its queue.

@@ -41,7 +41,11 @@ impl Policy {
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
-        let outstanding = self.device_mut(device).outstanding + 1;
+        let at_device = self.device_mut(device);
+        let outstanding = at_device.outstanding + 1;
+        if let FlightWork::Read { .. } = work {
+            at_device.read_begun(now);
+        }
         self.flights.insert(id, Flight { device, started: now, outstanding, work });
         id
     }
