@@ -63,10 +63,8 @@ impl Stream {
             };
             consider(last);
             // Within a set all are alike, and may be worth less than what comes after or before.
-            if let Some(set) = self.cursor.set_positions() {
-                let ends = [set.start, set.end];
-                ends.into_iter().filter_map(|end| part.tracked.last_before(end)).for_each(consider);
-            }
+            let ends = self.cursor.sets().flat_map(|set| [set.start, set.end]);
+            ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
         }
         least
     }

@@ -12,7 +12,9 @@
 //!   the same reader is not: the cursor jumps there. Not so where the front was moved by blocks that
 //!   turned out to be in memory: their reader comes after, and fits nothing near.
 //! * **D. Sets.** In a hint whose order is free, any of its positions fits. The front is then the number
-//!   of blocks read, so that what comes after the set is as far away as there is left to read.
+//!   of blocks read, so that what comes after the set is as far away as there is left to read. Threads may
+//!   be at several sets side by side: those are *open*. One that nobody reads any more, while others are
+//!   read, is left; what it has unread is given up like anything else that lies behind.
 //!
 //! Positions that were read and positions that were given up make up the stream's *accuracy*, a mean
 //! that forgets.
@@ -41,12 +43,27 @@ const ACCURACY_FIRST: f64 = 1.0;
 /// More skipped positions at once count as so many.
 const SKIPS_COUNTED_MAX: u64 = 1024;
 
-/// A hint without order that the base lies in.
+/// D: sets that are open at a time, for as many threads.
+const SETS_MAX: usize = 8;
+
+/// D: reads elsewhere after which a set is left, in parts of what may lie behind: few if the stream has
+/// not kept its word.
+const PATIENCE_DIVISOR: u64 = 8;
+
+/// A hint without order, or one pass of it, that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Set {
     start: u64,
     end: u64,
     read: u64,
+    /// When it was read last, in reads of the stream.
+    last_read: u64,
+}
+
+impl Set {
+    fn contains(&self, position: u64) -> bool {
+        (self.start..self.end).contains(&position)
+    }
 }
 
 /// See the [module](self).
@@ -56,7 +73,9 @@ pub(crate) struct Cursor {
     front: u64,
     /// Positions after the base that were read.
     read_ahead: BTreeSet<u64>,
-    set: Option<Set>,
+    /// The open sets, in order.
+    sets: Vec<Set>,
+    reads: u64,
     /// Positions that are known to be of hints with an order.
     ordered: Range<u64>,
     far: Option<(ReaderId, u64)>,
@@ -74,7 +93,8 @@ impl Cursor {
             base: 0,
             front: 0,
             read_ahead: BTreeSet::new(),
-            set: None,
+            sets: Vec::new(),
+            reads: 0,
             ordered: 0..0,
             far: None,
             seen: false,
@@ -101,13 +121,17 @@ impl Cursor {
 
     /// Whether the reader is within a hint that may be read in any order.
     pub(crate) fn in_set(&self) -> bool {
-        self.set.is_some()
+        !self.sets.is_empty()
     }
 
-    /// The positions of the hint without order that the reader is within; all of them are equally far
-    /// away.
-    pub(crate) fn set_positions(&self) -> Option<Range<u64>> {
-        self.set.map(|set| set.start..set.end)
+    /// The positions of each hint without order that is being read; all of one are equally far away.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = Range<u64>> {
+        self.sets.iter().map(|set| set.start..set.end)
+    }
+
+    /// What lies before it is left to the reader: it has been overtaken.
+    pub(crate) fn fetched_from(&self) -> u64 {
+        self.sets.first().map_or(self.front, |set| set.start.min(self.front).max(self.base))
     }
 
     /// Whether the access at `position` is still to come.
@@ -117,18 +141,16 @@ impl Cursor {
 
     /// How far away `position` is.
     pub(crate) fn distance(&self, position: u64) -> Distance {
-        match self.set {
-            Some(set) if (set.start..set.end).contains(&position) => {
-                Distance::AnyOf(set.end - set.start - set.read)
-            }
-            _ => Distance::Ahead((position + 1).saturating_sub(self.front).max(1)),
+        match self.sets.iter().rfind(|set| set.contains(position)) {
+            Some(set) => Distance::AnyOf(set.end - set.start - set.read),
+            None => Distance::Ahead((position + 1).saturating_sub(self.front).max(1)),
         }
     }
 
     /// B, C, D: whether a read by `reader` that would fit `position` is to be taken for it.
     pub(crate) fn accepts(&mut self, places: &Places, reader: ReaderId, position: u64) -> bool {
         let near = position < self.front.saturating_add(self.window)
-            || self.set.is_some_and(|set| position < set.end)
+            || self.sets.last().is_some_and(|set| position < set.end)
             || self.begins_near(places, position);
         if near {
             return true;
@@ -149,32 +171,38 @@ impl Cursor {
     }
 
     /// The access at `position` has been made. What was left out and lies more than `behind` before
-    /// the front is given up. Returns the base, before which everything is past now.
+    /// the front, or before the sets that are being read, is given up. Returns the base, before which
+    /// everything is past now.
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
         (self.seen, self.ahead_of_reader) = (true, false);
+        self.reads += 1;
         // What needed nothing any more was counted then.
         let counted = self.read_ahead.contains(&position);
         self.enter_set(places, position);
-        match self.set.as_mut().filter(|set| (set.start..set.end).contains(&position)) {
+        match self.sets.iter_mut().rfind(|set| set.contains(position)) {
             Some(set) => {
                 set.read += u64::from(!counted);
+                set.last_read = self.reads;
                 self.front = self.front.max(set.start + set.read);
             }
             None => self.front = self.front.max(position + 1),
         }
         self.past(position);
-        let behind = match self.set {
-            Some(set) if self.front < set.end => self.base, // D: nothing is skipped within a set.
-            _ => self.front.saturating_sub(behind.min(self.window)),
+        let behind = behind.min(self.window);
+        self.leave_sets(behind);
+        // Nothing is skipped within a set.
+        let first = self.sets.first().map_or(u64::MAX, |set| set.start);
+        let kept = match self.sets.last() {
+            Some(set) if set.contains(self.front) => set.start.saturating_sub(behind),
+            _ => self.front.saturating_sub(behind),
         };
-        if behind > self.base {
-            self.give_up_to(behind);
+        let kept = kept.min(first);
+        if kept > self.base {
+            self.give_up_to(kept);
         }
         self.front = self.front.max(self.base);
-        if self.set.is_some_and(|set| self.base >= set.end) {
-            self.set = None;
-        }
+        self.close_sets();
         self.base
     }
 
@@ -185,9 +213,7 @@ impl Cursor {
         if !self.expects(position) {
             return self.base;
         }
-        if let Some(set) = self.set.as_mut()
-            && (set.start..set.end).contains(&position)
-        {
+        if let Some(set) = self.sets.iter_mut().rfind(|set| set.contains(position)) {
             set.read += 1;
             self.front = self.front.max(set.start + set.read);
         } else if !self.seen && position == self.front {
@@ -199,9 +225,7 @@ impl Cursor {
             self.front += 1;
             self.move_base();
         }
-        if self.set.is_some_and(|set| self.base >= set.end) {
-            self.set = None;
-        }
+        self.close_sets();
         self.base
     }
 
@@ -215,7 +239,8 @@ impl Cursor {
         while self.read_ahead.first().is_some_and(|&at| at < position) {
             self.read_ahead.pop_first();
         }
-        (self.base, self.front, self.set) = (position, position, None);
+        (self.base, self.front) = (position, position);
+        self.sets.clear();
         self.ahead_of_reader = true;
         self.base
     }
@@ -237,24 +262,44 @@ impl Cursor {
         }
     }
 
-    /// D: the first read of a set makes it the current one.
+    /// D: the first read of a set opens it.
     fn enter_set(&mut self, places: &Places, position: u64) {
-        if self.ordered.contains(&position) || self.set.is_some_and(|set| position < set.end) {
+        let is_open = self.sets.iter().rev().any(|set| set.contains(position));
+        if is_open || self.ordered.contains(&position) {
             return;
         }
         let Some(placed) = places.placed_at(position) else { return };
         if placed.order == Order::Given {
             self.ordered = placed.start..placed.end();
-        } else {
-            let pass = (position - placed.start) / placed.pass_blocks;
-            let start = placed.start + pass * placed.pass_blocks;
-            let end = start + placed.pass_blocks;
-            // Some may need nothing any more.
-            let settled = self.read_ahead.range(start..end).count() as u64;
-            let read = settled + self.base.saturating_sub(start);
-            self.front = self.front.max(start + read);
-            self.set = Some(Set { start, end, read });
+            return;
         }
+        let pass = (position - placed.start) / placed.pass_blocks;
+        let start = placed.start + pass * placed.pass_blocks;
+        let end = start + placed.pass_blocks;
+        // Some may need nothing any more.
+        let settled = self.read_ahead.range(start..end).count() as u64;
+        let read = settled + self.base.saturating_sub(start);
+        if self.sets.len() == SETS_MAX {
+            let read_last = |&(_, set): &(usize, &Set)| set.last_read;
+            let longest_unread = self.sets.iter().enumerate().min_by_key(read_last);
+            longest_unread.map(|(index, _)| index).map(|index| self.sets.remove(index));
+        }
+        let place = self.sets.partition_point(|set| set.start < start);
+        self.sets.insert(place, Set { start, end, read, last_read: self.reads });
+    }
+
+    /// D: sets that nobody reads any more are left, but for the one that the front lies in.
+    fn leave_sets(&mut self, behind: u64) {
+        if self.sets.len() > 1 || self.sets.first().is_some_and(|set| !set.contains(self.front)) {
+            let (front, since) = (self.front, self.reads.saturating_sub(behind / PATIENCE_DIVISOR));
+            self.sets.retain(|set| set.last_read >= since || set.contains(front));
+        }
+    }
+
+    /// D: what is past, or was read to its end, is open no more.
+    fn close_sets(&mut self) {
+        let base = self.base;
+        self.sets.retain(|set| base < set.end && set.read < set.end - set.start);
     }
 
     /// Everything before `position` that was not read is skipped.

@@ -607,8 +607,7 @@ impl Stream {
         self.scan_is_unfinished = false;
         // What is fetched is in the index.
         let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
-        // What the reader has overtaken is left to it.
-        let from = if self.cursor.in_set() { self.cursor.base() } else { self.cursor.front() };
+        let from = self.cursor.fetched_from();
         while let Some(&position) = self.of_device(device).missing.first() {
             let useful = position >= from
                 && self.cursor.expects(position)
