@@ -12,7 +12,7 @@
 pub(crate) mod cursor;
 pub(crate) mod index;
 pub(crate) mod places;
-mod tracked;
+mod positions;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,7 +23,7 @@ use crate::time::Nanos;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
 use places::{Places, Run};
-use tracked::Tracked;
+use positions::PositionSet;
 
 /// Positions that one call looks at in search of a missing block.
 const SCAN_STEPS: u32 = 4096;
@@ -115,7 +115,7 @@ pub(crate) enum Fit {
 pub(crate) struct OfDevice {
     pub(crate) device: DeviceIndex,
     /// Blocks in memory that the stream tracks: the positions of their next uses.
-    pub(crate) tracked: Tracked,
+    pub(crate) tracked: PositionSet,
     /// Positions before the scan whose blocks are not in memory.
     missing: BTreeSet<u64>,
     /// Nothing is to be fetched from it as long as the front is before this position, unless a block is
@@ -230,7 +230,7 @@ impl Stream {
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
-            let (tracked, missing) = (Tracked::default(), BTreeSet::new());
+            let (tracked, missing) = (PositionSet::default(), BTreeSet::new());
             self.devices.push(OfDevice { device, tracked, missing, quiet_until: 0 });
             self.devices.len() - 1
         });

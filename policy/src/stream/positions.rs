@@ -1,4 +1,4 @@
-//! The positions at which a stream will read blocks that are in memory, and that it tracks.
+//! A set of positions of a stream: those of blocks in memory that it tracks, for one.
 //!
 //! An ordered set of numbers, 64 of which share a word: positions that follow one another, as they mostly
 //! do, take an eighth of a byte each, and whole runs of them are passed in one step. What lies at a
@@ -18,7 +18,7 @@ const ROW_MAX: u64 = 1024;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Tracked {
+pub(crate) struct PositionSet {
     /// Neither its first nor its last word is zero.
     row: VecDeque<u64>,
     /// Number of its first word.
@@ -36,7 +36,7 @@ fn last_of(word: u64, bits: u64) -> u64 {
     word * WORD + u64::from(bits.ilog2())
 }
 
-impl Tracked {
+impl PositionSet {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn len(&self) -> usize {
         self.row.iter().chain(self.far.values()).map(|bits| bits.count_ones() as usize).sum()
@@ -120,7 +120,7 @@ impl Tracked {
         }
     }
 
-    /// The last use.
+    /// The last position.
     pub(crate) fn last(&self) -> Option<u64> {
         let near = self.row.back().map(|&bits| {
             let word = self.row_start + self.row.len() as u64 - 1;
@@ -130,7 +130,7 @@ impl Tracked {
         near.max(far)
     }
 
-    /// The last use before `position`.
+    /// The last one before `position`.
     pub(crate) fn last_before(&self, position: u64) -> Option<u64> {
         let (word, bit) = place(position);
         let within = self.bits(word) & (bit - 1);
@@ -153,7 +153,7 @@ impl Tracked {
         near.into_iter().chain(far).min()
     }
 
-    /// Takes out the first use, if it is before `position`.
+    /// Takes out the first one, if it is before `position`.
     pub(crate) fn pop_before(&mut self, position: u64) -> Option<u64> {
         let first = self.first().filter(|&first| first < position)?;
         self.remove(first);
@@ -185,32 +185,32 @@ mod tests {
         fn it_is_an_ordered_set(
             changes in prop::collection::vec((0u8..3, 0u64..300, 0u64..3), 1..300)
         ) {
-            let mut tracked = Tracked::default();
+            let mut set = PositionSet::default();
             let mut model = BTreeSet::new();
             for (kind, position, far) in changes {
                 let position = position + far * ROW_MAX * WORD;
                 match kind {
                     0 if !model.insert(position) => {}
-                    0 => tracked.insert(position),
+                    0 => set.insert(position),
                     1 => {
                         model.remove(&position);
-                        tracked.remove(position);
+                        set.remove(position);
                     }
                     _ => {
                         let first = model.first().copied().filter(|&first| first < position);
                         first.map(|first| model.remove(&first));
-                        prop_assert_eq!(tracked.pop_before(position), first);
+                        prop_assert_eq!(set.pop_before(position), first);
                     }
                 }
-                prop_assert_eq!(tracked.contains(position), model.contains(&position));
+                prop_assert_eq!(set.contains(position), model.contains(&position));
                 let absent = (position..).find(|at| !model.contains(at));
-                prop_assert_eq!(Some(tracked.next_absent(position)), absent);
-                prop_assert_eq!(tracked.last(), model.last().copied());
+                prop_assert_eq!(Some(set.next_absent(position)), absent);
+                prop_assert_eq!(set.last(), model.last().copied());
                 let before = model.range(..position).next_back().copied();
-                prop_assert_eq!(tracked.last_before(position), before);
-                prop_assert_eq!(tracked.len(), model.len());
+                prop_assert_eq!(set.last_before(position), before);
+                prop_assert_eq!(set.len(), model.len());
             }
-            prop_assert!(tracked.take_all().eq(model));
+            prop_assert!(set.take_all().eq(model));
         }
     }
 }
