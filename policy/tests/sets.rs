@@ -1,8 +1,8 @@
 //! Hints without order, whose blocks are read in any.
 
 use foretell_policy::{
-    Access, Block, Config, DeviceId, FileId, Hint, Memory, Nanos, Order, Outcome, Policy, ReaderId,
-    Target, Work,
+    Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, Nanos, Order, Outcome, Policy,
+    ReaderId, Target, Work,
 };
 
 const NOW: Nanos = Nanos::ZERO;
@@ -28,7 +28,7 @@ impl Sets {
             ..Config::new(memory, 10, 1)
         };
         let mut policy = Policy::new(config);
-        let stream = policy.open_stream(NOW, None);
+        let stream = policy.open_stream(NOW, HinterId(1), None);
         for file in 0..files {
             let target = Target::File { file: FileId(file), size_bytes: blocks * 10 };
             let hint = Hint { order: Order::Any, ..Hint::whole_file(target, DISK) };
