@@ -13,6 +13,9 @@
 //! * **D.** If the probe was clearly faster, stay shallow, and after a while begin with B again: the
 //!   fetches may be of another kind by then. If it was not, the queue may be as deep as it likes.
 //!
+//! A lookup that is overdue (`device.rs`) is not counted against the depth: it may never end, and a probe
+//! ends by completions alone.
+//!
 //! The papers fix the depth (five prefetches outstanding for each disk, TIP 1995, section 5); behind a
 //! page cache the number of disks is not known. This is a safeguard for the order of lookups and data,
 //! not the cost-benefit of eq. 6.
@@ -94,7 +97,7 @@ impl Sample {
 }
 
 impl DepthControl {
-    /// Most fetches that may be under way.
+    /// Most fetches that may be under way, overdue lookups aside.
     pub(crate) fn depth(&self) -> usize {
         match self.phase {
             Phase::First => DEPTH_FIRST,

@@ -25,7 +25,7 @@ use crate::blocks::StreamIndex;
 use crate::costs::Mean;
 use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
-use crate::hint::DeviceId;
+use crate::hint::{DeviceId, FetchId, StreamId};
 use crate::time::Nanos;
 
 /// Place of a hint in the order of arrival, over all streams.
@@ -38,8 +38,12 @@ pub(crate) struct Device {
     pub(crate) id: DeviceId,
     /// Prefetches and lookups under way.
     pub(crate) outstanding: usize,
-    /// Names being looked up.
-    pub(crate) looked_up: usize,
+    /// Lookups under way that are not overdue; fetches are numbered in the order of their start.
+    lookups: BTreeMap<FetchId, Lookup>,
+    /// Lookups under way that are.
+    overdue: usize,
+    /// Those of them whose streams have not been told.
+    untold: Vec<Lookup>,
     pub(crate) depth: DepthControl,
     /// Reads in a row that found everything in memory.
     pub(crate) cached_run: u32,
@@ -50,6 +54,16 @@ pub(crate) struct Device {
     load: Load,
     /// Time of a lookup, that in the device's queue included.
     lookup_ns: Mean,
+}
+
+/// The lookup of a stream's hint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookup {
+    pub(crate) began: Nanos,
+    pub(crate) stream: StreamId,
+    pub(crate) index: StreamIndex,
+    /// The hint's number there.
+    pub(crate) number: u64,
 }
 
 /// How much at once a device can do with profit, found from what it does.
@@ -187,7 +201,9 @@ impl Device {
         Device {
             id,
             outstanding: 0,
-            looked_up: 0,
+            lookups: BTreeMap::new(),
+            overdue: 0,
+            untold: Vec::new(),
             depth: DepthControl::default(),
             cached_run: 0,
             unresolved: BTreeMap::new(),
@@ -238,20 +254,57 @@ impl Device {
         self.load.completed(now, flight, blocks)
     }
 
-    /// A lookup has taken `took`.
-    pub(crate) fn looked_up(&mut self, took: Nanos) {
-        self.looked_up -= 1;
+    /// A lookup is begun.
+    pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
+        self.outstanding += 1;
+        self.lookups.insert(fetch, lookup);
+    }
+
+    /// A lookup has ended, and has taken `took`.
+    pub(crate) fn lookup_ended(&mut self, fetch: FetchId, took: Nanos) {
+        if self.lookups.remove(&fetch).is_none() {
+            self.overdue -= 1;
+        }
+        self.outstanding -= 1;
         self.lookup_ns.add(took.0 as f64);
     }
 
+    /// Names being looked up.
+    pub(crate) fn names_under_way(&self) -> usize {
+        self.lookups.len() + self.overdue
+    }
+
+    /// Finds the lookups that have become overdue by now. One that is remains so, though lookups may take
+    /// longer later: others have gone before it.
+    pub(crate) fn find_overdue(&mut self, now: Nanos) {
+        let patience = self.lookup_patience();
+        while let Some(first) = self.lookups.first_entry()
+            && now.saturating_sub(first.get().began) > patience
+        {
+            self.overdue += 1;
+            self.untold.push(first.remove());
+        }
+    }
+
+    /// The lookups found overdue since the last call.
+    pub(crate) fn take_overdue(&mut self) -> Vec<Lookup> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Prefetches and lookups that it is working on, as far as one can tell: not those overdue, which may
+    /// wait for something else for ever.
+    pub(crate) fn working_on(&self) -> usize {
+        self.outstanding - self.overdue
+    }
+
     /// How long a lookup may take before others go before it.
-    pub(crate) fn lookup_patience(&self) -> Nanos {
+    fn lookup_patience(&self) -> Nanos {
         LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
     }
 
     /// Whether it has as much to do as makes it go as fast as it can.
     pub(crate) fn is_busy(&self) -> bool {
-        self.outstanding as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
+        self.working_on() as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
     }
 }
 
@@ -259,22 +312,55 @@ impl Device {
 mod tests {
     use super::*;
 
+    fn lookup(began: Nanos, number: u64) -> Lookup {
+        Lookup { began, stream: StreamId(0), index: StreamIndex(0), number }
+    }
+
+    fn look_up(device: &mut Device, took: Nanos) {
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        device.lookup_ended(FetchId(0), took);
+    }
+
+    #[test]
+    fn lookups_become_overdue_in_the_order_of_their_start_and_stay_so() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        for number in 0..4 {
+            device.lookup_begun(FetchId(number), lookup(ms(100 * number), number));
+        }
+        let overdue = |device: &mut Device, now: Nanos| -> Vec<u64> {
+            device.find_overdue(now);
+            device.take_overdue().iter().map(|lookup| lookup.number).collect()
+        };
+        assert!(overdue(&mut device, ms(250)).is_empty());
+        assert_eq!(overdue(&mut device, ms(450)), [0, 1]);
+        assert!(overdue(&mut device, ms(450)).is_empty(), "they were told of");
+        assert_eq!((device.names_under_way(), device.working_on()), (4, 2));
+        // Lookups take 200 ms now, and 800 may pass.
+        device.lookup_ended(FetchId(2), ms(200));
+        assert!(overdue(&mut device, ms(1_099)).is_empty());
+        assert_eq!((device.names_under_way(), device.working_on()), (3, 1));
+        assert_eq!(overdue(&mut device, ms(1_101)), [3]);
+        for number in [0, 1, 3] {
+            device.lookup_ended(FetchId(number), ms(200));
+        }
+        assert_eq!((device.names_under_way(), device.working_on()), (0, 0));
+    }
+
     #[test]
     fn a_lookup_is_slow_if_it_takes_much_longer_than_others() {
         let mut device = Device::new(DeviceId(0));
         assert_eq!(device.lookup_patience(), LOOKUP_PATIENCE);
         for took_ms in [1, 2000] {
             for _ in 0..200 {
-                device.looked_up += 1;
-                device.looked_up(Nanos(took_ms * 1_000_000));
+                look_up(&mut device, Nanos(took_ms * 1_000_000));
             }
             let patience = device.lookup_patience();
             assert!(patience >= LOOKUP_PATIENCE, "{patience}");
             assert!((Nanos(3 * took_ms * 1_000_000)..=Nanos(8_000_000_000)).contains(&patience));
         }
         // One that was stuck changes little.
-        device.looked_up += 1;
-        device.looked_up(Nanos(3_600_000_000_000));
+        look_up(&mut device, Nanos(3_600_000_000_000));
         assert!(device.lookup_patience() < Nanos(10_000_000_000));
     }
 

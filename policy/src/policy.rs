@@ -406,12 +406,13 @@ impl Policy {
             return None; // Nothing is disclosed.
         }
         let &index = self.device_ids.get(&device)?;
-        let at_device = &self.devices[usize::from(index.0)];
+        let at_device = &mut self.devices[usize::from(index.0)];
+        at_device.find_overdue(now);
         let depth = match self.config.memory {
             Memory::Owned => usize::MAX,
             Memory::Kernel { .. } => at_device.depth.depth(),
         };
-        if at_device.outstanding >= self.config.outstanding_max.min(depth) {
+        if at_device.outstanding >= self.config.outstanding_max || at_device.working_on() >= depth {
             return None;
         }
         // Data before lookups: what is looked up lies behind everything that is placed.
@@ -419,7 +420,7 @@ impl Policy {
             return Some(read);
         }
         // Nothing else is to be done: what comes after a lookup that takes its time.
-        let passed = self.pass_slow_lookups(now, index);
+        let passed = self.pass_slow_lookups(now);
         let read = if passed { self.next_read(now, index) } else { None };
         read.or_else(|| self.next_lookup(now, index))
     }
@@ -432,7 +433,6 @@ impl Policy {
         let flight = self.flights.remove(&fetch).expect("a fetch completes once");
         let device = &mut self.devices[usize::from(flight.device.0)];
         if !matches!(flight.work, FlightWork::Read { demand: Some(_), .. }) {
-            device.outstanding -= 1;
             device.depth.completed(now, flight.started, outcome == Outcome::Fetched);
         }
         match outcome {
@@ -442,10 +442,11 @@ impl Policy {
         }
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
-                device.looked_up(now.saturating_sub(flight.started));
+                device.lookup_ended(fetch, now.saturating_sub(flight.started));
                 self.looked_up(flight.device, (stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {
+                device.outstanding -= usize::from(demand.is_none());
                 device.read_ended();
                 if outcome == Outcome::Fetched {
                     let begun = (flight.started, flight.outstanding);

@@ -6,7 +6,7 @@ use super::{DOZE_STRIDE, Demand, Flight, FlightWork, Policy, STREAMS_ASKED_MAX, 
 use crate::blocks::Queue;
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
-use crate::device::{Device, Ticket};
+use crate::device::{Device, Lookup as UnderWay, Ticket};
 use crate::hash::Mix;
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId, Target};
 use crate::prefetcher;
@@ -42,7 +42,7 @@ impl Policy {
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
         let at_device = self.device_mut(device);
-        let outstanding = at_device.outstanding + 1;
+        let outstanding = at_device.working_on() + 1;
         if let FlightWork::Read { .. } = work {
             at_device.read_begun(now);
         }
@@ -130,7 +130,7 @@ impl Policy {
     pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
         let most = self.config.resolved_max;
         let at_device = &self.devices[usize::from(device.0)];
-        let taken = at_device.looked_up + self.cache.files.wanted_at(device);
+        let taken = at_device.names_under_way() + self.cache.files.wanted_at(device);
         if at_device.unresolved.is_empty() || taken >= most {
             return None;
         }
@@ -159,13 +159,12 @@ impl Policy {
         let stream = self.cache.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
         let waiting = &mut stream.waiting[(number - first) as usize];
-        waiting.lookup = Lookup::InFlight { since: now };
+        waiting.lookup = Lookup::InFlight;
         stream.lookups += 1;
         let Target::Name(name) = waiting.hint.target else { unreachable!("a name waits") };
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
-        at_device.looked_up += 1;
-        at_device.outstanding += 1;
+        at_device.lookup_begun(fetch, UnderWay { began: now, stream: id, index, number });
         Some(Fetch { id: fetch, device: at_device.id, work: Work::Resolve { name } })
     }
 
@@ -188,19 +187,18 @@ impl Policy {
         }
     }
 
-    /// L: what was hinted after a lookup that takes its time goes before it.
-    pub(super) fn pass_slow_lookups(&mut self, now: Nanos, device: DeviceIndex) -> bool {
+    /// L: what was hinted after a lookup that takes its time goes before it, wherever it is to be fetched
+    /// from. Returns whether there is something of the kind.
+    pub(super) fn pass_slow_lookups(&mut self, now: Nanos) -> bool {
         let mut passed = false;
-        if self.devices[usize::from(device.0)].looked_up == 0 {
-            return passed;
-        }
-        for index in 0..self.cache.streams.len() {
-            let Some(stream) = self.cache.streams[index].as_mut() else { continue };
-            let devices = &self.devices;
-            let patience = |of: DeviceIndex| devices[usize::from(of.0)].lookup_patience();
-            if stream.pass_slow_lookups(now, patience) {
-                self.advance(StreamIndex(index as u32));
-                passed = true;
+        for device in 0..self.devices.len() {
+            self.devices[device].find_overdue(now);
+            for UnderWay { stream: id, index, number, .. } in self.devices[device].take_overdue() {
+                let is_open = self.stream_ids.get(&id) == Some(&index);
+                if is_open && self.cache.stream(index).lookup_is_overdue(number) {
+                    self.advance(index);
+                    passed = true;
+                }
             }
         }
         passed

@@ -301,7 +301,7 @@ fn a_cancelled_stream_leaves_nothing_behind() {
     let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 40 };
     policy.completed(NOW, lookup.id, outcome);
     assert!(policy.is_idle() && policy.next_fetch(NOW, DISK).is_none());
-    assert!(policy.devices.iter().all(|device| device.looked_up == 0));
+    assert!(policy.devices.iter().all(|device| device.names_under_way() == 0));
     policy.close(NOW, stream);
     policy.hint(NOW, stream, Hint::whole_file(named(0), DISK));
     assert!(policy.is_idle(), "a closed stream takes no hints");
@@ -322,6 +322,72 @@ fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
     assert!(policy.is_idle());
 }
 
+/// A policy whose device is left with nothing but two lookups that never end, when it is being tried
+/// whether so many at a time are better than many.
+fn left_with_two_lookups() -> (Policy, Nanos) {
+    const SERVICE: Nanos = Nanos(10_000_000);
+    let wide = Config { outstanding_max: 1024, resolved_max: 1024, ..config(100_000) };
+    let (mut policy, _) = hinted(wide, 3000);
+    let (mut now, mut under_way) = (NOW, VecDeque::new());
+    loop {
+        while let Some(fetch) = policy.next_fetch(now, DISK) {
+            under_way.push_back(fetch);
+        }
+        let lookups = under_way.iter().filter(|fetch| matches!(fetch.work, Work::Resolve { .. }));
+        if policy.devices[0].depth.depth() == 2 && lookups.count() == 2 && under_way.len() == 2 {
+            return (policy, now);
+        }
+        now += SERVICE;
+        let ended = under_way.pop_front().expect("hints are left");
+        let outcome = match ended.work {
+            Work::Resolve { name } => Outcome::Resolved { file: FileId(name.0), size_bytes: 10 },
+            Work::Read { .. } => Outcome::Fetched,
+        };
+        policy.completed(now, ended.id, outcome);
+        if let Work::Read { file, first_block, .. } = ended.work {
+            policy.read(now, READER, Block { file, index: first_block }, false);
+        }
+    }
+}
+
+#[test]
+fn lookups_that_never_end_do_not_stop_their_device() {
+    let (mut policy, mut now) = left_with_two_lookups();
+    assert!(policy.next_fetch(now, DISK).is_none());
+    let other = policy.open_stream(now, HINTER, None);
+    let file = FileId(1_000_000);
+    policy.hint(now, other, Hint::whole_file(Target::File { file, size_bytes: 10 }, DISK));
+    now += Nanos(3_600_000_000_000);
+    // What is known of either stream is fetched, and what was hinted after the two is looked up.
+    let (mut is_fetched, mut is_looked_up) = (false, false);
+    for _ in 0..500 {
+        let Some(fetch) = policy.next_fetch(now, DISK) else { break };
+        is_fetched |= fetch.work == Work::Read { file, first_block: 0, blocks: 1 };
+        is_looked_up |= matches!(fetch.work, Work::Resolve { .. });
+        if let Work::Read { .. } = fetch.work {
+            policy.completed(now, fetch.id, Outcome::Fetched);
+        }
+    }
+    assert!(is_fetched && is_looked_up, "{is_fetched} {is_looked_up}");
+}
+
+#[test]
+fn a_lookup_at_one_device_does_not_hold_up_another_device_for_ever() {
+    let mut policy = Policy::new(config(100));
+    let (stream, other) = (policy.open_stream(NOW, HINTER, None), DeviceId(1));
+    policy.hint(NOW, stream, Hint::whole_file(named(0), DISK));
+    let known = Target::File { file: FileId(7), size_bytes: 10 };
+    policy.hint(NOW, stream, Hint::whole_file(known, other));
+    let lookup = policy.next_fetch(NOW, DISK).expect("a lookup");
+    assert!(policy.next_fetch(Nanos(100_000_000), other).is_none());
+    let fetch = policy.next_fetch(Nanos(1_000_000_000), other).expect("what comes after it");
+    assert_eq!(fetch.work, Work::Read { file: FileId(7), first_block: 0, blocks: 1 });
+    let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 10 };
+    policy.completed(Nanos(2_000_000_000), lookup.id, outcome);
+    let late = policy.next_fetch(Nanos(2_000_000_000), DISK).expect("the file that was found");
+    assert_eq!(late.work, Work::Read { file: FileId(0), first_block: 0, blocks: 1 });
+}
+
 /// One step of a random driver.
 #[derive(Clone, Debug)]
 enum Step {
@@ -330,6 +396,7 @@ enum Step {
     Complete { which: usize, how: u8 },
     Read { file: u64, index: u64, stalled: bool },
     Cancel { stream: usize },
+    Wait { ms: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -344,6 +411,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0u64..6, 0u64..20, any::<bool>())
             .prop_map(|(file, index, stalled)| Step::Read { file, index, stalled }),
         1 => (0usize..3).prop_map(|stream| Step::Cancel { stream }),
+        1 => (1u64..400).prop_map(|ms| Step::Wait { ms }),
     ]
 }
 
@@ -372,7 +440,7 @@ proptest! {
         let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
         let streams: Vec<StreamId> = (0..3).map(|_| policy.open_stream(NOW, HINTER, None)).collect();
         let mut under_way: VecDeque<Fetch> = VecDeque::new();
-        let (mut hinted, mut asked_for) = (0, 0);
+        let (mut hinted, mut asked_for, mut now) = (0, 0, NOW);
         for step in steps {
             match step {
                 Step::Hint { stream, name, segments, repeats } => {
@@ -386,10 +454,10 @@ proptest! {
                         Extent::Segments(segments.iter().map(segment).collect())
                     };
                     let hint = Hint { extent, repeats, ..Hint::whole_file(named(name), DISK) };
-                    policy.hint(NOW, streams[stream], hint);
+                    policy.hint(now, streams[stream], hint);
                 }
                 Step::Next => {
-                    if let Some(fetch) = policy.next_fetch(NOW, DISK) {
+                    if let Some(fetch) = policy.next_fetch(now, DISK) {
                         asked_for += u64::from(matches!(fetch.work, Work::Resolve { .. }));
                         if let Work::Read { file, first_block, blocks } = fetch.work {
                             prop_assert!((1..=4).contains(&blocks));
@@ -401,25 +469,26 @@ proptest! {
                 }
                 Step::Complete { which, how } => {
                     if let Some(fetch) = under_way.remove(which % under_way.len().max(1)) {
-                        policy.completed(NOW, fetch.id, outcome_of(fetch.work, how));
+                        policy.completed(now, fetch.id, outcome_of(fetch.work, how));
                     }
                 }
                 Step::Read { file, index, stalled } => {
-                    policy.read(NOW, READER, block(file, index), stalled);
+                    policy.read(now, READER, block(file, index), stalled);
                 }
-                Step::Cancel { stream } => policy.cancel(NOW, streams[stream]),
+                Step::Cancel { stream } => policy.cancel(now, streams[stream]),
+                Step::Wait { ms } => now += Nanos(ms * 1_000_000),
             }
             prop_assert!(policy.pending_blocks() <= 12);
         }
         for stream in streams {
-            policy.close(NOW, stream);
+            policy.close(now, stream);
         }
         for fetch in under_way {
-            policy.completed(NOW, fetch.id, outcome_of(fetch.work, 7));
+            policy.completed(now, fetch.id, outcome_of(fetch.work, 7));
         }
         prop_assert!(policy.is_idle());
         prop_assert_eq!(policy.pending_blocks(), 0);
-        prop_assert!(policy.devices.iter().all(|device| device.looked_up == 0));
+        prop_assert!(policy.devices.iter().all(|device| device.names_under_way() == 0));
         policy.cache.check_all();
         prop_assert!((0..6).all(|file| !policy.wants(FileId(file))));
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);

@@ -84,9 +84,9 @@ pub(crate) struct Again {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Pending,
-    InFlight {
-        since: Nanos,
-    },
+    InFlight,
+    /// It takes its time: others may go before the hint.
+    Overdue,
     Known {
         file: FileId,
         size_bytes: u64,
@@ -263,7 +263,13 @@ impl Stream {
             }
             let mut rest = None;
             match waiting.lookup {
-                Lookup::Pending | Lookup::InFlight { .. } => break,
+                Lookup::Pending | Lookup::InFlight => break,
+                Lookup::Overdue => {
+                    let slow = self.waiting.pop_front().expect("it is the first");
+                    self.slow.push((self.first_waiting, slow));
+                    self.first_waiting += 1;
+                    continue;
+                }
                 Lookup::Void => {}
                 Lookup::Known { file, size_bytes } => {
                     let Waiting { hint, again, .. } = waiting;
@@ -304,24 +310,18 @@ impl Stream {
         beyond_end
     }
 
-    /// Sets aside the first hints while their lookups take longer than the `patience` with their device. Returns whether
-    /// others can go before them now.
-    pub(crate) fn pass_slow_lookups(
-        &mut self,
-        now: Nanos,
-        patience: impl Fn(DeviceIndex) -> Nanos,
-    ) -> bool {
-        let mut passed = false;
-        while let Some(waiting) = self.waiting.front()
-            && let Lookup::InFlight { since } = waiting.lookup
-            && now.saturating_sub(since) > patience(waiting.device)
-        {
-            let slow = self.waiting.pop_front().expect("it is the first");
-            self.slow.push((self.first_waiting, slow));
-            self.first_waiting += 1;
-            passed = true;
-        }
-        passed
+    /// The lookup of the hint of this number takes its time: it is set aside when its turn to be placed
+    /// comes. Returns whether the hint waits for it.
+    pub(crate) fn lookup_is_overdue(&mut self, number: u64) -> bool {
+        let waiting = self.waiting_of(number).filter(|hint| hint.lookup == Lookup::InFlight);
+        let Some(waiting) = waiting else { return false };
+        waiting.lookup = Lookup::Overdue;
+        true
+    }
+
+    fn waiting_of(&mut self, number: u64) -> Option<&mut Waiting> {
+        let place = number.checked_sub(self.first_waiting)?;
+        self.waiting.get_mut(place as usize)
     }
 
     /// The lookup of the hint of this number has ended. Returns whether the hint still waits.
@@ -333,9 +333,7 @@ impl Stream {
             self.first_waiting -= 1;
             return true;
         }
-        let place = number.checked_sub(self.first_waiting);
-        let waiting = place.and_then(|place| self.waiting.get_mut(place as usize));
-        let Some(waiting) = waiting else { return false };
+        let Some(waiting) = self.waiting_of(number) else { return false };
         waiting.lookup = lookup;
         self.known += u64::from(lookup.is_known());
         true
