@@ -1,8 +1,9 @@
 //! What programs have read, on its way from their rings to the policy.
 //!
 //! A record is a call, and the policy thinks in blocks. The policy is told of several at a time, so that it
-//! can have what it keeps of them loaded together. A call that did not wait for a device also says what a block
-//! in memory costs (`T_hit`).
+//! can have what it keeps of them loaded together. A call that did not wait for a device, and that read a whole
+//! block or more, also says what a block in memory costs (`T_hit`): an access is a block's, and of a block
+//! that is read in small parts each call would give a time of its own.
 
 use std::ops::RangeInclusive;
 
@@ -21,9 +22,12 @@ const HIT_NS: RangeInclusive<u64> = 100..=10_000;
 /// `T_hit` does not depend on it.
 const ANY_DEVICE: DeviceId = DeviceId(0);
 
-/// What each of the `blocks` took of a call that did not wait.
-fn hit_sample(duration_ns: u64, blocks: u64) -> Nanos {
-    Nanos((duration_ns / blocks).clamp(*HIT_NS.start(), *HIT_NS.end()))
+/// What a block took of a call for so many bytes that did not wait, if it was for one or more.
+fn hit_sample(duration_ns: u64, length_bytes: u64, block_bytes: u64) -> Option<Nanos> {
+    let block_ns = u128::from(duration_ns) * u128::from(block_bytes) / u128::from(length_bytes);
+    let block_ns = u64::try_from(block_ns).unwrap_or(u64::MAX);
+    let sample = Nanos(block_ns.clamp(*HIT_NS.start(), *HIT_NS.end()));
+    (length_bytes >= block_bytes).then_some(sample)
 }
 
 /// See the [module](self).
@@ -51,8 +55,10 @@ impl<'a> Reads<'a> {
         let block_bytes = self.policy.config().block_bytes;
         let first = record.offset_bytes / block_bytes;
         let last = (record.offset_bytes.saturating_add(record.length_bytes) - 1) / block_bytes;
-        if !stalled && record.duration_ns > 0 {
-            let sample = hit_sample(record.duration_ns, last - first + 1);
+        if !stalled
+            && record.duration_ns > 0
+            && let Some(sample) = hit_sample(record.duration_ns, record.length_bytes, block_bytes)
+        {
             self.policy.observe(ANY_DEVICE, Cost::Hit, sample);
         }
         // A record is a program's word; more blocks than any one call reads are not believed.
@@ -126,8 +132,17 @@ mod tests {
 
     #[test]
     fn no_program_says_that_reading_memory_costs_nothing_or_as_much_as_a_disk() {
-        assert_eq!(hit_sample(64_000, 32), Nanos(2_000));
-        assert_eq!(hit_sample(1, 1 << 40), Nanos(*HIT_NS.start()));
-        assert_eq!(hit_sample(u64::MAX, 1), Nanos(*HIT_NS.end()));
+        assert_eq!(hit_sample(64_000, 32 * BLOCK_BYTES, BLOCK_BYTES), Some(Nanos(2_000)));
+        let least = hit_sample(1, BLOCK_BYTES << 40, BLOCK_BYTES);
+        assert_eq!(least, Some(Nanos(*HIT_NS.start())));
+        assert_eq!(hit_sample(u64::MAX, BLOCK_BYTES, BLOCK_BYTES), Some(Nanos(*HIT_NS.end())));
+    }
+
+    #[test]
+    fn calls_for_less_than_a_block_say_nothing_of_what_a_block_costs() {
+        assert_eq!(hit_sample(300, 100, BLOCK_BYTES), None);
+        assert_eq!(hit_sample(2_000, BLOCK_BYTES - 1, BLOCK_BYTES), None);
+        let block_and_half = hit_sample(3_000, BLOCK_BYTES + BLOCK_BYTES / 2, BLOCK_BYTES);
+        assert_eq!(block_and_half, Some(Nanos(2_000)));
     }
 }
