@@ -14,7 +14,10 @@
 //!   costs it (what TIPTOE and Forestall do, in TIP's currency).
 //! * **B. Early.** Eq. 6 takes the next access to be `T_hit` away, while it may come at once, and a decision
 //!   is made once an access; and a fetch has to be started before it takes its time. So the horizon is
-//!   two accesses and `T_driver` further.
+//!   two accesses and `T_driver` further. The value of the next access then is none of eq. 5 and 6: it is
+//!   above `T_disk` by `T_driver` and a pace, which tells who of several has to be first. Where reads are
+//!   further apart than `T_disk`, the margin would be all that there is of it, and more than any fetch saves:
+//!   there `T_disk` is the most.
 //! * **C. Pace.** Eq. 6 assumes that a burst of reads is about to come, `T_hit` apart. Where memory is
 //!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
 //!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
@@ -40,6 +43,8 @@ pub(crate) struct Terms {
     disk_ns: f64,
     /// How long before its use a fetch should begin.
     lead_ns: f64,
+    /// The longest time that a fetch is taken to save its reader.
+    stall_max_ns: f64,
     /// What a fetch takes of a device that has no time to spare; 0 if it has.
     busy_ns: f64,
 }
@@ -55,7 +60,14 @@ impl Terms {
             pace_ns = gap_ns.unwrap_or(hit_ns).max(hit_ns).max(busy_ns);
         }
         let margin_ns = if rules.early { driver_ns + 2.0 * pace_ns } else { 0.0 };
-        Terms { pace_ns, driver_ns, disk_ns, lead_ns: disk_ns + margin_ns, busy_ns }
+        let lead_ns = disk_ns + margin_ns;
+        let stall_max_ns = if pace_ns > disk_ns { disk_ns } else { lead_ns };
+        Terms { pace_ns, driver_ns, disk_ns, lead_ns, stall_max_ns, busy_ns }
+    }
+
+    /// B: the time that is saved if a block used so many accesses from now is fetched now, and not then.
+    fn stall_ns(&self, accesses: f64) -> f64 {
+        (self.lead_ns - accesses * self.pace_ns).min(self.stall_max_ns)
     }
 
     /// The prefetch horizon, in accesses (eq. 7).
@@ -76,7 +88,7 @@ impl Terms {
                 if y > horizon {
                     (self.driver_ns + self.busy_ns) / (y - horizon).max(ACCESSES_MIN)
                 } else {
-                    self.driver_ns + self.busy_ns.max(self.lead_ns - y * self.pace_ns)
+                    self.driver_ns + self.busy_ns.max(self.stall_ns(y))
                 }
             }
             Distance::AnyOf(accesses) => {
@@ -93,7 +105,7 @@ impl Terms {
         match distance {
             Distance::Ahead(accesses) => {
                 let x = accesses as f64;
-                (self.lead_ns - x * self.pace_ns).max(self.busy_ns).max(0.0) / x
+                self.stall_ns(x).max(self.busy_ns).max(0.0) / x
             }
             Distance::AnyOf(accesses) => self.disk_ns / accesses.max(1) as f64,
         }
@@ -121,7 +133,8 @@ mod tests {
 
     fn all_terms() -> Vec<Terms> {
         let rules = Rules::ALL.into_iter();
-        rules.flat_map(|rules| [terms(rules, false), terms(rules, true)]).collect()
+        let slow = |rules: Rules| Terms::new(&PRICES, &rules, Some(130.0), false);
+        rules.flat_map(|rules| [terms(rules, false), terms(rules, true), slow(rules)]).collect()
     }
 
     #[test]
@@ -150,6 +163,14 @@ mod tests {
         assert_eq!(overloaded.flush_cost(Ahead(150)), 32.0 / 50.0);
         assert_eq!(terms(Rules::FORETELL, false).horizon(), (100.0 + 2.0 + 8.0) / 4.0);
         assert_eq!(terms(Rules::FORETELL, true).horizon(), (100.0 + 2.0 + 60.0) / 30.0);
+    }
+
+    #[test]
+    fn the_next_block_of_a_slow_reader_is_worth_no_more_than_a_fetch() {
+        let slow = Terms::new(&PRICES, &Rules::FORETELL, Some(100_000.0), false);
+        assert_eq!(slow.flush_cost(Ahead(1)), 2.0 + 100.0);
+        assert_eq!(slow.prefetch_benefit(Ahead(1)), 100.0);
+        assert_eq!(slow.prefetch_benefit(Ahead(2)), 50.0);
     }
 
     #[test]
