@@ -8,6 +8,7 @@ use foretell_policy::{
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
 const READER: ReaderId = ReaderId(1);
+/// Blocks in memory at most.
 const CAPACITY: u64 = 1000;
 
 /// A stream of files, numbered from 0, that are read in any order each; and what came of it.
@@ -112,4 +113,18 @@ fn threads_at_sets_of_their_own_within_one_stream_find_what_they_read() {
         assert!(hits as f64 >= found * reads as f64, "{hits} of {reads}, sets of {blocks}");
         assert!(wasted < 10, "{wasted} wasted, sets of {blocks}");
     }
+}
+
+#[test]
+fn what_was_read_of_a_set_is_counted_and_takes_half_a_byte_a_block() {
+    const BLOCKS: u64 = 1 << 20;
+    let mut sets = Sets::new(1, BLOCKS);
+    let before = sets.policy.memory_bytes();
+    for step in 0..BLOCKS / 2 {
+        let index = (step * 387_431) % BLOCKS; // Odd, so that all are different.
+        sets.policy.read(NOW, READER, Block { file: FileId(0), index }, false);
+    }
+    let taken = (sets.policy.memory_bytes() - before) as u64;
+    assert!(taken > BLOCKS / 8, "{taken} bytes: a bit for each is the least");
+    assert!(taken < BLOCKS / 2, "{taken} bytes");
 }

@@ -19,12 +19,13 @@
 //! Positions that were read and positions that were given up make up the stream's *accuracy*, a mean
 //! that forgets.
 //!
-//! Cost: O(1) in order; O(log w) with w positions read out of order.
+//! Cost: O(1) in order; O(log w) with w positions read out of order and far from the first of them, which
+//! take as much memory as [`positions`](super::positions) says.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::places::Places;
+use super::positions::PositionSet;
 use crate::hint::{Order, ReaderId};
 
 /// How far away an access is, in accesses of its stream.
@@ -72,7 +73,7 @@ pub(crate) struct Cursor {
     base: u64,
     front: u64,
     /// Positions after the base that were read.
-    read_ahead: BTreeSet<u64>,
+    read_ahead: PositionSet,
     /// The open sets, in order.
     sets: Vec<Set>,
     reads: u64,
@@ -92,7 +93,7 @@ impl Cursor {
         Cursor {
             base: 0,
             front: 0,
-            read_ahead: BTreeSet::new(),
+            read_ahead: PositionSet::default(),
             sets: Vec::new(),
             reads: 0,
             ordered: 0..0,
@@ -136,7 +137,7 @@ impl Cursor {
 
     /// Whether the access at `position` is still to come.
     pub(crate) fn expects(&self, position: u64) -> bool {
-        position >= self.base && !self.read_ahead.contains(&position)
+        position >= self.base && !self.read_ahead.contains(position)
     }
 
     /// How far away `position` is.
@@ -178,7 +179,7 @@ impl Cursor {
         (self.seen, self.ahead_of_reader) = (true, false);
         self.reads += 1;
         // What needed nothing any more was counted then.
-        let counted = self.read_ahead.contains(&position);
+        let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);
         match self.sets.iter_mut().rfind(|set| set.contains(position)) {
             Some(set) => {
@@ -221,12 +222,17 @@ impl Cursor {
             self.ahead_of_reader = true;
         }
         self.past(position);
-        while !self.seen && self.read_ahead.contains(&self.front) {
+        while !self.seen && self.read_ahead.contains(self.front) {
             self.front += 1;
             self.move_base();
         }
         self.close_sets();
         self.base
+    }
+
+    /// Bytes that it takes beside itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.read_ahead.memory_bytes() + self.sets.capacity() * size_of::<Set>()
     }
 
     /// Whether anything was ever read as disclosed.
@@ -236,9 +242,7 @@ impl Cursor {
 
     /// Goes on at `position`, which nobody is known to wait for. Returns the base.
     pub(crate) fn skip_to(&mut self, position: u64) -> u64 {
-        while self.read_ahead.first().is_some_and(|&at| at < position) {
-            self.read_ahead.pop_first();
-        }
+        self.read_ahead.remove_before(position);
         (self.base, self.front) = (position, position);
         self.sets.clear();
         self.ahead_of_reader = true;
@@ -250,15 +254,18 @@ impl Cursor {
         if position == self.base && position < self.front && self.read_ahead.is_empty() {
             self.base += 1; // A: nothing to remember.
         } else if position >= self.base {
-            self.read_ahead.insert(position);
+            if !self.read_ahead.contains(position) {
+                self.read_ahead.insert(position);
+            }
             self.move_base();
         }
     }
 
     /// The base follows what is past, up to the front.
     fn move_base(&mut self) {
-        while self.base < self.front && self.read_ahead.remove(&self.base) {
-            self.base += 1;
+        if self.base < self.front && self.read_ahead.contains(self.base) {
+            self.base = self.read_ahead.next_absent(self.base, self.front);
+            self.read_ahead.remove_before(self.base);
         }
     }
 
@@ -277,7 +284,7 @@ impl Cursor {
         let start = placed.start + pass * placed.pass_blocks;
         let end = start + placed.pass_blocks;
         // Some may need nothing any more.
-        let settled = self.read_ahead.range(start..end).count() as u64;
+        let settled = self.read_ahead.count(start..end);
         let read = settled + self.base.saturating_sub(start);
         if self.sets.len() == SETS_MAX {
             let read_last = |&(_, set): &(usize, &Set)| set.last_read;
@@ -304,11 +311,7 @@ impl Cursor {
 
     /// Everything before `position` that was not read is skipped.
     fn give_up_to(&mut self, position: u64) {
-        let mut read = 0;
-        while self.read_ahead.first().is_some_and(|&at| at < position) {
-            self.read_ahead.pop_first();
-            read += 1;
-        }
+        let read = self.read_ahead.remove_before(position);
         let skipped = (position - self.base - read).min(SKIPS_COUNTED_MAX);
         self.accuracy *= (1.0 - ACCURACY_WEIGHT).powi(skipped as i32);
         self.base = position;

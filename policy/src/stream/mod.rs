@@ -14,7 +14,7 @@ pub(crate) mod index;
 pub(crate) mod places;
 mod positions;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
@@ -117,10 +117,20 @@ pub(crate) struct OfDevice {
     /// Blocks in memory that the stream tracks: the positions of their next uses.
     pub(crate) tracked: PositionSet,
     /// Positions before the scan whose blocks are not in memory.
-    missing: BTreeSet<u64>,
+    missing: PositionSet,
     /// Nothing is to be fetched from it as long as the front is before this position, unless a block is
     /// lost or more is disclosed.
     pub(crate) quiet_until: u64,
+}
+
+impl OfDevice {
+    /// The block at `position` is to be fetched.
+    fn misses(&mut self, position: u64) {
+        if !self.missing.contains(position) {
+            self.missing.insert(position);
+        }
+        self.quiet_until = 0;
+    }
 }
 
 /// See the [module](self).
@@ -230,7 +240,7 @@ impl Stream {
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
-            let (tracked, missing) = (PositionSet::default(), BTreeSet::new());
+            let (tracked, missing) = (PositionSet::default(), PositionSet::default());
             self.devices.push(OfDevice { device, tracked, missing, quiet_until: 0 });
             self.devices.len() - 1
         });
@@ -360,7 +370,7 @@ impl Stream {
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         (self.last, self.last_reader) = (None, None);
         for part in &mut self.devices {
-            part.missing.clear();
+            part.missing = PositionSet::default();
             part.quiet_until = 0;
         }
     }
@@ -518,7 +528,7 @@ impl Stream {
 
     /// Whether the access at `position` has been looked for.
     pub(crate) fn is_before_scan(&self, position: u64) -> bool {
-        position < self.scan && self.devices.iter().all(|part| !part.missing.contains(&position))
+        position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
     }
 
     /// Notes when a read came, and whether it had to wait: what a program does between two reads that
@@ -578,9 +588,7 @@ impl Stream {
     /// A block whose next use is at `position` has left memory.
     pub(crate) fn lost(&mut self, device: DeviceIndex, position: u64) {
         if position < self.scan && self.cursor.expects(position) {
-            let part = self.of_device(device);
-            part.missing.insert(position);
-            part.quiet_until = 0;
+            self.of_device(device).misses(position);
         }
     }
 
@@ -589,7 +597,7 @@ impl Stream {
         if position == self.scan {
             self.scan += 1;
         } else {
-            self.of_device(device).missing.remove(&position);
+            self.of_device(device).missing.remove(position);
         }
     }
 
@@ -606,14 +614,14 @@ impl Stream {
         // What is fetched is in the index.
         let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
         let from = self.cursor.fetched_from();
-        while let Some(&position) = self.of_device(device).missing.first() {
+        while let Some(position) = self.of_device(device).missing.first() {
             let useful = position >= from
                 && self.cursor.expects(position)
                 && self.block_at(position).is_some_and(|(block, _)| blocks.find(block).is_none());
             if useful {
                 return (position < limit).then_some(position);
             }
-            self.of_device(device).missing.pop_first();
+            self.of_device(device).missing.remove(position);
         }
         self.scan = self.scan.max(from);
         for _ in 0..SCAN_STEPS {
@@ -626,9 +634,10 @@ impl Stream {
                 _ => self.places.run_at(position)?,
             };
             self.scan_run = Some(run);
-            let untracked = self.next_untracked(run.device, position);
+            let end = run.end_position().min(limit);
+            let untracked = self.next_untracked(run.device, position, end);
             if untracked > position {
-                self.scan = untracked.min(run.end_position()).min(limit);
+                self.scan = untracked;
                 continue;
             }
             if self.cursor.expects(position) {
@@ -636,11 +645,7 @@ impl Stream {
                 match blocks.find(block) {
                     Some(slot) => resident(slot, position),
                     None if run.device == device => return Some(position),
-                    None => {
-                        let part = self.of_device(run.device);
-                        part.missing.insert(position);
-                        part.quiet_until = 0;
-                    }
+                    None => self.of_device(run.device).misses(position),
                 }
             }
             self.scan += 1;
@@ -649,24 +654,29 @@ impl Stream {
         None
     }
 
-    /// The first position, at or after `position`, whose block is not tracked as one of `device`.
-    fn next_untracked(&self, device: DeviceIndex, position: u64) -> u64 {
+    /// The first position, from `position` to `end`, whose block is not tracked as one of `device`.
+    fn next_untracked(&self, device: DeviceIndex, position: u64, end: u64) -> u64 {
         let part = self.devices.iter().find(|part| part.device == device);
-        part.map_or(position, |part| part.tracked.next_absent(position))
+        part.map_or(position, |part| part.tracked.next_absent(position, end))
     }
 
     /// Missing positions of `device` that were found so far, in order.
     pub(crate) fn missing(&self, device: DeviceIndex) -> impl Iterator<Item = u64> {
         let part = self.devices.iter().find(|part| part.device == device);
-        part.into_iter().flat_map(|part| part.missing.iter().copied())
+        part.into_iter().flat_map(|part| {
+            std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
+        })
     }
 
     /// Bytes that it takes, without the hints that wait.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tracked = self.devices.iter().map(|part| part.tracked.memory_bytes());
+        let of_part = |part: &OfDevice| {
+            size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()
+        };
         size_of::<Stream>()
             + self.places.memory_bytes()
             + self.index.memory_bytes()
-            + tracked.sum::<usize>()
+            + self.cursor.memory_bytes()
+            + self.devices.iter().map(of_part).sum::<usize>()
     }
 }
