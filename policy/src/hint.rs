@@ -73,6 +73,21 @@ pub enum Extent {
     },
 }
 
+impl Extent {
+    /// Segments that are written out.
+    pub(crate) fn segment_count(&self) -> usize {
+        match self {
+            Extent::Segments(segments) => segments.len(),
+            Extent::WholeFile | Extent::Strided { .. } => 0,
+        }
+    }
+
+    /// Bytes that it takes beside itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.segment_count() * size_of::<Segment>()
+    }
+}
+
 /// In which order the blocks of a hint will be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

@@ -29,6 +29,8 @@ mod events;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 
 use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, StreamIndex};
@@ -60,9 +62,6 @@ const STREAMS_ASKED_MAX: usize = 32;
 /// How far from its place a read may be, as a divisor of the capacity, and its bounds.
 const WINDOW_DIVISOR: u64 = 4;
 const WINDOW_BLOCKS: std::ops::RangeInclusive<u64> = 64..=65_536;
-
-/// Segments in a stream's index of next uses.
-const SEGMENTS_MAX: usize = 1 << 18;
 
 /// Accesses placed ahead of a stream's front, in capacities, and at least.
 const PLACED_CAPACITIES: u64 = 16;
@@ -105,6 +104,9 @@ pub struct Policy {
     last_stream: HashMap<ReaderId, StreamIndex, Mix>,
     /// The read that found nothing, for the demand that follows.
     missed: Option<(Block, Demand)>,
+    /// What the streams' indices have in all, and the streams whose placing was broken off.
+    load: usize,
+    unplaced: VecDeque<StreamIndex>,
     next_ticket: u64,
     next_stream: u64,
     next_fetch: u64,
@@ -135,6 +137,8 @@ impl Policy {
             flights: HashMap::with_hasher(Mix),
             last_stream: HashMap::with_hasher(Mix),
             missed: None,
+            load: 0,
+            unplaced: VecDeque::new(),
             next_ticket: 0,
             next_stream: 0,
             next_fetch: 0,
@@ -248,7 +252,6 @@ impl Policy {
         let limits = Limits {
             block_bytes: self.config.block_bytes,
             window,
-            segments_max: SEGMENTS_MAX,
             placed_max: capacity.saturating_mul(PLACED_CAPACITIES).max(PLACED_MIN),
         };
         let index = self.cache.add_stream(Stream::new(id, hinter, reader, limits));
@@ -277,6 +280,7 @@ impl Policy {
         let (stream, blocks, changed) = self.cache.stream_and_names(index);
         stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
         let hinter = stream.hinter;
+        self.note_load(index);
         for hint in waiting {
             self.drop_waiting(hinter, &hint);
         }
@@ -415,9 +419,18 @@ impl Policy {
         if at_device.outstanding >= self.config.outstanding_max || at_device.working_on() >= depth {
             return None;
         }
+        // What is left to be placed is placed here, since there may be no other event: a part of it before
+        // each fetch, and all of it before there is said to be none.
+        let mut is_more = self.place_more();
         // Data before lookups: what is looked up lies behind everything that is placed.
-        if let Some(read) = self.next_read(now, index) {
-            return Some(read);
+        loop {
+            if let Some(read) = self.next_read(now, index) {
+                return Some(read);
+            }
+            if !is_more {
+                break;
+            }
+            is_more = self.place_more();
         }
         // Nothing else is to be done: what comes after a lookup that takes its time.
         let passed = self.pass_slow_lookups(now);

@@ -383,8 +383,7 @@ fn disclosures() -> impl Strategy<Value = Vec<Disclosed>> {
 
 impl Hinted {
     fn new(world: &World, disclosed: &[Disclosed]) -> Self {
-        let limits =
-            Limits { block_bytes: 1, window: WINDOW, segments_max: 4096, placed_max: 1 << 20 };
+        let limits = Limits { block_bytes: 1, window: WINDOW, placed_max: 1 << 20 };
         let mut stream = Stream::new(StreamId(0), HinterId(0), Some(READER), limits);
         for &(file, offset_bytes, length_bytes, any, repeats) in disclosed {
             let (file, size_bytes) = (FileId(file), FILE_BLOCKS);
@@ -397,7 +396,7 @@ impl Hinted {
             let lookup = Lookup::Known { file, size_bytes };
             stream.wait(Waiting { hint, device, lookup, again: None });
         }
-        stream.advance(|_| (), |_| ());
+        stream.advance(4096, |_| (), |_| ());
         Hinted { stream, now: Nanos::ZERO }
     }
 

@@ -18,6 +18,13 @@ use crate::time::Nanos;
 /// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
 const SEARCHES_MAX: u32 = 8;
 
+/// Pieces of segments in the streams' indices of next uses: a stream may have this part, as a divisor, of
+/// what others leave of them, so that one alone has a quarter of a million, and many have as much each; but
+/// so many at least. All of them take some 80 bytes each.
+const LOAD_MAX: usize = 1 << 19;
+const LOAD_SHARE_DIVISOR: usize = 2;
+const LOAD_MIN: usize = 512;
+
 /// A stream that has shown nothing has this share of a device's lookups, as a divisor.
 const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
@@ -80,13 +87,22 @@ impl Policy {
     /// Places what can be placed of a stream.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let mut placed = std::mem::take(&mut self.waiting_done);
+        self.note_load(index);
+        let load = self.load;
         let (stream, _, changed) = self.cache.stream_and_names(index);
         if stream.waiting.is_empty() && stream.index_is_complete() {
             self.waiting_done = placed;
             return;
         }
-        let beyond_end = stream.advance(changed, |waiting| placed.push(waiting));
+        let of_others = load - stream.load_noted;
+        let load_max = (LOAD_MAX.saturating_sub(of_others) / LOAD_SHARE_DIVISOR).max(LOAD_MIN);
+        let was_unfinished = stream.placing_is_unfinished;
+        let beyond_end = stream.advance(load_max, changed, |waiting| placed.push(waiting));
+        if stream.placing_is_unfinished && !was_unfinished {
+            self.unplaced.push_back(index);
+        }
         let hinter = stream.hinter;
+        self.note_load(index);
         for waiting in placed.drain(..) {
             self.cache.trust.waits_no_more(hinter);
             if let Lookup::Known { file, .. } = waiting.lookup {
@@ -96,6 +112,28 @@ impl Policy {
         self.waiting_done = placed;
         self.cache.counts.refused = self.cache.counts.refused.saturating_add(beyond_end);
         self.cache.touch(index);
+    }
+
+    /// Takes the size of a stream's index into the account.
+    pub(super) fn note_load(&mut self, index: StreamIndex) {
+        let stream = self.cache.stream(index);
+        let load = stream.load();
+        self.load = self.load - stream.load_noted + load;
+        stream.load_noted = load;
+    }
+
+    /// Goes on with a stream whose placing was broken off. Returns whether there was one.
+    pub(super) fn place_more(&mut self) -> bool {
+        while let Some(index) = self.unplaced.pop_front() {
+            let stream = self.cache.streams[index.0 as usize].as_mut();
+            let Some(stream) = stream.filter(|stream| stream.placing_is_unfinished) else {
+                continue;
+            };
+            stream.placing_is_unfinished = false;
+            self.advance(index);
+            return true;
+        }
+        false
     }
 
     /// A waiting hint of `hinter` is no more.

@@ -388,6 +388,56 @@ fn a_lookup_at_one_device_does_not_hold_up_another_device_for_ever() {
     assert_eq!(late.work, Work::Read { file: FileId(0), first_block: 0, blocks: 1 });
 }
 
+/// A hint of segments of so many blocks each, here and there.
+fn far_apart(segments: u64, blocks: u64) -> Hint {
+    let at = |index: u64| (index * 387_431 % 1_000_003) * 10_000_010;
+    let segments: Vec<Segment> = (0..segments)
+        .map(|index| Segment { offset_bytes: at(index), length_bytes: blocks * 10 })
+        .collect();
+    let target = Target::File { file: FileId(1), size_bytes: u64::MAX / 4 };
+    Hint::segments(target, DISK, &segments)
+}
+
+fn load_of(policy: &mut Policy, stream: StreamId) -> usize {
+    let index = policy.stream_ids[&stream];
+    policy.cache.stream(index).load()
+}
+
+#[test]
+fn a_call_places_some_thousand_pieces_and_those_that_follow_go_on() {
+    let mut policy = Policy::new(config(10));
+    let stream = policy.open_stream(NOW, HINTER, None);
+    policy.hint(NOW, stream, far_apart(4000, 1 << 29));
+    let at_once = load_of(&mut policy, stream);
+    assert!(at_once < 4300, "{at_once}");
+    assert!(next_read(&mut policy, 0).is_some());
+    let then = load_of(&mut policy, stream);
+    assert!((4000..4300).contains(&(then - at_once)), "{at_once}, {then}");
+    while next_read(&mut policy, 0).is_some() {}
+    let all = load_of(&mut policy, stream);
+    assert!((1 << 18..(1 << 18) + 300).contains(&all), "{all}");
+    policy.close(NOW, stream);
+    assert_eq!((policy.load, policy.is_idle()), (0, false), "fetches are under way");
+}
+
+#[test]
+fn one_stream_is_placed_far_ahead_and_many_have_as_much_each() {
+    let mut policy = Policy::new(config(100_000));
+    let single = |policy: &mut Policy| {
+        let stream = policy.open_stream(NOW, HINTER, None);
+        (0..100).for_each(|_| policy.hint(NOW, stream, far_apart(2000, 1)));
+        while policy.place_more() {}
+        stream
+    };
+    let first = single(&mut policy);
+    assert_eq!(load_of(&mut policy, first), 200_000, "all of it");
+    let others: Vec<StreamId> = (0..40).map(|_| single(&mut policy)).collect();
+    let loads: Vec<usize> = others.iter().map(|&stream| load_of(&mut policy, stream)).collect();
+    assert!(loads[0] > 150_000 && loads.iter().all(|&load| load >= 512), "{loads:?}");
+    assert!(policy.load < (1 << 19) + 40 * 512, "{}", policy.load);
+    assert_eq!(policy.load, loads.iter().sum::<usize>() + 200_000);
+}
+
 /// One step of a random driver.
 #[derive(Clone, Debug)]
 enum Step {
@@ -490,6 +540,7 @@ proptest! {
         prop_assert_eq!(policy.pending_blocks(), 0);
         prop_assert!(policy.devices.iter().all(|device| device.names_under_way() == 0));
         policy.cache.check_all();
+        prop_assert_eq!(policy.load, 0);
         prop_assert!((0..6).all(|file| !policy.wants(FileId(file))));
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
         let counts = policy.counts();

@@ -6,7 +6,7 @@
 //! chain of the segments that it is part of, in the order of their positions. Repeated passes are not
 //! written out: the position of a pass is computed.
 //!
-//! Segments are added ahead of the cursor, up to a number, and leave when the cursor has passed their
+//! Segments are added ahead of the cursor, up to a number of pieces, and leave when the cursor has passed their
 //! last pass, in the same order; so a chain is a queue.
 //!
 //! Cost: 16 bytes a piece and some 40 a distinct piece. A segment of n blocks has at most 14 log₈ n
@@ -96,6 +96,7 @@ pub(crate) struct NextUse {
     added: (u64, usize),
     left: (u64, usize),
     segments: usize,
+    pieces: usize,
     /// The last file asked for, if it has one segment only.
     asked: Option<(FileId, Entered)>,
     /// No segment leaves before the cursor's base has come here.
@@ -112,9 +113,14 @@ impl NextUse {
         self.added.0 >= places.ordinals().end
     }
 
+    /// What its size is measured by: its pieces, or its segments where those have no blocks.
+    pub(crate) fn load(&self) -> usize {
+        self.pieces.max(self.segments)
+    }
+
     /// Whether everything placed has been added, and one segment more may be.
-    pub(crate) fn has_room(&self, places: &Places, segments_max: usize) -> bool {
-        self.is_complete(places) && self.segments < segments_max
+    pub(crate) fn has_room(&self, places: &Places, load_max: usize) -> bool {
+        self.is_complete(places) && self.load() < load_max
     }
 
     /// The position of the first segment that has not been added; beyond everything if all have.
@@ -133,16 +139,18 @@ impl NextUse {
         self.files.keys().map(|&file| FileChange::Went(file))
     }
 
-    /// Adds the next placed segments while there are fewer than `segments_max`.
+    /// Adds the next placed segments while its load is below `load_max` and there is work left, one for each
+    /// segment and piece.
     pub(crate) fn extend(
         &mut self,
         places: &Places,
         block_bytes: u64,
-        segments_max: usize,
+        load_max: usize,
+        work: &mut usize,
         mut changed: impl FnMut(FileChange),
     ) {
         let (mut ordinal, mut segment) = self.added;
-        while self.segments < segments_max {
+        while self.load() < load_max && *work > 0 {
             let Some(placed) = places.get(ordinal) else { break };
             if segment >= placed.segment_count() {
                 (ordinal, segment) = (ordinal + 1, 0);
@@ -158,9 +166,11 @@ impl NextUse {
             file.segments += 1;
             file.last = Entered { first_block: first, blocks, position, ordinal: number };
             self.segments += 1;
+            let before = self.pieces;
             for_each_piece(first, first + blocks, |level, block| {
                 self.push(placed.file, level, block, position + (block - first), number);
             });
+            *work = work.saturating_sub(1 + self.pieces - before);
             segment += 1;
         }
         self.added = (ordinal, segment);
@@ -220,6 +230,7 @@ impl NextUse {
     }
 
     fn push(&mut self, file: FileId, level: u32, block: u64, position: u64, ordinal: u32) {
+        self.pieces += 1;
         let node = Node { position, ordinal, next: NONE };
         let index = if self.free == NONE {
             self.nodes.push(node);
@@ -244,6 +255,7 @@ impl NextUse {
     }
 
     fn pop(&mut self, file: FileId, level: u32, block: u64) {
+        self.pieces -= 1;
         let key = Key::new(file, level, block);
         let chain = self.chains.get_mut(&key).expect("what was pushed is there");
         let index = chain.first;
@@ -372,6 +384,7 @@ mod tests {
             hints in hints(), steps in prop::collection::vec((0u64..3, 0u64..14, 0u64..9), 1..40)
         ) {
             let (mut places, mut index) = (Places::new(10), NextUse::new());
+            let mut work = usize::MAX;
             let mut files: Vec<FileId> = Vec::new();
             for (file, ranges, repeats) in hints {
                 let target = Target::File { file: FileId(file), size_bytes: 120 };
@@ -390,7 +403,7 @@ mod tests {
                 FileChange::Came(file, _) => files.push(file),
                 FileChange::Went(file) => files.retain(|&other| other != file),
             };
-            index.extend(&places, 10, usize::MAX, &mut note);
+            index.extend(&places, 10, usize::MAX, &mut work, &mut note);
             let mut base = 0;
             for (file, block, ahead) in steps {
                 let block = Block { file: FileId(file), index: block };
@@ -402,7 +415,7 @@ mod tests {
                 index.retire(&mut places, 10, base, &mut note);
             }
             index.retire(&mut places, 10, u64::MAX / 2, &mut note);
-            prop_assert!(files.is_empty() && index.chains.is_empty() && index.segments == 0);
+            prop_assert!(files.is_empty() && index.chains.is_empty() && index.load() == 0);
         }
     }
 }

@@ -25,6 +25,10 @@ use index::{FileChange, NextUse};
 use places::{Places, Run};
 use positions::PositionSet;
 
+/// Segments, and pieces of them, that one call places and enters into the index: some 0.1 ms of it. A hint is
+/// placed as a whole.
+const PLACED_AT_ONCE: usize = 4096;
+
 /// Positions that one call looks at in search of a missing block.
 const SCAN_STEPS: u32 = 4096;
 
@@ -55,8 +59,6 @@ pub(crate) struct Limits {
     pub(crate) block_bytes: u64,
     /// How far ahead of, and behind, the front a read may fit.
     pub(crate) window: u64,
-    /// Segments in the index.
-    pub(crate) segments_max: usize,
     /// Accesses placed ahead of the front.
     pub(crate) placed_max: u64,
 }
@@ -163,6 +165,9 @@ pub(crate) struct Stream {
     pub(crate) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
     pub(crate) scan_is_unfinished: bool,
+    /// Whether placing was broken off, and its load in the policy's account.
+    pub(crate) placing_is_unfinished: bool,
+    pub(crate) load_noted: usize,
     limits: Limits,
     places: Places,
     index: NextUse,
@@ -205,6 +210,8 @@ impl Stream {
             candidate_is_stale: false,
             is_parked: false,
             scan_is_unfinished: false,
+            placing_is_unfinished: false,
+            load_noted: 0,
             limits,
             places: Places::new(limits.block_bytes),
             index: NextUse::new(),
@@ -247,19 +254,22 @@ impl Stream {
         &mut self.devices[index]
     }
 
-    /// Places what is known and near enough, and enters it into the index. Returns whole blocks that
-    /// lie beyond the ends of their files, and hands out the waiting hints that it is done with.
+    /// Places what is known and near enough, and enters it into the index while its load is below `load_max`;
+    /// as much as one call may do. Returns whole blocks that lie beyond the ends of their files, and hands
+    /// out the waiting hints that it is done with.
     pub(crate) fn advance(
         &mut self,
+        load_max: usize,
         mut changed: impl FnMut(FileChange),
         mut done: impl FnMut(Waiting),
     ) -> u64 {
         let (mut beyond_end, mut placed) = (0u64, false);
+        let mut work = PLACED_AT_ONCE;
         loop {
             // A file is wanted from when its hint waits until it leaves the index: no hint between.
-            let Limits { block_bytes, segments_max, .. } = self.limits;
-            self.index.extend(&self.places, block_bytes, segments_max, &mut changed);
-            if !self.index.has_room(&self.places, segments_max) {
+            let block_bytes = self.limits.block_bytes;
+            self.index.extend(&self.places, block_bytes, load_max, &mut work, &mut changed);
+            if work == 0 || !self.index.has_room(&self.places, load_max) {
                 break;
             }
             let ahead = self.ahead();
@@ -271,6 +281,7 @@ impl Stream {
             if ahead >= most {
                 break;
             }
+            work = work.saturating_sub(waiting.hint.extent.segment_count().max(1));
             let mut rest = None;
             match waiting.lookup {
                 Lookup::Pending | Lookup::InFlight => break,
@@ -311,6 +322,7 @@ impl Stream {
             self.known -= u64::from(first.lookup.is_known());
             done(first);
         }
+        self.placing_is_unfinished = work == 0;
         if placed {
             self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
         }
@@ -516,6 +528,11 @@ impl Stream {
         self.places.ends_after(self.cursor.front()) + self.known + self.lookups
     }
 
+    /// How large its index is.
+    pub(crate) fn load(&self) -> usize {
+        self.index.load()
+    }
+
     /// Whether the index has all that is placed.
     pub(crate) fn index_is_complete(&self) -> bool {
         self.index.is_complete(&self.places)
@@ -668,12 +685,17 @@ impl Stream {
         })
     }
 
-    /// Bytes that it takes, without the hints that wait.
+    /// Bytes that it takes. Segments that hints have in common are counted for each.
     pub(crate) fn memory_bytes(&self) -> usize {
+        let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
+        let segments = waiting.map(|waiting| waiting.hint.extent.memory_bytes()).sum::<usize>();
         let of_part = |part: &OfDevice| {
             size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()
         };
         size_of::<Stream>()
+            + self.waiting.capacity() * size_of::<Waiting>()
+            + self.slow.capacity() * size_of::<(u64, Waiting)>()
+            + segments
             + self.places.memory_bytes()
             + self.index.memory_bytes()
             + self.cursor.memory_bytes()

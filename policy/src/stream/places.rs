@@ -352,13 +352,13 @@ impl Places {
         }
     }
 
-    /// Bytes that it takes, but for the segments that the hints themselves hold.
+    /// Bytes that it takes, with the segments that its hints hold.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let ends = |placed: &Placed| match &placed.shape {
+        let shape = |placed: &Placed| match &placed.shape {
             Shape::Whole => 0,
-            Shape::Segments { ends, .. } => ends.memory_bytes(),
+            Shape::Segments { segments, ends } => size_of_val(&segments[..]) + ends.memory_bytes(),
         };
-        self.placed.capacity() * size_of::<Placed>() + self.placed.iter().map(ends).sum::<usize>()
+        self.placed.capacity() * size_of::<Placed>() + self.placed.iter().map(shape).sum::<usize>()
     }
 }
 

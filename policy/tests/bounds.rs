@@ -1,0 +1,127 @@
+//! What a program may disclose is bounded in what it costs the policy.
+
+use foretell_policy::{
+    Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, NameId, Nanos, Outcome,
+    Policy, ReaderId, Segment, StreamId, Target, Work,
+};
+
+const NOW: Nanos = Nanos::ZERO;
+const DISK: DeviceId = DeviceId(0);
+const BLOCK_BYTES: u64 = 8192;
+const SIZE_BYTES: u64 = 8 << 40;
+
+fn policy(capacity_blocks: u64) -> Policy {
+    let memory = Memory::Kernel { keeps: false };
+    let config = Config::new(memory, BLOCK_BYTES, capacity_blocks * BLOCK_BYTES);
+    Policy::new(Config { cluster_blocks_max: 1, ..config })
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 20
+}
+
+/// Segments of so many blocks at random places of a file.
+fn segments(count: u64, blocks: u64, state: &mut u64) -> Vec<Segment> {
+    let length_bytes = blocks * BLOCK_BYTES;
+    (0..count)
+        .map(|_| {
+            let offset_bytes = random(state) % ((SIZE_BYTES - length_bytes) / BLOCK_BYTES);
+            Segment { offset_bytes: offset_bytes * BLOCK_BYTES, length_bytes }
+        })
+        .collect()
+}
+
+fn hint(policy: &mut Policy, stream: StreamId, file: u64, segments: &[Segment]) {
+    let target = Target::File { file: FileId(file), size_bytes: SIZE_BYTES };
+    policy.hint(NOW, stream, Hint::segments(target, DISK, segments));
+}
+
+/// Fetches what there is to fetch, and says how much that was.
+fn fetch_all(policy: &mut Policy) -> u64 {
+    let mut fetched = 0;
+    while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+        fetched += 1;
+    }
+    fetched
+}
+
+#[test]
+fn long_segments_of_many_streams_take_memory_for_a_million_pieces_and_no_more() {
+    let (mut policy, mut state) = (policy(1000), 1);
+    for file in 0..64 {
+        let stream = policy.open_stream(NOW, HinterId(1), None);
+        hint(&mut policy, stream, file, &segments(4000, 1 << 29, &mut state));
+        fetch_all(&mut policy);
+    }
+    let memory_bytes = policy.memory_bytes();
+    assert!(memory_bytes < 80_000_000, "{memory_bytes}");
+    assert!(memory_bytes > 64 * 4000 * size_of::<Segment>(), "{memory_bytes}: with the hints");
+}
+
+#[test]
+fn what_many_streams_disclose_is_all_fetched_when_they_are_read() {
+    const STREAMS: u64 = 64;
+    const SEGMENTS: u64 = 6000;
+    let (mut policy, mut state) = (policy(10_000), 1);
+    let mut order = Vec::new();
+    for file in 0..STREAMS {
+        let stream = policy.open_stream(NOW, HinterId(file), Some(ReaderId(file)));
+        let mut blocks = Vec::new();
+        for _ in 0..3 {
+            let segments = segments(SEGMENTS / 3, 1, &mut state);
+            hint(&mut policy, stream, file, &segments);
+            blocks.extend(segments.iter().map(|segment| segment.offset_bytes / BLOCK_BYTES));
+        }
+        order.push(blocks);
+    }
+    let mut hits = 0;
+    for turn in 0..SEGMENTS as usize {
+        for file in 0..STREAMS {
+            fetch_all(&mut policy);
+            let block = Block { file: FileId(file), index: order[file as usize][turn] };
+            let access = policy.read(NOW, ReaderId(file), block, false);
+            hits += u64::from(access == Access::Hit);
+        }
+    }
+    assert_eq!(hits, STREAMS * SEGMENTS);
+    assert!(policy.is_idle() && policy.waiting_hints() == 0);
+}
+
+#[test]
+fn placing_that_was_broken_off_goes_on_without_another_event() {
+    // Nothing but the last block of a hundred thousand segments is there to be fetched.
+    let mut policy = policy(1000);
+    let stream = policy.open_stream(NOW, HinterId(1), None);
+    let nothing = [Segment { offset_bytes: 0, length_bytes: 0 }; 4000];
+    for _ in 0..25 {
+        let name = Target::Name(NameId(0));
+        policy.hint(NOW, stream, Hint::segments(name, DISK, &nothing));
+    }
+    hint(&mut policy, stream, 1, &[Segment { offset_bytes: 0, length_bytes: 1 }]);
+    let mut read = false;
+    while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+        let outcome = match fetch.work {
+            Work::Resolve { .. } => Outcome::Resolved { file: FileId(7), size_bytes: SIZE_BYTES },
+            Work::Read { .. } => Outcome::Fetched,
+        };
+        read |= matches!(fetch.work, Work::Read { .. });
+        policy.completed(NOW, fetch.id, outcome);
+    }
+    assert!(read && policy.is_idle());
+}
+
+#[test]
+fn hints_that_wait_are_counted() {
+    let mut policy = policy(1000);
+    let stream = policy.open_stream(NOW, HinterId(1), None);
+    let before = policy.memory_bytes();
+    for name in 0..100 {
+        let segments = segments(1000, 1, &mut 1);
+        let target = Target::Name(NameId(name));
+        policy.hint(NOW, stream, Hint::segments(target, DISK, &segments));
+    }
+    let taken = policy.memory_bytes() - before;
+    assert!(taken > 100 * 1000 * size_of::<Segment>(), "{taken}");
+}
