@@ -65,7 +65,7 @@ fn what_many_streams_disclose_is_all_fetched_when_they_are_read() {
     const STREAMS: u64 = 64;
     const SEGMENTS: u64 = 6000;
     let (mut policy, mut state) = (policy(10_000), 1);
-    let mut order = Vec::new();
+    let mut order: Vec<Vec<u64>> = Vec::new();
     for file in 0..STREAMS {
         let stream = policy.open_stream(NOW, HinterId(file), Some(ReaderId(file)));
         let mut blocks = Vec::new();
@@ -78,9 +78,9 @@ fn what_many_streams_disclose_is_all_fetched_when_they_are_read() {
     }
     let mut hits = 0;
     for turn in 0..SEGMENTS as usize {
-        for file in 0..STREAMS {
+        for (file, blocks) in (0..).zip(&order) {
             fetch_all(&mut policy);
-            let block = Block { file: FileId(file), index: order[file as usize][turn] };
+            let block = Block { file: FileId(file), index: blocks[turn] };
             let access = policy.read(NOW, ReaderId(file), block, false);
             hits += u64::from(access == Access::Hit);
         }
