@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 
 use foretell_policy::{
-    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, HinterId, Memory, Nanos,
-    Outcome, Policy, ReaderId, Rules, StreamId, Work,
+    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, HinterId, Memory,
+    Nanos, Outcome, Policy, ReaderId, Rules, StreamId, Work,
 };
 
 /// The one device.
