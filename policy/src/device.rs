@@ -276,7 +276,11 @@ impl Device {
 
     /// Finds the lookups that have become overdue by now. One that is remains so, though lookups may take
     /// longer later: others have gone before it.
+    #[inline]
     pub(crate) fn find_overdue(&mut self, now: Nanos) {
+        if self.lookups.is_empty() {
+            return;
+        }
         let patience = self.lookup_patience();
         while let Some(first) = self.lookups.first_entry()
             && now.saturating_sub(first.get().began) > patience

@@ -18,10 +18,12 @@ use crate::time::Nanos;
 /// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
 const SEARCHES_MAX: u32 = 8;
 
-/// Pieces of segments in the streams' indices of next uses: a stream may have this part, as a divisor, of
-/// what others leave of them, so that one alone has a quarter of a million, and many have as much each; but
-/// so many at least. All of them take some 80 bytes each.
-const LOAD_MAX: usize = 1 << 19;
+/// Pieces of segments in the streams' indices of next uses: so many for each block of memory, and in a small
+/// one so many in all. A stream may have this part, as a divisor, of what others leave of them, so that one
+/// alone has a quarter of a million, and many have as much each; but so many at least. All of them take some
+/// 80 bytes each.
+const LOAD_CAPACITIES: u64 = 4;
+const LOAD_LEAST: usize = 1 << 19;
 const LOAD_SHARE_DIVISOR: usize = 2;
 const LOAD_MIN: usize = 512;
 
@@ -86,16 +88,21 @@ impl Policy {
 
     /// Places what can be placed of a stream.
     pub(super) fn advance(&mut self, index: StreamIndex) {
-        let mut placed = std::mem::take(&mut self.waiting_done);
-        self.note_load(index);
-        let load = self.load;
-        let (stream, _, changed) = self.cache.stream_and_names(index);
+        let stream = self.cache.stream(index);
+        if stream.load() != stream.load_noted {
+            self.note_load(index);
+        }
+        let stream = self.cache.stream(index);
         if stream.waiting.is_empty() && stream.index_is_complete() {
-            self.waiting_done = placed;
             return;
         }
+        let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
+        let load = self.load;
+        let mut placed = std::mem::take(&mut self.waiting_done);
+        let (stream, _, changed) = self.cache.stream_and_names(index);
         let of_others = load - stream.load_noted;
-        let load_max = (LOAD_MAX.saturating_sub(of_others) / LOAD_SHARE_DIVISOR).max(LOAD_MIN);
+        let load_max = (most.saturating_sub(of_others) / LOAD_SHARE_DIVISOR).max(LOAD_MIN);
         let was_unfinished = stream.placing_is_unfinished;
         let beyond_end = stream.advance(load_max, changed, |waiting| placed.push(waiting));
         if stream.placing_is_unfinished && !was_unfinished {

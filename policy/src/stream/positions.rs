@@ -13,7 +13,7 @@
 //! is read at random come to fill their words: 0.4 bytes a block in the end, 50 MB for a terabyte.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Positions of a word.
 const WORD: u64 = u64::BITS as u64;
@@ -28,8 +28,61 @@ pub(crate) struct PositionSet {
     row: VecDeque<u64>,
     /// Number of its first word.
     row_start: u64,
-    /// Words that are not zero, by their numbers.
-    far: BTreeMap<u64, u64>,
+    far: Far,
+}
+
+/// Words that are not zero, by their numbers. Mostly there are none, and then it takes little room among
+/// what is looked at with each read.
+#[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "a third of the room for those that have none")]
+struct Far(Option<Box<BTreeMap<u64, u64>>>);
+
+impl Far {
+    fn words(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        self.range(0..=u64::MAX)
+    }
+
+    fn range(&self, words: RangeInclusive<u64>) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let range = self.0.as_ref().map(|far| far.range(words));
+        range.into_iter().flatten().map(|(&word, &bits)| (word, bits))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |far| far.len())
+    }
+
+    fn bits(&self, word: u64) -> u64 {
+        self.0.as_ref().map_or(0, |far| far.get(&word).copied().unwrap_or(0))
+    }
+
+    fn first(&self) -> Option<(u64, u64)> {
+        self.0.as_ref()?.first_key_value().map(|(&word, &bits)| (word, bits))
+    }
+
+    fn last(&self) -> Option<(u64, u64)> {
+        self.0.as_ref()?.last_key_value().map(|(&word, &bits)| (word, bits))
+    }
+
+    fn set(&mut self, word: u64, bits: u64) {
+        *self.0.get_or_insert_default().entry(word).or_default() |= bits;
+    }
+
+    fn clear(&mut self, word: u64, bits: u64) {
+        let Some(far) = &mut self.0 else { return };
+        if let Some(known) = far.get_mut(&word) {
+            *known &= !bits;
+            if *known == 0 {
+                far.remove(&word);
+            }
+        }
+        if far.is_empty() {
+            self.0 = None;
+        }
+    }
 }
 
 /// The word that `position` lies in, and its bit there.
@@ -48,7 +101,8 @@ fn last_of(word: u64, bits: u64) -> u64 {
 impl PositionSet {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn len(&self) -> usize {
-        self.row.iter().chain(self.far.values()).map(|bits| bits.count_ones() as usize).sum()
+        let far = self.far.words().map(|(_, bits)| bits);
+        self.row.iter().copied().chain(far).map(|bits| bits.count_ones() as usize).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -62,7 +116,7 @@ impl PositionSet {
 
     fn bits(&self, word: u64) -> u64 {
         let near = self.in_row(word).map_or(0, |index| self.row[index]);
-        if self.far.is_empty() { near } else { near | self.far.get(&word).copied().unwrap_or(0) }
+        near | self.far.bits(word)
     }
 
     pub(crate) fn contains(&self, position: u64) -> bool {
@@ -91,7 +145,8 @@ impl PositionSet {
         let after = (word + 1).saturating_sub(self.row_start).min(self.row.len() as u64);
         let near = (after..).zip(self.row.range(after as usize..)).find(|&(_, &bits)| bits != 0);
         let near = near.map(|(index, &bits)| first_of(self.row_start + index, bits));
-        let far = self.far.range(word + 1..).next().map(|(&word, &bits)| first_of(word, bits));
+        let far = self.far.range(word + 1..=u64::MAX).next();
+        let far = far.map(|(word, bits)| first_of(word, bits));
         near.into_iter().chain(far).min()
     }
 
@@ -117,7 +172,7 @@ impl PositionSet {
             self.row.push_front(bit);
             self.row_start = word;
         } else {
-            *self.far.entry(word).or_default() |= bit;
+            self.far.set(word, bit);
         }
     }
 
@@ -132,14 +187,7 @@ impl PositionSet {
             self.row[index] &= !bits;
             self.trim();
         }
-        if !self.far.is_empty()
-            && let Some(far) = self.far.get_mut(&word)
-        {
-            *far &= !bits;
-            if *far == 0 {
-                self.far.remove(&word);
-            }
-        }
+        self.far.clear(word, bits);
     }
 
     /// Takes out what lies before `position`. Returns how many there were.
@@ -175,7 +223,7 @@ impl PositionSet {
         let near: u64 = (of_row(start)..of_row(end + 1))
             .map(|index| count(self.row_start + index, self.row[index as usize]))
             .sum();
-        near + self.far.range(start..=end).map(|(&word, &bits)| count(word, bits)).sum::<u64>()
+        near + self.far.range(start..=end).map(|(word, bits)| count(word, bits)).sum::<u64>()
     }
 
     fn trim(&mut self) {
@@ -194,7 +242,7 @@ impl PositionSet {
             let word = self.row_start + self.row.len() as u64 - 1;
             last_of(word, bits)
         });
-        let far = self.far.last_key_value().map(|(&word, &bits)| last_of(word, bits));
+        let far = self.far.last().map(|(word, bits)| last_of(word, bits));
         near.max(far)
     }
 
@@ -210,14 +258,15 @@ impl PositionSet {
             let word = self.row_start + index as u64;
             last_of(word, self.row[index])
         });
-        let far = self.far.range(..word).next_back().map(|(&word, &bits)| last_of(word, bits));
+        let far = word.checked_sub(1).and_then(|last| self.far.range(0..=last).next_back());
+        let far = far.map(|(word, bits)| last_of(word, bits));
         near.max(far)
     }
 
     /// The first position.
     pub(crate) fn first(&self) -> Option<u64> {
         let near = self.row.front().map(|&bits| first_of(self.row_start, bits));
-        let far = self.far.first_key_value().map(|(&word, &bits)| first_of(word, bits));
+        let far = self.far.first().map(|(word, bits)| first_of(word, bits));
         near.into_iter().chain(far).min()
     }
 
