@@ -38,6 +38,7 @@ pub(crate) struct PositionSet {
 struct Far(Option<Box<BTreeMap<u64, u64>>>);
 
 impl Far {
+    #[cfg(any(test, debug_assertions))]
     fn words(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
         self.range(0..=u64::MAX)
     }
