@@ -68,7 +68,8 @@ fn same(folder: &Path, line: &[&str], sessions: usize) {
 #[test]
 fn real_programs_do_what_they_do_without() {
     let folder = folder();
-    let archive = folder.path().join("../archive.tar");
+    let elsewhere = tempfile::tempdir().expect("folder");
+    let archive = elsewhere.path().join("archive.tar");
     let archive = archive.to_str().expect("plain path");
     for (line, sessions) in [
         (&["bash", "-c", BASH][..], 10),
