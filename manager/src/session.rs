@@ -84,7 +84,7 @@ pub(crate) struct Session {
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
-    feeds: Vec<Source>,
+    feeds: Vec<Supply>,
     /// How many there have been.
     sources: u64,
     /// Hints that came over the control socket for everybody.
@@ -100,7 +100,7 @@ pub(crate) struct Session {
 }
 
 /// Hints that are not a program's own, and what they go into.
-struct Source {
+struct Supply {
     feed: Feed,
     hinter: HinterId,
     stream: StreamId,
@@ -159,7 +159,7 @@ impl Session {
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
         let stream = self.policy.open_stream(self.now(), hinter, None);
-        self.feeds.push(Source { feed, hinter, stream });
+        self.feeds.push(Supply { feed, hinter, stream });
     }
 
     /// Runs until it is told to stop, and reports.
@@ -331,9 +331,9 @@ impl Session {
 
     fn take_disclosures(&mut self) {
         let mut feeds = std::mem::take(&mut self.feeds);
-        let waiting = |feed: &Source| self.policy.waiting_hints_by(feed.hinter);
+        let waiting = |feed: &Supply| self.policy.waiting_hints_by(feed.hinter);
         let mut waiting: usize = feeds.iter().map(waiting).sum();
-        feeds.retain_mut(|Source { feed, stream, .. }| {
+        feeds.retain_mut(|Supply { feed, stream, .. }| {
             while waiting < LOW_WATER_HINTS {
                 match feed.next() {
                     Some(Ok(disclosure)) => {
@@ -543,7 +543,7 @@ impl Session {
 
     fn report(mut self) -> Report {
         let now = self.now();
-        for Source { stream, .. } in std::mem::take(&mut self.feeds) {
+        for Supply { stream, .. } in std::mem::take(&mut self.feeds) {
             self.policy.close(now, stream);
         }
         self.policy.close_all(now);

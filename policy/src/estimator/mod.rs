@@ -31,8 +31,8 @@ pub(crate) struct Scene<'a> {
 /// A reason to keep blocks; see the [module](self).
 ///
 /// The caller guarantees that every slot it names is in the table and, but for orphans, in memory (not in
-/// flight), that an estimator hears of each slot that leaves the table while it tracks it, and that values are asked for
-/// again after whatever changes them: [`offer`](Self::offer), [`pick`](Self::pick),
+/// flight), that an estimator hears of each slot that leaves the table while it tracks it, and that values
+/// are asked for again after whatever changes them: [`offer`](Self::offer), [`pick`](Self::pick),
 /// [`forget`](Self::forget), and the events that the estimator itself takes in.
 ///
 /// The estimator guarantees that what it tracks is worth at least what it declares, that it declares a

@@ -433,8 +433,8 @@ impl Stream {
         None
     }
 
-    /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks whose turn has passed with it are no longer
-    /// tracked, and handed out.
+    /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks
+    /// whose turn has passed with it are no longer tracked, and handed out.
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
