@@ -3,6 +3,7 @@
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
 //! A slot is 40 bytes; the table of handles adds 12 to 24 more, 12 when memory is full.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 
 use crate::handles::Handles;
@@ -56,6 +57,8 @@ const UNREAD: u8 = 2;
 const READ_EARLY: u8 = 4;
 /// It was read while in flight, and no hint said so.
 const JOINS_RECENT: u8 = 8;
+/// The slot is of no block.
+const FREE: u8 = 16;
 
 impl Slot {
     /// A block whose fetch begins now.
@@ -143,13 +146,18 @@ pub(crate) struct BlockTable {
     free: u64,
     handles: Handles,
     most: usize,
+    /// The blocks last loaded, with the slots they had, from the one that is expected next.
+    loaded: VecDeque<(Block, SlotId)>,
 }
 
 /// Blocks that are loaded together.
 pub(crate) const LOADED_MAX: usize = 64;
 
 /// Ends the list of free slots.
-const NO_SLOT: u64 = u64::MAX;
+const NONE_FREE: u64 = u64::MAX;
+
+/// Stands for no slot.
+const NO_SLOT: SlotId = SlotId(u32::MAX);
 
 /// Fewer slots are not worth an allocation.
 const SLOTS_MIN: usize = 64;
@@ -163,7 +171,14 @@ impl Default for BlockTable {
 impl BlockTable {
     /// An empty table, of at most `most` blocks.
     pub(crate) fn new(most: usize) -> Self {
-        BlockTable { slots: Vec::new(), free: NO_SLOT, handles: Handles::with_most(most), most }
+        let loaded = VecDeque::with_capacity(LOADED_MAX);
+        BlockTable {
+            slots: Vec::new(),
+            free: NONE_FREE,
+            handles: Handles::with_most(most),
+            most,
+            loaded,
+        }
     }
 
     /// Blocks in memory or on their way.
@@ -178,22 +193,43 @@ impl BlockTable {
     }
 
     /// Loads the slots of some of these blocks, and what leads to them, into the processor's caches: those
-    /// of the first [`LOADED_MAX`] blocks. The loads do not wait for one another.
+    /// of the first [`LOADED_MAX`] blocks. The loads do not wait for one another. Which slots they are is kept
+    /// for [`find_loaded`](BlockTable::find_loaded).
     #[inline]
-    pub(crate) fn load(&self, blocks: impl Iterator<Item = Block>) {
-        let (mut hashes, mut count) = ([0; LOADED_MAX], 0);
+    pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
+        let mut hashes = [0; LOADED_MAX];
+        self.loaded.clear();
         for (place, block) in hashes.iter_mut().zip(blocks) {
             *place = hash_block(block);
             black_box(self.handles.load(*place));
-            count += 1;
+            self.loaded.push_back((block, NO_SLOT));
         }
-        for &hash in &hashes[..count] {
-            let slot = self.handles.find(hash, |_| true);
-            if let Some(slot) = slot.and_then(|slot| self.slots.get(slot as usize)) {
+        for ((_, loaded), &hash) in self.loaded.iter_mut().zip(&hashes) {
+            // The right one but for a hash in four thousand millions, and so it is compared when it is used.
+            if let Some(handle) = self.handles.find(hash, |_| true)
+                && let Some(slot) = self.slots.get(handle as usize)
+            {
                 // Both ends: it may lie across two lines.
                 black_box((slot.block.file, slot.flags));
+                *loaded = SlotId(handle);
             }
         }
+    }
+
+    /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
+    #[inline]
+    pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
+        while let Some((loaded, slot)) = self.loaded.pop_front() {
+            if loaded != block {
+                continue; // Passed over, or `block` was not loaded.
+            }
+            return match self.slots.get(slot.0 as usize) {
+                Some(known) if known.block == block && known.flags & FREE == 0 => Some(slot),
+                // It had none, or another one; it may have one by now.
+                _ => self.find(block),
+            };
+        }
+        self.find(block)
     }
 
     /// # Panics
@@ -201,7 +237,7 @@ impl BlockTable {
     pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
         debug_assert!(self.find(slot.block).is_none(), "{:?} twice", slot.block);
         let hash = hash_block(slot.block);
-        let handle = if self.free == NO_SLOT {
+        let handle = if self.free == NONE_FREE {
             self.reserve();
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2³² blocks")
@@ -220,7 +256,9 @@ impl BlockTable {
         let hash = hash_block(self[id].block);
         let removed = self.handles.remove(hash, |handle| handle == id.0);
         removed.expect("a slot in use is in the table");
-        self[id].position = std::mem::replace(&mut self.free, u64::from(id.0));
+        let slot = &mut self.slots[id.0 as usize];
+        slot.position = std::mem::replace(&mut self.free, u64::from(id.0));
+        slot.flags = FREE;
     }
 
     /// Room for a slot more: twice as many, but not more than there can be.

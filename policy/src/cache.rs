@@ -244,7 +244,8 @@ impl Cache {
         if !std::mem::replace(&mut stream.value_is_stale, true) {
             self.stale_values.push(index);
         }
-        if !std::mem::replace(&mut stream.candidate_is_stale, true) {
+        // Who is quiet has no candidate.
+        if !stream.is_quiet() && !std::mem::replace(&mut stream.candidate_is_stale, true) {
             self.stale_candidates.push(index);
         }
     }

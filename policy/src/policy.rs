@@ -331,14 +331,14 @@ impl Policy {
     /// looked at: brings what is kept of them near the processor, for all of them at once instead of for one
     /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
     /// time by it when memory holds a million blocks.
-    pub fn prepare(&self, blocks: impl IntoIterator<Item = Block>) {
+    pub fn prepare(&mut self, blocks: impl IntoIterator<Item = Block>) {
         self.cache.blocks.load(blocks.into_iter());
     }
 
     /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had
     /// to wait: a block that the driver has not yet reported, but for which nobody waited, had arrived.
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
-        let slot = self.cache.blocks.find(block);
+        let slot = self.cache.blocks.find_loaded(block);
         self.missed = None;
         if self.stream_ids.is_empty() {
             let access = self.read_unhinted(block, slot, stalled);

@@ -243,6 +243,12 @@ impl Stream {
         self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0))
     }
 
+    /// Whether nothing of it is to be fetched from any device before its front has moved on.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let front = self.cursor.front();
+        self.devices.iter().all(|part| front < part.quiet_until)
+    }
+
     /// The part of the stream that belongs to `device`.
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
         let known = self.devices.iter().position(|part| part.device == device);
