@@ -346,6 +346,13 @@ impl Policy {
             self.check();
             return access;
         }
+        if let Some(index) = self.goes_on(reader, block, slot) {
+            let position = self.cache.stream(index).cursor.front();
+            let access = self.read_hinted(now, (index, position), block, slot, stalled);
+            self.note_stall(access, stalled);
+            self.check();
+            return access;
+        }
         let last = self.last_stream.get(&reader).copied();
         let access = match self.match_read(reader, last, block, slot) {
             Some((index, Fit::At(position))) => {

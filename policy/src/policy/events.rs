@@ -284,6 +284,22 @@ impl Policy {
         self.advance(index);
     }
 
+    /// The stream that `reader` read last, if `block` is the next one in it and in memory for it: what
+    /// [`match_read`](Self::match_read) would say, most often, told by the stream itself.
+    #[inline]
+    pub(super) fn goes_on(
+        &self,
+        reader: ReaderId,
+        block: Block,
+        slot: Option<SlotId>,
+    ) -> Option<StreamIndex> {
+        let index = self.cache.blocks[slot?].claim()?.stream;
+        let stream = self.cache.streams[index.0 as usize].as_ref()?;
+        let goes_on = stream.was_read_by(reader) && stream.is_next(block);
+        debug_assert!(!goes_on || self.last_stream.get(&reader) == Some(&index));
+        goes_on.then_some(index)
+    }
+
     /// Which stream's disclosed access a read is, if any. The reader's last hinted read was one of `last`.
     pub(super) fn match_read(
         &mut self,

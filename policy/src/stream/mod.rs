@@ -410,6 +410,11 @@ impl Stream {
         self.last_reader = Some(reader);
     }
 
+    /// Whether `reader` was the last one, and has read nothing else since.
+    pub(crate) fn was_read_by(&self, reader: ReaderId) -> bool {
+        self.last_reader == Some(reader)
+    }
+
     /// `reader` reads something else: to come back is another access.
     pub(crate) fn is_left_by(&mut self, reader: ReaderId) {
         self.last_reader = self.last_reader.filter(|&last| last != reader);
