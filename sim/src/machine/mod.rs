@@ -17,31 +17,37 @@
 //! give up its buffer from then on (a block waited for, from its arrival on).
 //!
 //! The machine keeps its own books of what is in memory or on its way (`account`) and panics if the
-//! policy contradicts them: such a run has no result. *Not here*: names (hints give files) and
-//! failures; every fetch arrives.
+//! policy contradicts them: such a run has no result.
+//!
+//! Files have names and inodes: an open reads the inode if nobody has ([`Opens`]), and the policy's lookups of
+//! names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
+//! ([`read_ahead`]). *Not here*: failures; every fetch arrives.
 
 mod account;
 mod processor;
 pub mod program;
+pub mod read_ahead;
 pub mod report;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
 
 use foretell_policy::queue::Class;
 use foretell_policy::{
-    Access, Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, Nanos,
-    Outcome, Policy, StreamId, Target, Work,
+    Access, Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, NameId,
+    Nanos, Outcome, Policy, Segment, StreamId, Target, Work,
 };
 
 use account::Account;
 use processor::{Processor, Wait};
 use program::{Program, Step};
+use read_ahead::{Advice, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
-use server::{DeviceSpec, Run, Server};
+use server::{DeviceSpec, Piece, Run, Server};
 
 /// Whose processors are whose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +69,18 @@ pub enum Readers {
     Anybody,
 }
 
+/// What opening a file costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opens {
+    /// Processor time.
+    pub work: Nanos,
+    /// Whether the inode is read from the device, by the first who needs it.
+    pub read_inodes: bool,
+}
+
+/// What machines read ahead has hinters of its own: numbers with this bit.
+const READ_AHEAD_HINTER: u64 = 1 << 63;
+
 /// What a machine is made of.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
@@ -80,6 +98,15 @@ pub struct MachineSpec {
     pub known_costs: Vec<(DeviceId, Nanos)>,
     /// Whose reads are taken for a stream.
     pub readers: Readers,
+    /// What opens cost; nothing by default.
+    pub opens: Opens,
+    /// What is read ahead without hints; nothing by default.
+    pub read_ahead: Option<ReadAheadSpec>,
+    /// Sizes of files, bytes: their last blocks are read up to the end of the 4 KiB that hold the last byte, and
+    /// nothing is read ahead beyond. Of files that are not here whole blocks are read, and nothing ahead.
+    pub sizes_bytes: HashMap<FileId, u64>,
+    /// The files of names that are disclosed; other names cannot be had.
+    pub names: HashMap<NameId, FileId>,
 }
 
 impl MachineSpec {
@@ -90,8 +117,19 @@ impl MachineSpec {
         driver: Nanos,
         devices: Vec<(DeviceId, DeviceSpec)>,
     ) -> Self {
-        let (processors, readers) = (Processors::Own, Readers::Hinter);
-        MachineSpec { policy, hit, driver, processors, devices, known_costs: Vec::new(), readers }
+        MachineSpec {
+            policy,
+            hit,
+            driver,
+            processors: Processors::Own,
+            devices,
+            known_costs: Vec::new(),
+            readers: Readers::Hinter,
+            opens: Opens::default(),
+            read_ahead: None,
+            sizes_bytes: HashMap::new(),
+            names: HashMap::new(),
+        }
     }
 
     /// Runs `programs` until all that are not in the background have ended.
@@ -123,25 +161,36 @@ struct Event {
     which: u64,
 }
 
-/// A fetch under way, or a read around the cache.
+/// A fetch or a lookup under way, or a read around the cache.
 struct Job {
-    run: Run,
+    piece: Piece,
     device: usize,
-    /// `None`: around the cache.
-    fetch: Option<FetchId>,
+    /// None: a read around the cache, or an inode that no lookup waits for.
+    fetches: Vec<FetchId>,
     waiting: Vec<usize>,
     /// Whether the demand request's `T_driver` still runs.
     in_driver: bool,
+}
+
+/// Where the inode of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inode {
+    /// On its way, by this job.
+    Coming(u64),
+    Known,
 }
 
 struct Runner {
     program: Program,
     processor: usize,
     streams: Vec<StreamId>,
+    /// What it has disclosed: nothing is read ahead of these files.
+    disclosed: HashSet<FileId>,
+    read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
-    /// A block that was waited for has come and is to be read.
-    arrived: bool,
+    /// What was waited for has come, and is so much work.
+    owed: Option<Nanos>,
     ended: Option<(Nanos, Vec<Tally>)>,
 }
 
@@ -151,6 +200,11 @@ struct Machine {
     hit: Nanos,
     driver: Nanos,
     readers: Readers,
+    opens: Opens,
+    read_ahead: Option<ReadAheadSpec>,
+    sizes_bytes: Arc<HashMap<FileId, u64>>,
+    names: HashMap<NameId, FileId>,
+    inodes: HashMap<FileId, Inode>,
     devices: Vec<(DeviceId, Server)>,
     processors: Vec<Processor>,
     runners: Vec<Runner>,
@@ -176,16 +230,20 @@ impl Machine {
             }
         }
         let block_bytes = spec.policy.block_bytes;
-        let server =
-            |(id, device): &(DeviceId, DeviceSpec)| (*id, Server::new(device, block_bytes));
+        let sizes_bytes = Arc::new(spec.sizes_bytes.clone());
+        let server = |(id, device): &(DeviceId, DeviceSpec)| {
+            (*id, Server::new(device, block_bytes, Arc::clone(&sizes_bytes)))
+        };
         let processors = if spec.processors == Processors::Own { programs.len() } else { 1 };
         let runner = |(index, program): (usize, Program)| Runner {
             program,
             processor: index % processors,
             streams: Vec::new(),
+            disclosed: HashSet::new(),
+            read_ahead: ReadAhead::default(),
             tally: Tally::default(),
             wait: None,
-            arrived: false,
+            owed: None,
             ended: None,
         };
         Machine {
@@ -194,7 +252,12 @@ impl Machine {
             hit: spec.hit,
             driver: spec.driver,
             readers: spec.readers,
+            opens: spec.opens,
+            read_ahead: spec.read_ahead,
+            names: spec.names.clone(),
+            inodes: HashMap::new(),
             devices: spec.devices.iter().map(server).collect(),
+            sizes_bytes,
             processors: vec![Processor::default(); processors],
             running: programs.iter().filter(|program| !program.background).count(),
             runners: programs.into_iter().enumerate().map(runner).collect(),
@@ -250,12 +313,16 @@ impl Machine {
             return;
         }
         let runner = &mut self.runners[index];
-        if std::mem::take(&mut runner.arrived) {
-            self.work_then_proceed(index, self.hit);
+        if let Some(work) = runner.owed.take() {
+            self.work_then_proceed(index, work);
             return;
         }
         match runner.program.steps.next() {
-            Some(Step::Read(block, device)) => self.read(index, block, device),
+            Some(Step::Open(file, device)) => self.open(index, file, device),
+            Some(Step::Read(block, device)) => {
+                self.look_ahead(index, block, device);
+                self.read(index, block, device);
+            }
             Some(Step::Compute(work)) => self.work_then_proceed(index, work),
             Some(step) => {
                 self.disclose(index, step);
@@ -283,7 +350,14 @@ impl Machine {
                     runner.streams.push(self.policy.open_stream(now, hinter, reader));
                 }
                 let stream = runner.streams[runner.streams.len() - 1];
-                self.disclosers.insert(file_of(&hint), index);
+                let file = match hint.target {
+                    Target::File { file, .. } => Some(file),
+                    Target::Name(name) => self.names.get(&name).copied(),
+                };
+                if let Some(file) = file {
+                    runner.disclosed.insert(file);
+                    self.disclosers.insert(file, index);
+                }
                 self.policy.hint(now, stream, hint);
             }
             Step::OpenStream => runner.streams.push(self.policy.open_stream(now, hinter, reader)),
@@ -292,7 +366,67 @@ impl Machine {
                     self.policy.cancel(now, stream);
                 }
             }
-            Step::Read(..) | Step::Compute(_) => unreachable!("not a disclosure"),
+            Step::Open(..) | Step::Read(..) | Step::Compute(_) => {
+                unreachable!("not a disclosure")
+            }
+        }
+    }
+
+    /// What a kernel would read ahead because of this read is disclosed, and begun before it.
+    fn look_ahead(&mut self, index: usize, block: Block, device: DeviceId) {
+        let (Some(spec), Some(&size)) = (self.read_ahead, self.sizes_bytes.get(&block.file)) else {
+            return;
+        };
+        let (now, runner, policy) = (self.now, &mut self.runners[index], &mut self.policy);
+        if runner.disclosed.contains(&block.file) {
+            return;
+        }
+        let block_bytes = policy.config().block_bytes;
+        let reader = runner.program.reader;
+        let hinter = HinterId(reader.0 | READ_AHEAD_HINTER);
+        let open = || policy.open_stream(now, hinter, Some(reader));
+        let (at, blocks) = ((block.file, block.index), size.div_ceil(block_bytes));
+        let mut closed = None;
+        let advice = runner.read_ahead.before(spec, at, blocks, open, &mut closed);
+        if let Some(stream) = closed {
+            policy.close(now, stream);
+        }
+        match advice {
+            Some(Advice::Disclose(stream, range)) => {
+                self.disclosers.insert(block.file, index);
+                let target = Target::File { file: block.file, size_bytes: size };
+                let segment = Segment {
+                    offset_bytes: range.start * block_bytes,
+                    length_bytes: (range.end - range.start) * block_bytes,
+                };
+                policy.hint(now, stream, Hint::segments(target, device, &[segment]));
+            }
+            Some(Advice::TakeBack(stream)) => policy.cancel(now, stream),
+            None => return,
+        }
+        self.evict();
+        self.prefetch();
+    }
+
+    /// The file's inode is read, unless it is known or on its way.
+    fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
+        let at = self.device_index(device);
+        self.runners[index].tally.opens += 1;
+        if !self.opens.read_inodes {
+            return self.work_then_proceed(index, self.opens.work);
+        }
+        match self.inodes.get(&file) {
+            Some(Inode::Known) => self.work_then_proceed(index, self.opens.work),
+            Some(&Inode::Coming(job)) => {
+                self.runners[index].tally.inode_waits += 1;
+                self.wait_for(index, job, at);
+            }
+            None => {
+                self.runners[index].tally.inode_waits += 1;
+                let job = self.next_serial();
+                self.inodes.insert(file, Inode::Coming(job));
+                self.demand(index, at, job, Piece::Inode(file), None);
+            }
         }
     }
 
@@ -312,17 +446,21 @@ impl Machine {
             }
             Access::InFlight => {
                 tally.late += 1;
-                let job_id = self.account.job_of(block);
-                let job = self.jobs.get_mut(&job_id).expect("the account's jobs are under way");
-                job.waiting.push(index);
-                let in_driver = job.in_driver;
-                self.runners[index].wait = Some(Wait::new(self.now));
-                if !in_driver {
-                    self.devices[at].1.promote(job_id);
-                    self.begin(at);
-                }
+                self.wait_for(index, self.account.job_of(block), at);
             }
             Access::Miss => self.miss(index, block, at),
+        }
+    }
+
+    /// The program waits for what is under way.
+    fn wait_for(&mut self, index: usize, job_id: u64, at: usize) {
+        let job = self.jobs.get_mut(&job_id).expect("what is on its way is under way");
+        job.waiting.push(index);
+        let in_driver = job.in_driver;
+        self.runners[index].wait = Some(Wait::new(self.now));
+        if !in_driver {
+            self.devices[at].1.promote(job_id);
+            self.begin(at);
         }
     }
 
@@ -344,11 +482,17 @@ impl Machine {
                 self.runners[index].tally.around += 1;
             }
         }
-        let fetch = fetch.map(|fetch| fetch.id);
+        self.runners[index].tally.misses += 1;
+        self.demand(index, at, job, Piece::Blocks(run), fetch.map(|fetch| fetch.id));
+    }
+
+    /// A program asks a device for something, and waits for it.
+    fn demand(&mut self, index: usize, at: usize, job: u64, piece: Piece, fetch: Option<FetchId>) {
+        let device = self.devices[at].0;
+        let fetches = fetch.into_iter().collect();
         let waiting = vec![index];
-        self.jobs.insert(job, Job { run, device: at, fetch, waiting, in_driver: true });
+        self.jobs.insert(job, Job { piece, device: at, fetches, waiting, in_driver: true });
         let runner = &mut self.runners[index];
-        runner.tally.misses += 1;
         runner.tally.cpu_ns += self.driver.0;
         let end = self.processors[runner.processor].run(self.now, self.driver).end;
         runner.wait = Some(Wait::new(end));
@@ -359,8 +503,8 @@ impl Machine {
     fn demanded(&mut self, job_id: u64) {
         let job = self.jobs.get_mut(&job_id).expect("a job lasts until it is done");
         job.in_driver = false;
-        let (at, run) = (job.device, job.run);
-        self.devices[at].1.submit(job_id, Class::Demand, run);
+        let (at, piece) = (job.device, job.piece);
+        self.devices[at].1.submit(job_id, Class::Demand, piece);
         self.begin(at);
     }
 
@@ -376,20 +520,37 @@ impl Machine {
         self.begin(at);
         let Some(done) = done else { return };
         let job = self.jobs.remove(&done.job).expect("a job is done once");
-        if let Some(fetch) = job.fetch {
-            for block in job.run.iter() {
-                self.account.arrive(block, job.waiting.is_empty());
+        let work = match job.piece {
+            Piece::Blocks(run) => {
+                if let Some(&fetch) = job.fetches.first() {
+                    for block in run.iter() {
+                        self.account.arrive(block, job.waiting.is_empty());
+                    }
+                    self.policy.completed(self.now, fetch, Outcome::Fetched);
+                }
+                self.policy.observe(self.devices[at].0, Cost::Disk, done.since_dispatch);
+                self.hit
             }
-            self.policy.completed(self.now, fetch, Outcome::Fetched);
-        }
-        self.policy.observe(self.devices[at].0, Cost::Disk, done.since_dispatch);
+            Piece::Inode(file) => {
+                self.inodes.insert(file, Inode::Known);
+                for &fetch in &job.fetches {
+                    self.looked_up(fetch, file);
+                }
+                self.opens.work
+            }
+        };
         for index in job.waiting {
             let runner = &mut self.runners[index];
             let wait = runner.wait.take().expect("it waits for this job");
             runner.tally.stall_ns += wait.stall(self.now).0;
-            runner.arrived = true;
+            runner.owed = Some(work);
             self.proceed_at(index, self.now);
         }
+    }
+
+    fn looked_up(&mut self, fetch: FetchId, file: FileId) {
+        let size_bytes = self.sizes_bytes.get(&file).copied().unwrap_or(0);
+        self.policy.completed(self.now, fetch, Outcome::Resolved { file, size_bytes });
     }
 
     /// Starts all that the policy wants to prefetch.
@@ -400,12 +561,37 @@ impl Machine {
             while let Some(fetch) = self.policy.next_fetch(self.now, device) {
                 assert_eq!(fetch.device, device, "a prefetch for another device");
                 self.evict();
-                self.start_prefetch(at, &fetch);
+                match fetch.work {
+                    Work::Read { .. } => self.start_prefetch(at, &fetch),
+                    Work::Resolve { name } => self.start_lookup(at, fetch.id, name),
+                }
                 started = true;
             }
             if started {
                 self.begin(at);
             }
+        }
+    }
+
+    /// The inode of a name's file is read, unless it is known or on its way.
+    fn start_lookup(&mut self, at: usize, fetch: FetchId, name: NameId) {
+        let Some(&file) = self.names.get(&name) else {
+            return self.policy.completed(self.now, fetch, Outcome::Refused);
+        };
+        match self.inodes.get(&file) {
+            None if self.opens.read_inodes => {
+                let job_id = self.next_serial();
+                self.inodes.insert(file, Inode::Coming(job_id));
+                let (piece, fetches, waiting) = (Piece::Inode(file), vec![fetch], Vec::new());
+                let job = Job { piece, device: at, fetches, waiting, in_driver: false };
+                self.jobs.insert(job_id, job);
+                self.devices[at].1.submit(job_id, Class::Prefetch, piece);
+            }
+            Some(Inode::Coming(job)) => {
+                let job = self.jobs.get_mut(job).expect("what is on its way is under way");
+                job.fetches.push(fetch);
+            }
+            _ => self.looked_up(fetch, file),
         }
     }
 
@@ -415,10 +601,10 @@ impl Machine {
         for block in run.iter() {
             self.account.begin(block, job_id);
         }
-        let (fetch_id, waiting) = (Some(fetch.id), Vec::new());
-        let job = Job { run, device: at, fetch: fetch_id, waiting, in_driver: false };
+        let (piece, fetches, waiting) = (Piece::Blocks(run), vec![fetch.id], Vec::new());
+        let job = Job { piece, device: at, fetches, waiting, in_driver: false };
         self.jobs.insert(job_id, job);
-        self.devices[at].1.submit(job_id, Class::Prefetch, run);
+        self.devices[at].1.submit(job_id, Class::Prefetch, piece);
         self.policy.observe(fetch.device, Cost::Driver, self.driver);
         let discloser = self.disclosers.get(&run.first.file);
         if let Some(runner) = discloser.map(|&index| &mut self.runners[index])
@@ -440,7 +626,7 @@ impl Machine {
 
     fn end(&mut self, index: usize) {
         let runner = &mut self.runners[index];
-        for stream in runner.streams.drain(..) {
+        for stream in runner.streams.drain(..).chain(runner.read_ahead.end()) {
             self.policy.close(self.now, stream);
         }
         self.running -= usize::from(!runner.program.background);
@@ -490,13 +676,6 @@ fn run_of(fetch: &Fetch) -> Run {
             assert!(blocks > 0, "a fetch of nothing");
             Run { first: Block { file, index: first_block }, blocks }
         }
-        Work::Resolve { .. } => panic!("hints name files here; there is nothing to look up"),
-    }
-}
-
-fn file_of(hint: &Hint) -> FileId {
-    match hint.target {
-        Target::File { file, .. } => file,
-        Target::Name(_) => panic!("hints name files here, not names"),
+        Work::Resolve { .. } => panic!("a lookup brings no blocks"),
     }
 }

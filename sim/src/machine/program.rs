@@ -9,6 +9,9 @@ use foretell_policy::{Block, DeviceId, Extent, FileId, Hint, Nanos, ReaderId, Se
 /// One thing that a program does. The sequence's end is the program's end.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Opens a file that this device serves: its inode is read, if the machine's opens cost that and nobody has
+    /// before.
+    Open(FileId, DeviceId),
     /// Reads a block, and waits for it if need be.
     Read(Block, DeviceId),
     /// Works for this long (`T_cpu`).
@@ -174,7 +177,7 @@ mod tests {
             Step::Hint(_) => 'h',
             Step::Read(..) => 'r',
             Step::Compute(_) => 'c',
-            Step::OpenStream | Step::Cancel => '-',
+            Step::Open(..) | Step::OpenStream | Step::Cancel => '-',
         };
         steps.map(letter).collect()
     }

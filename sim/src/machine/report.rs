@@ -21,6 +21,10 @@ pub struct Tally {
     pub misses: u64,
     /// Those of the misses that went around the cache, because all buffers were being filled.
     pub around: u64,
+    /// Opens.
+    pub opens: u64,
+    /// Those of the opens that had to wait for the file's inode.
+    pub inode_waits: u64,
     /// Time waited for devices while the program's processor was not working for it.
     pub stall_ns: u64,
     /// Processor time: the program's own work, `T_hit` for each read and `T_driver` for each fetch
@@ -64,6 +68,8 @@ pub struct DeviceReport {
     pub busy_ns: u64,
     /// The same for the busiest of its disks.
     pub busiest_disk_ns: u64,
+    /// Bytes read of its disks.
+    pub bytes: u64,
     /// Requests to its disks that a program waited for when they were dispatched.
     pub demand_requests: u64,
     /// Requests to its disks that nobody waited for when they were dispatched.

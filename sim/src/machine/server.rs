@@ -17,6 +17,7 @@
 //! that is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foretell_policy::queue::{Class, DeviceQueue, Order};
 use foretell_policy::{Block, Nanos};
@@ -61,8 +62,13 @@ pub struct ArraySpec {
     pub prefetches_per_disk: usize,
     /// Seed of devices that draw their latencies.
     pub seed: u64,
+    /// Whether it is told which requests a program waits for. An array behind a kernel is not: all its
+    /// requests are alike then, and their order is that of the queue.
+    pub tells_demand: bool,
 }
 
+/// The unit in which file systems read, bytes.
+const PAGE_BYTES: u64 = 4096;
 /// The TIP papers' number of prefetches at a disk.
 pub const PREFETCHES_PER_DISK: usize = 5;
 /// The TIP papers' stripe unit, 64 KB.
@@ -87,6 +93,7 @@ impl ArraySpec {
             order: Order::Scan,
             prefetches_per_disk: PREFETCHES_PER_DISK,
             seed: 0,
+            tells_demand: true,
         }
     }
 }
@@ -96,6 +103,17 @@ impl ArraySpec {
 pub(super) struct Run {
     pub(super) first: Block,
     pub(super) blocks: u64,
+}
+
+/// Sizes of files, bytes.
+pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64>>;
+
+/// What a job brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Blocks(Run),
+    /// The block that holds the inode of a file.
+    Inode(foretell_policy::FileId),
 }
 
 /// A service that has begun: when it ends, and what to call it then.
@@ -132,6 +150,7 @@ struct Disk {
     prefetches_dispatched: usize,
     prefetches_max: usize,
     busy_ns: u64,
+    sectors: u64,
 }
 
 struct Job {
@@ -150,6 +169,9 @@ enum Place {
 /// A device of the machine; see the [module](self).
 pub(super) struct Server {
     block_bytes: u64,
+    /// Of files of which it is known.
+    sizes_bytes: Sizes,
+    tells_demand: bool,
     place: Place,
     disks: Vec<Disk>,
     jobs: HashMap<u64, Job>,
@@ -159,8 +181,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(spec: &DeviceSpec, block_bytes: u64) -> Self {
+    pub(super) fn new(spec: &DeviceSpec, block_bytes: u64, sizes_bytes: Sizes) -> Self {
         assert_eq!(block_bytes % SECTOR_BYTES, 0, "blocks are whole sectors");
+        let tells_demand = match spec {
+            DeviceSpec::Flat { .. } => true,
+            DeviceSpec::Array(array) => array.tells_demand,
+        };
         let (place, disks) = match spec {
             DeviceSpec::Flat { latency, transfer, slots } => {
                 let slots = slots.unwrap_or(usize::MAX);
@@ -179,6 +205,8 @@ impl Server {
         };
         Server {
             block_bytes,
+            sizes_bytes,
+            tells_demand,
             place,
             disks,
             jobs: HashMap::new(),
@@ -189,8 +217,9 @@ impl Server {
     }
 
     /// Takes a job in.
-    pub(super) fn submit(&mut self, job: u64, class: Class, run: Run) {
-        let parts = self.requests(run);
+    pub(super) fn submit(&mut self, job: u64, class: Class, piece: Piece) {
+        let class = if self.tells_demand { class } else { Class::Prefetch };
+        let parts = self.requests(piece);
         for &(disk, request) in &parts {
             self.disks[disk].push(Part { job, request, class });
         }
@@ -202,7 +231,7 @@ impl Server {
     /// A program waits for `job` from now on.
     pub(super) fn promote(&mut self, job: u64) {
         let entry = self.jobs.get_mut(&job).expect("only a job that is under way is waited for");
-        if entry.class == Class::Demand {
+        if entry.class == Class::Demand || !self.tells_demand {
             return;
         }
         entry.class = Class::Demand;
@@ -249,22 +278,33 @@ impl Server {
             device,
             busy_ns: busy.clone().sum(),
             busiest_disk_ns: busy.max().unwrap_or(0),
+            bytes: self.disks.iter().map(|disk| disk.sectors * SECTOR_BYTES).sum(),
             ..self.report
         }
     }
 
-    /// The requests that bring `run`, each with its disk.
-    fn requests(&self, run: Run) -> Vec<(usize, Request)> {
-        let bytes = run.blocks * self.block_bytes;
-        match &self.place {
-            Place::Nowhere => vec![(0, Request { sector: 0, sectors: bytes / SECTOR_BYTES })],
-            Place::Volume { layout, striping } => {
-                let offset = run.first.index * self.block_bytes;
-                let extents = layout.extents(FileId(run.first.file.0), offset, bytes);
-                let parts = striping.split(extents).into_iter();
-                parts.map(|(DiskIndex(disk), request)| (disk, request)).collect()
+    /// The requests that bring `piece`, each with its disk.
+    fn requests(&self, piece: Piece) -> Vec<(usize, Request)> {
+        let Place::Volume { layout, striping } = &self.place else {
+            let bytes = match piece {
+                Piece::Blocks(run) => run.blocks * self.block_bytes,
+                Piece::Inode(_) => PAGE_BYTES,
+            };
+            return vec![(0, Request { sector: 0, sectors: bytes / SECTOR_BYTES })];
+        };
+        let parts = match piece {
+            Piece::Blocks(run) => {
+                let first = run.first.index * self.block_bytes;
+                let end = first + run.blocks * self.block_bytes;
+                let size = self.sizes_bytes.get(&run.first.file);
+                let last = size.map_or(end, |size| size.next_multiple_of(PAGE_BYTES));
+                // What lies beyond the end of a file that was read all the same is taken to exist.
+                let end = if last > first { end.min(last) } else { end };
+                striping.split(layout.extents(FileId(run.first.file.0), first, end - first))
             }
-        }
+            Piece::Inode(file) => striping.split(layout.inode(FileId(file.0))),
+        };
+        parts.into_iter().map(|(DiskIndex(disk), request)| (disk, request)).collect()
     }
 
     /// Hands over to a drive what the rules allow.
@@ -308,6 +348,7 @@ impl Disk {
             prefetches_dispatched: 0,
             prefetches_max: prefetches_max.max(1),
             busy_ns: 0,
+            sectors: 0,
         }
     }
 
@@ -337,6 +378,7 @@ impl Disk {
         let took = self.device.service(now, part.request).total();
         self.serving += 1;
         self.busy_ns += took.0;
+        self.sectors += part.request.sectors;
         Some((part, took))
     }
 

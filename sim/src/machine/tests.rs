@@ -163,3 +163,98 @@ fn demand_does_not_wait_for_a_deep_queue_of_prefetches() {
     // Each of its reads waits at most for one prefetch, one demand read, and its own.
     assert!(report.programs[1].tally.stall_ns <= 20 * 3 * LATENCY.0);
 }
+
+#[test]
+fn an_inode_is_read_once_whoever_opens_the_file() {
+    let open = || -> Steps { Box::new((0..2).map(|_| Step::Open(FileId(7), DeviceId(1)))) };
+    let mut spec = machine(Rules::LRU, 10, flat(None));
+    let work = Nanos(40_000);
+    spec.opens = Opens { work, read_inodes: true };
+    let later = program(2, open()).starting_at(Nanos(1_000_000));
+    let report = spec.run(vec![program(1, open()), later]);
+    let [first, second] = [0, 1].map(|index| report.programs[index].tally);
+    assert_eq!((first.opens, first.inode_waits), (2, 1));
+    assert_eq!((second.opens, second.inode_waits), (2, 1));
+    assert_eq!(report.end_ns, DRIVER.0 + LATENCY.0 + 2 * work.0);
+    assert_eq!(report.devices[0].demand_requests, 1);
+    spec.opens.read_inodes = false;
+    assert_eq!(spec.run(vec![program(1, open())]).end_ns, 2 * work.0);
+}
+
+#[test]
+fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
+    let files = 1..31;
+    let steps = |hinted: bool| -> Steps {
+        let hint = |number: u64| {
+            Step::Hint(Hint::whole_file(Target::Name(NameId(number + 100)), DeviceId(1)))
+        };
+        let hints: Vec<Step> = (1..31).filter(|_| hinted).map(hint).collect();
+        let reads = (1..31).flat_map(|number| {
+            [Step::Open(FileId(number), DeviceId(1)), file(number, 1).read(0), Step::Compute(CPU)]
+        });
+        Box::new(hints.into_iter().chain(reads))
+    };
+    let mut spec = machine(Rules::FORETELL, 100, flat(None));
+    spec.opens = Opens { work: Nanos::ZERO, read_inodes: true };
+    spec.sizes_bytes = files.clone().map(|number| (FileId(number), BLOCK_BYTES)).collect();
+    spec.names = files.map(|number| (NameId(number + 100), FileId(number))).collect();
+    let plain = spec.run(vec![program(1, steps(false))]);
+    assert_eq!(plain.end_ns, 30 * (2 * (DRIVER.0 + LATENCY.0) + HIT.0 + CPU.0));
+    let hinted = spec.run(vec![program(1, steps(true))]);
+    assert_eq!(hinted.counts.hints_resolved, 30);
+    assert_eq!(hinted.programs[0].tally.misses, 0);
+    assert!(hinted.end_ns * 5 < plain.end_ns, "{} {}", hinted.end_ns, plain.end_ns);
+    // A name that is nobody's is refused, and nothing else happens.
+    spec.names.remove(&NameId(103));
+    let hinted = spec.run(vec![program(1, steps(true))]);
+    assert_eq!((hinted.counts.hints_refused, hinted.programs[0].tally.misses), (1, 1));
+}
+
+#[test]
+fn read_ahead_makes_few_requests_of_many_blocks() {
+    let run = |read_ahead| {
+        let mut spec = machine(Rules::TIP1, 200, array(1));
+        spec.policy.cluster_blocks_max = 8;
+        spec.sizes_bytes = HashMap::from([(FileId(1), 100 * BLOCK_BYTES)]);
+        spec.read_ahead = read_ahead;
+        spec.run(vec![program(1, passes(file(1, 100), 1, CPU, Disclosure::None))])
+    };
+    let (plain, ahead) = (run(None), run(Some(ReadAheadSpec::OSF1)));
+    let requests =
+        |report: &Report| report.devices[0].demand_requests + report.devices[0].prefetch_requests;
+    assert_eq!(requests(&plain), 100);
+    assert!(requests(&ahead) <= 20, "{}", requests(&ahead));
+    assert_eq!(ahead.devices[0].bytes, plain.devices[0].bytes);
+    assert_eq!(ahead.programs[0].tally.misses, 0);
+    // The drive reads ahead too; what is saved is its overhead and T_driver.
+    assert!(ahead.end_ns * 6 < plain.end_ns * 5, "{} {}", ahead.end_ns, plain.end_ns);
+}
+
+#[test]
+fn read_ahead_leaves_alone_what_is_disclosed_or_read_at_random() {
+    let run = |steps| {
+        let mut spec = machine(Rules::TIP1, 200, flat(Some(1)));
+        spec.sizes_bytes = HashMap::from([(FileId(1), 100 * BLOCK_BYTES)]);
+        spec.read_ahead = Some(ReadAheadSpec::OSF1);
+        spec.run(vec![program(1, steps)])
+    };
+    let scattered: Vec<u64> = (0..30).map(|at| (at * 37 + 5) % 100).collect();
+    let random = run(list(file(1, 100), scattered, CPU, None));
+    assert_eq!((random.counts.prefetched, random.programs[0].tally.misses), (0, 30));
+    let hinted = run(passes(file(1, 100), 1, CPU, Disclosure::UpFront));
+    assert_eq!((hinted.counts.hints, hinted.counts.wasted), (1, 0));
+}
+
+#[test]
+fn the_last_block_is_read_as_far_as_the_file_goes() {
+    let run = |size_bytes| {
+        let mut spec = machine(Rules::LRU, 10, array(1));
+        spec.sizes_bytes = HashMap::from([(FileId(1), size_bytes)]);
+        let report = spec.run(vec![program(1, passes(file(1, 2), 1, CPU, Disclosure::None))]);
+        report.devices[0].bytes
+    };
+    assert_eq!(
+        [2 * BLOCK_BYTES, BLOCK_BYTES + 4097, BLOCK_BYTES + 1].map(run),
+        [16384, 16384, 12288]
+    );
+}

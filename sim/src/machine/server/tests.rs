@@ -10,7 +10,11 @@ fn run(index: u64) -> Run {
 
 fn one_at_a_time() -> Server {
     let (latency, transfer) = (Nanos(900), Nanos(100));
-    Server::new(&DeviceSpec::Flat { latency, transfer, slots: Some(1) }, BLOCK_BYTES)
+    Server::new(
+        &DeviceSpec::Flat { latency, transfer, slots: Some(1) },
+        BLOCK_BYTES,
+        Sizes::default(),
+    )
 }
 
 /// Jobs in the order in which they end, all submitted before.
@@ -30,9 +34,9 @@ fn ends(server: &mut Server) -> Vec<(u64, u64)> {
 fn demand_goes_first() {
     let mut server = one_at_a_time();
     for job in 0..3 {
-        server.submit(job, Class::Prefetch, run(job));
+        server.submit(job, Class::Prefetch, Piece::Blocks(run(job)));
     }
-    server.submit(3, Class::Demand, run(3));
+    server.submit(3, Class::Demand, Piece::Blocks(run(3)));
     assert_eq!(ends(&mut server), [(3, 1000), (0, 2000), (1, 3000), (2, 4000)]);
     let report = server.report(0);
     assert_eq!((report.demand_requests, report.prefetch_requests), (1, 3));
@@ -43,7 +47,7 @@ fn demand_goes_first() {
 fn a_prefetch_that_is_waited_for_goes_first_too() {
     let mut server = one_at_a_time();
     for job in 0..4 {
-        server.submit(job, Class::Prefetch, run(job));
+        server.submit(job, Class::Prefetch, Piece::Blocks(run(job)));
     }
     server.promote(2);
     server.promote(2);
@@ -55,10 +59,10 @@ fn a_prefetch_that_is_waited_for_goes_first_too() {
 fn slots_serve_side_by_side_and_transfer_counts_by_block() {
     let (latency, transfer) = (Nanos(900), Nanos(100));
     let spec = DeviceSpec::Flat { latency, transfer, slots: Some(2) };
-    let mut server = Server::new(&spec, BLOCK_BYTES);
-    server.submit(0, Class::Prefetch, Run { blocks: 3, ..run(0) });
-    server.submit(1, Class::Prefetch, run(3));
-    server.submit(2, Class::Prefetch, run(4));
+    let mut server = Server::new(&spec, BLOCK_BYTES, Sizes::default());
+    server.submit(0, Class::Prefetch, Piece::Blocks(Run { blocks: 3, ..run(0) }));
+    server.submit(1, Class::Prefetch, Piece::Blocks(run(3)));
+    server.submit(2, Class::Prefetch, Piece::Blocks(run(4)));
     assert_eq!(ends(&mut server), [(1, 1000), (0, 1200), (2, 2000)]);
 }
 
@@ -66,15 +70,15 @@ fn slots_serve_side_by_side_and_transfer_counts_by_block() {
 fn a_disk_holds_no_more_prefetches_than_it_may() {
     let file = foretell_policy::FileId(1);
     let spec = DeviceSpec::Array(ArraySpec::hp97560(1, [(file, 100 * BLOCK_BYTES)]));
-    let mut server = Server::new(&spec, BLOCK_BYTES);
+    let mut server = Server::new(&spec, BLOCK_BYTES, Sizes::default());
     for job in 0..20 {
-        server.submit(job, Class::Prefetch, run(job * 5));
+        server.submit(job, Class::Prefetch, Piece::Blocks(run(job * 5)));
     }
     let first = server.begin(Nanos::ZERO);
     assert_eq!(first.len(), 1);
     assert_eq!(server.disks[0].prefetches_dispatched, PREFETCHES_PER_DISK);
     // Demand goes to the drive at once, and no further prefetch does until it has begun.
-    server.submit(20, Class::Demand, run(99));
+    server.submit(20, Class::Demand, Piece::Blocks(run(99)));
     assert!(server.begin(Nanos::ZERO).is_empty());
     assert_eq!(server.disks[0].held.len(), PREFETCHES_PER_DISK);
     assert_eq!(server.report(0).prefetch_requests, PREFETCHES_PER_DISK as u64);
@@ -84,9 +88,9 @@ fn a_disk_holds_no_more_prefetches_than_it_may() {
 fn a_run_over_several_disks_is_done_when_all_are() {
     let file = foretell_policy::FileId(1);
     let spec = DeviceSpec::Array(ArraySpec::hp97560(4, [(file, 100 * BLOCK_BYTES)]));
-    let mut server = Server::new(&spec, BLOCK_BYTES);
+    let mut server = Server::new(&spec, BLOCK_BYTES, Sizes::default());
     // 24 blocks of 8 KiB after the inode's 4 KiB cover units of all four disks.
-    server.submit(0, Class::Demand, Run { blocks: 24, ..run(0) });
+    server.submit(0, Class::Demand, Piece::Blocks(Run { blocks: 24, ..run(0) }));
     assert_eq!(ends(&mut server).len(), 1);
     let report = server.report(0);
     assert_eq!(report.demand_requests, 4);
