@@ -73,6 +73,12 @@ pub enum Fault {
         /// The version of the records before.
         version: u8,
     },
+    /// The whole file holds no line of strace.
+    #[error("no line is a call with a time; record with `strace -f -ttt -T -y -o FILE PROGRAM`")]
+    NotStrace,
+    /// A call of strace whose line does not say when it began.
+    #[error("a call without its time in seconds; record with the option -ttt of strace")]
+    NoTime,
     /// No device has such an address.
     #[error("a read that ends beyond byte 2^64; the file is damaged")]
     Beyond,

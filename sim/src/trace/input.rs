@@ -4,16 +4,17 @@
 //! are read as well.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use super::error::Fault;
+use super::error::{Fault, Place, TraceError};
 
 /// What a gzip file begins with (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Most bytes of a line without its end: any line of numbers fits many times over, and a binary file
 /// taken for a text is not read into memory as a whole.
-pub(super) const LINE_BYTES_MAX: u64 = 4096;
+const LINE_BYTES_MAX: u64 = 4096;
 
 /// Why there is no next line or record.
 #[derive(Debug)]
@@ -41,11 +42,20 @@ pub(super) struct Input {
     bytes: Box<dyn BufRead>,
     is_compressed: bool,
     line: Vec<u8>,
+    line_bytes_max: u64,
     taken: u64,
 }
 
 impl Input {
-    pub(super) fn new(mut bytes: impl Read + 'static) -> io::Result<Self> {
+    pub(super) fn new(bytes: impl Read + 'static) -> io::Result<Self> {
+        Input::with_lines(bytes, LINE_BYTES_MAX)
+    }
+
+    /// As [`new`](Self::new), with lines of at most `line_bytes_max` bytes without their end.
+    pub(super) fn with_lines(
+        mut bytes: impl Read + 'static,
+        line_bytes_max: u64,
+    ) -> io::Result<Self> {
         let mut magic = Vec::new();
         bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
         let is_compressed = magic == GZIP_MAGIC;
@@ -55,11 +65,19 @@ impl Input {
         } else {
             Box::new(whole)
         };
-        Ok(Input { bytes, is_compressed, line: Vec::new(), taken: 0 })
+        Ok(Input { bytes, is_compressed, line: Vec::new(), line_bytes_max, taken: 0 })
     }
 
-    pub(super) fn is_compressed(&self) -> bool {
-        self.is_compressed
+    /// What `stop` is to the user; `place` is that of the last line or record begun.
+    pub(super) fn error(&self, stop: Stop, path: &Path, place: Place) -> TraceError {
+        let path = path.to_owned();
+        match stop {
+            Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
+            Stop::Io(source) if self.is_compressed => {
+                TraceError::Compression { path, after: place, source }
+            }
+            Stop::Io(source) => TraceError::Read { path, after: place, source },
+        }
     }
 
     /// Lines or records begun so far.
@@ -70,14 +88,14 @@ impl Input {
     /// The next line without its end and without white space around it; `None` after the last.
     pub(super) fn line(&mut self) -> Result<Option<&[u8]>, Stop> {
         self.line.clear();
-        let limit = LINE_BYTES_MAX + 1;
+        let limit = self.line_bytes_max + 1;
         let read = self.bytes.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
         if read == 0 {
             return Ok(None);
         }
         self.taken += 1;
         if read as u64 == limit && self.line.last() != Some(&b'\n') {
-            return Err(Fault::LongLine { bytes_max: LINE_BYTES_MAX }.into());
+            return Err(Fault::LongLine { bytes_max: self.line_bytes_max }.into());
         }
         Ok(Some(self.line.trim_ascii()))
     }

@@ -4,7 +4,9 @@
 //! line or record at a time. Files compressed with gzip are read as they are. A read is in whole
 //! blocks: it has every block that one of its bytes lies in.
 //!
-//! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else.
+//! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else. Recordings
+//! of whole programs, with the names they resolve and the time between their reads, are of
+//! [`mod@strace`] and no `Trace`.
 //!
 //! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
 //! one line, and the last thing that the iterator gives. What is read before is given before.
@@ -13,6 +15,7 @@ mod blocks;
 mod error;
 mod foretell;
 mod input;
+pub mod strace;
 mod vscsi;
 
 use std::fmt;
@@ -173,17 +176,6 @@ impl Trace {
         }
         Ok(blocks)
     }
-
-    fn error(&self, stop: Stop) -> TraceError {
-        let (path, place) = (self.path.clone(), self.place());
-        match stop {
-            Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
-            Stop::Io(source) if self.input.is_compressed() => {
-                TraceError::Compression { path, after: place, source }
-            }
-            Stop::Io(source) => TraceError::Read { path, after: place, source },
-        }
-    }
 }
 
 impl Iterator for Trace {
@@ -195,7 +187,7 @@ impl Iterator for Trace {
         }
         let next = self.decoder.next_read(&mut self.input);
         self.is_over = !matches!(next, Ok(Some(_)));
-        next.map_err(|stop| self.error(stop)).transpose()
+        next.map_err(|stop| self.input.error(stop, &self.path, self.place())).transpose()
     }
 }
 

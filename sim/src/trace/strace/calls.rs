@@ -1,0 +1,209 @@
+//! What one call did, and what it changes for the calls after it.
+
+use super::What;
+use super::line::{self, Done};
+use super::tables::{Paths, Process};
+
+/// Whether a call of this name returns the id of a new process or thread.
+pub(super) fn makes_process(name: &[u8]) -> bool {
+    matches!(name, b"clone" | b"clone2" | b"clone3" | b"fork" | b"vfork")
+}
+
+/// Whether a call of this name only ends its thread.
+pub(super) fn is_exit(name: &[u8]) -> bool {
+    matches!(name, b"exit" | b"exit_group" | b"_exit")
+}
+
+/// Notes in `process` what the call changes, and says what it did. `text` has all its arguments.
+pub(super) fn what(
+    paths: &mut Paths,
+    process: &mut Process,
+    name: &[u8],
+    done: &Done,
+    text: &[u8],
+) -> What {
+    let Some(returned) = done.returned else {
+        return What::Other;
+    };
+    let [first, second, third, fourth, ..] = done.arguments;
+    let what = match name {
+        b"open" => open(paths, process, None, first, done, has(second, b"O_CLOEXEC")),
+        b"creat" => open(paths, process, None, first, done, false),
+        b"openat" | b"openat2" => {
+            open(paths, process, Some(first), second, done, has(third, b"O_CLOEXEC"))
+        }
+        b"stat" | b"stat64" | b"lstat" | b"lstat64" | b"access" | b"readlink" => {
+            process.resolve(paths, None, first).map(What::Look)
+        }
+        b"newfstatat" | b"fstatat64" | b"statx" | b"faccessat" | b"faccessat2" | b"readlinkat" => {
+            process.resolve(paths, Some(first), second).map(What::Look)
+        }
+        b"execve" | b"execveat" => {
+            let is_at = name == b"execveat";
+            let (from, name) = if is_at { (Some(first), second) } else { (None, first) };
+            let what = process.resolve(paths, from, name).map(What::Look);
+            process.execute();
+            what
+        }
+        b"chdir" => process.resolve(paths, None, first).map(|folder| {
+            process.enter(folder);
+            What::Look(folder)
+        }),
+        b"read" | b"readv" => read(paths, process, first, At::Position, returned),
+        b"pread64" | b"pread" | b"preadv" => line::decimal(fourth).and_then(|offset_bytes| {
+            read(paths, process, first, At::Offset(offset_bytes), returned)
+        }),
+        b"preadv2" => {
+            let at = line::decimal(fourth).map_or(At::Position, At::Offset);
+            read(paths, process, first, at, returned)
+        }
+        b"sendfile" | b"sendfile64" => {
+            written(paths, process, first, returned);
+            read(paths, process, second, At::pointed_to(third), returned)
+        }
+        b"copy_file_range" | b"splice" => {
+            if let At::Position = At::pointed_to(fourth) {
+                written(paths, process, third, returned);
+            }
+            read(paths, process, first, At::pointed_to(second), returned)
+        }
+        b"getdents64" | b"getdents" if returned > 0 => {
+            line::descriptor(first).and_then(|of| process.file(paths, &of)).map(What::List)
+        }
+        _ => {
+            change(paths, process, name, done, text);
+            None
+        }
+    };
+    what.unwrap_or(What::Other)
+}
+
+/// Calls that say nothing of files but change what later ones mean.
+fn change(paths: &mut Paths, process: &mut Process, name: &[u8], done: &Done, text: &[u8]) {
+    let [first, second, third, ..] = done.arguments;
+    let returned = done.returned.unwrap_or_default();
+    match name {
+        b"write" | b"writev" => written(paths, process, first, returned),
+        b"lseek" => {
+            if let Some((_, description)) = process.opened(paths, first) {
+                description.seek(returned);
+            }
+        }
+        b"close" => {
+            if let Some(fd) = line::descriptor(first).and_then(|of| of.number) {
+                process.close(fd);
+            }
+        }
+        b"close_range" => close_range(process, first, second, third),
+        b"dup" | b"dup2" | b"dup3" => {
+            // dup2 of a descriptor to itself changes nothing.
+            let to_itself = line::descriptor(first).and_then(|of| of.number).map(u64::from);
+            if to_itself != Some(returned) {
+                duplicate(paths, process, done, has(third, b"O_CLOEXEC"));
+            }
+        }
+        b"fcntl" | b"fcntl64" => match second {
+            b"F_DUPFD" => duplicate(paths, process, done, false),
+            b"F_DUPFD_CLOEXEC" => duplicate(paths, process, done, true),
+            b"F_SETFD" => {
+                if let Some(fd) = line::descriptor(first).and_then(|of| of.number) {
+                    let fd = u64::from(fd);
+                    process.set_closes_on_exec(fd, fd, has(third, b"FD_CLOEXEC"));
+                }
+            }
+            _ => {}
+        },
+        b"fchdir" => {
+            let folder = line::descriptor(first).and_then(|of| process.file(paths, &of));
+            if let Some(folder) = folder {
+                process.enter(folder);
+            }
+        }
+        b"unshare" if has(text, b"CLONE_FILES") => process.unshare_slots(),
+        _ => {}
+    }
+}
+
+fn open(
+    paths: &mut Paths,
+    process: &Process,
+    from: Option<&[u8]>,
+    name: &[u8],
+    done: &Done,
+    closes_on_exec: bool,
+) -> Option<What> {
+    let fd = u32::try_from(done.returned?).ok()?;
+    // The descriptor is another one now, whether it is known of what or not.
+    process.close(fd);
+    let named = process.resolve(paths, from, name);
+    let file = done.annotation.and_then(|annotation| paths.annotated(annotation)).or(named)?;
+    process.open(fd, file, closes_on_exec);
+    Some(What::Open(file))
+}
+
+/// Where a call reads.
+enum At {
+    /// Where the descriptor stands, which then stands behind.
+    Position,
+    Offset(u64),
+}
+
+impl At {
+    /// `NULL` or a number in brackets.
+    fn pointed_to(argument: &[u8]) -> At {
+        line::pointed_to(argument).map_or(At::Position, At::Offset)
+    }
+}
+
+fn read(
+    paths: &mut Paths,
+    process: &Process,
+    from: &[u8],
+    at: At,
+    length_bytes: u64,
+) -> Option<What> {
+    let (file, description) = process.opened(paths, from)?;
+    let offset_bytes = match at {
+        At::Position => description.advance(length_bytes),
+        At::Offset(offset_bytes) => offset_bytes,
+    };
+    offset_bytes.checked_add(length_bytes)?;
+    (length_bytes > 0).then_some(What::Read { file, offset_bytes, length_bytes })
+}
+
+fn written(paths: &mut Paths, process: &Process, to: &[u8], length_bytes: u64) {
+    if let Some((_, description)) = process.opened(paths, to) {
+        description.advance(length_bytes);
+    }
+}
+
+/// A further descriptor, the one returned, of what the first argument is one of.
+fn duplicate(paths: &mut Paths, process: &Process, done: &Done, closes_on_exec: bool) {
+    let Some(fd) = done.returned.and_then(|returned| u32::try_from(returned).ok()) else {
+        return;
+    };
+    match process.opened(paths, done.arguments[0]) {
+        Some((_, description)) => process.share(fd, description, closes_on_exec),
+        None => process.close(fd),
+    }
+}
+
+fn close_range(process: &mut Process, first: &[u8], last: &[u8], flags: &[u8]) {
+    if has(flags, b"CLOSE_RANGE_UNSHARE") {
+        process.unshare_slots();
+    }
+    let Some(first) = line::descriptor(first).and_then(|of| of.number).map(u64::from) else {
+        return;
+    };
+    // Mostly `~0U`, which stands for all above.
+    let last = line::descriptor(last).and_then(|of| of.number).map_or(u64::MAX, u64::from);
+    if has(flags, b"CLOSE_RANGE_CLOEXEC") {
+        process.set_closes_on_exec(first, last, true);
+    } else {
+        process.close_range(first, last);
+    }
+}
+
+fn has(argument: &[u8], flag: &[u8]) -> bool {
+    line::find(argument, flag).is_some()
+}

@@ -1,0 +1,310 @@
+//! The syntax of one line of strace: who, when, and which call with which arguments and result.
+//!
+//! ```text
+//! 8145  1795349886.415031 openat(AT_FDCWD</tmp>, "a.txt", O_RDONLY) = 3</tmp/a.txt> <0.000013>
+//! [pid  8145] 1795349886.415154 read(3,  <unfinished ...>
+//! 1795349886.415202 <... read resumed>"hello\n", 4096) = 6
+//! 8145  1795349886.415252 --- SIGCHLD {si_signo=SIGCHLD, ...} ---
+//! 8145  1795349886.415283 +++ exited with 0 +++
+//! ```
+//!
+//! Everything is a slice of the line: strings and names stay escaped until [`decoded`] is asked.
+
+/// Most arguments of a call that are told apart.
+const ARGUMENTS_MAX: usize = 6;
+/// How the line of a call ends that another process's line interrupts.
+const UNFINISHED: &[u8] = b"<unfinished ...>";
+/// What follows the name of a file that has none any more.
+const DELETED: &[u8] = b"(deleted)";
+
+/// One line.
+pub(super) struct Line<'a> {
+    /// Whose; `None` where strace follows but one process.
+    pub(super) pid: Option<u64>,
+    /// When, in nanoseconds since 1970; `None` if the line has no time or one of another form.
+    pub(super) time_ns: Option<u64>,
+    pub(super) event: Event<'a>,
+}
+
+/// What a line tells. `text` is what stands behind the opening bracket of the call.
+pub(super) enum Event<'a> {
+    Whole {
+        name: &'a [u8],
+        done: Done<'a>,
+        text: &'a [u8],
+    },
+    Begun {
+        name: &'a [u8],
+        text: &'a [u8],
+    },
+    Resumed {
+        name: &'a [u8],
+        text: &'a [u8],
+    },
+    Signal,
+    Ended,
+    /// The process goes on as what was thread `thread` until then, which took its place in execve.
+    Superseded {
+        thread: u64,
+    },
+}
+
+/// The arguments and the result of a call.
+pub(super) struct Done<'a> {
+    /// Trimmed; empty where the call has fewer.
+    pub(super) arguments: [&'a [u8]; ARGUMENTS_MAX],
+    /// `None` if the call failed or did not return.
+    pub(super) returned: Option<u64>,
+    /// What `-y` says of the descriptor returned.
+    pub(super) annotation: Option<&'a [u8]>,
+    pub(super) took_ns: Option<u64>,
+}
+
+/// A descriptor as an argument.
+pub(super) struct Descriptor<'a> {
+    /// `None` is `AT_FDCWD`.
+    pub(super) number: Option<u32>,
+    pub(super) annotation: Option<&'a [u8]>,
+}
+
+/// The line that `text` is, if it is one of strace.
+pub(super) fn parse(text: &[u8]) -> Option<Line<'_>> {
+    let (pid, text) = after_pid(text);
+    let (time_ns, text) = after_time(text)?;
+    Some(Line { pid, time_ns, event: event(text)? })
+}
+
+/// `1234 `, `[pid  1234] ` or nothing, each also with `-Y`'s name of the program: `1234<sh> `.
+fn after_pid(text: &[u8]) -> (Option<u64>, &[u8]) {
+    let bracketed = text.strip_prefix(b"[pid");
+    let inner = bracketed.unwrap_or(text).trim_ascii_start();
+    let (digits, rest) = split_digits(inner);
+    let rest = match rest.strip_prefix(b"<") {
+        Some(comm) => find(comm, b">").map_or(rest, |end| &comm[end + 1..]),
+        None => rest,
+    };
+    let rest = if bracketed.is_some() { rest.strip_prefix(b"]") } else { Some(rest) };
+    match (decimal(digits), rest) {
+        (Some(pid), Some(rest)) if rest.starts_with(b" ") => (Some(pid), rest.trim_ascii_start()),
+        _ => (None, text),
+    }
+}
+
+/// Passes over the time and what `-r`, `-i` and `-n` put behind it. `None` if the line ends there.
+fn after_time(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
+    let is_clock = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b':');
+    let end = text.iter().position(|byte| !is_clock(byte))?;
+    let time_ns = nanoseconds(&text[..end]);
+    let mut rest = text[end..].trim_ascii_start();
+    while let [open @ (b'[' | b'('), ..] = rest {
+        let close: &[u8] = if *open == b'[' { b"]" } else { b")" };
+        rest = rest[find(rest, close)? + 1..].trim_ascii_start();
+    }
+    Some((time_ns, rest))
+}
+
+fn event(text: &[u8]) -> Option<Event<'_>> {
+    if text.starts_with(b"--- ") {
+        return Some(Event::Signal);
+    }
+    if let Some(end) = text.strip_prefix(b"+++ ") {
+        let thread = end.strip_prefix(b"superseded by execve in pid ");
+        let thread = thread.and_then(|thread| decimal(split_digits(thread).0));
+        return Some(thread.map_or(Event::Ended, |thread| Event::Superseded { thread }));
+    }
+    if let Some(resumed) = text.strip_prefix(b"<... ") {
+        let (name, rest) = split_name(resumed)?;
+        return Some(Event::Resumed { name, text: rest.strip_prefix(b" resumed>")? });
+    }
+    let (name, rest) = split_name(text)?;
+    let text = rest.strip_prefix(b"(")?;
+    // A thread that takes its process's place in execve: see `Superseded`, which follows.
+    let changed = || text.ends_with(b" ...>").then(|| find(text, b" <pid changed to "))?;
+    if let Some(text) = text.strip_suffix(UNFINISHED).or_else(|| changed().map(|end| &text[..end]))
+    {
+        return Some(Event::Begun { name, text });
+    }
+    Some(Event::Whole { name, done: done(text)?, text })
+}
+
+/// The arguments and result that stand behind a call's opening bracket; `None` if cut off.
+pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
+    let (arguments, end) = arguments(text)?;
+    let result = text[end + 1..].trim_ascii().strip_prefix(b"=")?.trim_ascii();
+    let (result, took_ns) = match result.strip_suffix(b">").and_then(|inner| {
+        let start = inner.iter().rposition(|byte| *byte == b'<')?;
+        Some((&result[..start], nanoseconds(&inner[start + 1..])?))
+    }) {
+        Some((result, took_ns)) if result.ends_with(b" ") => (result.trim_ascii(), Some(took_ns)),
+        _ => (result, None),
+    };
+    let (digits, rest) = split_digits(result);
+    let returned = decimal(digits);
+    Some(Done { arguments, returned, annotation: annotation(rest), took_ns })
+}
+
+/// The first arguments and where the closing bracket is.
+fn arguments(text: &[u8]) -> Option<([&[u8]; ARGUMENTS_MAX], usize)> {
+    let mut arguments: [&[u8]; ARGUMENTS_MAX] = [&[]; ARGUMENTS_MAX];
+    let (mut count, mut start, mut depth, mut at) = (0, 0, 0_u32, 0);
+    // Searched no more once there was none, so that the time stays linear.
+    let (mut has_annotations, mut has_comments) = (true, true);
+    while at < text.len() {
+        match text[at] {
+            b'"' => {
+                at = string_end(text, at + 1)?;
+                continue;
+            }
+            b'<' if has_annotations && begins_annotation(text, at) => {
+                match annotation_end(text, at + 1) {
+                    Some(end) => at = end,
+                    None => has_annotations = false,
+                }
+            }
+            b'/' if has_comments && text[at + 1..].starts_with(b"*") => {
+                match find(&text[at..], b"*/") {
+                    Some(length) => at += length + 1,
+                    None => has_comments = false,
+                }
+            }
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' if depth > 0 => depth -= 1,
+            byte @ (b',' | b')') if depth == 0 => {
+                if let Some(argument) = arguments.get_mut(count) {
+                    *argument = text[start..at].trim_ascii();
+                }
+                (count, start) = (count + 1, at + 1);
+                if byte == b')' {
+                    return Some((arguments, at));
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Behind the quotation mark that ends the string whose content begins at `at`.
+fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Whether the `<` at `at` stands behind a descriptor: `3</a>`, `AT_FDCWD</a>`, but not `1<<20`.
+fn begins_annotation(text: &[u8], at: usize) -> bool {
+    let before = &text[..at];
+    let is_behind = before.last().is_some_and(u8::is_ascii_digit) || before.ends_with(b"AT_FDCWD");
+    is_behind && matches!(text.get(at + 1), Some(b'/' | b'\\' | b'a'..=b'z' | b'A'..=b'Z'))
+}
+
+/// Where the `>` is that ends an annotation: names hold it too, but not before what ends an argument.
+fn annotation_end(text: &[u8], from: usize) -> Option<usize> {
+    (from..text.len()).filter(|at| text[*at] == b'>').find(|at| {
+        let rest = &text[at + 1..];
+        let rest = rest.strip_prefix(DELETED).unwrap_or(rest);
+        matches!(rest.first(), None | Some(b',' | b')' | b']' | b'}'))
+    })
+}
+
+/// The content of `<…>`.
+fn annotation(text: &[u8]) -> Option<&[u8]> {
+    let text = text.strip_suffix(DELETED).unwrap_or(text);
+    text.strip_prefix(b"<")?.strip_suffix(b">")
+}
+
+/// The descriptor that an argument is.
+pub(super) fn descriptor(argument: &[u8]) -> Option<Descriptor<'_>> {
+    if let Some(rest) = argument.strip_prefix(b"AT_FDCWD") {
+        return Some(Descriptor { number: None, annotation: annotation(rest) });
+    }
+    let (digits, rest) = split_digits(argument);
+    let number = u32::try_from(decimal(digits)?).ok()?;
+    Some(Descriptor { number: Some(number), annotation: annotation(rest) })
+}
+
+/// The name, still escaped, that an argument is; `None` if empty, cut short or no string.
+pub(super) fn name(argument: &[u8]) -> Option<&[u8]> {
+    let name = argument.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// The number in `[4096]` or the first in `[0] => [4096]`.
+pub(super) fn pointed_to(argument: &[u8]) -> Option<u64> {
+    decimal(split_digits(argument.strip_prefix(b"[")?).0)
+}
+
+/// The number that `text` is; digits only.
+pub(super) fn decimal(text: &[u8]) -> Option<u64> {
+    let add = |sum: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    if text.is_empty() { None } else { text.iter().try_fold(0, add) }
+}
+
+/// Seconds with up to nine digits behind the point, which must be there.
+fn nanoseconds(text: &[u8]) -> Option<u64> {
+    let point = text.iter().position(|byte| *byte == b'.')?;
+    let (whole, fraction) = (decimal(&text[..point])?, &text[point + 1..]);
+    let unit = 10_u64.pow(9_u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);
+    whole.checked_mul(1_000_000_000)?.checked_add(decimal(fraction)? * unit)
+}
+
+/// `text` without strace's escapes.
+pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'\\' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, radix, skipped) = match tail {
+            [b'x', hex @ ..] => (run(hex, 2, u8::is_ascii_hexdigit), 16, 1),
+            _ => (run(tail, 3, |byte| matches!(byte, b'0'..=b'7')), 8, 0),
+        };
+        let number = std::str::from_utf8(digits).ok();
+        if let Some(byte) = number.and_then(|number| u32::from_str_radix(number, radix).ok()) {
+            bytes.push(byte as u8); // `\777` is no byte; strace does not write it
+            rest = &tail[skipped + digits.len()..];
+        } else if let [letter, behind @ ..] = tail {
+            bytes.push(match letter {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'v' => 0x0b,
+                b'f' => 0x0c,
+                other => *other,
+            });
+            rest = behind;
+        }
+    }
+    bytes
+}
+
+fn run(text: &[u8], most: usize, is_of: impl Fn(&u8) -> bool) -> &[u8] {
+    let length = text.iter().take(most).take_while(|byte| is_of(byte)).count();
+    &text[..length]
+}
+
+fn split_digits(text: &[u8]) -> (&[u8], &[u8]) {
+    text.split_at(text.iter().take_while(|byte| byte.is_ascii_digit()).count())
+}
+
+fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_of = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    let length = text.iter().take_while(is_of).count();
+    (length > 0).then(|| text.split_at(length))
+}
+
+/// Where `wanted` begins first.
+pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}

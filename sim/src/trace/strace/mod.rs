@@ -1,0 +1,358 @@
+//! Recordings of whole programs by strace: which names they resolved, which bytes they read, and how
+//! long they were busy with other things in between.
+//!
+//! Record with `strace -f -ttt -T -y -o FILE PROGRAM`. `-ttt` must be there. Without `-T`, only calls
+//! that another process's line interrupts have a duration; without `-y`, the names of descriptors
+//! follow from the calls that made them, which then must not be left out with `-e`. [`line`](self)
+//! is the syntax, `tables` what descriptors stand for, `calls` what each call does to them.
+//!
+//! Offsets are counted: strace does not tell them. A descriptor is followed through open, dup, fcntl,
+//! lseek, reads and writes, through processes, which share the open files of their parent, and through
+//! threads, which share its descriptors. One that the recording does not open begins at 0 if `-y`
+//! tells its name; otherwise its reads are [`What::Other`].
+//!
+//! * A: A child may act before the line that tells its id. It is then taken for that of the call of the
+//!   clone family that was begun first and has no child yet: right unless two processes make children
+//!   in the same moment, which mostly have the same descriptors anyhow.
+//! * B: Without `-o` or with a single process, lines name no process. The first that is named later on,
+//!   and is no child, is the one without a name.
+//!
+//! Not here: pages read by way of mmap, io_uring and aio (no call tells them), `chroot`, appending
+//! writes, and calls of 32-bit programs with other names (`_llseek`).
+//!
+//! What may fail: as for every [recording](super). One whose end is missing is read up to there.
+
+mod calls;
+mod line;
+mod tables;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::error::{Fault, Place, TraceError};
+use super::input::{Input, Stop};
+use line::{Done, Event, Line};
+use tables::{Paths, Process};
+
+/// Most bytes of a line: `-s` makes strace write what is read, of which a call may print much.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// The process of lines that name none. No real one is called so.
+const NAMELESS: u64 = 0;
+/// What strace says of a process that it begins to follow, also within the line of a call.
+const ATTACHED: [&[u8]; 2] = [b"strace: Process ", b" attached"];
+
+/// What programs did, in the order in which the calls began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The names that the calls refer to, and those of the folders that were passed through: absolute,
+    /// and without `.`, `..` and doubled strokes.
+    pub paths: Vec<PathBuf>,
+    /// All calls but those that end a program.
+    pub calls: Vec<Call>,
+    /// Whether any line has a duration, as it does with `-T`.
+    pub has_durations: bool,
+    /// Lines not understood or not needed, such as signals.
+    pub passed_over: u64,
+}
+
+/// A name: an index into [`Recording::paths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathIndex(pub u32);
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The process or thread; 0 where the recording names none.
+    pub reader: ReaderId,
+    /// When it began, since the first call.
+    pub began: Nanos,
+    /// How long it took; 0 if that was not recorded.
+    pub took: Nanos,
+    /// What it did.
+    pub what: What,
+}
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A file or folder was opened: open, openat, openat2 or creat. With `-y` it is the name behind
+    /// all links, as for reads.
+    Open(PathIndex),
+    /// A name was resolved by the stat family, access, readlink, execve or chdir, successfully.
+    Look(PathIndex),
+    /// Bytes of a file were read: by the read family, or as the source of sendfile, splice and
+    /// copy_file_range. They end below 2^64.
+    Read {
+        /// What was read.
+        file: PathIndex,
+        /// The first byte.
+        offset_bytes: u64,
+        /// How many were read; at least 1.
+        length_bytes: u64,
+    },
+    /// Entries of a folder were listed; not the empty answer at its end.
+    List(PathIndex),
+    /// Any other call: only its time matters.
+    Other,
+}
+
+impl Recording {
+    /// The recording in the file `path`; names are relative to `folder` where it does not say to what.
+    ///
+    /// # Errors
+    /// [`TraceError`]: the file cannot be read, or is no output of strace with times.
+    pub fn open(path: &Path, folder: &Path) -> Result<Self, TraceError> {
+        let file = File::open(path);
+        let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+        Recording::of(file, path, folder)
+    }
+
+    /// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Self, TraceError> {
+        let input = Input::with_lines(bytes, LINE_BYTES_MAX);
+        let mut input =
+            input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+        let mut recorder = Recorder::new(folder);
+        let stop = recorder.take_all(&mut input);
+        stop.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))?;
+        Ok(recorder.finish())
+    }
+}
+
+/// A call that has begun.
+struct Pending {
+    name: Vec<u8>,
+    text: Vec<u8>,
+    /// Where among the calls; `None` if it is none that is kept.
+    index: Option<usize>,
+}
+
+struct Recorder {
+    /// Times are since 1970 until all are known.
+    recording: Recording,
+    paths: Paths,
+    folder: PathIndex,
+    processes: HashMap<u64, Process>,
+    pending: HashMap<u64, Pending>,
+    /// Who makes a child that is not known yet, in the order in which they began.
+    forking: Vec<u64>,
+    /// Children that acted before they were told, and whose they were taken for (case A).
+    adopted: HashMap<u64, u64>,
+    /// Who the process without a name is.
+    nameless: Option<u64>,
+}
+
+impl Recorder {
+    fn new(folder: &Path) -> Self {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        let mut paths = Paths::default();
+        let folder = paths.index(folder.as_os_str().as_bytes());
+        let recording = Recording {
+            paths: Vec::new(),
+            calls: Vec::new(),
+            has_durations: false,
+            passed_over: 0,
+        };
+        Recorder {
+            recording,
+            paths,
+            folder,
+            processes: HashMap::new(),
+            pending: HashMap::new(),
+            forking: Vec::new(),
+            adopted: HashMap::new(),
+            nameless: None,
+        }
+    }
+
+    fn take_all(&mut self, input: &mut Input) -> Result<(), Stop> {
+        let mut is_strace = false;
+        let mut held = Vec::new();
+        while let Some(text) = input.line()? {
+            if let Some(start) = attached(text) {
+                // It may stand in the middle of a call, whose line goes on on the next.
+                held.extend_from_slice(&text[..start]);
+                self.recording.passed_over += u64::from(start == 0);
+                continue;
+            }
+            if text.is_empty() {
+                continue;
+            }
+            if !held.is_empty() {
+                held.extend_from_slice(text);
+            }
+            match line::parse(if held.is_empty() { text } else { &held }) {
+                Some(Line { time_ns: Some(time_ns), pid, event }) => {
+                    is_strace = true;
+                    self.take(pid, time_ns, event);
+                }
+                Some(Line { event: Event::Signal | Event::Ended, .. }) | None => {
+                    self.recording.passed_over += 1;
+                }
+                Some(_) => return Err(Fault::NoTime.into()),
+            }
+            held.clear();
+        }
+        if is_strace { Ok(()) } else { Err(Fault::NotStrace.into()) }
+    }
+
+    fn take(&mut self, pid: Option<u64>, time_ns: u64, event: Event) {
+        let pid = self.process_of(pid, &event);
+        match event {
+            Event::Signal => self.recording.passed_over += 1,
+            Event::Ended => {
+                self.processes.remove(&pid);
+                self.pending.remove(&pid);
+            }
+            Event::Superseded { thread } => self.rename(thread, pid),
+            Event::Begun { name, text } => {
+                let index = self.begin(pid, time_ns, name);
+                if calls::makes_process(name) {
+                    self.forking.push(pid);
+                }
+                let (name, text) = (name.to_owned(), text.to_owned());
+                self.pending.insert(pid, Pending { name, text, index });
+            }
+            Event::Whole { name, done, text } => {
+                if let Some(index) = self.begin(pid, time_ns, name) {
+                    self.complete(pid, index, name, &done, text);
+                }
+            }
+            Event::Resumed { name, text } => self.resume(pid, time_ns, name, text),
+        }
+    }
+
+    /// Who acts: known afterwards.
+    fn process_of(&mut self, pid: Option<u64>, event: &Event) -> u64 {
+        let Some(pid) = pid else {
+            // Case B, once all processes but one have ended.
+            let mut known = self.processes.keys();
+            let pid = known.next().filter(|_| known.next().is_none()).copied();
+            let pid = pid.unwrap_or(NAMELESS);
+            self.processes.entry(pid).or_insert_with(|| Process::new(self.folder));
+            return pid;
+        };
+        if self.processes.contains_key(&pid) {
+            return pid;
+        }
+        let pending = &self.pending;
+        let makes_process = |pending: &Pending| calls::makes_process(&pending.name);
+        self.forking.retain(|parent| pending.get(parent).is_some_and(makes_process));
+        let is_child = !self.forking.is_empty() && !matches!(event, Event::Resumed { .. });
+        if is_child {
+            let parent = self.forking.remove(0);
+            let child = self.processes[&parent].child(&self.pending[&parent].text);
+            self.processes.insert(pid, child);
+            self.adopted.insert(pid, parent);
+        } else if self.processes.contains_key(&NAMELESS) {
+            self.rename(NAMELESS, pid);
+            self.nameless.get_or_insert(pid);
+        } else {
+            self.processes.insert(pid, Process::new(self.folder));
+        }
+        pid
+    }
+
+    fn rename(&mut self, old: u64, new: u64) {
+        if let Some(process) = self.processes.remove(&old) {
+            self.processes.insert(new, process);
+        }
+        if let Some(pending) = self.pending.remove(&old) {
+            self.pending.insert(new, pending);
+        }
+        let names = self.forking.iter_mut().chain(self.adopted.values_mut());
+        names.filter(|name| **name == old).for_each(|name| *name = new);
+    }
+
+    fn begin(&mut self, pid: u64, time_ns: u64, name: &[u8]) -> Option<usize> {
+        if calls::is_exit(name) {
+            return None;
+        }
+        let (reader, began) = (ReaderId(pid), Nanos(time_ns));
+        self.recording.calls.push(Call { reader, began, took: Nanos::ZERO, what: What::Other });
+        Some(self.recording.calls.len() - 1)
+    }
+
+    fn resume(&mut self, pid: u64, time_ns: u64, name: &[u8], text: &[u8]) {
+        let pending = self.pending.remove(&pid).filter(|pending| pending.name == name);
+        let Some(mut pending) = pending else {
+            self.recording.passed_over += 1;
+            return;
+        };
+        pending.text.extend_from_slice(text);
+        match (line::done(&pending.text), pending.index) {
+            (Some(done), Some(index)) => {
+                self.complete(pid, index, name, &done, &pending.text);
+                let call = &mut self.recording.calls[index];
+                if done.took_ns.is_none() {
+                    call.took = Nanos(time_ns).saturating_sub(call.began);
+                }
+            }
+            (None, Some(_)) => self.recording.passed_over += 1,
+            (_, None) => {}
+        }
+    }
+
+    /// Fills in what the call at `index` did.
+    fn complete(&mut self, pid: u64, index: usize, name: &[u8], done: &Done, text: &[u8]) {
+        let process = self.processes.get_mut(&pid).expect("who acts is known");
+        let call = &mut self.recording.calls[index];
+        call.what = calls::what(&mut self.paths, process, name, done, text);
+        call.took = Nanos(done.took_ns.unwrap_or_default());
+        self.recording.has_durations |= done.took_ns.is_some();
+        if calls::makes_process(name) {
+            self.forking.retain(|parent| *parent != pid);
+            if let Some(child) = done.returned.filter(|child| ![NAMELESS, pid].contains(child)) {
+                self.made(pid, child, text);
+            }
+        }
+    }
+
+    /// `parent` has made `child`, by a call with the arguments `text`.
+    fn made(&mut self, parent: u64, child: u64, text: &[u8]) {
+        match self.adopted.remove(&child) {
+            // Taken for another's, whose own is still to come.
+            Some(other) if other != parent => self.forking.insert(0, other),
+            Some(_) => {}
+            None => {
+                let process = self.processes[&parent].child(text);
+                self.processes.insert(child, process);
+            }
+        }
+    }
+
+    fn finish(self) -> Recording {
+        let mut recording = self.recording;
+        recording.paths = self.paths.into_vec();
+        let calls = &mut recording.calls;
+        // With `-z`, lines are in the order in which the calls returned.
+        if !calls.is_sorted_by_key(|call| call.began) {
+            calls.sort_by_key(|call| call.began);
+        }
+        let origin = calls.first().map_or(Nanos::ZERO, |call| call.began);
+        for call in calls {
+            call.began = call.began.saturating_sub(origin);
+            if let (ReaderId(NAMELESS), Some(pid)) = (call.reader, self.nameless) {
+                call.reader = ReaderId(pid);
+            }
+        }
+        recording
+    }
+}
+
+/// Where in `text` the message begins that strace follows one process more.
+fn attached(text: &[u8]) -> Option<usize> {
+    let [before, after] = ATTACHED;
+    let text = text.strip_suffix(after)?;
+    let digits = text.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let text = text[..text.len() - digits].strip_suffix(before)?;
+    Some(text.len())
+}

@@ -1,0 +1,227 @@
+//! What a process has that gives its calls a meaning: names, descriptors, a current folder.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::PathIndex;
+use super::line::{self, Descriptor};
+
+/// Every name of the recording, once.
+#[derive(Default)]
+pub(super) struct Paths {
+    paths: Vec<PathBuf>,
+    indices: HashMap<Vec<u8>, PathIndex>,
+    /// Annotations and absolute names as strace spells them, so that most need no decoding.
+    spelled: HashMap<Vec<u8>, Option<PathIndex>>,
+}
+
+impl Paths {
+    /// The path that `name`, not escaped, is from the root folder.
+    pub(super) fn index(&mut self, name: &[u8]) -> PathIndex {
+        let name = normalised(name);
+        if let Some(index) = self.indices.get(&name) {
+            return *index;
+        }
+        let index = u32::try_from(self.paths.len()).expect("fewer than 2^32 names");
+        self.paths.push(PathBuf::from(OsStr::from_bytes(&name)));
+        self.indices.insert(name, PathIndex(index));
+        PathIndex(index)
+    }
+
+    /// The file or folder that an annotation of `-y` names; `None` for sockets, pipes and the like.
+    pub(super) fn annotated(&mut self, spelled: &[u8]) -> Option<PathIndex> {
+        if let Some(index) = self.spelled.get(spelled) {
+            return *index;
+        }
+        // `-yy` tells the device behind the name: `/dev/null<char 1:3>`.
+        let device = [&b"<char "[..], b"<block "].iter().find_map(|of| line::find(spelled, of));
+        let name = line::decoded(&spelled[..device.unwrap_or(spelled.len())]);
+        let name = name.strip_suffix(b" (deleted)").unwrap_or(&name);
+        let index = name.starts_with(b"/").then(|| self.index(name));
+        self.spelled.insert(spelled.to_owned(), index);
+        index
+    }
+
+    /// The path of a name as strace spells it, from `folder` unless it is absolute; `None` if both
+    /// are unknown.
+    fn resolved(&mut self, folder: Option<PathIndex>, spelled: &[u8]) -> Option<PathIndex> {
+        let is_absolute = spelled.starts_with(b"/");
+        if is_absolute && let Some(Some(index)) = self.spelled.get(spelled) {
+            return Some(*index);
+        }
+        let name = line::decoded(spelled);
+        if name.starts_with(b"/") {
+            let index = self.index(&name);
+            if is_absolute {
+                self.spelled.insert(spelled.to_owned(), Some(index));
+            }
+            return Some(index);
+        }
+        let folder = self.paths[folder?.0 as usize].as_os_str().as_bytes();
+        let whole = [folder, &name].join(&b'/');
+        Some(self.index(&whole))
+    }
+
+    pub(super) fn into_vec(self) -> Vec<PathBuf> {
+        self.paths
+    }
+}
+
+/// `name` from the root folder without `.`, `..` and doubled strokes; links are not looked at.
+fn normalised(name: &[u8]) -> Vec<u8> {
+    let mut parts = Vec::new();
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let mut whole = b"/".to_vec();
+    whole.extend(parts.join(&b'/'));
+    whole
+}
+
+/// An open file: what descriptors share that were made of each other.
+pub(super) struct Description {
+    file: PathIndex,
+    offset_bytes: Cell<u64>,
+}
+
+impl Description {
+    /// The offset before reading or writing `length_bytes` from it on.
+    pub(super) fn advance(&self, length_bytes: u64) -> u64 {
+        let offset_bytes = self.offset_bytes.get();
+        self.offset_bytes.replace(offset_bytes.saturating_add(length_bytes))
+    }
+
+    pub(super) fn seek(&self, offset_bytes: u64) {
+        self.offset_bytes.set(offset_bytes);
+    }
+}
+
+#[derive(Clone)]
+struct Slot {
+    description: Rc<Description>,
+    closes_on_exec: bool,
+}
+
+type Slots = HashMap<u32, Slot>;
+
+/// A process or thread.
+pub(super) struct Process {
+    /// Shared by threads.
+    slots: Rc<RefCell<Slots>>,
+    /// The current folder; shared by threads.
+    folder: Rc<Cell<PathIndex>>,
+}
+
+impl Process {
+    pub(super) fn new(folder: PathIndex) -> Self {
+        Process { slots: Rc::default(), folder: Rc::new(Cell::new(folder)) }
+    }
+
+    /// What a call of the clone family makes; its flags stand in `text`.
+    pub(super) fn child(&self, text: &[u8]) -> Process {
+        let shares = |flag: &[u8]| line::find(text, flag).is_some();
+        let mut child = Process { slots: Rc::clone(&self.slots), folder: Rc::clone(&self.folder) };
+        if !shares(b"CLONE_FILES") {
+            child.unshare_slots();
+        }
+        if !shares(b"CLONE_FS") {
+            child.folder = Rc::new(Cell::new(self.folder.get()));
+        }
+        child
+    }
+
+    pub(super) fn unshare_slots(&mut self) {
+        let slots = self.slots.borrow().clone();
+        self.slots = Rc::new(RefCell::new(slots));
+    }
+
+    /// The end of the old program: its descriptors are its own again, and some are closed.
+    pub(super) fn execute(&mut self) {
+        self.unshare_slots();
+        self.slots.borrow_mut().retain(|_, slot| !slot.closes_on_exec);
+    }
+
+    pub(super) fn enter(&self, folder: PathIndex) {
+        self.folder.set(folder);
+    }
+
+    /// The path of `name` from the folder `from`, which is the current one if there is none.
+    pub(super) fn resolve(
+        &self,
+        paths: &mut Paths,
+        from: Option<&[u8]>,
+        name: &[u8],
+    ) -> Option<PathIndex> {
+        let name = line::name(name)?;
+        let folder = match from {
+            None => Some(self.folder.get()),
+            Some(from) => line::descriptor(from).and_then(|from| self.file(paths, &from)),
+        };
+        paths.resolved(folder, name)
+    }
+
+    /// The file or folder of a descriptor: as annotated, or as opened.
+    pub(super) fn file(&self, paths: &mut Paths, of: &Descriptor) -> Option<PathIndex> {
+        match (of.annotation, of.number) {
+            (Some(annotation), None) => {
+                // What the recording says holds for the calls without a folder of their own too.
+                let folder = paths.annotated(annotation)?;
+                self.enter(folder);
+                Some(folder)
+            }
+            (Some(annotation), Some(_)) => paths.annotated(annotation),
+            (None, Some(number)) => Some(self.slots.borrow().get(&number)?.description.file),
+            (None, None) => Some(self.folder.get()),
+        }
+    }
+
+    /// The file and the open file of a descriptor; one that only its annotation tells of is at 0.
+    pub(super) fn opened(
+        &self,
+        paths: &mut Paths,
+        argument: &[u8],
+    ) -> Option<(PathIndex, Rc<Description>)> {
+        let of = line::descriptor(argument)?;
+        let number = of.number?;
+        let file = self.file(paths, &of)?;
+        let known = self.slots.borrow().get(&number).map(|slot| Rc::clone(&slot.description));
+        Some((file, known.unwrap_or_else(|| self.open(number, file, false))))
+    }
+
+    pub(super) fn open(&self, fd: u32, file: PathIndex, closes_on_exec: bool) -> Rc<Description> {
+        let description = Rc::new(Description { file, offset_bytes: Cell::new(0) });
+        self.share(fd, Rc::clone(&description), closes_on_exec);
+        description
+    }
+
+    /// Makes `fd` one more descriptor of an open file.
+    pub(super) fn share(&self, fd: u32, description: Rc<Description>, closes_on_exec: bool) {
+        self.slots.borrow_mut().insert(fd, Slot { description, closes_on_exec });
+    }
+
+    pub(super) fn close(&self, fd: u32) {
+        self.slots.borrow_mut().remove(&fd);
+    }
+
+    pub(super) fn close_range(&self, first: u64, last: u64) {
+        self.slots.borrow_mut().retain(|fd, _| !(first..=last).contains(&u64::from(*fd)));
+    }
+
+    pub(super) fn set_closes_on_exec(&self, first: u64, last: u64, closes_on_exec: bool) {
+        for (fd, slot) in self.slots.borrow_mut().iter_mut() {
+            if (first..=last).contains(&u64::from(*fd)) {
+                slot.closes_on_exec = closes_on_exec;
+            }
+        }
+    }
+}
