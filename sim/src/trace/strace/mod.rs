@@ -356,3 +356,6 @@ fn attached(text: &[u8]) -> Option<usize> {
     let text = text[..text.len() - digits].strip_suffix(before)?;
     Some(text.len())
 }
+
+#[cfg(test)]
+mod tests;
