@@ -122,7 +122,8 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
     let changed = || text.ends_with(b" ...>").then(|| find(text, b" <pid changed to "))?;
     if let Some(text) = text.strip_suffix(UNFINISHED).or_else(|| changed().map(|end| &text[..end]))
     {
-        return Some(Event::Begun { name, text });
+        // Without the space before the mark, or an annotation would not end at the bracket to come.
+        return Some(Event::Begun { name, text: text.trim_ascii_end() });
     }
     Some(Event::Whole { name, done: done(text)?, text })
 }
@@ -208,7 +209,7 @@ fn annotation_end(text: &[u8], from: usize) -> Option<usize> {
     (from..text.len()).filter(|at| text[*at] == b'>').find(|at| {
         let rest = &text[at + 1..];
         let rest = rest.strip_prefix(DELETED).unwrap_or(rest);
-        matches!(rest.first(), None | Some(b',' | b')' | b']' | b'}'))
+        matches!(rest.first(), Some(b',' | b')' | b']' | b'}'))
     })
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Record with `strace -f -ttt -T -y -o FILE PROGRAM`. `-ttt` must be there. Without `-T`, only calls
 //! that another process's line interrupts have a duration; without `-y`, the names of descriptors
-//! follow from the calls that made them, which then must not be left out with `-e`. [`line`](self)
+//! follow from the calls that made them, which then must not be left out with `-e`. `line`
 //! is the syntax, `tables` what descriptors stand for, `calls` what each call does to them.
 //!
 //! Offsets are counted: strace does not tell them. A descriptor is followed through open, dup, fcntl,

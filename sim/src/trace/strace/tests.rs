@@ -100,6 +100,23 @@ fn an_interrupted_call_keeps_its_beginning() {
 }
 
 #[test]
+fn an_annotation_before_an_interruption_ends_there() {
+    let recording = recorded(
+        "1 1.0 openat(AT_FDCWD</d>, \"a\", O_RDONLY) = 3</d/a> <0.1>\n\
+         1 2.0 close(3</d/a> <unfinished ...>\n\
+         1 3.0 <... close resumed>) = 0 <0.000017>\n\
+         1 4.0 read(3</d/b>,  <unfinished ...>\n\
+         1 5.0 <... read resumed>\"x\", 10) = 1 <0.000017>\n",
+    );
+    assert_eq!(recording.passed_over, 0);
+    assert_eq!(recording.calls[1].took, Nanos(17_000));
+    let What::Read { file, offset_bytes: 0, length_bytes: 1 } = recording.calls[2].what else {
+        panic!("{:?}", recording.calls[2]);
+    };
+    assert_eq!(recording.paths[file.0 as usize], Path::new("/d/b"));
+}
+
+#[test]
 fn what_fails_or_never_returns_is_another_call() {
     let calls = [
         "openat(AT_FDCWD, \"/a\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.1>",
