@@ -129,7 +129,7 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
 }
 
 /// A built-in device, or the parameter file of this path.
-fn disk(name: &str) -> Result<DiskParameters, Failure> {
+pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
     if DiskParameters::names().any(|known| known == name) || !Path::new(name).exists() {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }

@@ -190,3 +190,82 @@ fn wrong_usage_names_what_is_right() {
         assert!(message.contains(expected), "{option} {wrong}: {message}");
     }
 }
+
+/// Two files below /data, found again nowhere, and a library.
+const STRACE: &str = "\
+7 100.000000 openat(AT_FDCWD, \"/lib/x.so\", O_RDONLY) = 3 <0.000010>
+7 100.001000 read(3, \"\"..., 832) = 832 <0.002000>
+7 100.004000 openat(AT_FDCWD, \"/data/f\", O_RDONLY) = 4 <0.500000>
+7 100.505000 read(4, \"\"..., 40960) = 40960 <0.250000>
+7 100.757000 openat(AT_FDCWD, \"/data/g\", O_RDONLY) = 5 <0.500000>
+7 101.258000 read(5, \"\"..., 4096) = 4096 <0.100000>
+";
+
+fn sim_replay(trace: &Path, more: &[&str]) -> Output {
+    let mut command = foretell();
+    command.args(["sim", "replay"]).arg(trace).args(more);
+    command.output().expect("foretell runs")
+}
+
+#[test]
+fn a_recorded_run_is_run_again_in_every_combination() {
+    let (folder, path) = recording(STRACE);
+    let json = folder.path().join("json");
+    let json_text = json.to_string_lossy().into_owned();
+    let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text];
+    let output = sim_replay(&path, &options);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stdout).lines().count(), 5, "{}", text(&output.stdout));
+    let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
+    let rows = rows.as_array().expect("several runs");
+    let column = |name: &str| -> Vec<&Value> { rows.iter().map(|row| &row[name]).collect() };
+    assert_eq!(column("hints"), ["none", "all", "none", "all"]);
+    assert_eq!(column("disks"), [1, 1, 2, 2]);
+    assert_eq!(column("reads"), [6; 4]);
+    // Data, and two inodes.
+    assert_eq!(column("bytes"), [40960 + 4096 + 2 * 4096; 4]);
+    for row in rows {
+        let of = |name: &str| row[name].as_f64().expect("a number");
+        assert!(of("elapsed_s") >= of("bound_cpu_s").max(of("bound_disk_s")), "{row}");
+        assert!(of("elapsed_s") < 0.5, "recorded waits are not waited again: {row}");
+    }
+}
+
+#[test]
+fn replay_reads_standard_input_and_other_formats() {
+    let (_folder, path) = recording(ANOMALY);
+    let input = fs::File::open(&path).expect("there");
+    let mut command = foretell();
+    command.args(["sim", "replay", "-", "--format", "blocks", "--hints", "all", "--json", "-"]);
+    let output = command.args(["--think-us", "1000"]).stdin(input).output().expect("foretell runs");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(
+        (&row["reads"], &row["hints"], &row["policy"]),
+        (&12.into(), &"all".into(), &"foretell".into())
+    );
+    assert!(row["cpu_s"].as_f64().expect("a number") > 0.012);
+}
+
+#[test]
+fn what_replay_cannot_use_is_said_in_one_line() {
+    let (_folder, path) = recording(STRACE);
+    let (_other, other) = recording("root:x:0:0\n");
+    let none = Path::new("/nowhere/x");
+    let table: [(&Path, &[&str], &str, i32); 6] = [
+        (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
+        (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
+        (none, &[], "/nowhere/x: No such file or directory", 1),
+        (&path, &["--disk", "floppy"], "floppy", 2),
+        (&path, &["--hints", "most"], "known are none, all, and N-ahead", 2),
+        (&path, &["--policy", "best"], "known are lru, tip1", 2),
+    ];
+    for (trace, options, said, code) in table {
+        let output = sim_replay(trace, options);
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()));
+        let first = error.lines().next().expect("a message");
+        assert!(first.contains(said) && (code == 2 || error.lines().count() == 1), "{error}");
+    }
+}

@@ -12,6 +12,7 @@
 //!
 //! * [`trace`]: readers of recorded reads, the one part that does I/O;
 //! * [`cache`]: any policy over a recording, without a clock: what it hits and what it misses;
+//! * [`replay`]: a recorded run again, on another machine;
 //! * [`offline`]: what a policy that knows the future could at best have done.
 //!
 //! Everything is exactly repeatable: times are whole nanoseconds and every draw of chance comes
@@ -26,6 +27,7 @@ pub mod layout;
 pub mod machine;
 pub mod offline;
 pub mod random;
+pub mod replay;
 pub mod scenario;
 pub mod trace;
 

@@ -1,22 +1,17 @@
 //! `foretell sim cache`: a cache over recorded reads, without a clock.
 
-use std::io::{self, IsTerminal, Write};
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use foretell_sim::SECTOR_BYTES;
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use super::{block_bytes, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
-use crate::signals;
-use crate::size;
 
 pub(super) const HELP: &str = "\
 Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and
@@ -86,13 +81,6 @@ fn capacity(text: &str) -> Result<u64, String> {
     match blocks(text)? {
         0 => Err("a cache has room for at least 1 block".into()),
         blocks => Ok(blocks),
-    }
-}
-
-fn block_bytes(text: &str) -> Result<u64, String> {
-    match size::parse(text)? {
-        bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
-        _ => Err(format!("a block is a multiple of {SECTOR_BYTES} bytes")),
     }
 }
 
@@ -178,20 +166,6 @@ fn as_json(results: &[Run]) -> Result<String, Failure> {
     .map_err(Failure::failed)
 }
 
-/// A bar that waits for its length.
-fn progress() -> ProgressBar {
-    let target = if io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let bar = ProgressBar::with_draw_target(None, target);
-    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed} (left {eta})");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
-}
-
 fn header() -> String {
     format!(
         "{:<13} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
@@ -212,12 +186,4 @@ fn row(result: &CacheResult) -> String {
         result.prefetches,
         result.seconds,
     )
-}
-
-/// One line on standard output. Without a reader there is no point in going on.
-fn say(line: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{line}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
-        written => written.map_err(|error| Failure::failed(format!("standard output: {error}"))),
-    }
 }

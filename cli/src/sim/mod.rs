@@ -1,12 +1,18 @@
 //! `foretell sim`: policies over recorded reads, in numbers and without waiting for anything.
 
 mod cache;
+mod replay;
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use foretell_sim::SECTOR_BYTES;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::failure::Failure;
+use crate::{signals, size};
 
 #[derive(Args)]
 pub(crate) struct SimArgs {
@@ -20,10 +26,44 @@ enum SimCommand {
     /// --capacity 100,1000 --policy lru,tip2,belady --hints all
     #[command(after_help = cache::HELP)]
     Cache(cache::CacheArgs),
+    /// Run a recorded run again on other disks, with other memory, with hints: foretell sim replay
+    /// run.strace --root /data --disks 1,2,4,8
+    #[command(after_help = replay::HELP)]
+    Replay(replay::ReplayArgs),
 }
 
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         SimCommand::Cache(args) => cache::cache(args),
+        SimCommand::Replay(args) => replay::replay(args),
+    }
+}
+
+fn block_bytes(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
+        _ => Err(format!("a block is a multiple of {SECTOR_BYTES} bytes")),
+    }
+}
+
+/// A bar that waits for its length.
+fn progress() -> ProgressBar {
+    let target = if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed} (left {eta})");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
+
+/// One line on standard output. Without a reader there is no point in going on.
+fn say(line: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
+        written => written.map_err(|error| Failure::failed(format!("standard output: {error}"))),
     }
 }

@@ -149,6 +149,7 @@ struct Disk {
     serving: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
+    /// Of requests that are done.
     busy_ns: u64,
     sectors: u64,
 }
@@ -175,7 +176,8 @@ pub(super) struct Server {
     place: Place,
     disks: Vec<Disk>,
     jobs: HashMap<u64, Job>,
-    in_service: HashMap<u64, (usize, Part)>,
+    /// Disk, request, and how long it takes.
+    in_service: HashMap<u64, (usize, Part, Nanos)>,
     next_service: u64,
     report: DeviceReport,
 }
@@ -250,7 +252,7 @@ impl Server {
                 let Some((part, took)) = self.disks[index].begin(now) else { break };
                 let service = self.next_service;
                 self.next_service += 1;
-                self.in_service.insert(service, (index, part));
+                self.in_service.insert(service, (index, part, took));
                 begun.push(Begun { end: now + took, service });
             }
         }
@@ -260,8 +262,8 @@ impl Server {
     /// A service has ended; the job if that was the last of it.
     pub(super) fn ended(&mut self, now: Nanos, service: u64) -> Option<Done> {
         let ended = self.in_service.remove(&service);
-        let (index, part) = ended.expect("each service that has begun ends once");
-        self.disks[index].ended(part);
+        let (index, part, took) = ended.expect("each service that has begun ends once");
+        self.disks[index].ended(part, took);
         let job = self.jobs.get_mut(&part.job).expect("a job lasts until its last part is done");
         job.parts_left -= 1;
         if job.parts_left > 0 {
@@ -377,12 +379,12 @@ impl Disk {
         let part = self.held.remove(soonest);
         let took = self.device.service(now, part.request).total();
         self.serving += 1;
-        self.busy_ns += took.0;
-        self.sectors += part.request.sectors;
         Some((part, took))
     }
 
-    fn ended(&mut self, part: Part) {
+    fn ended(&mut self, part: Part, took: Nanos) {
+        self.busy_ns += took.0;
+        self.sectors += part.request.sectors;
         self.serving -= 1;
         self.prefetches_dispatched -= usize::from(part.class == Class::Prefetch);
     }

@@ -96,3 +96,33 @@ fn a_run_over_several_disks_is_done_when_all_are() {
     assert_eq!(report.demand_requests, 4);
     assert!(report.busiest_disk_ns < report.busy_ns);
 }
+
+#[test]
+fn what_is_still_being_served_is_not_counted() {
+    let mut server = one_at_a_time();
+    server.submit(0, Class::Demand, Piece::Blocks(run(0)));
+    let begun = server.begin(Nanos::ZERO);
+    assert_eq!(server.report(0).busy_ns, 0);
+    server.ended(begun[0].end, begun[0].service);
+    assert_eq!(server.report(0).busy_ns, 1000);
+}
+
+#[test]
+fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
+    let spec = |tells_demand| {
+        let array =
+            ArraySpec { order: Order::Fifo, prefetches_per_disk: 1, ..ArraySpec::hp97560(1, []) };
+        DeviceSpec::Array(ArraySpec { tells_demand, ..array })
+    };
+    let order = |tells_demand| {
+        let mut server = Server::new(&spec(tells_demand), BLOCK_BYTES, Sizes::default());
+        (0..3).for_each(|job| server.submit(job, Class::Prefetch, Piece::Blocks(run(job * 50))));
+        server.submit(3, Class::Demand, Piece::Inode(foretell_policy::FileId(8)));
+        server.promote(2);
+        ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>()
+    };
+    let mut first = order(true)[..2].to_vec();
+    first.sort_unstable(); // The drive chooses among what it holds.
+    assert_eq!(first, [2, 3]);
+    assert_eq!(order(false), [0, 1, 2, 3]);
+}

@@ -1,0 +1,409 @@
+//! `foretell sim replay`: a recorded run again, on another machine.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use clap::{Args, ValueEnum};
+use foretell_policy::queue::Order;
+use foretell_policy::{Nanos, Rules};
+use foretell_sim::device::DiskParameters;
+use foretell_sim::machine::read_ahead::ReadAheadSpec;
+use foretell_sim::replay::activity::Activity;
+use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
+use foretell_sim::trace::strace::Recording;
+use foretell_sim::trace::{Format, Trace};
+use serde::Serialize;
+
+use super::{block_bytes, progress, say};
+use crate::failure::Failure;
+use crate::output_file::OutputFile;
+use crate::{array, size};
+
+pub(super) const HELP: &str = "\
+A recording says which bytes were read, in which order, and how much work lay between; the rest is a
+model: figures are predictions. Record a run with
+  strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
+and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the files,
+as far as they are still there. Of strace without -T, and of the other formats, times are not used:
+--think is the work before each read.
+
+Hints: none; all, before the first read; N-ahead, each read N reads before it. Without hints there is
+the kernel's read-ahead.
+
+Several values with commas between them make a row each, in every combination.
+
+Columns: seconds elapsed, of work, and of waiting for devices; blocks read and how many of them were in
+memory, on their way, or missing; requests and bytes of the disks; the busiest disk's share of the time;
+and the bound: no run on these disks is shorter than the program's work or the busiest disk's service.
+
+Examples:
+  foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
+  foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -";
+
+#[derive(Args)]
+pub(crate) struct ReplayArgs {
+    /// The recording; - for standard input
+    trace: PathBuf,
+
+    /// Its format: strace, blocks, vscsi, foretell
+    #[arg(long, default_value = "strace")]
+    format: Source,
+
+    /// Of strace: the folder whose files are on the modelled disks; the rest takes the time it took
+    /// [default: all files are]
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+
+    /// Number of disks, 1 to 256
+    #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    disks: Vec<u16>,
+
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
+    disk: Vec<String>,
+
+    /// Bytes of a file on one disk before the next disk's turn
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = block_bytes)]
+    stripe: u64,
+
+    /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
+    #[arg(long, default_value_t = Order::Scan)]
+    order: Order,
+
+    /// Requests that a disk holds at once and chooses among
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    outstanding: u16,
+
+    /// How files lie on the disks
+    #[arg(long, value_enum, default_value_t = LayoutChoice::Sequential)]
+    layout: LayoutChoice,
+
+    /// Seed of the aged layout and of drawn latencies
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Whether the first open of each file costs a read of its inode
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    metadata: Switch,
+
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, tiptoe, foretell
+    #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
+    policy: Vec<Rules>,
+
+    /// What is disclosed: none, all, N-ahead
+    #[arg(long, default_value = "none,all", value_name = "HINTS,...", value_delimiter = ',')]
+    hints: Vec<Disclosed>,
+
+    /// Memory for blocks
+    #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
+    cache: Vec<u64>,
+
+    /// Bytes of a block, a multiple of 512
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes)]
+    block: u64,
+
+    /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
+    #[arg(long, value_enum, default_value_t = ReadAheadChoice::Linux)]
+    read_ahead: ReadAheadChoice,
+
+    /// The processor's work, recorded and modelled, is so many times as long
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor)]
+    cpu_factor: f64,
+
+    /// What the recorder itself took between two calls, microseconds
+    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros)]
+    overhead_us: f64,
+
+    /// Work before each read where the recording does not tell it, microseconds
+    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros)]
+    think_us: f64,
+
+    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A format that can be run again.
+#[derive(Clone, Copy)]
+enum Source {
+    Strace,
+    Reads(Format),
+}
+
+impl std::str::FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "strace" => Ok(Source::Strace),
+            _ => text.parse().map(Source::Reads).map_err(|_: String| {
+                let known = Format::ALL.map(Format::name).join(", ");
+                format!("unknown format {text:?}; known are strace, {known}")
+            }),
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LayoutChoice {
+    /// One after another, as copied to a new file system
+    Sequential,
+    /// In short runs all over the disks, as on an old one
+    Aged,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ReadAheadChoice {
+    Linux,
+    Osf1,
+    None,
+}
+
+fn rules(name: &str) -> Result<Rules, String> {
+    Rules::named(name).ok_or_else(|| {
+        let known = Rules::ALL.map(|rules| rules.name).join(", ");
+        format!("unknown policy {name:?}; known are {known}")
+    })
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    let good = factor.is_finite() && (0.0..=1e6).contains(&factor);
+    good.then_some(factor).ok_or_else(|| "not from 0 to 1000000".into())
+}
+
+fn micros(text: &str) -> Result<f64, String> {
+    let micros: f64 = text.parse().map_err(|_| "not a number of microseconds".to_owned())?;
+    let good = micros.is_finite() && (0.0..=1e9).contains(&micros);
+    good.then_some(micros).ok_or_else(|| "not from 0 to 1000000000".into())
+}
+
+pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let json = args.json.as_deref().filter(|_| !to_stdout);
+    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let runs = runs(args)?;
+    let progress = progress();
+    progress.set_message(format!("reading {}", args.trace.display()));
+    let activity = activity(args)?;
+    progress.set_length(runs.len() as u64);
+    progress.reset();
+    progress.set_message(format!("{} runs", runs.len()));
+    let specs: Vec<&ReplaySpec> = runs.iter().map(|run| &run.spec).collect();
+    let results = on_all_processors(&specs, &activity, || progress.inc(1));
+    progress.finish_and_clear();
+    let results: Vec<Row> =
+        runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
+    if to_stdout {
+        say(&as_json(&results)?)?;
+    } else {
+        say(&header())?;
+        results.iter().try_for_each(|row| say(&row.line()))?;
+    }
+    if let Some(file) = json {
+        file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
+    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
+    let activity = match args.format {
+        Source::Strace => {
+            let folder = std::env::current_dir()
+                .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
+            let root = args.root.as_deref().map(std::path::absolute).transpose();
+            let root = root.map_err(|error| Failure::failed(format!("--root: {error}")))?;
+            let recording = Recording::open(path, &folder).map_err(Failure::failed)?;
+            let known = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.len()));
+            Activity::of_strace(&recording, root.as_deref(), known)
+        }
+        Source::Reads(format) => {
+            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
+            Activity::of_trace(trace, args.block).map_err(Failure::failed)?
+        }
+    };
+    if activity.has_reads() {
+        return Ok(activity);
+    }
+    let of = match &args.root {
+        Some(root) => format!(" of a file below {}", root.display()),
+        None => String::new(),
+    };
+    Err(Failure::failed(format!("{}: there is no read{of} in it", args.trace.display())))
+}
+
+/// One combination of what was asked for.
+struct Run {
+    disk: String,
+    spec: ReplaySpec,
+}
+
+fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
+    let nanos = |micros: f64| Nanos((micros * 1000.0) as u64);
+    let work = Work {
+        factor: args.cpu_factor,
+        overhead: nanos(args.overhead_us),
+        think: nanos(args.think_us),
+        ..Work::default()
+    };
+    let mut runs = Vec::new();
+    for disk in &args.disk {
+        let parameters: DiskParameters = array::disk(disk)?;
+        for &disks in &args.disks {
+            for &cache_bytes in &args.cache {
+                for &rules in &args.policy {
+                    for &disclosed in &args.hints {
+                        let spec = ReplaySpec {
+                            rules,
+                            disclosed,
+                            cache_bytes,
+                            block_bytes: args.block,
+                            disk: parameters.clone(),
+                            disks: usize::from(disks),
+                            stripe_bytes: args.stripe,
+                            order: args.order,
+                            outstanding: usize::from(args.outstanding),
+                            placing: match args.layout {
+                                LayoutChoice::Sequential => Placing::Sequential,
+                                LayoutChoice::Aged => Placing::Aged,
+                            },
+                            seed: args.seed,
+                            inodes: args.metadata == Switch::On,
+                            read_ahead: match args.read_ahead {
+                                ReadAheadChoice::Linux => Some(ReadAheadSpec::linux(args.block)),
+                                ReadAheadChoice::Osf1 => Some(ReadAheadSpec::OSF1),
+                                ReadAheadChoice::None => None,
+                            },
+                            work,
+                        };
+                        runs.push(Run { disk: disk.clone(), spec });
+                    }
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// Runs all of them, as many at a time as there are processors; results in the order of `specs`.
+fn on_all_processors(
+    specs: &[&ReplaySpec],
+    activity: &Activity,
+    done: impl Fn() + Sync,
+) -> Vec<ReplayResult> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(vec![None; specs.len()]);
+    let work = || {
+        while let Some(spec) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = spec.run(activity);
+            let place = specs.iter().position(|other| std::ptr::eq(*other, *spec));
+            if let (Some(place), Ok(mut results)) = (place, results.lock()) {
+                results[place] = Some(result);
+            }
+            done();
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(specs.len());
+    thread::scope(|scope| {
+        (1..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
+    let results = results.into_inner().expect("a run that fails ends the program");
+    results.into_iter().map(|result| result.expect("every run has ended")).collect()
+}
+
+/// A run as it is written: what was asked for, and what came of it.
+#[derive(Serialize)]
+struct Row {
+    trace: String,
+    policy: &'static str,
+    hints: String,
+    disk: String,
+    disks: usize,
+    cache_bytes: u64,
+    #[serde(flatten)]
+    result: ReplayResult,
+}
+
+impl Row {
+    fn new(args: &ReplayArgs, run: &Run, result: ReplayResult) -> Self {
+        Row {
+            trace: args.trace.to_string_lossy().into_owned(),
+            policy: run.spec.rules.name,
+            hints: run.spec.disclosed.to_string(),
+            disk: run.disk.clone(),
+            disks: run.spec.disks,
+            cache_bytes: run.spec.cache_bytes,
+            result,
+        }
+    }
+
+    fn line(&self) -> String {
+        let result = &self.result;
+        format!(
+            "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9.3} {:>8.3} {:>9.3} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>7.0}% {:>9.3}",
+            self.policy,
+            self.hints,
+            self.disk,
+            self.disks,
+            size::display(self.cache_bytes),
+            result.elapsed_s,
+            result.cpu_s,
+            result.stall_s,
+            result.reads,
+            result.hits,
+            result.late,
+            result.misses,
+            result.requests,
+            size::display(result.bytes),
+            100.0 * result.busiest_share,
+            result.bound_cpu_s.max(result.bound_disk_s),
+        )
+    }
+}
+
+fn header() -> String {
+    format!(
+        "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9} {:>8} {:>9} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>8} {:>9}",
+        "policy",
+        "hints",
+        "disk",
+        "disks",
+        "cache",
+        "elapsed s",
+        "work s",
+        "waiting s",
+        "reads",
+        "hits",
+        "late",
+        "misses",
+        "requests",
+        "bytes",
+        "busiest",
+        "bound s",
+    )
+}
+
+/// One run as an object, several as an array.
+fn as_json(rows: &[Row]) -> Result<String, Failure> {
+    match rows {
+        [row] => serde_json::to_string(row),
+        rows => serde_json::to_string(rows),
+    }
+    .map_err(Failure::failed)
+}

@@ -1,0 +1,284 @@
+//! A recorded run again, on another machine: what hints, memory, disks or another store would buy.
+//!
+//! A recording becomes a program for each reader: between two of its calls it works for as long as it did, and
+//! what it reads is read again, from the devices and through the policy that are asked for. So what is
+//! predicted rests on three things that were recorded (which bytes, in which order, how much work between) and
+//! on the model for the rest.
+//!
+//! * [`activity`]: what was recorded, whatever the format;
+//! * [`steps`]: from there to programs, with or without disclosures.
+//!
+//! A result has two bounds beside it: a program cannot end before its own work is done, nor a device before it has
+//! served what it was asked for. A result below one of them is a bug and ends the run with a panic.
+//!
+//! What is not modelled: that one process waits for another (each begins when it did), writes, and what the
+//! processor does worse when it is shared.
+
+pub mod activity;
+pub mod steps;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use foretell_policy::queue::Order;
+use foretell_policy::{Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
+use serde::Serialize;
+
+use crate::array::Striping;
+use crate::device::DiskParameters;
+use crate::layout::{FileId as PlacedFile, Layout};
+use crate::machine::program::Program;
+use crate::machine::read_ahead::ReadAheadSpec;
+use crate::machine::report::Report;
+use crate::machine::server::{ArraySpec, DeviceSpec};
+use crate::machine::{MachineSpec, Opens};
+use activity::Activity;
+
+/// The one device: all files lie there.
+pub(crate) const DEVICE: DeviceId = DeviceId(0);
+
+/// What is disclosed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disclosed {
+    /// Nothing.
+    None,
+    /// All that a program will read, before it begins.
+    All,
+    /// Each read, this many reads before it.
+    Ahead(u64),
+}
+
+impl fmt::Display for Disclosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disclosed::None => f.write_str("none"),
+            Disclosed::All => f.write_str("all"),
+            Disclosed::Ahead(reads) => write!(f, "{reads}-ahead"),
+        }
+    }
+}
+
+impl FromStr for Disclosed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let ahead = |text: &str| text.strip_suffix("-ahead")?.parse().ok().filter(|&n| n > 0);
+        match text {
+            "none" => Ok(Disclosed::None),
+            "all" => Ok(Disclosed::All),
+            _ => ahead(text).map(Disclosed::Ahead).ok_or_else(|| {
+                format!("unknown hints {text:?}; known are none, all, and N-ahead such as 20-ahead")
+            }),
+        }
+    }
+}
+
+/// How files lie on the disks; see [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// One after another, by their numbers.
+    Sequential,
+    /// In short runs all over the volume.
+    Aged,
+}
+
+/// Processor times of the machine that is asked about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Recorded work and the times below are so many times as long.
+    pub factor: f64,
+    /// Of each recorded gap between two calls, what the recorder took.
+    pub overhead: Nanos,
+    /// Between two reads, where the recording does not say how long calls took.
+    pub think: Nanos,
+    /// Reading a block that is in memory (`T_hit`).
+    pub hit: Nanos,
+    /// Beginning a fetch and taking its end (`T_driver`).
+    pub driver: Nanos,
+    /// Opening a file whose inode is known.
+    pub open: Nanos,
+}
+
+impl Default for Work {
+    /// What they are on a machine of 2026, and no time between reads.
+    fn default() -> Self {
+        let micros = |us: u64| Nanos(us * 1000);
+        Work {
+            factor: 1.0,
+            overhead: Nanos::ZERO,
+            think: Nanos::ZERO,
+            hit: micros(2),
+            driver: micros(10),
+            open: micros(5),
+        }
+    }
+}
+
+/// The machine on which the recording is run again.
+#[derive(Clone, Debug)]
+pub struct ReplaySpec {
+    /// What decides.
+    pub rules: Rules,
+    /// What it is told.
+    pub disclosed: Disclosed,
+    /// Memory for blocks, bytes.
+    pub cache_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Each disk.
+    pub disk: DiskParameters,
+    /// How many.
+    pub disks: usize,
+    /// Bytes of a file on one disk before the next disk's turn.
+    pub stripe_bytes: u64,
+    /// Order in which waiting requests go to a disk.
+    pub order: Order,
+    /// Requests that a disk holds at once.
+    pub outstanding: usize,
+    /// How files lie.
+    pub placing: Placing,
+    /// Decides places of the aged layout, and drawn latencies.
+    pub seed: u64,
+    /// Whether the first open of a file reads its inode.
+    pub inodes: bool,
+    /// What is read ahead of what is not disclosed.
+    pub read_ahead: Option<ReadAheadSpec>,
+    /// Processor times.
+    pub work: Work,
+}
+
+/// What a replay has come to. Seconds are of the machine that was asked about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayResult {
+    /// Until the last program had ended.
+    pub elapsed_s: f64,
+    /// Work of all programs.
+    pub cpu_s: f64,
+    /// Waiting of all programs for devices.
+    pub stall_s: f64,
+    /// Blocks read.
+    pub reads: u64,
+    /// Found in memory.
+    pub hits: u64,
+    /// Found on their way.
+    pub late: u64,
+    /// Not found.
+    pub misses: u64,
+    /// Files opened, and those of the opens that waited for an inode.
+    pub opens: u64,
+    /// See `opens`.
+    pub inode_waits: u64,
+    /// Blocks fetched ahead of reads, read-ahead included, and those of them that nobody read.
+    pub prefetched: u64,
+    /// See `prefetched`.
+    pub wasted: u64,
+    /// Requests to disks.
+    pub requests: u64,
+    /// Bytes read of disks.
+    pub bytes: u64,
+    /// Share of the time in which a disk was busy, on average and of the busiest.
+    pub busy_share: f64,
+    /// See `busy_share`.
+    pub busiest_share: f64,
+    /// The longest work of one program: no program ends before its own.
+    pub bound_cpu_s: f64,
+    /// Service times of the busiest disk.
+    pub bound_disk_s: f64,
+}
+
+impl ReplaySpec {
+    /// Runs what was recorded.
+    pub fn run(&self, activity: &Activity) -> ReplayResult {
+        let report = self.machine(activity).run(self.programs(activity));
+        self.result(&report)
+    }
+
+    fn programs(&self, activity: &Activity) -> Vec<Program> {
+        let readers = activity.readers();
+        readers.into_iter().map(|reader| steps::program(self, activity, reader)).collect()
+    }
+
+    fn machine(&self, activity: &Activity) -> MachineSpec {
+        let config = Config::new(Memory::Owned, self.block_bytes, self.cache_bytes);
+        let policy = Config { rules: self.rules, ..config };
+        let [hit, driver, open] =
+            [self.work.hit, self.work.driver, self.work.open].map(|work| self.scaled(work));
+        let striping = Striping::new(self.disks, self.stripe_bytes / crate::SECTOR_BYTES);
+        let volume_sectors = striping.volume_sectors(self.disk.capacity_sectors());
+        let layout = match self.placing {
+            Placing::Aged => Layout::aged(volume_sectors, self.seed),
+            Placing::Sequential => {
+                let mut files: Vec<(PlacedFile, u64)> =
+                    activity.files.iter().map(|(file, size)| (PlacedFile(file.0), *size)).collect();
+                files.sort_unstable();
+                Layout::sequential(volume_sectors, files)
+            }
+        };
+        let array = ArraySpec {
+            disk: self.disk.clone(),
+            disks: self.disks,
+            unit_sectors: self.stripe_bytes / crate::SECTOR_BYTES,
+            layout,
+            order: self.order,
+            prefetches_per_disk: self.outstanding.max(self.slots()),
+            seed: self.seed,
+            tells_demand: false,
+        };
+        let devices = vec![(DEVICE, DeviceSpec::Array(array))];
+        let name = |file: &FileId| (NameId(file.0), *file);
+        MachineSpec {
+            opens: Opens { work: open, read_inodes: self.inodes },
+            read_ahead: self.read_ahead,
+            sizes_bytes: activity.files.clone(),
+            names: activity.files.keys().map(name).collect::<HashMap<_, _>>(),
+            ..MachineSpec::new(policy, hit, driver, devices)
+        }
+    }
+
+    fn slots(&self) -> usize {
+        self.disk.device(self.seed).slots()
+    }
+
+    /// A time of the recording's machine on this one.
+    fn scaled(&self, work: Nanos) -> Nanos {
+        Nanos((work.0 as f64 * self.work.factor) as u64)
+    }
+
+    fn result(&self, report: &Report) -> ReplayResult {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let of = |tally: fn(&crate::machine::report::Tally) -> u64| {
+            report.programs.iter().map(|program| tally(&program.tally)).sum::<u64>()
+        };
+        let device = report.devices[0];
+        let slots = self.slots() as u64;
+        let ends = report.programs.iter().map(|program| program.start_ns + program.tally.cpu_ns);
+        let (bound_cpu_ns, bound_disk_ns) =
+            (ends.max().unwrap_or(0), device.busiest_disk_ns / slots);
+        let least_ns = bound_cpu_ns.max(bound_disk_ns);
+        assert!(report.end_ns >= least_ns, "{} ns are below the bound {least_ns}", report.end_ns);
+        let share = |busy_ns: u64| busy_ns as f64 / (slots * report.end_ns.max(1)) as f64;
+        ReplayResult {
+            elapsed_s: seconds(report.end_ns),
+            cpu_s: seconds(of(|tally| tally.cpu_ns)),
+            stall_s: seconds(of(|tally| tally.stall_ns)),
+            reads: of(|tally| tally.reads),
+            hits: of(|tally| tally.hits),
+            late: of(|tally| tally.late),
+            misses: of(|tally| tally.misses),
+            opens: of(|tally| tally.opens),
+            inode_waits: of(|tally| tally.inode_waits),
+            prefetched: report.counts.prefetched,
+            wasted: report.counts.wasted,
+            requests: device.demand_requests + device.prefetch_requests,
+            bytes: device.bytes,
+            busy_share: share(device.busy_ns) / self.disks as f64,
+            busiest_share: share(device.busiest_disk_ns),
+            bound_cpu_s: seconds(bound_cpu_ns),
+            bound_disk_s: seconds(bound_disk_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! From what was recorded to the steps of programs.
+
+use foretell_policy::{Block, FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
+
+use super::activity::{Activity, Deed};
+use super::{DEVICE, Disclosed, ReplaySpec};
+use crate::machine::program::{Program, Step};
+
+/// Segments of one hint at most.
+const SEGMENTS_MAX: usize = 4096;
+
+/// A read of the recording.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    file: FileId,
+    segment: Segment,
+}
+
+/// What `reader` did, as a program.
+pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) -> Program {
+    let own = || activity.acts.iter().filter(move |act| act.reader == reader);
+    let reads: Vec<Read> = own()
+        .filter_map(|act| match act.deed {
+            Deed::Read { file, offset_bytes, length_bytes } => {
+                Some(Read { file, segment: Segment { offset_bytes, length_bytes } })
+            }
+            _ => None,
+        })
+        .collect();
+    let mut steps = match spec.disclosed {
+        Disclosed::None => Vec::new(),
+        Disclosed::All => hints(&reads, |file| by_name(spec, activity, file)),
+        Disclosed::Ahead(ahead) => {
+            let first = &reads[..reads.len().min(ahead as usize)];
+            hints(first, |file| by_number(activity, file))
+        }
+    };
+    let began = own().next().map_or(Nanos::ZERO, |act| act.began);
+    let (mut free_since, mut number) = (began, 0);
+    for act in own() {
+        let gap = match activity.has_durations {
+            true => act.began.saturating_sub(free_since).saturating_sub(spec.work.overhead),
+            false if matches!(act.deed, Deed::Read { .. }) => spec.work.think,
+            false => Nanos::ZERO,
+        };
+        let other = if act.deed == Deed::Other { act.took } else { Nanos::ZERO };
+        let work = spec.scaled(gap + other);
+        if work > Nanos::ZERO {
+            steps.push(Step::Compute(work));
+        }
+        free_since = free_since.max(act.began + act.took);
+        match act.deed {
+            Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
+            Deed::Read { file, offset_bytes, length_bytes } => {
+                if let Disclosed::Ahead(ahead) = spec.disclosed
+                    && let Some(next) = reads.get(number + ahead as usize)
+                {
+                    steps.extend(hints(&[*next], |file| by_number(activity, file)));
+                }
+                number += 1;
+                let first = offset_bytes / spec.block_bytes;
+                let last = (offset_bytes + length_bytes - 1) / spec.block_bytes;
+                let blocks = (first..=last).map(|index| Block { file, index });
+                steps.extend(blocks.map(|block| Step::Read(block, DEVICE)));
+            }
+            Deed::Other => {}
+        }
+    }
+    let start = if activity.has_durations { spec.scaled(began) } else { Nanos::ZERO };
+    let name = reader.0.to_string();
+    Program::new(name, reader, Box::new(steps.into_iter())).starting_at(start)
+}
+
+/// A file whose inode costs a read is disclosed by its name, which has its number.
+fn by_name(spec: &ReplaySpec, activity: &Activity, file: FileId) -> Target {
+    if spec.inodes { Target::Name(NameId(file.0)) } else { by_number(activity, file) }
+}
+
+fn by_number(activity: &Activity, file: FileId) -> Target {
+    Target::File { file, size_bytes: activity.files.get(&file).copied().unwrap_or(0) }
+}
+
+/// The disclosures of these reads: one for reads of one file that follow one another.
+fn hints(reads: &[Read], target: impl Fn(FileId) -> Target) -> Vec<Step> {
+    let of_one_file = reads.chunk_by(|one, next| one.file == next.file);
+    let parts = of_one_file.flat_map(|reads| reads.chunks(SEGMENTS_MAX));
+    let hint = |reads: &[Read]| {
+        let mut segments: Vec<Segment> = Vec::new();
+        for read in reads {
+            match segments.last_mut() {
+                Some(last)
+                    if last.offset_bytes + last.length_bytes == read.segment.offset_bytes =>
+                {
+                    last.length_bytes += read.segment.length_bytes;
+                }
+                _ => segments.push(read.segment),
+            }
+        }
+        Step::Hint(Hint::segments(target(reads[0].file), DEVICE, &segments))
+    };
+    parts.map(hint).collect()
+}
