@@ -3,11 +3,11 @@
 //! Programs do not read exactly as they disclose: they skip, go back, and several threads or processes
 //! work off one list side by side.
 //!
-//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is the position after
-//!   the furthest that was read. As long as reads come in order the two are one.
+//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is the next position after the
+//!   one that was read last. As long as reads come in order the two are one.
 //! * **B. Within the window.** A read that fits a position a window's length ahead of the front, or one
-//!   between base and front that was left out, is taken for it. What stays too far behind the front is
-//!   given up as skipped.
+//!   that was left out, is taken for it, and the front is there: who reads one file before its turn comes
+//!   back. What stays too far behind for some reads is given up as skipped.
 //! * **C. Far ahead.** One read that fits further ahead may be an accident. A second one beyond it by
 //!   the same reader is not: the cursor jumps there. Not so where the front was moved by blocks that
 //!   turned out to be in memory: their reader comes after, and fits nothing near.
@@ -47,8 +47,8 @@ const SKIPS_COUNTED_MAX: u64 = 1024;
 /// D: sets that are open at a time, for as many threads.
 const SETS_MAX: usize = 8;
 
-/// D: reads elsewhere after which a set is left, in parts of what may lie behind: few if the stream has
-/// not kept its word.
+/// B, D: reads elsewhere after which what was left out is given up, and a set is left, in parts of what may lie
+/// behind: few if the stream has not kept its word.
 const PATIENCE_DIVISOR: u64 = 8;
 
 /// A hint without order, or one pass of it, that is being read.
@@ -80,6 +80,8 @@ pub(crate) struct Cursor {
     /// Positions that are known to be of hints with an order.
     ordered: Range<u64>,
     far: Option<(ReaderId, u64)>,
+    /// B: since when, in reads of the stream, something lies too far behind.
+    behind_since: Option<u64>,
     /// Whether anything was ever read as disclosed.
     seen: bool,
     /// The front was moved by what needs no reading, and the reader may be behind it.
@@ -98,6 +100,7 @@ impl Cursor {
             reads: 0,
             ordered: 0..0,
             far: None,
+            behind_since: None,
             seen: false,
             ahead_of_reader: false,
             window,
@@ -181,12 +184,14 @@ impl Cursor {
         // What needed nothing any more was counted then.
         let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);
+        let is_ordered = self.sets.is_empty();
         match self.sets.iter_mut().rfind(|set| set.contains(position)) {
             Some(set) => {
                 set.read += u64::from(!counted);
                 set.last_read = self.reads;
                 self.front = self.front.max(set.start + set.read);
             }
+            None if is_ordered => self.front = (position + 1).max(self.base),
             None => self.front = self.front.max(position + 1),
         }
         self.past(position);
@@ -199,8 +204,14 @@ impl Cursor {
             _ => self.front.saturating_sub(behind),
         };
         let kept = kept.min(first);
-        if kept > self.base {
-            self.give_up_to(kept);
+        if kept <= self.base {
+            self.behind_since = None;
+        } else {
+            let since = *self.behind_since.get_or_insert(self.reads);
+            if self.reads - since >= behind / PATIENCE_DIVISOR {
+                self.give_up_to(kept);
+                self.behind_since = None;
+            }
         }
         self.front = self.front.max(self.base);
         self.close_sets();
@@ -372,11 +383,33 @@ mod tests {
         let (places, mut cursor) = (places(&[(Order::Given, 1000)]), Cursor::new(8));
         for position in (0..900).step_by(3) {
             assert!(try_read(&mut cursor, &places, position));
-            assert!(cursor.front() - cursor.base() <= 8);
+            // As much as may lie behind, and what one more read leaves out.
+            assert!(cursor.front() - cursor.base() <= 8 + 3);
         }
         assert!(!cursor.expects(100) && cursor.expects(895) && !cursor.expects(897));
         assert!(cursor.accuracy() < 0.6, "{}", cursor.accuracy());
         assert_eq!(cursor.distance(895), Distance::Ahead(1));
+    }
+
+    #[test]
+    fn who_reads_one_part_before_its_turn_comes_back() {
+        let (places, mut cursor) = (places(&[(Order::Given, 10_000)]), Cursor::new(4096));
+        let read = |cursor: &mut Cursor, position| {
+            assert!(cursor.accepts(&places, READER, position));
+            cursor.read(&places, position, 512);
+        };
+        (0..10).for_each(|position| read(&mut cursor, position));
+        (2000..2020).for_each(|position| read(&mut cursor, position));
+        assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (10, 2020, 2020));
+        read(&mut cursor, 10);
+        assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (11, 11, 11));
+        assert_eq!(cursor.distance(12), Distance::Ahead(2));
+        (11..2000).for_each(|position| read(&mut cursor, position));
+        read(&mut cursor, 2020);
+        assert_eq!((cursor.base(), cursor.front(), cursor.accuracy()), (2021, 2021, 1.0));
+        // Who does not come back leaves the rest.
+        (4000..4000 + 512 / PATIENCE_DIVISOR + 1).for_each(|position| read(&mut cursor, position));
+        assert!(cursor.base() > 3500 && cursor.accuracy() < 0.1, "{cursor:?}");
     }
 
     #[test]

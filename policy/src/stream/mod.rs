@@ -454,8 +454,13 @@ impl Stream {
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
     ) {
-        let past = self.cursor.base();
+        let (past, front) = (self.cursor.base(), self.cursor.front());
         let base = self.cursor.read(&self.places, position, behind);
+        if self.cursor.front() < front {
+            // The reader has come back: what it left out may be looked for again.
+            self.scan = self.scan.min(self.cursor.front());
+            self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
+        }
         self.last = Some(block);
         self.balance += 1;
         self.renew_next();
