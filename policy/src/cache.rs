@@ -133,7 +133,8 @@ fn share_of(stream: StreamIndex) -> u32 {
 impl Cache {
     pub(crate) fn new(config: &Config) -> Self {
         let capacity_blocks = usize::try_from(config.capacity_blocks).unwrap_or(usize::MAX);
-        let rules = config.rules;
+        let mut rules = config.rules;
+        rules.spare_buffers &= config.memory == Memory::Owned; // The kernel's may be of use to others.
         let values = rules.replacement == Replacement::MinMax && config.memory == Memory::Owned;
         Cache {
             blocks: BlockTable::new(capacity_blocks),

@@ -39,7 +39,7 @@ pub(crate) struct Device {
     /// Prefetches and lookups under way.
     pub(crate) outstanding: usize,
     /// Lookups under way that are not overdue; fetches are numbered in the order of their start.
-    lookups: BTreeMap<FetchId, Lookup>,
+    lookups: BTreeMap<FetchId, Queued>,
     /// Lookups under way that are.
     overdue: usize,
     /// Those of them whose streams have not been told.
@@ -54,6 +54,9 @@ pub(crate) struct Device {
     load: Load,
     /// Time of a lookup, that in the device's queue included.
     lookup_ns: Mean,
+    /// Reads and lookups that have ended, and when the last one did.
+    ended: u64,
+    last_end: Nanos,
 }
 
 /// The lookup of a stream's hint.
@@ -64,6 +67,14 @@ pub(crate) struct Lookup {
     pub(crate) index: StreamIndex,
     /// The hint's number there.
     pub(crate) number: u64,
+}
+
+/// A lookup under way.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    lookup: Lookup,
+    /// How many reads and lookups will have ended when it has had its turn, if everybody has one.
+    turn: u64,
 }
 
 /// How much at once a device can do with profit, found from what it does.
@@ -98,9 +109,13 @@ struct Span {
 }
 
 /// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
-/// after it. In a long queue all of them take their time.
+/// after it.
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
 const LOOKUP_MEANS: f64 = 4.0;
+
+/// In a long queue all of them take their time. A device that goes on with others gets so many times what it had
+/// to do when the lookup began: an arm that serves what lies on its way comes by twice.
+const LOOKUP_TURNS: u64 = 2;
 
 /// Completions that a span has at least, so that one interval more or less is not seen in the rate.
 const SPAN_COMPLETIONS: u32 = 16;
@@ -210,6 +225,8 @@ impl Device {
             candidates: IndexedHeap::default(),
             load: Load::default(),
             lookup_ns: Mean::default(),
+            ended: 0,
+            last_end: Nanos::ZERO,
         }
     }
 
@@ -239,8 +256,14 @@ impl Device {
     }
 
     /// A read is no longer under way, however it ended.
-    pub(crate) fn read_ended(&mut self) {
+    pub(crate) fn read_ended(&mut self, now: Nanos) {
         self.load.reads -= 1;
+        self.has_ended(now);
+    }
+
+    fn has_ended(&mut self, now: Nanos) {
+        self.ended += 1;
+        self.last_end = now;
     }
 
     /// A read of `blocks` blocks has completed; `flight` is when it was begun, and how many were under
@@ -257,11 +280,13 @@ impl Device {
     /// A lookup is begun.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.outstanding += 1;
-        self.lookups.insert(fetch, lookup);
+        let turn = self.ended + LOOKUP_TURNS * self.working_on() as u64;
+        self.lookups.insert(fetch, Queued { lookup, turn });
     }
 
     /// A lookup has ended, and has taken `took`.
-    pub(crate) fn lookup_ended(&mut self, fetch: FetchId, took: Nanos) {
+    pub(crate) fn lookup_ended(&mut self, now: Nanos, fetch: FetchId, took: Nanos) {
+        self.has_ended(now);
         if self.lookups.remove(&fetch).is_none() {
             self.overdue -= 1;
         }
@@ -282,11 +307,13 @@ impl Device {
             return;
         }
         let patience = self.lookup_patience();
+        let stands_still = now.saturating_sub(self.last_end) > LOOKUP_PATIENCE;
         while let Some(first) = self.lookups.first_entry()
-            && now.saturating_sub(first.get().began) > patience
+            && now.saturating_sub(first.get().lookup.began) > patience
+            && (stands_still || self.ended >= first.get().turn)
         {
             self.overdue += 1;
-            self.untold.push(first.remove());
+            self.untold.push(first.remove().lookup);
         }
     }
 
@@ -322,7 +349,7 @@ mod tests {
 
     fn look_up(device: &mut Device, took: Nanos) {
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
-        device.lookup_ended(FetchId(0), took);
+        device.lookup_ended(Nanos::ZERO, FetchId(0), took);
     }
 
     #[test]
@@ -341,14 +368,49 @@ mod tests {
         assert!(overdue(&mut device, ms(450)).is_empty(), "they were told of");
         assert_eq!((device.names_under_way(), device.working_on()), (4, 2));
         // Lookups take 200 ms now, and 800 may pass.
-        device.lookup_ended(FetchId(2), ms(200));
+        device.lookup_ended(ms(460), FetchId(2), ms(200));
         assert!(overdue(&mut device, ms(1_099)).is_empty());
         assert_eq!((device.names_under_way(), device.working_on()), (3, 1));
         assert_eq!(overdue(&mut device, ms(1_101)), [3]);
         for number in [0, 1, 3] {
-            device.lookup_ended(FetchId(number), ms(200));
+            device.lookup_ended(ms(1_101), FetchId(number), ms(200));
         }
         assert_eq!((device.names_under_way(), device.working_on()), (0, 0));
+    }
+
+    #[test]
+    fn in_a_long_queue_that_moves_a_lookup_gets_its_turn() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        // A hundred at once, of which one ends each 10 ms, the last ones first.
+        for number in 0..100 {
+            device.lookup_begun(FetchId(number), lookup(Nanos::ZERO, number));
+        }
+        for number in (60..100).rev() {
+            let now = ms(10 * (100 - number));
+            device.find_overdue(now);
+            assert!(device.take_overdue().is_empty(), "{now}");
+            device.lookup_ended(now, FetchId(number), now);
+        }
+        // Nothing ends any more.
+        device.find_overdue(ms(600));
+        assert!(device.take_overdue().is_empty());
+        device.find_overdue(ms(2_000));
+        assert_eq!(device.take_overdue().len(), 60);
+        // Others are served, and one is not: it has had its turn when as many have ended twice.
+        let mut device = Device::new(DeviceId(0));
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        for number in 1..200 {
+            let now = ms(100 * number);
+            device.find_overdue(now);
+            if !device.take_overdue().is_empty() {
+                assert_eq!(number, LOOKUP_TURNS + 1);
+                return;
+            }
+            device.lookup_begun(FetchId(number), lookup(now, number));
+            device.lookup_ended(now, FetchId(number), ms(10));
+        }
+        panic!("it is never overdue");
     }
 
     #[test]

@@ -462,12 +462,12 @@ impl Policy {
         }
         match flight.work {
             FlightWork::Resolve { stream, index, number } => {
-                device.lookup_ended(fetch, now.saturating_sub(flight.started));
+                device.lookup_ended(now, fetch, now.saturating_sub(flight.started));
                 self.looked_up(flight.device, (stream, index, number), outcome);
             }
             FlightWork::Read { first, blocks, demand } => {
                 device.outstanding -= usize::from(demand.is_none());
-                device.read_ended();
+                device.read_ended(now);
                 if outcome == Outcome::Fetched {
                     let begun = (flight.started, flight.outstanding);
                     let seen = device.completed(now, begun, blocks);

@@ -95,6 +95,7 @@ impl Cache {
             Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
             Prefetch::FixedHorizon => horizon,
             Prefetch::Benefit if terms.overloaded() => everything,
+            Prefetch::Benefit if terms.spares() && self.is_roomy() => everything,
             Prefetch::Benefit => horizon,
         }
     }
@@ -141,7 +142,7 @@ impl Cache {
             Prefetch::HintOrder => IN_HINT_ORDER - stream.id.0 as f64,
             _ => self.normalised(index, benefit),
         };
-        let is_early = terms.overloaded()
+        let is_early = (terms.overloaded() || terms.spares())
             && position >= stream.cursor.front().saturating_add(terms.horizon() as u64);
         let claim = Claim { stream: index, position };
         Some(Candidate { claim, block, benefit, is_early })

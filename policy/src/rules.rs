@@ -60,6 +60,8 @@ pub struct Rules {
     pub early: bool,
     /// Whether a stream is taken to keep its own pace; otherwise to be as fast as memory allows.
     pub own_pace: bool,
+    /// Whether buffers that nobody values are used for what is needed later.
+    pub spare_buffers: bool,
     /// Whether a stream's wrong hints discount its values.
     pub accuracy: bool,
 }
@@ -73,6 +75,7 @@ const fn plain(name: &'static str, prefetch: Prefetch, replacement: Replacement)
         own_costs: false,
         early: false,
         own_pace: false,
+        spare_buffers: false,
         accuracy: false,
     }
 }
@@ -105,6 +108,7 @@ impl Rules {
         own_costs: true,
         early: true,
         own_pace: true,
+        spare_buffers: true,
         accuracy: true,
         ..plain("foretell", Prefetch::Benefit, Replacement::MinMax)
     };

@@ -22,6 +22,8 @@
 //!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
 //!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
 //!   busy device cannot be faster than that.
+//! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
+//!   next to nothing, but not nothing: it gets a buffer while most were never used.
 //! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
 //!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
 
@@ -47,7 +49,12 @@ pub(crate) struct Terms {
     stall_max_ns: f64,
     /// What a fetch takes of a device that has no time to spare; 0 if it has.
     busy_ns: f64,
+    /// What a fetch beyond the horizon is worth, where it is worth nothing else.
+    spare_ns: f64,
 }
+
+/// E: next to nothing, as a part of `T_driver`.
+const SPARE: f64 = 1e-3;
 
 impl Terms {
     /// The terms of a stream with this mean time between reads that do not wait, if that is known, at a
@@ -62,7 +69,8 @@ impl Terms {
         let margin_ns = if rules.early { driver_ns + 2.0 * pace_ns } else { 0.0 };
         let lead_ns = disk_ns + margin_ns;
         let stall_max_ns = if pace_ns > disk_ns { disk_ns } else { lead_ns };
-        Terms { pace_ns, driver_ns, disk_ns, lead_ns, stall_max_ns, busy_ns }
+        let spare_ns = if rules.spare_buffers { SPARE * driver_ns } else { 0.0 };
+        Terms { pace_ns, driver_ns, disk_ns, lead_ns, stall_max_ns, busy_ns, spare_ns }
     }
 
     /// B: the time that is saved if a block used so many accesses from now is fetched now, and not then.
@@ -78,6 +86,11 @@ impl Terms {
     /// Whether the device cannot keep up with the stream.
     pub(crate) fn overloaded(&self) -> bool {
         self.busy_ns > 0.0
+    }
+
+    /// E: whether a fetch beyond the horizon is worth a buffer that was never used.
+    pub(crate) fn spares(&self) -> bool {
+        self.spare_ns > 0.0
     }
 
     /// Eq. 9: the cost of flushing a block whose next use is `distance` away, in ns for each access.
@@ -105,7 +118,7 @@ impl Terms {
         match distance {
             Distance::Ahead(accesses) => {
                 let x = accesses as f64;
-                self.stall_ns(x).max(self.busy_ns).max(0.0) / x
+                self.stall_ns(x).max(self.busy_ns).max(self.spare_ns) / x
             }
             Distance::AnyOf(accesses) => self.disk_ns / accesses.max(1) as f64,
         }
