@@ -220,7 +220,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let rows = rows.as_array().expect("several runs");
     let column = |name: &str| -> Vec<&Value> { rows.iter().map(|row| &row[name]).collect() };
-    assert_eq!(column("hints"), ["none", "all", "none", "all"]);
+    assert_eq!(column("hints"), ["none", "files", "none", "files"]);
     assert_eq!(column("disks"), [1, 1, 2, 2]);
     assert_eq!(column("reads"), [6; 4]);
     // Data, and two inodes.
@@ -258,7 +258,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),
         (&path, &["--disk", "floppy"], "floppy", 2),
-        (&path, &["--hints", "most"], "known are none, all, and N-ahead", 2),
+        (&path, &["--hints", "most"], "known are none, files, all, and N-ahead", 2),
         (&path, &["--policy", "best"], "known are lru, tip1", 2),
     ];
     for (trace, options, said, code) in table {

@@ -33,8 +33,9 @@ and have only what lies below --root on the modelled disks. Sizes and inode numb
 as far as they are still there. Of strace without -T, and of the other formats, times are not used:
 --think is the work before each read.
 
-Hints: none; all, before the first read; N-ahead, each read N reads before it. Without hints there is
-the kernel's read-ahead.
+Hints, each a program's own: none, and then there is the kernel's read-ahead; files, the names of all files it
+reads, before the first read, as `foretell run` discloses them; all, exactly what it reads, before the
+first read; N-ahead, each read N reads before it.
 
 Several values with commas between them make a row each, in every combination.
 
@@ -96,8 +97,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
-    /// What is disclosed: none, all, N-ahead
-    #[arg(long, default_value = "none,all", value_name = "HINTS,...", value_delimiter = ',')]
+    /// What is disclosed: none, files, all, N-ahead
+    #[arg(long, default_value = "none,files", value_name = "HINTS,...", value_delimiter = ',')]
     hints: Vec<Disclosed>,
 
     /// Memory for blocks

@@ -45,6 +45,8 @@ pub enum Disclosed {
     None,
     /// All that a program will read, before it begins.
     All,
+    /// The files that it will read from, as wholes, before it begins: what `foretell run` knows from arguments.
+    Files,
     /// Each read, this many reads before it.
     Ahead(u64),
 }
@@ -54,6 +56,7 @@ impl fmt::Display for Disclosed {
         match self {
             Disclosed::None => f.write_str("none"),
             Disclosed::All => f.write_str("all"),
+            Disclosed::Files => f.write_str("files"),
             Disclosed::Ahead(reads) => write!(f, "{reads}-ahead"),
         }
     }
@@ -67,8 +70,9 @@ impl FromStr for Disclosed {
         match text {
             "none" => Ok(Disclosed::None),
             "all" => Ok(Disclosed::All),
+            "files" => Ok(Disclosed::Files),
             _ => ahead(text).map(Disclosed::Ahead).ok_or_else(|| {
-                format!("unknown hints {text:?}; known are none, all, and N-ahead such as 20-ahead")
+                format!("unknown hints {text:?}; known are none, files, all, and N-ahead such as 20-ahead")
             }),
         }
     }

@@ -1,5 +1,7 @@
 //! From what was recorded to the steps of programs.
 
+use std::collections::HashSet;
+
 use foretell_policy::{Block, FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
 
 use super::activity::{Activity, Deed};
@@ -30,6 +32,12 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
     let mut steps = match spec.disclosed {
         Disclosed::None => Vec::new(),
         Disclosed::All => hints(&reads, |file| by_name(spec, activity, file)),
+        Disclosed::Files => {
+            let mut named = HashSet::new();
+            let first = reads.iter().map(|read| read.file).filter(|&file| named.insert(file));
+            let hint = |file| Hint::whole_file(by_name(spec, activity, file), DEVICE);
+            first.map(|file| Step::Hint(hint(file))).collect()
+        }
         Disclosed::Ahead(ahead) => {
             let first = &reads[..reads.len().min(ahead as usize)];
             hints(first, |file| by_number(activity, file))

@@ -149,7 +149,7 @@ fn what_strace_recorded_below_the_root_counts() {
 
 #[test]
 fn hints_are_known_by_name() {
-    for text in ["none", "all", "20-ahead"] {
+    for text in ["none", "files", "all", "20-ahead"] {
         assert_eq!(text.parse::<Disclosed>().map(|hints| hints.to_string()), Ok(text.to_owned()));
     }
     for text in ["", "some", "0-ahead", "-ahead", "x-ahead"] {
@@ -189,7 +189,7 @@ proptest! {
     fn every_recording_runs_to_its_end_on_every_machine(
         activity in acts(),
         rules in prop::sample::select(Rules::ALL.to_vec()),
-        disclosed in prop::sample::select(vec![Disclosed::None, Disclosed::All, Disclosed::Ahead(3)]),
+        disclosed in prop::sample::select(vec![Disclosed::None, Disclosed::Files, Disclosed::All, Disclosed::Ahead(3)]),
         disks in 1usize..6,
         cache_blocks in 1u64..80,
         device in prop::sample::select(vec!["hp97560", "network", "object-store"]),
