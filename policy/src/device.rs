@@ -280,7 +280,8 @@ impl Device {
     /// A lookup is begun.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.outstanding += 1;
-        let turn = self.ended + LOOKUP_TURNS * self.working_on() as u64;
+        let under_way = self.load.reads + self.names_under_way() - self.overdue + 1;
+        let turn = self.ended + LOOKUP_TURNS * under_way as u64;
         self.lookups.insert(fetch, Queued { lookup, turn });
     }
 

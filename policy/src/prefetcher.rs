@@ -129,8 +129,15 @@ impl Cache {
         }
         for (slot, position) in found.drain(..) {
             let known = &self.blocks[slot];
-            if known.claim().is_none() && !known.is_in_flight() {
-                self.claim(slot, Claim { stream: index, position });
+            match known.claim() {
+                None if !known.is_in_flight() => {
+                    self.claim(slot, Claim { stream: index, position });
+                }
+                // It is read sooner than was thought.
+                Some(claim) if claim.stream == index && claim.position > position => {
+                    self.reclaim(slot, Claim { stream: index, position });
+                }
+                _ => {}
             }
         }
         self.come_upon = found;
@@ -144,6 +151,9 @@ impl Cache {
         };
         let is_early = (terms.overloaded() || terms.spares())
             && position >= stream.cursor.front().saturating_add(terms.horizon() as u64);
+        if is_early && !terms.overloaded() && !self.is_roomy() {
+            return None; // Within the reach by rounding.
+        }
         let claim = Claim { stream: index, position };
         Some(Candidate { claim, block, benefit, is_early })
     }

@@ -27,6 +27,9 @@ const LOAD_LEAST: usize = 1 << 19;
 const LOAD_SHARE_DIVISOR: usize = 2;
 const LOAD_MIN: usize = 512;
 
+/// A stream leaves this share of the device's lookups behind its reader at most, as a divisor.
+const LEFT_OUT_DIVISOR: usize = 4;
+
 /// A stream that has shown nothing has this share of a device's lookups, as a divisor.
 const LOOKUPS_FIRST_DIVISOR: usize = 4;
 const LOOKUPS_FIRST_MIN: usize = 32;
@@ -404,7 +407,11 @@ impl Policy {
             Memory::Kernel { .. } => stalled,
         };
         stream.note_pace(now, waits);
-        let behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
+        let mut behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
+        let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
+        if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {
+            behind = 0; // They would keep others from being looked up.
+        }
         stream.read((block, position), behind, blocks, changed, &mut untracked);
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => self.linger(slot, claim),

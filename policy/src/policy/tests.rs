@@ -549,3 +549,60 @@ proptest! {
         prop_assert!(counts.prefetched <= ended + counts.refused);
     }
 }
+
+#[test]
+fn the_last_two_read_the_other_way_round_end_the_stream_all_the_same() {
+    let (mut policy, stream) = hinted(config(100), 4);
+    fetch_all(&mut policy, 30);
+    for (file, index) in (0..3).flat_map(|file| (0..3).map(move |index| (file, index))) {
+        policy.read(NOW, READER, block(file, index), false);
+    }
+    for index in [0, 2, 1] {
+        assert!(!policy.is_past(stream));
+        policy.read(NOW, READER, block(3, index), false);
+        fetch_all(&mut policy, 30);
+    }
+    assert!(policy.is_past(stream) && policy.is_idle());
+}
+
+#[test]
+fn a_file_that_is_never_read_does_not_keep_others_from_being_looked_up() {
+    for capacity_blocks in [100, 4_096, 100_000] {
+        let wide = Config { resolved_max: 1024, ..config(capacity_blocks) };
+        let (mut policy, stream) = hinted(wide, 5_000);
+        fetch_all(&mut policy, 10);
+        for file in 1..5_000 {
+            policy.read(NOW, READER, block(file, 0), false);
+            fetch_all(&mut policy, 10);
+        }
+        assert_eq!(policy.counts().hints_resolved, 5_000, "{capacity_blocks}");
+        assert!(policy.is_idle(), "{capacity_blocks}");
+        policy.close(NOW, stream);
+    }
+}
+
+#[test]
+fn what_a_reader_left_out_is_fetched_when_it_comes_back() {
+    let owned = Config { outstanding_max: 64, ..Config::new(Memory::Owned, 10, 6_000) };
+    let mut policy = Policy::new(owned);
+    let stream = policy.open_stream(NOW, HINTER, None);
+    let target = |file| Target::File { file: FileId(file), size_bytes: 10 };
+    (0..2_000).for_each(|file| policy.hint(NOW, stream, Hint::whole_file(target(file), DISK)));
+    let mut read = |file: u64| {
+        let access = policy.read(NOW, READER, block(file, 0), false);
+        if access == Access::Miss
+            && let Some(fetch) = policy.demand(NOW, DISK, block(file, 0))
+        {
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+        }
+        while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+        }
+        while policy.next_eviction().is_some() {}
+        access
+    };
+    // A few ahead of their turn, as far as the window goes; then all the others, of which few are missing.
+    (140..146).for_each(|file| drop(read(file)));
+    let misses = (0..140).chain(146..2_000).filter(|&file| read(file) == Access::Miss).count();
+    assert!(misses <= 4, "{misses}");
+}

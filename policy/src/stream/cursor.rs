@@ -3,11 +3,13 @@
 //! Programs do not read exactly as they disclose: they skip, go back, and several threads or processes
 //! work off one list side by side.
 //!
-//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is the next position after the
-//!   one that was read last. As long as reads come in order the two are one.
+//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is where the reader is. As long as
+//!   reads come in order the two are one.
 //! * **B. Within the window.** A read that fits a position a window's length ahead of the front, or one
-//!   that was left out, is taken for it, and the front is there: who reads one file before its turn comes
-//!   back. What stays too far behind for some reads is given up as skipped.
+//!   that was left out, is taken for it. The front goes ahead with the first such read, and back with the second
+//!   of two in a row: who reads one file before its turn comes back, and two readers side by side do not
+//!   pull the front to and fro. What stays too far behind is given up as skipped; after a leap, not before
+//!   some more reads have shown that the reader does not come back.
 //! * **C. Far ahead.** One read that fits further ahead may be an accident. A second one beyond it by
 //!   the same reader is not: the cursor jumps there. Not so where the front was moved by blocks that
 //!   turned out to be in memory: their reader comes after, and fits nothing near.
@@ -51,6 +53,9 @@ const SETS_MAX: usize = 8;
 /// behind: few if the stream has not kept its word.
 const PATIENCE_DIVISOR: u64 = 8;
 
+/// B: positions left out that are waited for, or as many as the window has: each may take some bytes.
+const LEFT_OUT_MAX: u64 = 4096;
+
 /// A hint without order, or one pass of it, that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Set {
@@ -72,6 +77,8 @@ impl Set {
 pub(crate) struct Cursor {
     base: u64,
     front: u64,
+    /// The furthest that the front has been.
+    furthest: u64,
     /// Positions after the base that were read.
     read_ahead: PositionSet,
     /// The open sets, in order.
@@ -80,8 +87,10 @@ pub(crate) struct Cursor {
     /// Positions that are known to be of hints with an order.
     ordered: Range<u64>,
     far: Option<(ReaderId, u64)>,
-    /// B: since when, in reads of the stream, something lies too far behind.
-    behind_since: Option<u64>,
+    /// B: the last read, if it was of something left out behind the front.
+    back: Option<u64>,
+    /// B: when the front leapt ahead, in reads of the stream.
+    leapt_at: Option<u64>,
     /// Whether anything was ever read as disclosed.
     seen: bool,
     /// The front was moved by what needs no reading, and the reader may be behind it.
@@ -95,12 +104,14 @@ impl Cursor {
         Cursor {
             base: 0,
             front: 0,
+            furthest: 0,
             read_ahead: PositionSet::default(),
             sets: Vec::new(),
             reads: 0,
             ordered: 0..0,
             far: None,
-            behind_since: None,
+            back: None,
+            leapt_at: None,
             seen: false,
             ahead_of_reader: false,
             window,
@@ -184,16 +195,17 @@ impl Cursor {
         // What needed nothing any more was counted then.
         let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);
-        let is_ordered = self.sets.is_empty();
+        let front = self.front;
         match self.sets.iter_mut().rfind(|set| set.contains(position)) {
             Some(set) => {
                 set.read += u64::from(!counted);
                 set.last_read = self.reads;
                 self.front = self.front.max(set.start + set.read);
             }
-            None if is_ordered => self.front = (position + 1).max(self.base),
-            None => self.front = self.front.max(position + 1),
+            None if position + 1 < self.front => self.read_behind(position),
+            None => (self.front, self.back) = (position + 1, None),
         }
+        self.furthest = self.furthest.max(self.front);
         self.past(position);
         let behind = behind.min(self.window);
         self.leave_sets(behind);
@@ -204,18 +216,32 @@ impl Cursor {
             _ => self.front.saturating_sub(behind),
         };
         let kept = kept.min(first);
-        if kept <= self.base {
-            self.behind_since = None;
-        } else {
-            let since = *self.behind_since.get_or_insert(self.reads);
-            if self.reads - since >= behind / PATIENCE_DIVISOR {
-                self.give_up_to(kept);
-                self.behind_since = None;
-            }
+        let patience = behind / PATIENCE_DIVISOR;
+        if self.leapt_at.is_none() && self.front > front.saturating_add(patience) {
+            self.leapt_at = Some(self.reads);
+        }
+        let waits = self.leapt_at.is_some_and(|since| self.reads - since < patience);
+        if kept <= self.base || !waits {
+            self.leapt_at = None;
+        }
+        let beyond = behind.saturating_add(self.window.max(LEFT_OUT_MAX));
+        let at_once = self.furthest.saturating_sub(beyond);
+        let given_up = if waits { kept.min(at_once) } else { kept };
+        if given_up > self.base {
+            self.give_up_to(given_up);
         }
         self.front = self.front.max(self.base);
         self.close_sets();
         self.base
+    }
+
+    /// B: something behind the front was read. Sets have no order to come back to.
+    fn read_behind(&mut self, position: u64) {
+        let second = self.back.is_some_and(|before| before < position);
+        self.back = Some(position);
+        if second && self.sets.is_empty() {
+            (self.front, self.back) = (position + 1, None);
+        }
     }
 
     /// The access at `position` needs nothing any more. Returns the base.
@@ -232,11 +258,14 @@ impl Cursor {
             self.front += 1;
             self.ahead_of_reader = true;
         }
+        self.furthest = self.furthest.max(self.front);
         self.past(position);
         while !self.seen && self.read_ahead.contains(self.front) {
             self.front += 1;
+            self.furthest = self.furthest.max(self.front);
             self.move_base();
         }
+        self.front = self.front.max(self.base);
         self.close_sets();
         self.base
     }
@@ -255,6 +284,7 @@ impl Cursor {
     pub(crate) fn skip_to(&mut self, position: u64) -> u64 {
         self.read_ahead.remove_before(position);
         (self.base, self.front) = (position, position);
+        self.furthest = self.furthest.max(position);
         self.sets.clear();
         self.ahead_of_reader = true;
         self.base
@@ -272,10 +302,10 @@ impl Cursor {
         }
     }
 
-    /// The base follows what is past, up to the front.
+    /// The base follows what is past, up to the furthest front.
     fn move_base(&mut self) {
-        if self.base < self.front && self.read_ahead.contains(self.base) {
-            self.base = self.read_ahead.next_absent(self.base, self.front);
+        if self.base < self.furthest && self.read_ahead.contains(self.base) {
+            self.base = self.read_ahead.next_absent(self.base, self.furthest);
             self.read_ahead.remove_before(self.base);
         }
     }
@@ -402,11 +432,22 @@ mod tests {
         (2000..2020).for_each(|position| read(&mut cursor, position));
         assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (10, 2020, 2020));
         read(&mut cursor, 10);
-        assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (11, 11, 11));
-        assert_eq!(cursor.distance(12), Distance::Ahead(2));
-        (11..2000).for_each(|position| read(&mut cursor, position));
-        read(&mut cursor, 2020);
-        assert_eq!((cursor.base(), cursor.front(), cursor.accuracy()), (2021, 2021, 1.0));
+        assert_eq!((cursor.base(), cursor.front()), (11, 2020), "once is no return");
+        read(&mut cursor, 11);
+        assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (12, 12, 12));
+        assert_eq!(cursor.distance(13), Distance::Ahead(2));
+        (12..2000).for_each(|position| read(&mut cursor, position));
+        // What was read before is passed with what lies before it.
+        assert_eq!((cursor.base(), cursor.front(), cursor.accuracy()), (2020, 2020, 1.0));
+        // Nor do the last two stay behind that are read the other way round.
+        [2021, 2020].map(|position| read(&mut cursor, position));
+        assert_eq!((cursor.base(), cursor.front()), (2022, 2022));
+        // Two readers at two places: the front is that of the one ahead.
+        for (slow, fast) in (2022..2032).zip(2100..) {
+            read(&mut cursor, fast);
+            read(&mut cursor, slow);
+            assert_eq!(cursor.front(), fast + 1);
+        }
         // Who does not come back leaves the rest.
         (4000..4000 + 512 / PATIENCE_DIVISOR + 1).for_each(|position| read(&mut cursor, position));
         assert!(cursor.base() > 3500 && cursor.accuracy() < 0.1, "{cursor:?}");

@@ -178,6 +178,8 @@ pub(crate) struct Stream {
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<(u64, SlotId)>,
     scan: u64,
+    /// Nothing before it was passed over because the reader was further.
+    overtaken: u64,
     scan_run: Option<Run>,
     gap_ns: Option<f64>,
     /// When a row of reads that did not wait began, and how many there were.
@@ -220,6 +222,7 @@ impl Stream {
             last_reader: None,
             current: None,
             scan: 0,
+            overtaken: u64::MAX,
             scan_run: None,
             gap_ns: None,
             pace_sample: None,
@@ -386,6 +389,7 @@ impl Stream {
         self.index = NextUse::new();
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
+        self.overtaken = u64::MAX;
         (self.last, self.last_reader) = (None, None);
         for part in &mut self.devices {
             part.missing = PositionSet::default();
@@ -454,12 +458,10 @@ impl Stream {
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
     ) {
-        let (past, front) = (self.cursor.base(), self.cursor.front());
+        let (past, from) = (self.cursor.base(), self.cursor.fetched_from());
         let base = self.cursor.read(&self.places, position, behind);
-        if self.cursor.front() < front {
-            // The reader has come back: what it left out may be looked for again.
-            self.scan = self.scan.min(self.cursor.front());
-            self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
+        if self.cursor.fetched_from() < from {
+            self.look_back();
         }
         self.last = Some(block);
         self.balance += 1;
@@ -470,6 +472,29 @@ impl Stream {
         if base > past {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         }
+    }
+
+    /// The reader has come back: what was passed over is looked for again.
+    fn look_back(&mut self) {
+        if self.overtaken >= self.scan {
+            return;
+        }
+        let from = self.cursor.fetched_from();
+        self.scan = self.scan.min(from.max(self.overtaken));
+        if from <= self.overtaken {
+            self.overtaken = u64::MAX;
+        }
+        self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
+    }
+
+    /// Whether more than so many accesses lie between what is past and its reader.
+    pub(crate) fn is_behind_by(&self, accesses: u64) -> bool {
+        self.cursor.front() - self.cursor.base() > accesses
+    }
+
+    /// How many of its hints lie between what is past and its reader.
+    pub(crate) fn hints_left_out(&self) -> u64 {
+        self.places.len() as u64 - self.places.ends_after(self.cursor.front())
     }
 
     /// The access at `position` needs nothing any more: its block is in memory, and not the policy's.
@@ -647,7 +672,9 @@ impl Stream {
         // What is fetched is in the index.
         let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
         let from = self.cursor.fetched_from();
-        while let Some(position) = self.of_device(device).missing.first() {
+        // What lies beyond the scan it will come upon again.
+        let scan = self.scan;
+        while let Some(position) = self.of_device(device).missing.first().filter(|&at| at < scan) {
             let useful = position >= from
                 && self.cursor.expects(position)
                 && self.block_at(position).is_some_and(|(block, _)| blocks.find(block).is_none());
@@ -655,8 +682,14 @@ impl Stream {
                 return (position < limit).then_some(position);
             }
             self.of_device(device).missing.remove(position);
+            if position < from && self.cursor.expects(position) {
+                self.overtaken = self.overtaken.min(position);
+            }
         }
-        self.scan = self.scan.max(from);
+        if self.scan < from {
+            self.overtaken = self.overtaken.min(self.scan);
+            self.scan = from;
+        }
         for _ in 0..SCAN_STEPS {
             let position = self.scan;
             if position >= limit {

@@ -7,7 +7,7 @@
 //! window is fetched at once, as a kernel does it; under other rules it competes like anything disclosed.
 //!
 //! Files that their program discloses have none. The files of a program that are followed are those it read
-//! last, up to [`FILES_MAX`], as many as it might have open.
+//! last, as many as it might have open.
 
 use std::collections::VecDeque;
 use std::ops::Range;
