@@ -440,7 +440,7 @@ mod tests {
         // What was read before is passed with what lies before it.
         assert_eq!((cursor.base(), cursor.front(), cursor.accuracy()), (2020, 2020, 1.0));
         // Nor do the last two stay behind that are read the other way round.
-        [2021, 2020].map(|position| read(&mut cursor, position));
+        [2021, 2020].into_iter().for_each(|position| read(&mut cursor, position));
         assert_eq!((cursor.base(), cursor.front()), (2022, 2022));
         // Two readers at two places: the front is that of the one ahead.
         for (slow, fast) in (2022..2032).zip(2100..) {
