@@ -98,7 +98,7 @@ struct MountArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
-enum Switch {
+pub(crate) enum Switch {
     On,
     Off,
 }

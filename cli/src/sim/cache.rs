@@ -9,7 +9,7 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
-use super::{block_bytes, progress, say};
+use super::{as_json, block_bytes, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
@@ -155,15 +155,6 @@ impl Run {
             result,
         }
     }
-}
-
-/// One run as an object, several as an array.
-fn as_json(results: &[Run]) -> Result<String, Failure> {
-    match results {
-        [result] => serde_json::to_string(result),
-        results => serde_json::to_string(results),
-    }
-    .map_err(Failure::failed)
 }
 
 fn header() -> String {

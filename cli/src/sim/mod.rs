@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use foretell_sim::SECTOR_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::{signals, size};
@@ -66,4 +67,13 @@ fn say(line: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
         written => written.map_err(|error| Failure::failed(format!("standard output: {error}"))),
     }
+}
+
+/// One run as an object, several as an array.
+fn as_json(runs: &[impl Serialize]) -> Result<String, Failure> {
+    match runs {
+        [run] => serde_json::to_string(run),
+        runs => serde_json::to_string(runs),
+    }
+    .map_err(Failure::failed)
 }

@@ -18,9 +18,11 @@ use foretell_sim::replay::activity::Activity;
 use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
 use foretell_sim::trace::strace::Recording;
 use foretell_sim::trace::{Format, Trace};
+use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
-use super::{block_bytes, progress, say};
+use super::{as_json, block_bytes, progress, say};
+use crate::array::Switch;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 use crate::{array, size};
@@ -81,9 +83,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
 
-    /// How files lie on the disks
-    #[arg(long, value_enum, default_value_t = LayoutChoice::Sequential)]
-    layout: LayoutChoice,
+    /// How files lie on the disks: sequential (as copied to a new file system) or aged (in short
+    /// runs, as on an old one)
+    #[arg(long, default_value_t = LayoutKind::Sequential)]
+    layout: LayoutKind,
 
     /// Seed of the aged layout and of drawn latencies
     #[arg(long, default_value_t = 1)]
@@ -149,20 +152,6 @@ impl std::str::FromStr for Source {
             }),
         }
     }
-}
-
-#[derive(Clone, Copy, ValueEnum, PartialEq, Eq)]
-enum Switch {
-    On,
-    Off,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum LayoutChoice {
-    /// One after another, as copied to a new file system
-    Sequential,
-    /// In short runs all over the disks, as on an old one
-    Aged,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -278,8 +267,8 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
                             order: args.order,
                             outstanding: usize::from(args.outstanding),
                             placing: match args.layout {
-                                LayoutChoice::Sequential => Placing::Sequential,
-                                LayoutChoice::Aged => Placing::Aged,
+                                LayoutKind::Sequential => Placing::Sequential,
+                                LayoutKind::Aged => Placing::Aged,
                             },
                             seed: args.seed,
                             inodes: args.metadata == Switch::On,
@@ -308,12 +297,11 @@ fn on_all_processors(
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; specs.len()]);
     let work = || {
-        while let Some(spec) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(spec) = specs.get(place) else { return };
             let result = spec.run(activity);
-            let place = specs.iter().position(|other| std::ptr::eq(*other, *spec));
-            if let (Some(place), Ok(mut results)) = (place, results.lock()) {
-                results[place] = Some(result);
-            }
+            results.lock().expect("a run that fails ends the program")[place] = Some(result);
             done();
         }
     };
@@ -398,13 +386,4 @@ fn header() -> String {
         "busiest",
         "bound s",
     )
-}
-
-/// One run as an object, several as an array.
-fn as_json(rows: &[Row]) -> Result<String, Failure> {
-    match rows {
-        [row] => serde_json::to_string(row),
-        rows => serde_json::to_string(rows),
-    }
-    .map_err(Failure::failed)
 }
