@@ -10,6 +10,8 @@
 //!
 //! * A, *sequential*: files one after another in the order given, each as its inode's block and
 //!   then its data. A file that was not given lies in one piece at a place drawn from its number.
+//! * C, *placed*: each file where it was put, its blocks with the same distance from one to the next, its
+//!   inode in a block with others, as on a file system that was just made and filled.
 //! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken
 //!   into runs of two to four blocks of 8 KiB, mean three, each somewhere in the volume; a file of
 //!   two blocks or less is always in one piece. The inode lies in the inode table at the beginning
@@ -17,6 +19,7 @@
 //!   stored, and any run is found without walking over those before it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::SECTOR_BYTES;
 use crate::array::Extent;
@@ -25,7 +28,7 @@ use crate::random::{hash, scale};
 /// Sectors that reading an inode costs: one block of 4 KiB.
 const INODE_SECTORS: u64 = 4096 / SECTOR_BYTES;
 /// Sectors in a block of an aged file: 8 KiB, as in the file systems of the TIP papers.
-const BLOCK_SECTORS: u64 = 8192 / SECTOR_BYTES;
+pub const BLOCK_SECTORS: u64 = 8192 / SECTOR_BYTES;
 /// Blocks in a group of four runs; see [`run_of`].
 const CHUNK_BLOCKS: u64 = 12;
 /// Sectors from the start of one possible place of a run to the next: the longest run.
@@ -48,6 +51,17 @@ enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
+/// Where a file was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The first sector of the block of 8 KiB that holds its inode and those of other files.
+    pub inode_sector: u64,
+    /// Its first sector.
+    pub first_sector: u64,
+    /// From the beginning of one of its blocks of 8 KiB to that of the next.
+    pub pitch_sectors: u64,
+}
+
 /// A way to place files in a volume; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -59,6 +73,7 @@ pub struct Layout {
 enum Kind {
     Sequential { starts: HashMap<FileId, u64> },
     Aged { seed: u64 },
+    Placed { places: Arc<HashMap<FileId, Place>> },
 }
 
 impl Layout {
@@ -81,14 +96,31 @@ impl Layout {
         Layout::new(volume_sectors, Kind::Aged { seed })
     }
 
+    /// Case C. What is known of no file lies where the volume begins.
+    pub fn placed(volume_sectors: u64, places: Arc<HashMap<FileId, Place>>) -> Self {
+        Layout::new(volume_sectors, Kind::Placed { places })
+    }
+
     fn new(volume_sectors: u64, kind: Kind) -> Self {
         Layout { volume_sectors: volume_sectors.max(1), kind }
+    }
+
+    /// What tells apart the blocks that hold inodes: that of `file`.
+    pub fn inode_block(&self, file: FileId) -> u64 {
+        match &self.kind {
+            Kind::Sequential { .. } | Kind::Aged { .. } => file.0,
+            Kind::Placed { places } => place(places, file).inode_sector,
+        }
     }
 
     /// The block that holds a file's inode.
     pub fn inode(&self, file: FileId) -> impl Iterator<Item = Extent> + use<> {
         let sector = match &self.kind {
             Kind::Sequential { starts } => self.sequential_start(starts, file),
+            Kind::Placed { places } => {
+                let sector = place(places, file).inode_sector;
+                return wrap(sector, BLOCK_SECTORS, self.volume_sectors);
+            }
             Kind::Aged { seed } => {
                 let draw = hash(&[*seed, file.0, Purpose::Inode as u64]);
                 let blocks = TABLE_SECTORS / INODE_SECTORS;
@@ -128,6 +160,13 @@ impl Layout {
                 let data = self.sequential_start(starts, file).wrapping_add(INODE_SECTORS);
                 (data.wrapping_add(sector), u64::MAX)
             }
+            Kind::Placed { places } => {
+                let Place { first_sector, pitch_sectors, .. } = place(places, file);
+                let (block, within) = (sector / BLOCK_SECTORS, sector % BLOCK_SECTORS);
+                let in_one_piece = pitch_sectors == BLOCK_SECTORS;
+                let left = if in_one_piece { u64::MAX } else { BLOCK_SECTORS - within };
+                (first_sector + block * pitch_sectors + within, left)
+            }
             Kind::Aged { seed } => {
                 let run = run_of(*seed, file, sector / BLOCK_SECTORS);
                 let within = sector - run.first_block * BLOCK_SECTORS;
@@ -152,6 +191,12 @@ impl Layout {
     fn groups(&self) -> u64 {
         (self.volume_sectors / GROUP_SECTORS).max(1)
     }
+}
+
+/// Where a file was put, or the beginning of the volume.
+fn place(places: &HashMap<FileId, Place>, file: FileId) -> Place {
+    let nowhere = Place { inode_sector: 0, first_sector: 0, pitch_sectors: BLOCK_SECTORS };
+    places.get(&file).copied().unwrap_or(nowhere)
 }
 
 /// A run of an aged file.

@@ -26,8 +26,10 @@ pub mod device;
 pub mod layout;
 pub mod machine;
 pub mod offline;
+pub mod programs;
 pub mod random;
 pub mod replay;
+pub mod reproduce;
 pub mod scenario;
 pub mod trace;
 

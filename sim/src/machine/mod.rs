@@ -88,8 +88,10 @@ pub struct MachineSpec {
     pub policy: Config,
     /// `T_hit`: processor time of reading a block that is in memory.
     pub hit: Nanos,
-    /// `T_driver`: processor time of a fetch.
+    /// `T_driver`: processor time of a fetch of one block.
     pub driver: Nanos,
+    /// What each further block of a fetch adds to that; nothing by default.
+    pub driver_block: Nanos,
     /// Processors.
     pub processors: Processors,
     /// Devices, in the order in which the policy is asked for prefetches.
@@ -121,6 +123,7 @@ impl MachineSpec {
             policy,
             hit,
             driver,
+            driver_block: Nanos::ZERO,
             processors: Processors::Own,
             devices,
             known_costs: Vec::new(),
@@ -165,14 +168,24 @@ struct Event {
 struct Job {
     piece: Piece,
     device: usize,
-    /// None: a read around the cache, or an inode that no lookup waits for.
-    fetches: Vec<FetchId>,
+    /// Of blocks; none: a read around the cache.
+    fetch: Option<FetchId>,
+    /// Of an inode: what was to be looked up.
+    lookups: Vec<(FetchId, FileId)>,
     waiting: Vec<usize>,
     /// Whether the demand request's `T_driver` still runs.
     in_driver: bool,
 }
 
-/// Where the inode of a file is.
+impl Job {
+    /// Nobody waits for it yet.
+    fn prefetch(piece: Piece, device: usize, fetch: Option<FetchId>) -> Self {
+        let (lookups, waiting) = (Vec::new(), Vec::new());
+        Job { piece, device, fetch, lookups, waiting, in_driver: false }
+    }
+}
+
+/// Where the inode of a file is, and with it those that share its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inode {
     /// On its way, by this job.
@@ -199,12 +212,14 @@ struct Machine {
     account: Account,
     hit: Nanos,
     driver: Nanos,
+    driver_block: Nanos,
     readers: Readers,
     opens: Opens,
     read_ahead: Option<ReadAheadSpec>,
     sizes_bytes: Arc<HashMap<FileId, u64>>,
     names: HashMap<NameId, FileId>,
-    inodes: HashMap<FileId, Inode>,
+    /// By device and block.
+    inodes: HashMap<(usize, u64), Inode>,
     devices: Vec<(DeviceId, Server)>,
     processors: Vec<Processor>,
     runners: Vec<Runner>,
@@ -251,6 +266,7 @@ impl Machine {
             account: Account::new(spec.policy.capacity_blocks),
             hit: spec.hit,
             driver: spec.driver,
+            driver_block: spec.driver_block,
             readers: spec.readers,
             opens: spec.opens,
             read_ahead: spec.read_ahead,
@@ -415,7 +431,8 @@ impl Machine {
         if !self.opens.read_inodes {
             return self.work_then_proceed(index, self.opens.work);
         }
-        match self.inodes.get(&file) {
+        let block = (at, self.devices[at].1.inode_block(file));
+        match self.inodes.get(&block) {
             Some(Inode::Known) => self.work_then_proceed(index, self.opens.work),
             Some(&Inode::Coming(job)) => {
                 self.runners[index].tally.inode_waits += 1;
@@ -424,7 +441,7 @@ impl Machine {
             None => {
                 self.runners[index].tally.inode_waits += 1;
                 let job = self.next_serial();
-                self.inodes.insert(file, Inode::Coming(job));
+                self.inodes.insert(block, Inode::Coming(job));
                 self.demand(index, at, job, Piece::Inode(file), None);
             }
         }
@@ -489,9 +506,9 @@ impl Machine {
     /// A program asks a device for something, and waits for it.
     fn demand(&mut self, index: usize, at: usize, job: u64, piece: Piece, fetch: Option<FetchId>) {
         let device = self.devices[at].0;
-        let fetches = fetch.into_iter().collect();
         let waiting = vec![index];
-        self.jobs.insert(job, Job { piece, device: at, fetches, waiting, in_driver: true });
+        let entry = Job { piece, device: at, fetch, lookups: Vec::new(), waiting, in_driver: true };
+        self.jobs.insert(job, entry);
         let runner = &mut self.runners[index];
         runner.tally.cpu_ns += self.driver.0;
         let end = self.processors[runner.processor].run(self.now, self.driver).end;
@@ -522,7 +539,7 @@ impl Machine {
         let job = self.jobs.remove(&done.job).expect("a job is done once");
         let work = match job.piece {
             Piece::Blocks(run) => {
-                if let Some(&fetch) = job.fetches.first() {
+                if let Some(fetch) = job.fetch {
                     for block in run.iter() {
                         self.account.arrive(block, job.waiting.is_empty());
                     }
@@ -532,8 +549,8 @@ impl Machine {
                 self.hit
             }
             Piece::Inode(file) => {
-                self.inodes.insert(file, Inode::Known);
-                for &fetch in &job.fetches {
+                self.inodes.insert((at, self.devices[at].1.inode_block(file)), Inode::Known);
+                for (fetch, file) in job.lookups {
                     self.looked_up(fetch, file);
                 }
                 self.opens.work
@@ -578,18 +595,20 @@ impl Machine {
         let Some(&file) = self.names.get(&name) else {
             return self.policy.completed(self.now, fetch, Outcome::Refused);
         };
-        match self.inodes.get(&file) {
+        let block = (at, self.devices[at].1.inode_block(file));
+        match self.inodes.get(&block) {
             None if self.opens.read_inodes => {
                 let job_id = self.next_serial();
-                self.inodes.insert(file, Inode::Coming(job_id));
-                let (piece, fetches, waiting) = (Piece::Inode(file), vec![fetch], Vec::new());
-                let job = Job { piece, device: at, fetches, waiting, in_driver: false };
+                self.inodes.insert(block, Inode::Coming(job_id));
+                let piece = Piece::Inode(file);
+                let lookups = vec![(fetch, file)];
+                let job = Job { lookups, ..Job::prefetch(piece, at, None) };
                 self.jobs.insert(job_id, job);
                 self.devices[at].1.submit(job_id, Class::Prefetch, piece);
             }
             Some(Inode::Coming(job)) => {
                 let job = self.jobs.get_mut(job).expect("what is on its way is under way");
-                job.fetches.push(fetch);
+                job.lookups.push((fetch, file));
             }
             _ => self.looked_up(fetch, file),
         }
@@ -601,17 +620,17 @@ impl Machine {
         for block in run.iter() {
             self.account.begin(block, job_id);
         }
-        let (piece, fetches, waiting) = (Piece::Blocks(run), vec![fetch.id], Vec::new());
-        let job = Job { piece, device: at, fetches, waiting, in_driver: false };
-        self.jobs.insert(job_id, job);
+        let piece = Piece::Blocks(run);
+        self.jobs.insert(job_id, Job::prefetch(piece, at, Some(fetch.id)));
         self.devices[at].1.submit(job_id, Class::Prefetch, piece);
-        self.policy.observe(fetch.device, Cost::Driver, self.driver);
+        let driver = Nanos(self.driver.0 + self.driver_block.0 * (run.blocks - 1));
+        self.policy.observe(fetch.device, Cost::Driver, driver);
         let discloser = self.disclosers.get(&run.first.file);
         if let Some(runner) = discloser.map(|&index| &mut self.runners[index])
             && runner.ended.is_none()
         {
-            runner.tally.cpu_ns += self.driver.0;
-            let work = self.processors[runner.processor].run(self.now, self.driver);
+            runner.tally.cpu_ns += driver.0;
+            let work = self.processors[runner.processor].run(self.now, driver);
             if let Some(wait) = &mut runner.wait {
                 wait.worked(work);
             }

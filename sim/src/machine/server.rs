@@ -65,10 +65,12 @@ pub struct ArraySpec {
     /// Whether it is told which requests a program waits for. An array behind a kernel is not: all its
     /// requests are alike then, and their order is that of the queue.
     pub tells_demand: bool,
+    /// Bytes that the end of a file's last request is a multiple of.
+    pub page_bytes: u64,
 }
 
-/// The unit in which file systems read, bytes.
-const PAGE_BYTES: u64 = 4096;
+/// The unit in which file systems of today read, bytes.
+pub const PAGE_BYTES: u64 = 4096;
 /// The TIP papers' number of prefetches at a disk.
 pub const PREFETCHES_PER_DISK: usize = 5;
 /// The TIP papers' stripe unit, 64 KB.
@@ -94,6 +96,7 @@ impl ArraySpec {
             prefetches_per_disk: PREFETCHES_PER_DISK,
             seed: 0,
             tells_demand: true,
+            page_bytes: PAGE_BYTES,
         }
     }
 }
@@ -164,7 +167,7 @@ struct Job {
 
 enum Place {
     Nowhere,
-    Volume { layout: Layout, striping: Striping },
+    Volume { layout: Layout, striping: Striping, page_bytes: u64 },
 }
 
 /// A device of the machine; see the [module](self).
@@ -201,7 +204,8 @@ impl Server {
                     Disk::new(device, array.order, array.prefetches_per_disk)
                 };
                 let striping = Striping::new(array.disks, array.unit_sectors);
-                let place = Place::Volume { layout: array.layout.clone(), striping };
+                let page_bytes = array.page_bytes;
+                let place = Place::Volume { layout: array.layout.clone(), striping, page_bytes };
                 (place, (0..array.disks).map(disk).collect())
             }
         };
@@ -285,9 +289,17 @@ impl Server {
         }
     }
 
+    /// What tells apart the blocks in which inodes lie: files of the same one have it in common.
+    pub(super) fn inode_block(&self, file: foretell_policy::FileId) -> u64 {
+        match &self.place {
+            Place::Nowhere => file.0,
+            Place::Volume { layout, .. } => layout.inode_block(FileId(file.0)),
+        }
+    }
+
     /// The requests that bring `piece`, each with its disk.
     fn requests(&self, piece: Piece) -> Vec<(usize, Request)> {
-        let Place::Volume { layout, striping } = &self.place else {
+        let Place::Volume { layout, striping, page_bytes } = &self.place else {
             let bytes = match piece {
                 Piece::Blocks(run) => run.blocks * self.block_bytes,
                 Piece::Inode(_) => PAGE_BYTES,
@@ -299,7 +311,7 @@ impl Server {
                 let first = run.first.index * self.block_bytes;
                 let end = first + run.blocks * self.block_bytes;
                 let size = self.sizes_bytes.get(&run.first.file);
-                let last = size.map_or(end, |size| size.next_multiple_of(PAGE_BYTES));
+                let last = size.map_or(end, |size| size.next_multiple_of(*page_bytes));
                 // What lies beyond the end of a file that was read all the same is taken to exist.
                 let end = if last > first { end.min(last) } else { end };
                 striping.split(layout.extents(FileId(run.first.file.0), first, end - first))

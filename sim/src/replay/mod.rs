@@ -31,7 +31,7 @@ use crate::layout::{FileId as PlacedFile, Layout};
 use crate::machine::program::Program;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
-use crate::machine::server::{ArraySpec, DeviceSpec};
+use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES};
 use crate::machine::{MachineSpec, Opens};
 use activity::Activity;
 
@@ -228,6 +228,7 @@ impl ReplaySpec {
             prefetches_per_disk: self.outstanding.max(self.slots()),
             seed: self.seed,
             tells_demand: false,
+            page_bytes: PAGE_BYTES,
         };
         let devices = vec![(DEVICE, DeviceSpec::Array(array))];
         let name = |file: &FileId| (NameId(file.0), *file);

@@ -1,0 +1,36 @@
+//! A file in sequence, again and again: the Davidson algorithm of TIP 1995, section 3.6.
+//!
+//! Each iteration multiplies with a sparse matrix of 17 MB that is kept in a file, and discloses at its start that the
+//! next one will read all of it.
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::{Volume, Workload};
+use crate::machine::program::{Disclosure, Program, passes};
+
+/// Bytes of the matrix (section 3.6).
+pub const MATRIX_BYTES: u64 = 17 << 20;
+
+/// The program.
+#[derive(Clone, Copy, Debug)]
+pub struct Davidson {
+    /// Iterations.
+    pub passes: u32,
+    /// Work on each block.
+    pub block_cpu: Nanos,
+    /// Whether each iteration discloses the next.
+    pub disclosed: bool,
+    /// See [`Volume::new`].
+    pub pitch_sectors: u64,
+}
+
+impl Davidson {
+    /// The program and its file.
+    pub fn workload(&self) -> Workload {
+        let mut volume = Volume::new(self.pitch_sectors);
+        let file = volume.file(MATRIX_BYTES);
+        let disclosure = if self.disclosed { Disclosure::NextPass } else { Disclosure::None };
+        let steps = passes(file, self.passes, self.block_cpu, disclosure);
+        Workload { programs: vec![Program::new("davidson", ReaderId(1), steps)], volume }
+    }
+}

@@ -1,0 +1,174 @@
+//! A join by an index: Postgres of TIP 1995, section 3.4.
+//!
+//! The outer relation of 20,000 tuples (3.2 MB) is read in sequence; for each tuple the index of the inner relation
+//! (5 MB) is asked, and one in five finds a tuple in the inner relation of 200,000 (32 MB). As it comes, the
+//! inner tuple is read at once. With the loop split, the first loop asks the index only and remembers
+//! addresses; the second reads the outer relation again, and the inner tuples, which can be disclosed.
+//!
+//! The index is a tree of three levels: a root, a level below it, and leaves. Keys are uniform. What is written
+//! is left out: it goes to memory, behind the program's back.
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::{BLOCK_BYTES, Volume, Workload};
+use crate::machine::program::{Program, Step, StoredFile};
+use crate::random::SplitMix64;
+
+/// Tuples of the outer relation.
+pub const OUTER_TUPLES: u64 = 20_000;
+/// Bytes of the outer relation, the inner one, and its index.
+pub const RELATIONS_BYTES: [u64; 3] = [3_200_000, 32_000_000, 5_000_000];
+/// One outer tuple in so many finds an inner one.
+pub const MATCH: u64 = 5;
+/// Entries in a block of the index above its leaves.
+const FANOUT: u64 = 256;
+
+/// How the join is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loop {
+    /// In one loop.
+    Standard,
+    /// In two loops.
+    Split,
+    /// In two loops, and what they read in known order is disclosed.
+    Disclosed,
+}
+
+impl Loop {
+    /// All of them, in the paper's order.
+    pub const ALL: [Loop; 3] = [Loop::Standard, Loop::Split, Loop::Disclosed];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Loop::Standard => "standard",
+            Loop::Split => "split",
+            Loop::Disclosed => "split and hints",
+        }
+    }
+}
+
+/// The program.
+#[derive(Clone, Copy, Debug)]
+pub struct Join {
+    /// How.
+    pub form: Loop,
+    /// Work on each outer tuple, its lookup included.
+    pub tuple_cpu: Nanos,
+    /// Work on each match.
+    pub match_cpu: Nanos,
+    /// See [`Volume::new`].
+    pub pitch_sectors: u64,
+    /// Decides keys.
+    pub seed: u64,
+}
+
+/// What a tuple of the outer relation leads to.
+#[derive(Clone, Copy, Debug)]
+struct Tuple {
+    outer: u64,
+    /// Blocks of the index, from the root on.
+    index: [u64; 3],
+    inner: Option<u64>,
+}
+
+impl Join {
+    /// The program and its files.
+    pub fn workload(&self) -> Workload {
+        let mut volume = Volume::new(self.pitch_sectors);
+        let [outer, inner, index] = RELATIONS_BYTES.map(|bytes| volume.file(bytes));
+        let tuples = self.tuples([outer, inner, index]);
+        let steps = match self.form {
+            Loop::Standard => self.in_one(&tuples, outer, inner, index),
+            Loop::Split | Loop::Disclosed => self.in_two(&tuples, outer, inner, index),
+        };
+        let program = Program::new("join", ReaderId(1), Box::new(steps.into_iter()));
+        Workload { programs: vec![program], volume }
+    }
+
+    fn tuples(&self, [outer, inner, index]: [StoredFile; 3]) -> Vec<Tuple> {
+        let mut random = SplitMix64::new(self.seed);
+        let per_block = OUTER_TUPLES.div_ceil(outer.blocks);
+        let branches = (index.blocks - 1).div_ceil(FANOUT + 1);
+        let leaves = index.blocks - 1 - branches;
+        let tuple = |number: u64| {
+            let leaf = random.below(leaves);
+            let index = [0, 1 + leaf * branches / leaves, 1 + branches + leaf];
+            let found = random.below(MATCH) == 0;
+            let inner = found.then(|| random.below(inner.blocks));
+            Tuple { outer: number / per_block, index, inner }
+        };
+        (0..OUTER_TUPLES).map(tuple).collect()
+    }
+
+    fn in_one(
+        &self,
+        tuples: &[Tuple],
+        outer: StoredFile,
+        inner: StoredFile,
+        index: StoredFile,
+    ) -> Vec<Step> {
+        let mut steps = opens([outer, inner, index]);
+        let mut last = None;
+        for tuple in tuples {
+            if last.replace(tuple.outer) != Some(tuple.outer) {
+                steps.push(outer.read(tuple.outer));
+            }
+            steps.extend(tuple.index.map(|block| index.read(block)));
+            steps.push(Step::Compute(self.tuple_cpu));
+            if let Some(block) = tuple.inner {
+                steps.extend([inner.read(block), Step::Compute(self.match_cpu)]);
+            }
+        }
+        steps
+    }
+
+    fn in_two(
+        &self,
+        tuples: &[Tuple],
+        outer: StoredFile,
+        inner: StoredFile,
+        index: StoredFile,
+    ) -> Vec<Step> {
+        let disclosed = self.form == Loop::Disclosed;
+        let mut steps = opens([outer, inner, index]);
+        if disclosed {
+            steps.push(Step::Hint(outer.hint(1)));
+        }
+        let mut last = None;
+        for tuple in tuples {
+            if last.replace(tuple.outer) != Some(tuple.outer) {
+                steps.push(outer.read(tuple.outer));
+            }
+            steps.extend(tuple.index.map(|block| index.read(block)));
+            steps.push(Step::Compute(self.tuple_cpu));
+        }
+        // The second loop, block by block of the outer relation, and the inner blocks it leads to.
+        let groups: Vec<&[Tuple]> = tuples.chunk_by(|one, next| one.outer == next.outer).collect();
+        if disclosed {
+            for group in &groups {
+                steps.push(Step::Hint(outer.hint_blocks([group[0].outer])));
+                let blocks: Vec<u64> = group.iter().filter_map(|tuple| tuple.inner).collect();
+                if !blocks.is_empty() {
+                    steps.push(Step::Hint(inner.hint_blocks(blocks)));
+                }
+            }
+        }
+        for group in groups {
+            steps.push(outer.read(group[0].outer));
+            for block in group.iter().filter_map(|tuple| tuple.inner) {
+                steps.extend([inner.read(block), Step::Compute(self.match_cpu)]);
+            }
+        }
+        steps
+    }
+}
+
+fn opens(files: [StoredFile; 3]) -> Vec<Step> {
+    files.map(|file| Step::Open(file.file, file.device)).to_vec()
+}
+
+/// Blocks of the relations: outer, inner, index.
+pub fn relation_blocks() -> [u64; 3] {
+    RELATIONS_BYTES.map(|bytes| bytes.div_ceil(BLOCK_BYTES))
+}

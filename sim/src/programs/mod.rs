@@ -1,0 +1,166 @@
+//! The programs of the TIP papers, each a function of its parameters and a seed to steps and files.
+//!
+//! | program | reads | paper |
+//! |---|---|---|
+//! | [`search`] | each file of a set whole, in the order of its arguments: agrep | 1994 section 3.1, 1995 section 3.2 |
+//! | [`slice`](mod@slice) | the blocks of a volume of data that a plane meets: XDataSlice | 1994 section 3.2, 1995 section 3.3 |
+//! | [`join`] | an outer relation in sequence, an index and an inner relation at random: Postgres | 1995 section 3.4 |
+//! | [`speech`] | bursts of lookups in a large model: Sphinx | 1995 section 3.5 |
+//! | [`davidson`] | a file in sequence, again and again | 1995 section 3.6 |
+//!
+//! What a paper states is a default of the parameters, named after its table or section; what it does not state
+//! is a parameter that whoever runs the program has to give. Times are of the program alone: what reading, opening
+//! and fetching cost is the machine's.
+
+pub mod davidson;
+pub mod join;
+pub mod search;
+pub mod slice;
+pub mod speech;
+
+use std::collections::HashMap;
+
+use foretell_policy::{DeviceId, FileId};
+
+use crate::layout::{BLOCK_SECTORS, FileId as PlacedFile, Place};
+use crate::machine::program::{Program, StoredFile};
+use crate::random::SplitMix64;
+
+/// Bytes of a block of all of these file systems.
+pub const BLOCK_BYTES: u64 = 8192;
+/// What all files lie on.
+pub const DEVICE: DeviceId = DeviceId(0);
+
+/// Inodes of 128 bytes in a block.
+const INODES_PER_BLOCK: u64 = BLOCK_BYTES / 128;
+/// From one directory's inodes to those of the next: room for 4,096.
+const INODE_TABLE_SECTORS: u64 = 64 * BLOCK_SECTORS;
+
+/// Programs, and the files that they read.
+pub struct Workload {
+    /// They start together.
+    pub programs: Vec<Program>,
+    /// Their files.
+    pub volume: Volume,
+}
+
+/// A file system that was just made, and is filled from its beginning.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    pitch_sectors: u64,
+    next_sector: u64,
+    next_file: u64,
+    /// Where each file lies.
+    pub places: HashMap<PlacedFile, Place>,
+    /// Their sizes, bytes.
+    pub sizes_bytes: HashMap<FileId, u64>,
+}
+
+/// How the files of a directory follow one another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scattering {
+    /// Whether in an order drawn by chance, instead of that in which they are read.
+    pub shuffled: bool,
+    /// The room they take in the volume, as a multiple of their own: what lies between is not theirs.
+    pub spread: f64,
+}
+
+impl Volume {
+    /// An empty one, in which a file's blocks begin `pitch_sectors` apart; at least a block's 16.
+    pub fn new(pitch_sectors: u64) -> Self {
+        assert!(pitch_sectors >= BLOCK_SECTORS, "blocks do not overlap");
+        Volume {
+            pitch_sectors,
+            next_sector: 0,
+            next_file: 1,
+            places: HashMap::new(),
+            sizes_bytes: HashMap::new(),
+        }
+    }
+
+    /// A file of its own, in one piece.
+    pub fn file(&mut self, size_bytes: u64) -> StoredFile {
+        let in_order = Scattering { shuffled: false, spread: 1.0 };
+        self.directory(&[size_bytes], in_order, &mut SplitMix64::new(0))[0]
+    }
+
+    /// Files of these sizes: their inodes together, and their data behind.
+    pub fn directory(
+        &mut self,
+        sizes_bytes: &[u64],
+        scattering: Scattering,
+        random: &mut SplitMix64,
+    ) -> Vec<StoredFile> {
+        let inodes = self.next_sector.next_multiple_of(self.pitch_sectors);
+        let mut order: Vec<usize> = (0..sizes_bytes.len()).collect();
+        if scattering.shuffled {
+            shuffle(&mut order, random);
+        }
+        let mut files = vec![None; sizes_bytes.len()];
+        let first_sector = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
+        let mut before = 0;
+        for (number, &at) in order.iter().enumerate() {
+            let size_bytes = sizes_bytes[at];
+            let blocks = size_bytes.div_ceil(BLOCK_BYTES);
+            let place = Place {
+                inode_sector: inodes + number as u64 / INODES_PER_BLOCK * BLOCK_SECTORS,
+                first_sector: first_sector + before * self.pitch_sectors,
+                pitch_sectors: self.pitch_sectors,
+            };
+            let file = FileId(self.next_file + at as u64);
+            self.places.insert(PlacedFile(file.0), place);
+            self.sizes_bytes.insert(file, size_bytes);
+            files[at] = Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
+            // Whole pitches, so that no block lies across the border of a stripe unit.
+            let gap = 2.0 * (scattering.spread - 1.0) * random.unit() * blocks as f64;
+            before += blocks + gap.round() as u64;
+        }
+        self.next_sector = first_sector + before * self.pitch_sectors;
+        self.next_file += sizes_bytes.len() as u64;
+        files.into_iter().map(|file| file.expect("each has had its turn")).collect()
+    }
+}
+
+/// Any order is as likely as any other.
+fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last as u64 + 1) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_lie_apart_and_inodes_together() {
+        for scattering in [
+            Scattering { shuffled: false, spread: 1.0 },
+            Scattering { shuffled: true, spread: 2.5 },
+        ] {
+            let mut volume = Volume::new(24);
+            let sizes: Vec<u64> = (1..100).map(|n| n * 3000).collect();
+            let files = volume.directory(&sizes, scattering, &mut SplitMix64::new(5));
+            let other = volume.file(1);
+            let mut pieces: Vec<(u64, u64)> = files
+                .iter()
+                .chain([&other])
+                .map(|file| {
+                    let place = volume.places[&PlacedFile(file.file.0)];
+                    assert_eq!(place.first_sector % 24, 0);
+                    (place.first_sector, place.first_sector + file.blocks * 24)
+                })
+                .collect();
+            if scattering.shuffled {
+                assert!(!pieces.is_sorted());
+                pieces.sort_unstable();
+            }
+            assert!(pieces.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{pieces:?}");
+            let mut inodes: Vec<u64> =
+                volume.places.values().map(|place| place.inode_sector).collect();
+            inodes.sort_unstable();
+            inodes.dedup();
+            assert_eq!(inodes.len(), 3);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Text search through a set of files: `agrep` of TIP 1994, section 3.1, and TIP 1995, section 3.2.
+//!
+//! It opens one file after another in the order of its arguments and reads each from beginning to end. What it
+//! discloses are the names, in that order. TIP resolves a name when it comes to prefetching the file, in the
+//! foreground and at the cost of an open, and stops when so many blocks are prefetched and unread; so a
+//! program of the simulator discloses a file when there is room for it, and opens it then.
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::{Scattering, Volume, Workload};
+use crate::machine::program::{Program, Step, StoredFile};
+use crate::random::SplitMix64;
+
+use super::{BLOCK_BYTES, DEVICE};
+
+/// A set of files that is searched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileSet {
+    /// Its name in the paper.
+    pub name: &'static str,
+    /// How many files.
+    pub files: u64,
+    /// How many blocks of 8 KB they take.
+    pub blocks: u64,
+}
+
+/// Table 1 of TIP 1994.
+pub const SETS_1994: [FileSet; 4] = [
+    FileSet { name: "X11 includes", files: 139, blocks: 198 },
+    FileSet { name: "bboard, mail", files: 158, blocks: 218 },
+    FileSet { name: "source code", files: 57, blocks: 152 },
+    FileSet { name: "man pages", files: 834, blocks: 892 },
+];
+
+/// Section 3.2 of TIP 1995.
+pub const SETS_1995: [FileSet; 4] = [
+    FileSet { name: "wood", files: 224, blocks: 358 },
+    FileSet { name: "man3", files: 1352, blocks: 1556 },
+    FileSet { name: "incl", files: 193, blocks: 260 },
+    FileSet { name: "kern", files: 107, blocks: 183 },
+];
+
+/// A search.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// What is searched.
+    pub set: FileSet,
+    /// How its files lie.
+    pub scattering: Scattering,
+    /// Work on each block.
+    pub block_cpu: Nanos,
+    /// Discloses the names, as long as so many blocks are disclosed and not read; 0: discloses nothing.
+    pub disclosed_blocks: u64,
+    /// From a file's blocks to the next; see [`Volume::new`].
+    pub pitch_sectors: u64,
+    /// Decides sizes and places.
+    pub seed: u64,
+}
+
+impl Search {
+    /// The program and its files.
+    pub fn workload(&self) -> Workload {
+        let mut random = SplitMix64::new(self.seed);
+        let mut volume = Volume::new(self.pitch_sectors);
+        let sizes = sizes_bytes(self.set, &mut random);
+        let files = volume.directory(&sizes, self.scattering, &mut random);
+        let steps = self.steps(files);
+        let program = Program::new(self.set.name, ReaderId(1), Box::new(steps.into_iter()));
+        Workload { programs: vec![program], volume }
+    }
+
+    fn steps(&self, files: Vec<StoredFile>) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut undisclosed = files.iter().peekable();
+        let mut unread = 0;
+        for file in &files {
+            for index in 0..file.blocks {
+                while unread < self.disclosed_blocks
+                    && let Some(next) = undisclosed.next()
+                {
+                    steps.extend([Step::Open(next.file, DEVICE), Step::Hint(next.hint(1))]);
+                    unread += next.blocks;
+                }
+                if index == 0 {
+                    steps.push(Step::Open(file.file, DEVICE));
+                }
+                steps.extend([file.read(index), Step::Compute(self.block_cpu)]);
+                unread = unread.saturating_sub(1);
+            }
+        }
+        steps
+    }
+}
+
+/// Sizes that add up to the set's blocks: each file has one, and the others go to files by chance, to large ones
+/// rather than to small ones. The last block of a file is as full as chance will have it.
+fn sizes_bytes(set: FileSet, random: &mut SplitMix64) -> Vec<u64> {
+    let mut blocks = vec![1u64; set.files as usize];
+    // Who owns each of the blocks so far: a new one goes to the owner of one drawn from them.
+    let mut owners: Vec<usize> = (0..blocks.len()).collect();
+    for _ in set.files..set.blocks {
+        let owner = owners[random.below(owners.len() as u64) as usize];
+        blocks[owner] += 1;
+        owners.push(owner);
+    }
+    blocks.iter().map(|blocks| (blocks - 1) * BLOCK_BYTES + 1 + random.below(BLOCK_BYTES)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEARCH: Search = Search {
+        set: SETS_1994[2],
+        scattering: Scattering { shuffled: true, spread: 1.0 },
+        block_cpu: Nanos(1),
+        disclosed_blocks: 0,
+        pitch_sectors: 16,
+        seed: 1,
+    };
+
+    #[test]
+    fn the_sets_are_those_of_the_papers() {
+        for set in SETS_1994.into_iter().chain(SETS_1995) {
+            let workload = Search { set, ..SEARCH }.workload();
+            let blocks = workload.volume.sizes_bytes.values().map(|size| size.div_ceil(8192));
+            assert_eq!(blocks.sum::<u64>(), set.blocks);
+            assert_eq!(workload.volume.sizes_bytes.len() as u64, set.files);
+        }
+    }
+
+    #[test]
+    fn what_is_disclosed_and_unread_is_bounded() {
+        let workload = Search { disclosed_blocks: 20, ..SEARCH }.workload();
+        let sizes = workload.volume.sizes_bytes.clone();
+        let largest = sizes.values().max().map_or(0, |size| size.div_ceil(8192));
+        let (mut disclosed, mut read, mut hints) = (0, 0, 0);
+        for step in workload.programs.into_iter().next().into_iter().flat_map(|p| p.steps) {
+            match step {
+                Step::Hint(hint) => {
+                    let foretell_policy::Target::File { size_bytes, .. } = hint.target else {
+                        panic!("{hint:?}")
+                    };
+                    disclosed += size_bytes / 8192;
+                    hints += 1;
+                    assert!(disclosed - read < 20 + largest);
+                }
+                Step::Read(..) => read += 1,
+                _ => {}
+            }
+        }
+        assert_eq!((hints, disclosed, read), (57, 152, 152));
+    }
+}

@@ -1,0 +1,91 @@
+//! Speech recognition: Sphinx of TIP 1995, section 3.5.
+//!
+//! For each 10 ms of an utterance of 18 seconds, in each of three passes, the program works, and then looks up what
+//! words are likely to follow in a language model of several hundred megabytes. Of about 100 ranges that it
+//! needs, all but a few are in a cache of its own; how many are not varies much. Those are read from the file, one
+//! after another, and can be disclosed together before the first is read.
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::{BLOCK_BYTES, Volume, Workload};
+use crate::machine::program::{Program, Step, StoredFile};
+use crate::random::SplitMix64;
+
+/// Frames of 10 ms in the utterance.
+pub const FRAMES: u64 = 1800;
+/// Passes over it.
+pub const PASSES: u64 = 3;
+/// Bytes of the language model.
+pub const MODEL_BYTES: u64 = 200 << 20;
+
+/// The program.
+#[derive(Clone, Copy, Debug)]
+pub struct Speech {
+    /// Work on each frame.
+    pub frame_cpu: Nanos,
+    /// One frame in so many reads from the file.
+    pub frames_per_burst: u64,
+    /// Reads of such a frame, on average; they are distributed geometrically.
+    pub burst_reads: f64,
+    /// Whether a frame's reads are disclosed before the first of them.
+    pub disclosed: bool,
+    /// See [`Volume::new`].
+    pub pitch_sectors: u64,
+    /// Decides what is read.
+    pub seed: u64,
+}
+
+impl Speech {
+    /// The program and its file.
+    pub fn workload(&self) -> Workload {
+        let mut volume = Volume::new(self.pitch_sectors);
+        let model = volume.file(MODEL_BYTES);
+        let steps = self.steps(model);
+        let program = Program::new("sphinx", ReaderId(1), Box::new(steps.into_iter()));
+        Workload { programs: vec![program], volume }
+    }
+
+    fn steps(&self, model: StoredFile) -> Vec<Step> {
+        let mut random = SplitMix64::new(self.seed);
+        let blocks = MODEL_BYTES / BLOCK_BYTES;
+        let mut steps = vec![Step::Open(model.file, model.device)];
+        for _ in 0..FRAMES * PASSES {
+            steps.push(Step::Compute(self.frame_cpu));
+            if random.below(self.frames_per_burst) > 0 {
+                continue;
+            }
+            let draw = (1.0 - random.unit()).ln() / (1.0 - 1.0 / self.burst_reads).ln();
+            let reads = 1 + draw as usize;
+            // The likely words change from frame to frame: pairs of a word lie together, words do not.
+            let wanted: Vec<u64> = (0..reads).map(|_| random.below(blocks)).collect();
+            if self.disclosed {
+                steps.push(Step::Hint(model.hint_blocks(wanted.iter().copied())));
+            }
+            steps.extend(wanted.into_iter().map(|block| model.read(block)));
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_have_their_mean() {
+        let speech = Speech {
+            frame_cpu: Nanos::ZERO,
+            frames_per_burst: 4,
+            burst_reads: 6.0,
+            disclosed: true,
+            pitch_sectors: 16,
+            seed: 1,
+        };
+        let steps: Vec<Step> =
+            speech.workload().programs.into_iter().flat_map(|program| program.steps).collect();
+        let bursts = steps.iter().filter(|step| matches!(step, Step::Hint(_))).count() as f64;
+        let reads = steps.iter().filter(|step| matches!(step, Step::Read(..))).count() as f64;
+        assert!((bursts / 1350.0 - 1.0).abs() < 0.1, "{bursts}");
+        assert!((reads / bursts / 6.0 - 1.0).abs() < 0.1, "{reads}");
+    }
+}

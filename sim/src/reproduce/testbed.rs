@@ -1,0 +1,82 @@
+//! The machines of the papers.
+
+use foretell_policy::queue::Order;
+use foretell_policy::{Config, Memory, Nanos, Rules};
+
+use crate::array::Striping;
+use crate::device::DiskParameters;
+use crate::layout::Layout;
+use crate::machine::read_ahead::ReadAheadSpec;
+use crate::machine::report::Report;
+use crate::machine::server::{ArraySpec, DeviceSpec};
+use crate::machine::{MachineSpec, Opens};
+use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
+
+/// A machine on which a paper has measured; what of it varies there can be set.
+#[derive(Clone, Debug)]
+pub struct Testbed {
+    /// Each disk.
+    pub disk: DiskParameters,
+    /// How many.
+    pub disks: usize,
+    /// From a file's blocks to the next.
+    pub pitch_sectors: u64,
+    /// Order of waiting prefetches.
+    pub order: Order,
+    /// Prefetches at a disk.
+    pub prefetches_per_disk: usize,
+    /// Whether prefetches wait while there are requests that a program waits for.
+    pub tells_demand: bool,
+    /// Bytes that the end of a file's last request is a multiple of.
+    pub page_bytes: u64,
+    /// Blocks of 8 KB.
+    pub cache_blocks: u64,
+    /// Blocks of a request, at most.
+    pub cluster_blocks: u64,
+    /// `T_hit`.
+    pub hit: Nanos,
+    /// `T_driver` of one block, and what each further block of the request adds.
+    pub driver: (Nanos, Nanos),
+    /// Work of an open.
+    pub open: Nanos,
+    /// What the file system reads ahead by itself.
+    pub read_ahead: ReadAheadSpec,
+}
+
+/// A stripe unit in blocks, in both papers.
+const UNIT_BLOCKS: u64 = 8;
+/// `T_disk` that the policy assumes at first (memory, from the authors' other reports).
+const KNOWN_DISK: Nanos = Nanos(15_000_000);
+
+impl Testbed {
+    /// Runs `workload` under `rules`.
+    pub fn run(&self, workload: Workload, rules: Rules) -> Report {
+        let volume = workload.volume;
+        let unit_sectors = UNIT_BLOCKS * self.pitch_sectors;
+        let striping = Striping::new(self.disks, unit_sectors);
+        let volume_sectors = striping.volume_sectors(self.disk.capacity_sectors());
+        let array = ArraySpec {
+            disk: self.disk.clone(),
+            disks: self.disks,
+            unit_sectors,
+            layout: Layout::placed(volume_sectors, volume.places.into()),
+            order: self.order,
+            prefetches_per_disk: self.prefetches_per_disk,
+            seed: 0,
+            tells_demand: self.tells_demand,
+            page_bytes: self.page_bytes,
+        };
+        let config = Config::new(Memory::Owned, BLOCK_BYTES, self.cache_blocks * BLOCK_BYTES);
+        let policy = Config { rules, cluster_blocks_max: self.cluster_blocks, ..config };
+        let devices = vec![(DEVICE, DeviceSpec::Array(array))];
+        let spec = MachineSpec {
+            driver_block: self.driver.1,
+            known_costs: vec![(DEVICE, KNOWN_DISK)],
+            opens: Opens { work: self.open, read_inodes: true },
+            read_ahead: Some(self.read_ahead),
+            sizes_bytes: volume.sizes_bytes,
+            ..MachineSpec::new(policy, self.hit, self.driver.0, devices)
+        };
+        spec.run(workload.programs)
+    }
+}
