@@ -42,7 +42,7 @@ pub enum DeviceSpec {
         slots: Option<usize>,
     },
     /// Disks behind a striping driver.
-    Array(ArraySpec),
+    Array(Box<ArraySpec>),
 }
 
 /// Disks behind a striping driver.

@@ -22,7 +22,7 @@ fn flat(slots: Option<usize>) -> DeviceSpec {
 
 fn array(disks: usize) -> DeviceSpec {
     let files = (1..4).map(|number| (FileId(number), 2000 * BLOCK_BYTES));
-    DeviceSpec::Array(ArraySpec::hp97560(disks, files))
+    DeviceSpec::Array(Box::new(ArraySpec::hp97560(disks, files)))
 }
 
 fn machine(rules: Rules, buffers: u64, device: DeviceSpec) -> MachineSpec {

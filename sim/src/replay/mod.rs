@@ -230,7 +230,7 @@ impl ReplaySpec {
             tells_demand: false,
             page_bytes: PAGE_BYTES,
         };
-        let devices = vec![(DEVICE, DeviceSpec::Array(array))];
+        let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let name = |file: &FileId| (NameId(file.0), *file);
         MachineSpec {
             opens: Opens { work: open, read_inodes: self.inodes },

@@ -68,7 +68,7 @@ impl Testbed {
         };
         let config = Config::new(Memory::Owned, BLOCK_BYTES, self.cache_blocks * BLOCK_BYTES);
         let policy = Config { rules, cluster_blocks_max: self.cluster_blocks, ..config };
-        let devices = vec![(DEVICE, DeviceSpec::Array(array))];
+        let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let spec = MachineSpec {
             driver_block: self.driver.1,
             known_costs: vec![(DEVICE, KNOWN_DISK)],

@@ -69,7 +69,7 @@ fn slots_serve_side_by_side_and_transfer_counts_by_block() {
 #[test]
 fn a_disk_holds_no_more_prefetches_than_it_may() {
     let file = foretell_policy::FileId(1);
-    let spec = DeviceSpec::Array(ArraySpec::hp97560(1, [(file, 100 * BLOCK_BYTES)]));
+    let spec = DeviceSpec::Array(Box::new(ArraySpec::hp97560(1, [(file, 100 * BLOCK_BYTES)])));
     let mut server = Server::new(&spec, BLOCK_BYTES, Sizes::default());
     for job in 0..20 {
         server.submit(job, Class::Prefetch, Piece::Blocks(run(job * 5)));
@@ -87,7 +87,7 @@ fn a_disk_holds_no_more_prefetches_than_it_may() {
 #[test]
 fn a_run_over_several_disks_is_done_when_all_are() {
     let file = foretell_policy::FileId(1);
-    let spec = DeviceSpec::Array(ArraySpec::hp97560(4, [(file, 100 * BLOCK_BYTES)]));
+    let spec = DeviceSpec::Array(Box::new(ArraySpec::hp97560(4, [(file, 100 * BLOCK_BYTES)])));
     let mut server = Server::new(&spec, BLOCK_BYTES, Sizes::default());
     // 24 blocks of 8 KiB after the inode's 4 KiB cover units of all four disks.
     server.submit(0, Class::Demand, Piece::Blocks(Run { blocks: 24, ..run(0) }));
@@ -112,7 +112,7 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
     let spec = |tells_demand| {
         let array =
             ArraySpec { order: Order::Fifo, prefetches_per_disk: 1, ..ArraySpec::hp97560(1, []) };
-        DeviceSpec::Array(ArraySpec { tells_demand, ..array })
+        DeviceSpec::Array(Box::new(ArraySpec { tells_demand, ..array }))
     };
     let order = |tells_demand| {
         let mut server = Server::new(&spec(tells_demand), BLOCK_BYTES, Sizes::default());
