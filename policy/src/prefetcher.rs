@@ -329,7 +329,13 @@ impl Cache {
             return None;
         }
         let index = first.stream;
-        if !self.may_claim(config, self.streams[index.0 as usize].as_ref()?) {
+        let allowed = match self.rules.prefetch {
+            // A request that is made anyway is made whole: from then on clusters are consumed and fetched in turn,
+            // where each block read would otherwise have the next one fetched alone.
+            Prefetch::HintOrder => self.unread < (config.capacity_blocks / 2).max(1),
+            _ => self.may_claim(config, self.streams[index.0 as usize].as_ref()?),
+        };
+        if !allowed {
             return None;
         }
         let stream = self.stream(index);

@@ -58,9 +58,17 @@ pub struct Place {
     pub inode_sector: u64,
     /// Its first sector.
     pub first_sector: u64,
-    /// From the beginning of one of its blocks of 8 KiB to that of the next.
+    /// From the beginning of one of its blocks of 8 KiB to that of the next, but for the gap of
+    /// [`GAP_BLOCKS`] after each [`SECTION_BLOCKS`].
     pub pitch_sectors: u64,
 }
+
+/// Blocks of a placed file that lie in one piece: as many as an indirect block of FFS has addresses. For the next
+/// ones FFS goes to another group of cylinders.
+pub const SECTION_BLOCKS: u64 = 2048;
+/// What lies between: the indirect block, and what a group keeps at its beginning (two copies of its descriptors,
+/// and 8 blocks of inodes: one for each 32 KB of 16 MB, as TIP 1995 has it).
+pub const GAP_BLOCKS: u64 = 12;
 
 /// A way to place files in a volume; see the [module](self).
 #[derive(Clone, Debug)]
@@ -163,9 +171,13 @@ impl Layout {
             Kind::Placed { places } => {
                 let Place { first_sector, pitch_sectors, .. } = place(places, file);
                 let (block, within) = (sector / BLOCK_SECTORS, sector % BLOCK_SECTORS);
-                let in_one_piece = pitch_sectors == BLOCK_SECTORS;
-                let left = if in_one_piece { u64::MAX } else { BLOCK_SECTORS - within };
-                (first_sector + block * pitch_sectors + within, left)
+                let blocks_left = match pitch_sectors {
+                    BLOCK_SECTORS => SECTION_BLOCKS - block % SECTION_BLOCKS,
+                    _ => 1,
+                };
+                let place = block + block / SECTION_BLOCKS * GAP_BLOCKS;
+                let left = blocks_left * BLOCK_SECTORS - within;
+                (first_sector + place * pitch_sectors + within, left)
             }
             Kind::Aged { seed } => {
                 let run = run_of(*seed, file, sector / BLOCK_SECTORS);

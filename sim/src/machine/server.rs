@@ -45,6 +45,17 @@ pub enum DeviceSpec {
     Array(Box<ArraySpec>),
 }
 
+/// What an array is told of programs that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Nothing, as behind a kernel: all requests are alike, and their order is that of the queue.
+    None,
+    /// Which requests somebody waits for when they come.
+    Arrival,
+    /// That, and which prefetches somebody comes to wait for.
+    Promotion,
+}
+
 /// Disks behind a striping driver.
 #[derive(Clone, Debug)]
 pub struct ArraySpec {
@@ -62,9 +73,8 @@ pub struct ArraySpec {
     pub prefetches_per_disk: usize,
     /// Seed of devices that draw their latencies.
     pub seed: u64,
-    /// Whether it is told which requests a program waits for. An array behind a kernel is not: all its
-    /// requests are alike then, and their order is that of the queue.
-    pub tells_demand: bool,
+    /// What it is told of programs that wait.
+    pub priority: Priority,
     /// Bytes that the end of a file's last request is a multiple of.
     pub page_bytes: u64,
 }
@@ -95,7 +105,7 @@ impl ArraySpec {
             order: Order::Scan,
             prefetches_per_disk: PREFETCHES_PER_DISK,
             seed: 0,
-            tells_demand: true,
+            priority: Priority::Promotion,
             page_bytes: PAGE_BYTES,
         }
     }
@@ -175,7 +185,7 @@ pub(super) struct Server {
     block_bytes: u64,
     /// Of files of which it is known.
     sizes_bytes: Sizes,
-    tells_demand: bool,
+    priority: Priority,
     place: Place,
     disks: Vec<Disk>,
     jobs: HashMap<u64, Job>,
@@ -188,9 +198,9 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(spec: &DeviceSpec, block_bytes: u64, sizes_bytes: Sizes) -> Self {
         assert_eq!(block_bytes % SECTOR_BYTES, 0, "blocks are whole sectors");
-        let tells_demand = match spec {
-            DeviceSpec::Flat { .. } => true,
-            DeviceSpec::Array(array) => array.tells_demand,
+        let priority = match spec {
+            DeviceSpec::Flat { .. } => Priority::Promotion,
+            DeviceSpec::Array(array) => array.priority,
         };
         let (place, disks) = match spec {
             DeviceSpec::Flat { latency, transfer, slots } => {
@@ -212,7 +222,7 @@ impl Server {
         Server {
             block_bytes,
             sizes_bytes,
-            tells_demand,
+            priority,
             place,
             disks,
             jobs: HashMap::new(),
@@ -224,7 +234,7 @@ impl Server {
 
     /// Takes a job in.
     pub(super) fn submit(&mut self, job: u64, class: Class, piece: Piece) {
-        let class = if self.tells_demand { class } else { Class::Prefetch };
+        let class = if self.priority == Priority::None { Class::Prefetch } else { class };
         let parts = self.requests(piece);
         for &(disk, request) in &parts {
             self.disks[disk].push(Part { job, request, class });
@@ -237,7 +247,7 @@ impl Server {
     /// A program waits for `job` from now on.
     pub(super) fn promote(&mut self, job: u64) {
         let entry = self.jobs.get_mut(&job).expect("only a job that is under way is waited for");
-        if entry.class == Class::Demand || !self.tells_demand {
+        if entry.class == Class::Demand || self.priority != Priority::Promotion {
             return;
         }
         entry.class = Class::Demand;

@@ -57,6 +57,9 @@ pub struct Join {
     pub tuple_cpu: Nanos,
     /// Work on each match.
     pub match_cpu: Nanos,
+    /// One match in so many goes on in the next block; 0: none does. The paper does not say; a few are needed for
+    /// inner blocks to push the index out of the cache, as it found them do.
+    pub matches_per_chain: u64,
     /// See [`Volume::new`].
     pub pitch_sectors: u64,
     /// Decides keys.
@@ -69,7 +72,14 @@ struct Tuple {
     outer: u64,
     /// Blocks of the index, from the root on.
     index: [u64; 3],
-    inner: Option<u64>,
+    /// First block of the inner relation, and how many.
+    inner: Option<(u64, u64)>,
+}
+
+impl Tuple {
+    fn inner_blocks(self) -> impl Iterator<Item = u64> {
+        self.inner.into_iter().flat_map(|(first, blocks)| first..first + blocks)
+    }
 }
 
 impl Join {
@@ -95,7 +105,11 @@ impl Join {
             let leaf = random.below(leaves);
             let index = [0, 1 + leaf * branches / leaves, 1 + branches + leaf];
             let found = random.below(MATCH) == 0;
-            let inner = found.then(|| random.below(inner.blocks));
+            let inner = found.then(|| {
+                let first = random.below(inner.blocks - 1);
+                let goes_on = self.matches_per_chain > 0 && random.below(self.matches_per_chain) == 0;
+                (first, 1 + u64::from(goes_on))
+            });
             Tuple { outer: number / per_block, index, inner }
         };
         (0..OUTER_TUPLES).map(tuple).collect()
@@ -116,11 +130,14 @@ impl Join {
             }
             steps.extend(tuple.index.map(|block| index.read(block)));
             steps.push(Step::Compute(self.tuple_cpu));
-            if let Some(block) = tuple.inner {
-                steps.extend([inner.read(block), Step::Compute(self.match_cpu)]);
-            }
+            steps.extend(self.matched(*tuple, inner));
         }
         steps
+    }
+
+    fn matched(&self, tuple: Tuple, inner: StoredFile) -> impl Iterator<Item = Step> {
+        let work = tuple.inner.map(|_| Step::Compute(self.match_cpu));
+        tuple.inner_blocks().map(move |block| inner.read(block)).chain(work)
     }
 
     fn in_two(
@@ -148,7 +165,7 @@ impl Join {
         if disclosed {
             for group in &groups {
                 steps.push(Step::Hint(outer.hint_blocks([group[0].outer])));
-                let blocks: Vec<u64> = group.iter().filter_map(|tuple| tuple.inner).collect();
+                let blocks: Vec<u64> = group.iter().flat_map(|tuple| tuple.inner_blocks()).collect();
                 if !blocks.is_empty() {
                     steps.push(Step::Hint(inner.hint_blocks(blocks)));
                 }
@@ -156,9 +173,7 @@ impl Join {
         }
         for group in groups {
             steps.push(outer.read(group[0].outer));
-            for block in group.iter().filter_map(|tuple| tuple.inner) {
-                steps.extend([inner.read(block), Step::Compute(self.match_cpu)]);
-            }
+            steps.extend(group.iter().flat_map(|&tuple| self.matched(tuple, inner)));
         }
         steps
     }

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use foretell_policy::{DeviceId, FileId};
 
-use crate::layout::{BLOCK_SECTORS, FileId as PlacedFile, Place};
+use crate::layout::{BLOCK_SECTORS, FileId as PlacedFile, GAP_BLOCKS, Place, SECTION_BLOCKS};
 use crate::machine::program::{Program, StoredFile};
 use crate::random::SplitMix64;
 
@@ -113,7 +113,7 @@ impl Volume {
             files[at] = Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
             // Whole pitches, so that no block lies across the border of a stripe unit.
             let gap = 2.0 * (scattering.spread - 1.0) * random.unit() * blocks as f64;
-            before += blocks + gap.round() as u64;
+            before += blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
         }
         self.next_sector = first_sector + before * self.pitch_sectors;
         self.next_file += sizes_bytes.len() as u64;

@@ -31,7 +31,7 @@ use crate::layout::{FileId as PlacedFile, Layout};
 use crate::machine::program::Program;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
-use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES};
+use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
 use crate::machine::{MachineSpec, Opens};
 use activity::Activity;
 
@@ -227,7 +227,7 @@ impl ReplaySpec {
             order: self.order,
             prefetches_per_disk: self.outstanding.max(self.slots()),
             seed: self.seed,
-            tells_demand: false,
+            priority: Priority::None,
             page_bytes: PAGE_BYTES,
         };
         let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];

@@ -5,6 +5,7 @@
 
 pub mod testbed;
 pub mod tip1994;
+pub mod tip1995;
 
 use serde::Serialize;
 

@@ -8,7 +8,7 @@ use crate::device::DiskParameters;
 use crate::layout::Layout;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
-use crate::machine::server::{ArraySpec, DeviceSpec};
+use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::{MachineSpec, Opens};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
@@ -25,8 +25,8 @@ pub struct Testbed {
     pub order: Order,
     /// Prefetches at a disk.
     pub prefetches_per_disk: usize,
-    /// Whether prefetches wait while there are requests that a program waits for.
-    pub tells_demand: bool,
+    /// What the striper is told of programs that wait.
+    pub priority: Priority,
     /// Bytes that the end of a file's last request is a multiple of.
     pub page_bytes: u64,
     /// Blocks of 8 KB.
@@ -63,7 +63,7 @@ impl Testbed {
             order: self.order,
             prefetches_per_disk: self.prefetches_per_disk,
             seed: 0,
-            tells_demand: self.tells_demand,
+            priority: self.priority,
             page_bytes: self.page_bytes,
         };
         let config = Config::new(Memory::Owned, BLOCK_BYTES, self.cache_blocks * BLOCK_BYTES);

@@ -19,6 +19,7 @@ use super::{Basis, Cell, Outcome, Panel, Plot, seconds};
 use crate::device::DiskParameters;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
+use crate::machine::server::Priority;
 use crate::programs::Scattering;
 use crate::programs::search::{FileSet, SETS_1994, Search};
 use crate::programs::slice::{Plane, Slice};
@@ -64,7 +65,7 @@ pub fn testbed(disks: usize) -> Testbed {
         pitch_sectors: PITCH_SECTORS,
         order: Order::Fifo,
         prefetches_per_disk: 1,
-        tells_demand: false,
+        priority: Priority::None,
         page_bytes: 1024,
         cache_blocks: 400,
         cluster_blocks: 1,

@@ -109,20 +109,22 @@ fn what_is_still_being_served_is_not_counted() {
 
 #[test]
 fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
-    let spec = |tells_demand| {
+    let spec = |priority| {
         let array =
             ArraySpec { order: Order::Fifo, prefetches_per_disk: 1, ..ArraySpec::hp97560(1, []) };
-        DeviceSpec::Array(Box::new(ArraySpec { tells_demand, ..array }))
+        DeviceSpec::Array(Box::new(ArraySpec { priority, ..array }))
     };
-    let order = |tells_demand| {
-        let mut server = Server::new(&spec(tells_demand), BLOCK_BYTES, Sizes::default());
+    let order = |priority| {
+        let mut server = Server::new(&spec(priority), BLOCK_BYTES, Sizes::default());
         (0..3).for_each(|job| server.submit(job, Class::Prefetch, Piece::Blocks(run(job * 50))));
         server.submit(3, Class::Demand, Piece::Inode(foretell_policy::FileId(8)));
         server.promote(2);
         ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>()
     };
-    let mut first = order(true)[..2].to_vec();
+    let mut first = order(Priority::Promotion)[..2].to_vec();
     first.sort_unstable(); // The drive chooses among what it holds.
     assert_eq!(first, [2, 3]);
-    assert_eq!(order(false), [0, 1, 2, 3]);
+    assert_eq!(order(Priority::Arrival)[0], 3);
+    assert_eq!(order(Priority::Arrival)[1..], [0, 1, 2]);
+    assert_eq!(order(Priority::None), [0, 1, 2, 3]);
 }
