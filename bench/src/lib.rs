@@ -14,7 +14,6 @@
 
 pub mod driver;
 pub mod machine;
-pub mod plot;
 pub mod random;
 pub mod workload;
 

@@ -13,6 +13,8 @@
 //! * [`trace`]: readers of recorded reads, the one part that does I/O;
 //! * [`cache`]: any policy over a recording, without a clock: what it hits and what it misses;
 //! * [`replay`]: a recorded run again, on another machine;
+//! * [`programs`] and [`reproduce`]: the programs of the TIP papers, and their tables and figures again;
+//! * [`plot`]: lines as SVG;
 //! * [`offline`]: what a policy that knows the future could at best have done.
 //!
 //! Everything is exactly repeatable: times are whole nanoseconds and every draw of chance comes
@@ -26,6 +28,7 @@ pub mod device;
 pub mod layout;
 pub mod machine;
 pub mod offline;
+pub mod plot;
 pub mod programs;
 pub mod random;
 pub mod replay;

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use foretell_bench::machine::{LoadChain, available_bytes};
-use foretell_bench::plot::{Line, Look, Panel, Plot};
 use foretell_bench::{Bench, Machine, WarmUp, Workload};
+use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
 
 const USAGE: &str = "\
 Usage: policy-scale [--json FILE] [--svg FILE] [MAX_BLOCKS]
@@ -335,6 +335,7 @@ fn plot(machine: &Machine, rows: &[Row]) -> Plot {
         title: "What a read costs the policy, by blocks in memory".into(),
         subtitle: machine.to_string(),
         x_title: "blocks in memory".into(),
+        axis: Axis::Logarithmic,
         panels: vec![
             Panel {
                 title: "ns a read, with all that follows from it".into(),

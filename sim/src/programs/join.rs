@@ -107,7 +107,8 @@ impl Join {
             let found = random.below(MATCH) == 0;
             let inner = found.then(|| {
                 let first = random.below(inner.blocks - 1);
-                let goes_on = self.matches_per_chain > 0 && random.below(self.matches_per_chain) == 0;
+                let goes_on =
+                    self.matches_per_chain > 0 && random.below(self.matches_per_chain) == 0;
                 (first, 1 + u64::from(goes_on))
             });
             Tuple { outer: number / per_block, index, inner }
@@ -165,7 +166,8 @@ impl Join {
         if disclosed {
             for group in &groups {
                 steps.push(Step::Hint(outer.hint_blocks([group[0].outer])));
-                let blocks: Vec<u64> = group.iter().flat_map(|tuple| tuple.inner_blocks()).collect();
+                let blocks: Vec<u64> =
+                    group.iter().flat_map(|tuple| tuple.inner_blocks()).collect();
                 if !blocks.is_empty() {
                     steps.push(Step::Hint(inner.hint_blocks(blocks)));
                 }

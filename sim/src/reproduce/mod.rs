@@ -1,6 +1,6 @@
 //! The TIP papers' tables and figures again, with ours beside theirs.
 //!
-//! An experiment is a function to [`Cell`]s and [`Plot`]s. Each cell says what its figure rests on ([`Basis`]): only
+//! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell says what its figure rests on ([`Basis`]): only
 //! what is *predicted* says anything about the simulator.
 
 pub mod testbed;
@@ -8,6 +8,8 @@ pub mod tip1994;
 pub mod tip1995;
 
 use serde::Serialize;
+
+use crate::plot::{Axis, Line, Look, Panel, Plot};
 
 /// What our figure rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,8 +34,11 @@ pub struct Cell {
     pub column: String,
     /// Of both numbers: `s`; `%`, of time unless the row says otherwise; `x`, a ratio.
     pub unit: String,
-    /// The paper's; none where it gives no number.
+    /// The paper's; none where it gives no number. Where it gives a range, its lower end.
     pub paper: Option<f64>,
+    /// Where the paper gives a range, its upper end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paper_to: Option<f64>,
     /// Ours.
     pub ours: f64,
     /// What ours rests on.
@@ -46,33 +51,42 @@ impl Cell {
         if disks == 1 { "1 disk".into() } else { format!("{disks} disks") }
     }
 
-    /// How far ours is from the paper's: as a share of the paper's, or in points if both are percentages.
+    /// How far ours is from the paper's, or from its range: as a share of the paper's, in per cent, or in points if
+    /// both are percentages.
     pub fn deviation(&self) -> Option<f64> {
-        let paper = self.paper?;
+        let least = self.paper?;
+        let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
         Some(if self.unit == "%" { self.ours - paper } else { 100.0 * (self.ours / paper - 1.0) })
     }
 }
 
-/// Lines over a common axis.
+/// A figure, or the figure that a table would make.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
-    /// What is on the vertical axis, and its unit.
-    pub title: String,
-    /// Name and points of each line.
-    pub lines: Vec<(String, Vec<(f64, f64)>)>,
-}
-
-/// A page of panels.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plot {
+pub struct Figure {
     /// Of its file, without an ending.
     pub name: String,
-    /// Above everything.
-    pub title: String,
-    /// What is on the horizontal axis.
-    pub x_title: String,
-    /// From top to bottom.
-    pub panels: Vec<Panel>,
+    /// What it shows.
+    pub plot: Plot,
+}
+
+impl Figure {
+    /// Panels over a common axis. Lines are in seconds of the simulated machine.
+    fn new(name: &str, title: &str, x_title: &str, panels: Vec<Panel>) -> Self {
+        let plot = Plot {
+            title: title.into(),
+            subtitle: "Simulated.".into(),
+            x_title: x_title.into(),
+            axis: Axis::Linear,
+            panels,
+        };
+        Figure { name: name.into(), plot }
+    }
+}
+
+/// A panel of lines, each a name and its points.
+fn panel(title: &str, lines: impl IntoIterator<Item = (String, Vec<(f64, f64)>)>) -> Panel {
+    let line = |(name, points)| Line { name, points, look: Look::Own };
+    Panel { title: title.into(), height: 260.0, lines: lines.into_iter().map(line).collect() }
 }
 
 /// What an experiment has come to.
@@ -81,12 +95,67 @@ pub struct Outcome {
     /// Its numbers.
     pub cells: Vec<Cell>,
     /// Its figures.
-    pub plots: Vec<Plot>,
+    pub figures: Vec<Figure>,
 }
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
+
+impl Outcome {
+    /// Adds another's. Figures of one name become one, and so do its panels of one title.
+    pub fn merge(&mut self, other: Outcome) {
+        self.cells.extend(other.cells);
+        for figure in other.figures {
+            let Some(known) = self.figures.iter_mut().find(|known| known.name == figure.name)
+            else {
+                self.figures.push(figure);
+                continue;
+            };
+            let known = &mut known.plot.panels;
+            for panel in figure.plot.panels {
+                match known.iter_mut().find(|known| known.title == panel.title) {
+                    Some(known) => known.lines.extend(panel.lines),
+                    None => known.push(panel),
+                }
+            }
+        }
+    }
+}
+
+/// A part of a paper that can be run by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// The paper: `tip1994` or `tip1995`.
+    pub paper: &'static str,
+    /// Its tables or figures.
+    pub name: &'static str,
+    /// Runs it.
+    pub run: fn() -> Outcome,
+}
+
+/// All of them, in the order of the papers.
+pub const EXPERIMENTS: [Experiment; 9] = {
+    const fn experiment(
+        paper: &'static str,
+        name: &'static str,
+        run: fn() -> Outcome,
+    ) -> Experiment {
+        Experiment { paper, name, run }
+    }
+    use tip1995::{caching, join, search, slices, speech};
+    [
+        experiment("tip1994", "tables 1 and 2", tip1994::tables_1_and_2),
+        experiment("tip1994", "table 3", tip1994::table_3),
+        experiment("tip1995", "figures 1 a and 1 b", search::figures),
+        experiment("tip1995", "figure 1 c", slices::figures),
+        experiment("tip1995", "figure 2 a", join::figures),
+        experiment("tip1995", "figure 2 b", speech::figures),
+        experiment("tip1995", "figures 2 c and 10 a", caching::figures_over_disks),
+        experiment("tip1995", "figure 10 b", caching::figure_10b),
+        experiment("tip1995", "figure 11", caching::figure_11),
+    ]
+};
 
 #[cfg(test)]
 mod tests {
@@ -94,18 +163,22 @@ mod tests {
 
     #[test]
     fn show() {
-        for cell in tip1994::tables_1_and_2().cells.into_iter().chain(tip1994::table_3().cells) {
-            println!(
-                "{:14} {:40} {:8} {:3} {:8.2} {:8.2} {:6.1} {:?}",
-                cell.experiment,
-                cell.row,
-                cell.column,
-                cell.unit,
-                cell.paper.unwrap_or(0.0),
-                cell.ours,
-                cell.deviation().unwrap_or(0.0),
-                cell.basis
-            );
+        for experiment in EXPERIMENTS {
+            let t = std::time::Instant::now();
+            for cell in (experiment.run)().cells {
+                eprintln!(
+                    "CELL {:14} {:50} {:8} {:3} {:8.2} {:8.2} {:6.1} {:?}",
+                    cell.experiment,
+                    cell.row,
+                    cell.column,
+                    cell.unit,
+                    cell.paper.unwrap_or(-1.0),
+                    cell.ours,
+                    cell.deviation().unwrap_or(0.0),
+                    cell.basis
+                );
+            }
+            eprintln!("CELL {} {:?}", experiment.name, t.elapsed());
         }
     }
 }

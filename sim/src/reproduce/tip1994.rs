@@ -15,11 +15,12 @@ use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
 
 use super::testbed::Testbed;
-use super::{Basis, Cell, Outcome, Panel, Plot, seconds};
+use super::{Basis, Cell, Figure, Outcome, panel, seconds};
 use crate::device::DiskParameters;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::Priority;
+use crate::plot::Panel;
 use crate::programs::Scattering;
 use crate::programs::search::{FileSet, SETS_1994, Search};
 use crate::programs::slice::{Plane, Slice};
@@ -167,6 +168,7 @@ fn cells(
                 column: Cell::disks(disks),
                 unit: "s".into(),
                 paper: Some(paper[hinted][at]),
+                paper_to: None,
                 ours: measured[hinted][at].0,
                 basis,
             });
@@ -179,6 +181,7 @@ fn cells(
             column: Cell::disks(disks),
             unit: "x".into(),
             paper: Some(speed_ups[at]),
+            paper_to: None,
             ours: measured[0][at].0 / measured[1][at].0,
             basis: Basis::Predicted,
         });
@@ -186,15 +189,13 @@ fn cells(
     cells
 }
 
-fn panel(title: &str, measured: &Measured) -> Panel {
-    let line = |hinted: usize, name: &str| {
-        let points = DISKS.into_iter().zip(measured[hinted]);
-        (name.to_owned(), points.map(|(disks, (s, _))| (disks as f64, s)).collect())
-    };
-    Panel {
-        title: format!("{title}, seconds"),
-        lines: vec![line(0, "without hints"), line(1, "with hints")],
-    }
+fn panel_of(title: &str, measured: &Measured) -> Panel {
+    let lines = [("without hints", measured[0]), ("with hints", measured[1])];
+    let lines = lines.map(|(name, times)| {
+        let points = DISKS.into_iter().zip(times).map(|(disks, (s, _))| (disks as f64, s));
+        (name.to_owned(), points.collect())
+    });
+    panel(&format!("{title}: elapsed, s"), lines)
 }
 
 /// Tables 1 and 2.
@@ -207,7 +208,7 @@ pub fn tables_1_and_2() -> Outcome {
             measure(|hinted, disks, seed| searched(set, scattering, hinted, disks, seed));
         let papers = (&TABLE_1[at], &SPEED_UPS_1[at]);
         outcome.cells.extend(cells("1994 table 1", set.name, &measured, papers));
-        panels.push(panel(set.name, &measured));
+        panels.push(panel_of(set.name, &measured));
         if set.name == "bboard, mail" {
             for (hinted, (name, cpu_s, share)) in
                 [("no TIP", 3.40 - 1.86, 45.0), ("with TIP", 2.17 - 0.15, 93.0)]
@@ -221,6 +222,7 @@ pub fn tables_1_and_2() -> Outcome {
                     column: column.into(),
                     unit: unit.into(),
                     paper: Some(paper),
+                    paper_to: None,
                     ours,
                     basis,
                 };
@@ -230,12 +232,8 @@ pub fn tables_1_and_2() -> Outcome {
             }
         }
     }
-    outcome.plots.push(Plot {
-        name: "tip1994-table-1".into(),
-        title: "Text search (TIP 1994, table 1)".into(),
-        x_title: "disks".into(),
-        panels,
-    });
+    let title = "Text search (TIP 1994, table 1)";
+    outcome.figures.push(Figure::new("tip1994-table-1", title, "disks", panels));
     outcome
 }
 
@@ -249,13 +247,9 @@ pub fn table_3() -> Outcome {
         });
         let papers = (&TABLE_3[at], &SPEED_UPS_3[at]);
         outcome.cells.extend(cells("1994 table 3", plane.name(), &measured, papers));
-        panels.push(panel(plane.name(), &measured));
+        panels.push(panel_of(plane.name(), &measured));
     }
-    outcome.plots.push(Plot {
-        name: "tip1994-table-3".into(),
-        title: "Slices of a 300³ data set (TIP 1994, table 3)".into(),
-        x_title: "disks".into(),
-        panels,
-    });
+    let title = "Slices of a 300³ data set (TIP 1994, table 3)";
+    outcome.figures.push(Figure::new("tip1994-table-3", title, "disks", panels));
     outcome
 }

@@ -1,6 +1,7 @@
-//! Plots of costs against sizes, both on logarithmic scales, as SVG without anything outside it.
+//! Plots of lines, as SVG without anything outside it.
 //!
-//! Panels lie one above the other and share the axis of sizes. Lines are named at their ends, as near to them
+//! Panels lie one above the other and share the horizontal axis. Scales are linear, and vertical ones begin at 0, or
+//! logarithmic. Lines are named at their ends, as near to them
 //! as the names above and below allow, and differ in their markers too, for who cannot tell the colours.
 
 use std::fmt::Write as _;
@@ -32,21 +33,30 @@ pub enum Look {
     Reference,
 }
 
-/// A line: sizes and costs, all above zero.
-#[derive(Clone, Debug)]
+/// A line. On logarithmic scales all values are above zero.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// Sizes, ascending, and what each costs.
+    /// Where, ascending, and how much.
     pub points: Vec<(f64, f64)>,
     /// How it is drawn.
     pub look: Look,
 }
 
+/// How values are laid out along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Equal differences are equally long.
+    Linear,
+    /// Equal ratios are.
+    Logarithmic,
+}
+
 /// One coordinate system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What the costs are, and their unit.
+    /// What is on the vertical axis, and its unit.
     pub title: String,
     /// Pixels.
     pub height: f64,
@@ -55,34 +65,52 @@ pub struct Panel {
 }
 
 /// A page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
     /// Above everything.
     pub title: String,
     /// Below the title.
     pub subtitle: String,
-    /// What the sizes are.
+    /// What is on the horizontal axis.
     pub x_title: String,
+    /// Of all axes.
+    pub axis: Axis,
     /// From top to bottom.
     pub panels: Vec<Panel>,
 }
 
-/// A logarithmic scale from values to pixels.
+/// From values to pixels.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
+    axis: Axis,
     values: (f64, f64),
     pixels: (f64, f64),
 }
 
 impl Scale {
     fn at(&self, value: f64) -> f64 {
-        let part = (value / self.values.0).ln() / (self.values.1 / self.values.0).ln();
+        let (from, to) = self.values;
+        let part = match self.axis {
+            Axis::Linear => (value - from) / (to - from),
+            Axis::Logarithmic => (value / from).ln() / (to / from).ln(),
+        };
         self.pixels.0 + part * (self.pixels.1 - self.pixels.0)
     }
 }
 
+/// Steps of 1, 2 or 5 times a power of ten from 0, or from below `least`, to `most` and beyond; ten at most.
+fn linear_ticks(least: f64, most: f64) -> Vec<f64> {
+    let least = least.min(0.0);
+    let range = if most > least { most - least } else { 1.0 };
+    let power = 10f64.powf((range / 10.0).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
+    let step = steps.into_iter().find(|step| range / step <= 8.0).unwrap_or(steps[3]);
+    let (first, last) = ((least / step).floor() as i64, ((least + range) / step).ceil() as i64);
+    (first..=last).map(|number| number as f64 * step).collect()
+}
+
 /// 1, 2 and 5 times the powers of ten around `least` and `most`.
-fn ticks(least: f64, most: f64) -> Vec<f64> {
+fn logarithmic_ticks(least: f64, most: f64) -> Vec<f64> {
     let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
     let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
     let all: Vec<f64> = all.collect();
@@ -92,8 +120,9 @@ fn ticks(least: f64, most: f64) -> Vec<f64> {
 }
 
 fn grouped(value: f64) -> String {
-    if value < 1.0 {
-        return format!("{value}");
+    if value.fract() != 0.0 || value < 0.0 {
+        let text = format!("{value:.3}");
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
     }
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -159,10 +188,12 @@ impl Plot {
             subtitle = escaped(&self.subtitle),
         );
         let points = || self.panels.iter().flat_map(|panel| &panel.lines).flat_map(|l| &l.points);
-        let sizes = points()
-            .fold((f64::MAX, 0f64), |(least, most), &(size, _)| (least.min(size), most.max(size)));
-        let (least, most) = if sizes.0 < sizes.1 { sizes } else { (sizes.1, sizes.1 * 10.0) };
-        let x = Scale { values: (least, most), pixels: (LEFT + 14.0, RIGHT - 14.0) };
+        let sizes = points().fold((f64::MAX, f64::MIN), |(least, most), &(size, _)| {
+            (least.min(size), most.max(size))
+        });
+        let (least, most) = if sizes.0 < sizes.1 { sizes } else { (sizes.1, sizes.1 * 10.0 + 1.0) };
+        let x =
+            Scale { axis: self.axis, values: (least, most), pixels: (LEFT + 14.0, RIGHT - 14.0) };
         let mut top = HEAD;
         for panel in &self.panels {
             panel.draw(&mut svg, x, top);
@@ -179,11 +210,18 @@ impl Plot {
 impl Panel {
     fn draw(&self, svg: &mut String, x: Scale, top: f64) {
         let costs = self.lines.iter().flat_map(|line| &line.points).map(|&(_, cost)| cost);
-        let (least, most) =
-            costs.fold((f64::MAX, 0f64), |(least, most), cost| (least.min(cost), most.max(cost)));
-        let ticks = ticks(least, most);
+        let (least, most) = costs
+            .fold((f64::MAX, f64::MIN), |(least, most), cost| (least.min(cost), most.max(cost)));
+        let ticks = match x.axis {
+            Axis::Linear => linear_ticks(least, most),
+            Axis::Logarithmic => logarithmic_ticks(least, most),
+        };
         let bottom = top + self.height;
-        let y = Scale { values: (ticks[0], ticks[ticks.len() - 1]), pixels: (bottom, top) };
+        let y = Scale {
+            axis: x.axis,
+            values: (ticks[0], ticks[ticks.len() - 1]),
+            pixels: (bottom, top),
+        };
         self.draw_axes(svg, (x, y), &ticks);
         let end = |line: &Line| line.points.last().map_or(top, |&(_, cost)| y.at(cost));
         let ends: Vec<f64> = self.lines.iter().map(end).collect();
@@ -261,8 +299,12 @@ mod tests {
 
     #[test]
     fn ticks_enclose_what_they_are_for() {
-        assert_eq!(ticks(130.0, 900.0), [100.0, 200.0, 500.0, 1000.0]);
-        assert_eq!(ticks(200.0, 200.0), [200.0, 500.0]);
+        assert_eq!(logarithmic_ticks(130.0, 900.0), [100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(logarithmic_ticks(200.0, 200.0), [200.0, 500.0]);
+        assert_eq!(linear_ticks(3.0, 11.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+        assert_eq!(linear_ticks(0.2, 0.9).len(), 6);
+        assert_eq!(linear_ticks(-3.0, 4.0)[0], -3.0);
+        assert!(linear_ticks(0.0, 0.0).len() > 1);
     }
 
     #[test]
@@ -275,12 +317,17 @@ mod tests {
 
     #[test]
     fn a_line_of_one_point_is_drawn() {
+        [Axis::Linear, Axis::Logarithmic].map(one_point);
+    }
+
+    fn one_point(axis: Axis) {
         let line = Line { name: "a < b".into(), points: vec![(1000.0, 5.0)], look: Look::Own };
         let panel = Panel { title: "ns".into(), height: 200.0, lines: vec![line] };
         let plot = Plot {
             title: "t".into(),
             subtitle: "s".into(),
             x_title: "x".into(),
+            axis,
             panels: vec![panel],
         };
         let svg = plot.svg();

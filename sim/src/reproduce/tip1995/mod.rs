@@ -1,0 +1,189 @@
+//! The figures of TIP 1995: five programs and the contention for buffers, on an Alpha with up to 15 disks.
+//!
+//! The figures themselves have no numbers in our copy of the paper; what the text says of them is what cells compare
+//! with.
+//!
+//! What the paper states of the machine is in [`testbed`]. Beyond it:
+//!
+//! * `T_hit` = 243 µs, `T_driver` = 580 µs, `T_disk` = 15 ms are from the authors' other reports (memory).
+//! * What each further block of a request adds to `T_driver` follows from section 3.1: `cat` of a large file reads
+//!   18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs: eight of them less `T_driver` is 7 × 154 µs.
+//! * Processor times of the programs are not stated. Each program's file here says what they were chosen by.
+//! * Sections 3.x have `tip1` decide, section 6 `tip2`.
+
+pub mod caching;
+pub mod join;
+pub mod search;
+pub mod slices;
+pub mod speech;
+
+use foretell_policy::queue::Order;
+use foretell_policy::{Nanos, Rules};
+
+use super::testbed::Testbed;
+use super::{Basis, Cell, Figure, Outcome, panel, seconds};
+use crate::device::DiskParameters;
+use crate::machine::read_ahead::ReadAheadSpec;
+use crate::machine::report::Report;
+use crate::machine::server::{PREFETCHES_PER_DISK, Priority};
+use crate::programs::Workload;
+
+/// Arrays that are run: of the paper's 1 to 15 disks.
+pub const DISKS: [usize; 8] = [1, 2, 3, 4, 6, 8, 10, 15];
+/// Blocks lie side by side ("inter-block rotational delay = 0", section 3.1).
+pub const PITCH_SECTORS: u64 = 16;
+/// The ceiling of prefetched and unread blocks (section 3.1).
+pub const UNREAD_BLOCKS: u64 = 512;
+
+/// The DEC 3000/500 of section 3.1 with so many disks.
+pub fn testbed(disks: usize) -> Testbed {
+    Testbed {
+        disk: DiskParameters::by_name("hpc2247").expect("invariant: it is built in"),
+        disks,
+        pitch_sectors: PITCH_SECTORS,
+        order: Order::Scan,
+        prefetches_per_disk: PREFETCHES_PER_DISK,
+        priority: Priority::Arrival,
+        page_bytes: 8192,
+        cache_blocks: 1536,
+        cluster_blocks: 8,
+        hit: Nanos(243_000),
+        driver: (Nanos(580_000), Nanos(154_000)),
+        open: Nanos(250_000),
+        read_ahead: ReadAheadSpec::OSF1,
+    }
+}
+
+/// Elapsed time and stall, seconds, and requests to disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Run {
+    elapsed_s: f64,
+    stall_s: f64,
+    requests: f64,
+}
+
+impl Run {
+    fn of(report: &Report) -> Self {
+        let device = report.devices[0];
+        Run {
+            elapsed_s: seconds(report.end_ns),
+            stall_s: seconds(report.programs.iter().map(|program| program.tally.stall_ns).sum()),
+            requests: (device.demand_requests + device.prefetch_requests) as f64,
+        }
+    }
+
+    fn sum(runs: impl IntoIterator<Item = Run>) -> Run {
+        runs.into_iter().fold(Run::default(), |sum, run| Run {
+            elapsed_s: sum.elapsed_s + run.elapsed_s,
+            stall_s: sum.stall_s + run.stall_s,
+            requests: sum.requests + run.requests,
+        })
+    }
+}
+
+/// A run on each of [`DISKS`].
+type Sweep = [Run; DISKS.len()];
+
+fn sweep(workload: impl Fn() -> Workload) -> Sweep {
+    DISKS.map(|disks| Run::of(&testbed(disks).run(workload(), Rules::TIP1)))
+}
+
+/// Layouts and planes that a figure is the mean of, where it depends on them.
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+
+/// The mean of a sweep over the seeds.
+fn mean(of: impl Fn(u64) -> Sweep) -> Sweep {
+    let sweeps: Vec<Sweep> = SEEDS.map(of).collect();
+    std::array::from_fn(|at| {
+        let sum = Run::sum(sweeps.iter().map(|sweep| sweep[at]));
+        let part = |figure: f64| figure / sweeps.len() as f64;
+        Run {
+            elapsed_s: part(sum.elapsed_s),
+            stall_s: part(sum.stall_s),
+            requests: part(sum.requests),
+        }
+    })
+}
+
+/// By how many per cent `after` is less than `before`.
+fn reduction(before: f64, after: f64) -> f64 {
+    100.0 * (1.0 - after / before)
+}
+
+/// Cells of one row, a column for each array.
+struct Row<'a> {
+    experiment: &'a str,
+    row: String,
+    unit: &'a str,
+}
+
+impl Row<'_> {
+    fn new<'a>(experiment: &'a str, row: impl Into<String>, unit: &'a str) -> Row<'a> {
+        Row { experiment, row: row.into(), unit }
+    }
+
+    fn cell(&self, column: String, paper: Option<f64>, ours: f64, basis: Basis) -> Cell {
+        let (experiment, row, unit) =
+            (self.experiment.to_owned(), self.row.clone(), self.unit.to_owned());
+        Cell { experiment, row, column, unit, paper, paper_to: None, ours, basis }
+    }
+
+    fn of_sweep(&self, sweep: &Sweep) -> Vec<Cell> {
+        let cell = |(disks, run): (usize, &Run)| {
+            self.cell(Cell::disks(disks), None, run.elapsed_s, Basis::Predicted)
+        };
+        DISKS.into_iter().zip(sweep).map(cell).collect()
+    }
+}
+
+fn line(name: &str, sweep: &Sweep) -> (String, Vec<(f64, f64)>) {
+    let points = DISKS.into_iter().zip(sweep).map(|(disks, run)| (disks as f64, run.elapsed_s));
+    (name.to_owned(), points.collect())
+}
+
+/// A figure of one panel over the disks.
+fn over_disks(name: &str, title: &str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Figure {
+    Figure::new(name, title, "disks", vec![panel("elapsed, s", lines)])
+}
+
+/// A program's part of figure 3: elapsed time and stall with hints, as shares of those without.
+fn figure_3(program: &str, plain: &Sweep, hinted: &Sweep, paper: &Figure3) -> Outcome {
+    let mut cells = Vec::new();
+    let elapsed = |at: usize| reduction(plain[at].elapsed_s, hinted[at].elapsed_s);
+    let row = Row::new("1995 figure 3a", format!("{program}, elapsed time saved"), "%");
+    let most = (0..DISKS.len()).map(elapsed).fold(f64::MIN, f64::max);
+    cells.push(row.cell(MOST.into(), paper.elapsed, most, Basis::Predicted));
+    let row = Row::new("1995 figure 3b", format!("{program}, stall removed"), "%");
+    let (mut shares, mut stalls) = (Vec::new(), Vec::new());
+    for (at, disks) in DISKS.into_iter().enumerate() {
+        let removed = reduction(plain[at].stall_s, hinted[at].stall_s);
+        // "As few as four disks eliminate most of it" (section 3.7).
+        let range = paper.stall.filter(|_| disks >= 4);
+        let cell =
+            row.cell(Cell::disks(disks), range.map(|(from, _)| from), removed, Basis::Predicted);
+        cells.push(Cell { paper_to: range.map(|(_, to)| to), ..cell });
+        shares.push((disks as f64, 100.0 - elapsed(at)));
+        stalls.push((disks as f64, 100.0 - removed));
+    }
+    let of = |title: &str, points| panel(title, [(program.to_owned(), points)]);
+    let panels = vec![
+        of("elapsed time with hints, % of that without", shares),
+        of("stall with hints, % of that without", stalls),
+    ];
+    let title = "Elapsed and stall times with hints (TIP 1995, figure 3)";
+    Outcome { cells, figures: vec![Figure::new("tip1995-figure-3", title, "disks", panels)] }
+}
+
+/// The column of a figure that the text gives as "up to".
+const MOST: &str = "most";
+
+/// What section 3.7 says of a program.
+struct Figure3 {
+    /// By how many per cent the elapsed time is reduced at most.
+    elapsed: Option<f64>,
+    /// Between how many and how many per cent of the stall is removed.
+    stall: Option<(f64, f64)>,
+}
+
+/// Section 3.7: "informed prefetching eliminates between 75% and 95% of I/O stall time".
+const STALL_REMOVED: Option<(f64, f64)> = Some((75.0, 95.0));

@@ -1,0 +1,47 @@
+//! Figure 2 b: Sphinx.
+//!
+//! Neither the time of a frame nor how many lookups go to the file is stated. Chosen: 36 ms of work a frame, and a burst
+//! of 16 lookups on average after one frame in 13, so that without hints a third of the time is stall. Then the
+//! saving is bounded, and how much of it hints bring on how many disks is predicted.
+
+use foretell_policy::Nanos;
+
+use super::{
+    Basis, Cell, DISKS, Figure3, Outcome, PITCH_SECTORS, Row, STALL_REMOVED, figure_3, line,
+    over_disks, reduction, sweep,
+};
+use crate::programs::speech::Speech;
+
+/// The recognition.
+pub fn speech(disclosed: bool) -> Speech {
+    Speech {
+        frame_cpu: Nanos(36_000_000),
+        frames_per_burst: 13,
+        burst_reads: 16.0,
+        disclosed,
+        pitch_sectors: PITCH_SECTORS,
+        seed: 1,
+    }
+}
+
+/// Figure 2 b, and Sphinx's part of figure 3.
+pub fn figures() -> Outcome {
+    let [plain, hinted] = [false, true].map(|disclosed| sweep(|| speech(disclosed).workload()));
+    let mut outcome = Outcome::default();
+    let lines = [(&plain, "without hints"), (&hinted, "with hints")].map(|(sweep, how)| {
+        let row = Row::new("1995 figure 2b", format!("sphinx, {how}"), "s");
+        outcome.cells.extend(row.of_sweep(sweep));
+        line(how, sweep)
+    });
+    let row = Row::new("1995 figure 2b", "sphinx, time saved", "%");
+    for (at, disks) in DISKS.into_iter().enumerate() {
+        let ours = reduction(plain[at].elapsed_s, hinted[at].elapsed_s);
+        let paper = (disks >= 4).then_some(20.0);
+        outcome.cells.push(row.cell(Cell::disks(disks), paper, ours, Basis::Predicted));
+    }
+    let title = "Speech recognition (TIP 1995, figure 2 b)";
+    outcome.figures.push(over_disks("tip1995-figure-2b", title, lines.to_vec()));
+    let paper = Figure3 { elapsed: Some(20.0), stall: STALL_REMOVED };
+    outcome.merge(figure_3("sphinx", &plain, &hinted, &paper));
+    outcome
+}
