@@ -2,9 +2,14 @@
 
 mod cache;
 mod replay;
+mod reproduce;
 
 use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -31,12 +36,16 @@ enum SimCommand {
     /// run.strace --root /data --disks 1,2,4,8
     #[command(after_help = replay::HELP)]
     Replay(replay::ReplayArgs),
+    /// Run the tables and figures of the TIP papers again: foretell sim reproduce all --out DIR
+    #[command(after_help = reproduce::HELP)]
+    Reproduce(reproduce::ReproduceArgs),
 }
 
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         SimCommand::Cache(args) => cache::cache(args),
         SimCommand::Replay(args) => replay::replay(args),
+        SimCommand::Reproduce(args) => reproduce::reproduce(args),
     }
 }
 
@@ -76,4 +85,27 @@ fn as_json(runs: &[impl Serialize]) -> Result<String, Failure> {
         runs => serde_json::to_string(runs),
     }
     .map_err(Failure::failed)
+}
+
+/// Does `work` for each of `items`, as many at a time as there are processors; results in the order of the items.
+fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let worker = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(place) else { return };
+            let result = work(item);
+            *results[place].lock().expect("nothing fails with the lock held") = Some(result);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(items.len());
+    thread::scope(|scope| {
+        (1..threads).for_each(|_| {
+            scope.spawn(worker);
+        });
+        worker();
+    });
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().ok().flatten();
+    results.into_iter().map(|slot| result(slot).expect("every item has had its turn")).collect()
 }

@@ -1,13 +1,9 @@
 //! `foretell sim replay`: a recorded run again, on another machine.
 
 use std::fs;
-use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use clap::{Args, ValueEnum};
 use foretell_policy::queue::Order;
@@ -21,7 +17,7 @@ use foretell_sim::trace::{Format, Trace};
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
-use super::{as_json, block_bytes, progress, say};
+use super::{as_json, block_bytes, on_all_processors, progress, say};
 use crate::array::Switch;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
@@ -191,8 +187,11 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     progress.set_length(runs.len() as u64);
     progress.reset();
     progress.set_message(format!("{} runs", runs.len()));
-    let specs: Vec<&ReplaySpec> = runs.iter().map(|run| &run.spec).collect();
-    let results = on_all_processors(&specs, &activity, || progress.inc(1));
+    let results = on_all_processors(&runs, |run| {
+        let result = run.spec.run(&activity);
+        progress.inc(1);
+        result
+    });
     progress.finish_and_clear();
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
@@ -286,34 +285,6 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
         }
     }
     Ok(runs)
-}
-
-/// Runs all of them, as many at a time as there are processors; results in the order of `specs`.
-fn on_all_processors(
-    specs: &[&ReplaySpec],
-    activity: &Activity,
-    done: impl Fn() + Sync,
-) -> Vec<ReplayResult> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(vec![None; specs.len()]);
-    let work = || {
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(spec) = specs.get(place) else { return };
-            let result = spec.run(activity);
-            results.lock().expect("a run that fails ends the program")[place] = Some(result);
-            done();
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(specs.len());
-    thread::scope(|scope| {
-        (1..threads).for_each(|_| {
-            scope.spawn(work);
-        });
-        work();
-    });
-    let results = results.into_inner().expect("a run that fails ends the program");
-    results.into_iter().map(|result| result.expect("every run has ended")).collect()
 }
 
 /// A run as it is written: what was asked for, and what came of it.

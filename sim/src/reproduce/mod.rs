@@ -3,6 +3,8 @@
 //! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell says what its figure rests on ([`Basis`]): only
 //! what is *predicted* says anything about the simulator.
 
+pub mod deviations;
+pub mod page;
 pub mod testbed;
 pub mod tip1994;
 pub mod tip1995;
@@ -156,29 +158,3 @@ pub const EXPERIMENTS: [Experiment; 9] = {
         experiment("tip1995", "figure 11", caching::figure_11),
     ]
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn show() {
-        for experiment in EXPERIMENTS {
-            let t = std::time::Instant::now();
-            for cell in (experiment.run)().cells {
-                eprintln!(
-                    "CELL {:14} {:50} {:8} {:3} {:8.2} {:8.2} {:6.1} {:?}",
-                    cell.experiment,
-                    cell.row,
-                    cell.column,
-                    cell.unit,
-                    cell.paper.unwrap_or(-1.0),
-                    cell.ours,
-                    cell.deviation().unwrap_or(0.0),
-                    cell.basis
-                );
-            }
-            eprintln!("CELL {} {:?}", experiment.name, t.elapsed());
-        }
-    }
-}

@@ -20,7 +20,7 @@ use crate::device::DiskParameters;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::Priority;
-use crate::plot::Panel;
+use crate::plot::{Line, Look, Panel};
 use crate::programs::Scattering;
 use crate::programs::search::{FileSet, SETS_1994, Search};
 use crate::programs::slice::{Plane, Slice};
@@ -189,13 +189,18 @@ fn cells(
     cells
 }
 
-fn panel_of(title: &str, measured: &Measured) -> Panel {
+fn panel_of(title: &str, measured: &Measured, paper: &[[f64; 4]; 2]) -> Panel {
     let lines = [("without hints", measured[0]), ("with hints", measured[1])];
     let lines = lines.map(|(name, times)| {
         let points = DISKS.into_iter().zip(times).map(|(disks, (s, _))| (disks as f64, s));
         (name.to_owned(), points.collect())
     });
-    panel(&format!("{title}: elapsed, s"), lines)
+    let mut panel = panel(&format!("{title}: elapsed, s"), lines);
+    for (name, times) in [("the paper, without", paper[0]), ("the paper, with", paper[1])] {
+        let points = DISKS.into_iter().map(|disks| disks as f64).zip(times).collect();
+        panel.lines.push(Line { name: name.into(), points, look: Look::Reference });
+    }
+    panel
 }
 
 /// Tables 1 and 2.
@@ -208,7 +213,7 @@ pub fn tables_1_and_2() -> Outcome {
             measure(|hinted, disks, seed| searched(set, scattering, hinted, disks, seed));
         let papers = (&TABLE_1[at], &SPEED_UPS_1[at]);
         outcome.cells.extend(cells("1994 table 1", set.name, &measured, papers));
-        panels.push(panel_of(set.name, &measured));
+        panels.push(panel_of(set.name, &measured, &TABLE_1[at]));
         if set.name == "bboard, mail" {
             for (hinted, (name, cpu_s, share)) in
                 [("no TIP", 3.40 - 1.86, 45.0), ("with TIP", 2.17 - 0.15, 93.0)]
@@ -247,7 +252,7 @@ pub fn table_3() -> Outcome {
         });
         let papers = (&TABLE_3[at], &SPEED_UPS_3[at]);
         outcome.cells.extend(cells("1994 table 3", plane.name(), &measured, papers));
-        panels.push(panel_of(plane.name(), &measured));
+        panels.push(panel_of(plane.name(), &measured, &TABLE_3[at]));
     }
     let title = "Slices of a 300³ data set (TIP 1994, table 3)";
     outcome.figures.push(Figure::new("tip1994-table-3", title, "disks", panels));

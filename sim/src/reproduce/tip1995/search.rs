@@ -9,9 +9,10 @@ use foretell_policy::{Nanos, Rules};
 
 use super::super::testbed::Testbed;
 use super::{
-    Basis, Cell, DISKS, Figure3, Outcome, PITCH_SECTORS, Row, Run, STALL_REMOVED, Sweep,
-    UNREAD_BLOCKS, figure_3, line, mean, over_disks, reduction, testbed,
+    Basis, Cell, DISKS, Figure, Figure3, Outcome, PITCH_SECTORS, Row, Run, STALL_REMOVED, Sweep,
+    UNREAD_BLOCKS, figure_3, line, mean, over_disks, panel, reduction, testbed,
 };
+use crate::plot::Panel;
 use crate::programs::Scattering;
 use crate::programs::search::{FileSet, SETS_1995, Search};
 
@@ -57,14 +58,15 @@ pub fn figures() -> Outcome {
     };
     let (plain, scan, fifo) = (sum(|set| set.plain), sum(|set| set.scan), sum(|set| set.fifo));
     let mut outcome = Outcome::default();
-    let mut lines = Vec::new();
+    let mut panels = Vec::new();
     for set in &sets {
         let name = set.name;
         for (sweep, how) in [(&set.plain, "without hints"), (&set.scan, "with hints")] {
             let row = format!("agrep {name}, {how}");
             outcome.cells.extend(Row::new("1995 figure 1a", row, "s").of_sweep(sweep));
-            lines.push(line(&format!("{name}, {how}"), sweep));
         }
+        let lines = [line("without hints", &set.plain), line("with hints", &set.scan)];
+        panels.push(Panel { height: 170.0, ..panel(&format!("{name}: elapsed, s"), lines) });
     }
     let row = Row::new("1995 figure 1a", "agrep, four sets, time saved", "%");
     for (at, disks) in DISKS.into_iter().enumerate() {
@@ -74,11 +76,8 @@ pub fn figures() -> Outcome {
         let cell = row.cell(Cell::disks(disks), paper, ours, basis);
         outcome.cells.push(Cell { paper_to, ..cell });
     }
-    outcome.figures.push(over_disks(
-        "tip1995-figure-1a",
-        "Text search (TIP 1995, figure 1 a)",
-        lines,
-    ));
+    let title = "Text search (TIP 1995, figure 1 a)";
+    outcome.figures.push(Figure::new("tip1995-figure-1a", title, "disks", panels));
     type Of = fn(&Searched) -> &Sweep;
     let orders: [(&str, Of, f64); 2] =
         [("SCAN", |set| &set.scan, 63.0), ("FIFO", |set| &set.fifo, 31.0)];

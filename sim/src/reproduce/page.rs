@@ -1,0 +1,231 @@
+//! An outcome as text: a page in Markdown with its figures, and lines for a terminal.
+
+use std::fmt::Write as _;
+
+use super::deviations::{EXPLAINED_FROM, REASONS, reason_for};
+use super::{Basis, Cell, Figure, Outcome};
+
+/// Cells of one experiment, with the same columns, as rows.
+struct Table<'a> {
+    experiment: &'a str,
+    columns: Vec<&'a str>,
+    rows: Vec<(&'a str, &'a str, Vec<&'a Cell>)>,
+}
+
+/// The tables that the cells make, in their order.
+fn tables(cells: &[Cell]) -> Vec<Table<'_>> {
+    let mut tables: Vec<Table<'_>> = Vec::new();
+    for row in cells.chunk_by(|one, next| {
+        (&one.experiment, &one.row, &one.unit) == (&next.experiment, &next.row, &next.unit)
+    }) {
+        let (experiment, name, unit) = (&row[0].experiment, &row[0].row, &row[0].unit);
+        let columns: Vec<&str> = row.iter().map(|cell| cell.column.as_str()).collect();
+        let fits =
+            |table: &&mut Table<'_>| table.experiment == experiment && table.columns == columns;
+        let row = (name.as_str(), unit.as_str(), row.iter().collect());
+        match tables.iter_mut().find(fits) {
+            Some(table) => table.rows.push(row),
+            None => tables.push(Table { experiment, columns, rows: vec![row] }),
+        }
+    }
+    tables
+}
+
+/// A number with three digits, or as many as it has before the point.
+fn number(value: f64) -> String {
+    let digits = if value.abs() < 10.0 { 2 } else { usize::from(value.abs() < 100.0) };
+    format!("{value:.digits$}")
+}
+
+fn paper(cell: &Cell) -> Option<String> {
+    let from = number(cell.paper?);
+    Some(match cell.paper_to {
+        Some(to) if cell.unit == "%" && to >= 100.0 => format!(">{from}"),
+        Some(to) => format!("{from}–{}", number(to)),
+        None => from,
+    })
+}
+
+fn sign(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Given => "=",
+        Basis::Calibrated => "*",
+        Basis::Predicted => "",
+    }
+}
+
+/// What a terminal shows: each row with the paper's numbers and ours below one another.
+pub fn lines(cells: &[Cell]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for table in tables(cells) {
+        let mut head = format!("{:<48} {:>5} {:>5}", table.experiment, "", "unit");
+        table.columns.iter().for_each(|column| {
+            let _ = write!(head, " {column:>9}");
+        });
+        lines.extend([String::new(), head]);
+        for (name, unit, cells) in &table.rows {
+            if cells.iter().any(|cell| cell.paper.is_some()) {
+                let mut line = format!("{name:<48} {:>5} {unit:>5}", "paper");
+                for cell in cells {
+                    let _ = write!(line, " {:>9}", paper(cell).unwrap_or_default());
+                }
+                lines.push(line);
+            }
+            let mut line = format!("{name:<48} {:>5} {unit:>5}", "ours");
+            for cell in cells {
+                let _ = write!(line, " {:>9}", number(cell.ours) + sign(cell.basis));
+            }
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// The line that follows both.
+pub fn summary(cells: &[Cell]) -> String {
+    let compared = cells.iter().filter(|cell| cell.basis == Basis::Predicted);
+    let mut deviations: Vec<f64> = compared.filter_map(Cell::deviation).map(f64::abs).collect();
+    deviations.sort_by(f64::total_cmp);
+    let Some(&median) = deviations.get(deviations.len() / 2) else {
+        return "The paper gives no numbers for these.".into();
+    };
+    let within = |most: f64| deviations.iter().filter(|&&deviation| deviation <= most).count();
+    format!(
+        "{} predicted figures have one of the paper's beside them: {} are within {EXPLAINED_FROM:.0} % of it (or as many \
+         points), {} within 20; the median is {median:.1}.",
+        deviations.len(),
+        within(EXPLAINED_FROM),
+        within(20.0),
+    )
+}
+
+/// The page. `folder` is where its figures are.
+pub fn markdown(outcome: &Outcome, folder: &str) -> String {
+    let mut page = String::from(HEAD);
+    let _ = writeln!(page, "{}\n", summary(&outcome.cells));
+    for (paper, title) in [("1994", "## TIP 1994"), ("1995", "## TIP 1995")] {
+        let tables = tables(&outcome.cells);
+        let tables: Vec<_> =
+            tables.iter().filter(|table| table.experiment.starts_with(paper)).collect();
+        if tables.is_empty() {
+            continue;
+        }
+        let _ = writeln!(page, "{title}\n");
+        let mut last = "";
+        for table in tables {
+            if table.experiment != last {
+                let _ = writeln!(page, "### {}\n", table.experiment);
+                last = table.experiment;
+                for figure in outcome.figures.iter().filter(|figure| is_of(figure, last)) {
+                    let (name, title) = (&figure.name, &figure.plot.title);
+                    let _ = writeln!(page, "![{title}]({folder}/{name}.svg)\n");
+                }
+            }
+            table_of(&mut page, table);
+        }
+    }
+    reasons(&mut page, &outcome.cells);
+    page
+}
+
+/// Whether a figure's file is named after the experiment: `tip1995-figure-3` is of `1995 figure 3a`.
+fn is_of(figure: &Figure, experiment: &str) -> bool {
+    let name = format!("tip{}", experiment.replace(' ', "-"));
+    figure.name == name || name.strip_suffix('a').is_some_and(|name| figure.name == name)
+}
+
+fn table_of(page: &mut String, table: &Table<'_>) {
+    let _ = writeln!(page, "| | unit | {} |", table.columns.join(" | "));
+    let _ = writeln!(page, "|---|---|{}", "---|".repeat(table.columns.len()));
+    for (name, unit, cells) in &table.rows {
+        let cell = |cell: &&Cell| {
+            let ours = number(cell.ours) + sign(cell.basis).replace('*', "\\*").as_str();
+            let off = if reason_for(cell).is_some() { "**" } else { "" };
+            match paper(cell) {
+                Some(paper) => format!("{paper} / {off}{ours}{off}"),
+                None => ours,
+            }
+        };
+        let cells: Vec<String> = cells.iter().map(cell).collect();
+        let _ = writeln!(page, "| {name} | {unit} | {} |", cells.join(" | "));
+    }
+    page.push('\n');
+}
+
+fn reasons(page: &mut String, cells: &[Cell]) {
+    let _ = writeln!(page, "## Why figures are off\n");
+    let _ = writeln!(
+        page,
+        "Every figure more than {EXPLAINED_FROM:.0} % (or points) from the paper's, in bold above:\n"
+    );
+    for reason in &REASONS {
+        let of = |cell: &&Cell| reason_for(cell).is_some_and(|found| std::ptr::eq(found, reason));
+        let found: Vec<String> = cells
+            .iter()
+            .filter(of)
+            .map(|cell| {
+                let unit = if cell.unit == "%" { " points" } else { " %" };
+                let deviation = cell.deviation().unwrap_or(0.0);
+                format!("{} ({deviation:+.0}{unit})", cell.column)
+            })
+            .collect();
+        if !found.is_empty() {
+            let (experiment, row, found) = (reason.experiment, reason.row, found.join(", "));
+            let _ = writeln!(page, "* **{experiment}, {row}…**: {found}. {}", reason.why);
+        }
+    }
+    page.push('\n');
+}
+
+const HEAD: &str = "\
+# The papers' results again
+
+Written by `foretell sim reproduce all --out docs`: the programs of the TIP papers on the simulator, under this
+project's own policies `tip1` and `tip2`. All figures of ours are **simulated**, and the same on every machine. A cell is
+\"the paper's / ours\", or ours alone where the paper gives no number.
+
+* without a mark: predicted;
+* `=`: the paper states it, and it was put in;
+* `*`: something that the paper does not state was chosen so that it comes out near. What that was is said at the top of
+  the experiment's source in `sim/src/reproduce`, and was chosen by times *without* hints on *one* disk where the paper
+  gives any. TIP 1995 has lost its plots in our copy: there, levels of processor time are chosen by what the text
+  says, and so is the first reduction that rests on them.
+
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(row: &str, column: &str, paper: Option<f64>, ours: f64) -> Cell {
+        Cell {
+            experiment: "1994 table 3".into(),
+            row: row.into(),
+            column: column.into(),
+            unit: "s".into(),
+            paper,
+            paper_to: None,
+            ours,
+            basis: Basis::Predicted,
+        }
+    }
+
+    #[test]
+    fn rows_of_the_same_columns_are_one_table() {
+        let cells = [
+            cell("X-Y", "1 disk", Some(2.0), 2.1),
+            cell("X-Y", "2 disks", None, 123.4),
+            cell("Y-Z", "1 disk", Some(4.0), 4.0),
+            cell("Y-Z", "2 disks", Some(4.0), 4.0),
+            cell("X-Y, most", "most", Some(1.0), 3.0),
+        ];
+        let lines = lines(&cells);
+        assert_eq!(lines.iter().filter(|line| line.contains("unit")).count(), 2, "{lines:#?}");
+        assert!(lines[3].ends_with("2.10       123"), "{:?}", lines[3]);
+        let page = markdown(&Outcome { cells: cells.to_vec(), figures: Vec::new() }, "x");
+        assert!(page.contains("| X-Y | s | 2.00 / 2.10 | 123 |"), "{page}");
+        assert!(page.contains("1.00 / **3.00**"), "{page}");
+        assert!(page.contains("most (+200 %)"), "{page}");
+        assert!(page.contains("4 predicted figures"), "{page}");
+    }
+}
