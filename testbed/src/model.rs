@@ -18,6 +18,7 @@ use std::collections::{BinaryHeap, HashMap};
 use foretell_policy::Nanos;
 use foretell_policy::queue::{Class, DeviceQueue};
 use foretell_sim::array::DiskIndex;
+use foretell_sim::device::held::Held;
 use foretell_sim::device::{Device, Request, Service};
 
 use crate::options::ArrayOptions;
@@ -45,7 +46,7 @@ struct Disk {
     device: Box<dyn Device>,
     queue: DeviceQueue<Part>,
     /// At the drive and not yet begun, oldest first.
-    held: Vec<Part>,
+    held: Held<Part>,
     serving: usize,
 }
 
@@ -69,7 +70,7 @@ impl<T> ArrayModel<T> {
                 let device = options.disk.device(options.seed.wrapping_add(index as u64));
                 let outstanding = options.outstanding.max(device.slots());
                 let queue = DeviceQueue::new(options.order, outstanding);
-                Disk { device, queue, held: Vec::new(), serving: 0 }
+                Disk { device, queue, held: Held::default(), serving: 0 }
             })
             .collect();
         ArrayModel {
@@ -164,10 +165,11 @@ impl<T> ArrayModel<T> {
     fn begin(&mut self, index: usize, now: Nanos) {
         let disk = &mut self.disks[index];
         while let Some((_, _, part)) = disk.queue.pop() {
-            disk.held.push(part);
+            disk.held.push(part.request, part);
         }
-        while disk.serving < disk.device.slots() && !disk.held.is_empty() {
-            let part = disk.held.remove(soonest(disk.device.as_ref(), &disk.held, now));
+        while disk.serving < disk.device.slots()
+            && let Some(part) = disk.held.take_next(disk.device.as_ref(), now)
+        {
             let service = disk.device.service(now, part.request);
             disk.serving += 1;
             let serial = self.next_service;
@@ -176,16 +178,6 @@ impl<T> ArrayModel<T> {
             self.ends.push(Reverse((now + service.total(), serial, index)));
         }
     }
-}
-
-/// Which of `held` the drive can begin to read soonest; the oldest of several.
-fn soonest(device: &dyn Device, held: &[Part], now: Nanos) -> usize {
-    if held.len() < 2 {
-        return 0;
-    }
-    let wait = |part: &Part| device.positioning_time(now, part.request);
-    let best = held.iter().enumerate().min_by_key(|(_, part)| wait(part));
-    best.map_or(0, |(index, _)| index)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 pub mod disk;
 pub mod flat;
 pub mod geometry;
+pub mod held;
 pub mod parameters;
 pub mod seek;
 

@@ -26,6 +26,7 @@ use super::report::DeviceReport;
 use crate::SECTOR_BYTES;
 use crate::array::{DiskIndex, Striping};
 use crate::device::flat::{FlatSpec, Latency};
+use crate::device::held::Held;
 use crate::device::{Device, DiskParameters, Flat, Request};
 use crate::layout::{FileId, Layout};
 
@@ -158,7 +159,7 @@ struct Disk {
     /// Demand requests in the queue.
     demands_waiting: usize,
     /// Dispatched and not begun, oldest first.
-    held: Vec<Part>,
+    held: Held<Part>,
     serving: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
@@ -356,7 +357,7 @@ impl Server {
                     self.report.prefetch_requests += 1;
                 }
             }
-            disk.held.push(part);
+            disk.held.push(part.request, part);
         }
     }
 }
@@ -367,7 +368,7 @@ impl Disk {
             device,
             queue: DeviceQueue::new(order, usize::MAX),
             demands_waiting: 0,
-            held: Vec::new(),
+            held: Held::default(),
             serving: 0,
             prefetches_dispatched: 0,
             prefetches_max: prefetches_max.max(1),
@@ -388,17 +389,12 @@ impl Disk {
                 && self.held.iter().all(|part| part.class == Class::Prefetch)
     }
 
-    /// Begins what can be begun soonest, the oldest of several, and says how long it takes.
+    /// Begins what the drive chooses, and says how long it takes.
     fn begin(&mut self, now: Nanos) -> Option<(Part, Nanos)> {
-        if self.serving == self.device.slots() || self.held.is_empty() {
+        if self.serving == self.device.slots() {
             return None;
         }
-        let wait = |part: &Part| self.device.positioning_time(now, part.request);
-        let soonest = match self.held.len() {
-            1 => 0,
-            _ => self.held.iter().enumerate().min_by_key(|(_, part)| wait(part))?.0,
-        };
-        let part = self.held.remove(soonest);
+        let part = self.held.take_next(self.device.as_ref(), now)?;
         let took = self.device.service(now, part.request).total();
         self.serving += 1;
         Some((part, took))

@@ -3,6 +3,7 @@
 //! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell says what its figure rests on ([`Basis`]): only
 //! what is *predicted* says anything about the simulator.
 
+pub mod comparators;
 pub mod deviations;
 pub mod page;
 pub mod testbed;

@@ -1,0 +1,107 @@
+//! The commands that a drive holds, and which of them it carries out next.
+//!
+//! A drive that holds several begins with the one whose first byte comes under its head soonest, and would leave one
+//! that is always a little further for ever. So one that was passed over as often as [`PASSED_OVER_MAX`] is next
+//! whatever it costs, the oldest of several.
+
+use foretell_policy::Nanos;
+
+use super::{Device, Request};
+
+/// How often a command is passed over at most. Drives do not publish theirs; this is two rounds of the five
+/// commands that the TIP papers' striper gave them.
+pub const PASSED_OVER_MAX: u32 = 10;
+
+/// Commands in the order in which they came.
+#[derive(Clone, Debug)]
+pub struct Held<T> {
+    commands: Vec<(Request, T, u32)>,
+}
+
+impl<T> Default for Held<T> {
+    fn default() -> Self {
+        Held { commands: Vec::new() }
+    }
+}
+
+impl<T> Held<T> {
+    /// One more.
+    pub fn push(&mut self, request: Request, command: T) {
+        self.commands.push((request, command, 0));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.commands.iter().map(|(_, command, _)| command)
+    }
+
+    /// Takes the next one for `device`.
+    pub fn take_next(&mut self, device: &dyn Device, now: Nanos) -> Option<T> {
+        let at = match self.commands.len() {
+            0 | 1 => 0,
+            _ => {
+                let wait = |(request, _, passed): &(Request, T, u32)| match *passed {
+                    PASSED_OVER_MAX.. => None, // Before any that waits.
+                    _ => Some(device.positioning_time(now, *request)),
+                };
+                let all = self.commands.iter().enumerate();
+                all.min_by_key(|(_, command)| wait(command)).map_or(0, |(at, _)| at)
+            }
+        };
+        if self.commands.is_empty() {
+            return None;
+        }
+        self.commands[..at].iter_mut().for_each(|(_, _, passed)| *passed += 1);
+        Some(self.commands.remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DiskParameters;
+
+    #[test]
+    fn nothing_is_passed_over_for_ever() {
+        let mut device = DiskParameters::hp97560().device(0);
+        let mut held = Held::default();
+        let far = Request { sector: 2_000_000, sectors: 16 };
+        held.push(far, "far");
+        let (mut now, mut sector) = (Nanos::ZERO, 0);
+        let mut turns = 0;
+        // There is always one that follows the last one served.
+        loop {
+            held.push(Request { sector, sectors: 16 }, "next");
+            sector += 16;
+            let next = held.take_next(device.as_ref(), now);
+            let Some("next") = next else { break };
+            now = now + device.service(now, Request { sector: sector - 16, sectors: 16 }).total();
+            turns += 1;
+        }
+        assert_eq!(turns, PASSED_OVER_MAX);
+        assert_eq!((held.len(), held.is_empty()), (1, false));
+    }
+
+    #[test]
+    fn the_oldest_goes_first_among_equals() {
+        let device = DiskParameters::by_name("network").expect("built in").device(0);
+        let mut held = Held::default();
+        for number in 0..3 {
+            held.push(Request { sector: 99 - number, sectors: 1 }, number);
+        }
+        assert_eq!(held.iter().count(), 3);
+        let order: Vec<u64> =
+            std::iter::from_fn(|| held.take_next(device.as_ref(), Nanos::ZERO)).collect();
+        assert_eq!(order, [0, 1, 2]);
+    }
+}
