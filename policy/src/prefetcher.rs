@@ -9,9 +9,9 @@
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
 //!   shrinks with each fetched for nothing. Who discloses what he does not read gets no further.
 //!
-//! * **E. Beyond the horizon** a block is fetched only where a device cannot keep up. While most buffers
-//!   are free, as many as there are: a disk sorts a long queue better. Otherwise only to keep it busy: what
-//!   waits in its queue binds a buffer that others want.
+//! * **E. Beyond the horizon** a block is fetched where a device cannot keep up, but only to keep it busy: what
+//!   waits in its queue binds a buffer that others want. A buffer that nobody wants may wait there: a disk
+//!   sorts a long queue better, and an array has more of its disks at work.
 //!
 //! * **F. Quiet.** What comes near enough with the next few reads is looked for at once. Where there is
 //!   nothing, the stream is not asked again until those reads have been made, something of its is lost, or
@@ -59,8 +59,11 @@ pub(crate) struct Candidate {
     pub(crate) block: Block,
     /// Normalised.
     pub(crate) benefit: f64,
-    /// Whether its use is beyond the horizon.
+    /// Whether its use is beyond the horizon, whether the device cannot keep up all the same, and what it is
+    /// worth if the device has enough to do.
     pub(crate) is_early: bool,
+    pub(crate) is_needed: bool,
+    pub(crate) spare_benefit: f64,
 }
 
 /// Adjacent blocks to be fetched by one request.
@@ -71,19 +74,25 @@ pub(crate) struct Cluster {
 }
 
 impl Cache {
-    /// D: whether `stream` may have one more unread block.
-    fn may_claim(&self, config: &Config, stream: &Stream) -> bool {
-        let capacity = config.capacity_blocks;
+    /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
+    ///
+    /// A cluster may go beyond the bound: from then on clusters are read and fetched in turn, where each block
+    /// that was read would otherwise have the next one fetched alone.
+    fn may_claim(&self, config: &Config, stream: &Stream, in_cluster: bool) -> bool {
+        let most = |bound: u64| match in_cluster {
+            true => bound + config.cluster_blocks_max.min(bound / 2),
+            false => bound,
+        };
         let in_all = match (self.rules.prefetch, config.memory) {
             (Prefetch::HintOrder, Memory::Owned) => {
-                self.unread < (capacity / UNREAD_DIVISOR as u64).max(1)
+                self.unread < most((config.capacity_blocks / UNREAD_DIVISOR as u64).max(1))
             }
             _ => true,
         };
         if !self.rules.accuracy {
             return in_all;
         }
-        in_all && stream.unread < allowance(config, stream)
+        in_all && stream.unread < most(allowance(config, stream))
     }
 
     /// How far ahead of its front a stream is looked through for `device`.
@@ -94,8 +103,7 @@ impl Cache {
             Prefetch::Never => 0,
             Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
             Prefetch::FixedHorizon => horizon,
-            Prefetch::Benefit if terms.overloaded() => everything,
-            Prefetch::Benefit if terms.spares() && self.is_roomy() => everything,
+            Prefetch::Benefit if terms.overloaded() || terms.spares() => everything,
             Prefetch::Benefit => horizon,
         }
     }
@@ -151,11 +159,15 @@ impl Cache {
         };
         let is_early = (terms.overloaded() || terms.spares())
             && position >= stream.cursor.front().saturating_add(terms.horizon() as u64);
-        if is_early && !terms.overloaded() && !self.is_roomy() {
-            return None; // Within the reach by rounding.
-        }
-        let claim = Claim { stream: index, position };
-        Some(Candidate { claim, block, benefit, is_early })
+        let spare_benefit = match is_early {
+            true => {
+                let value = terms.spare_benefit(stream.distance(position));
+                self.normalised(index, value * stream.cursor.accuracy())
+            }
+            false => benefit,
+        };
+        let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
+        Some(Candidate { claim, block, benefit, is_early, is_needed, spare_benefit })
     }
 
     /// What fetching the block at `position` is worth to its stream; `None` if its time has not come.
@@ -260,12 +272,9 @@ impl Cache {
             if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
                 continue; // Another one has come before it.
             }
-            if candidate.is_early && is_busy && !self.is_roomy() {
-                return None; // E: it would only wait for its turn there.
-            }
             let allowed = self.streams[stream as usize]
                 .as_ref()
-                .is_some_and(|stream| self.may_claim(config, stream));
+                .is_some_and(|stream| self.may_claim(config, stream, false));
             if !allowed {
                 self.note(now, DecisionKind::Unearned, &candidate, candidate.benefit, 0.0);
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
@@ -274,10 +283,18 @@ impl Cache {
                 }
                 continue;
             }
-            let cost = match self.make_room(now, candidate.benefit) {
+            let mut worth = candidate.benefit;
+            if candidate.is_early && (is_busy || !candidate.is_needed) {
+                // E: it would only wait for its turn there.
+                worth = candidate.spare_benefit;
+                if !self.is_roomy(worth) {
+                    return None;
+                }
+            }
+            let cost = match self.make_room(now, worth) {
                 Ok(cost) => cost,
                 Err(TooDear(cost)) => {
-                    self.note(now, DecisionKind::Refuse, &candidate, candidate.benefit, cost);
+                    self.note(now, DecisionKind::Refuse, &candidate, worth, cost);
                     return None;
                 }
             };
@@ -329,13 +346,7 @@ impl Cache {
             return None;
         }
         let index = first.stream;
-        let allowed = match self.rules.prefetch {
-            // A request that is made anyway is made whole: from then on clusters are consumed and fetched in turn,
-            // where each block read would otherwise have the next one fetched alone.
-            Prefetch::HintOrder => self.unread < (config.capacity_blocks / 2).max(1),
-            _ => self.may_claim(config, self.streams[index.0 as usize].as_ref()?),
-        };
-        if !allowed {
+        if !self.may_claim(config, self.streams[index.0 as usize].as_ref()?, true) {
             return None;
         }
         let stream = self.stream(index);
@@ -350,7 +361,14 @@ impl Cache {
             _ => self.normalised(index, value),
         };
         let claim = Claim { stream: index, position };
-        Some(Candidate { claim, block, benefit, is_early: false })
+        Some(Candidate {
+            claim,
+            block,
+            benefit,
+            is_early: false,
+            is_needed: true,
+            spare_benefit: benefit,
+        })
     }
 
     /// Gives the candidate a buffer, for which there is room.

@@ -23,7 +23,7 @@
 //!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
 //!   busy device cannot be faster than that.
 //! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
-//!   next to nothing, but not nothing: it gets a buffer while most were never used.
+//!   next to nothing, but not nothing: it gets a buffer that nobody else values.
 //! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
 //!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
 
@@ -88,7 +88,7 @@ impl Terms {
         self.busy_ns > 0.0
     }
 
-    /// E: whether a fetch beyond the horizon is worth a buffer that was never used.
+    /// E: whether a fetch beyond the horizon is worth a buffer that nobody values.
     pub(crate) fn spares(&self) -> bool {
         self.spare_ns > 0.0
     }
@@ -121,6 +121,15 @@ impl Terms {
                 self.stall_ns(x).max(self.busy_ns).max(self.spare_ns) / x
             }
             Distance::AnyOf(accesses) => self.disk_ns / accesses.max(1) as f64,
+        }
+    }
+
+    /// E: the same for a fetch that would only wait for its turn at the device.
+    pub(crate) fn spare_benefit(&self, distance: Distance) -> f64 {
+        match distance {
+            Distance::Ahead(accesses) | Distance::AnyOf(accesses) => {
+                self.spare_ns / accesses.max(1) as f64
+            }
         }
     }
 }

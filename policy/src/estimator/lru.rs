@@ -131,6 +131,13 @@ impl LruEstimator {
         (queue == self.queue).then_some(stamp)
     }
 
+    /// Buffers of the queue, if one of them would be worth less than `worth` whatever was prefetched, in ns for
+    /// each access of its own.
+    pub(crate) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {
+        let residents = self.stack.residents();
+        if residents > 0 && self.value_beyond_reach(scene) < worth { residents } else { 0 }
+    }
+
     /// What a buffer of the queue is worth, and so each of its blocks.
     fn value(&mut self, scene: &Scene<'_>) -> f64 {
         if scene.rules.replacement != Replacement::MinMax {
