@@ -260,7 +260,7 @@ impl Policy {
     }
 
     /// Appends `hint` to `stream`. A hint for a stream that is closed is dropped.
-    pub fn hint(&mut self, _now: Nanos, stream: StreamId, hint: Hint) {
+    pub fn hint(&mut self, now: Nanos, stream: StreamId, hint: Hint) {
         let Some(&index) = self.stream_ids.get(&stream) else {
             if let Target::Name(name) = hint.target {
                 self.dropped_names.push(name);
@@ -268,6 +268,7 @@ impl Policy {
             return;
         };
         self.cache.counts.hints += 1;
+        self.cache.stream(index).hinted_at = Some(now);
         self.add_hint(index, hint);
     }
 

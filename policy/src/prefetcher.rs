@@ -287,7 +287,7 @@ impl Cache {
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
-                if !self.is_roomy(worth) {
+                if self.is_disclosing(now, index, device) || !self.is_roomy(worth) {
                     return None;
                 }
             }
@@ -302,6 +302,15 @@ impl Cache {
             self.touch(index);
             return Some(cluster);
         }
+    }
+
+    /// E: whether more hints may come at once: what is begun for nothing but a long queue is better begun when
+    /// all are known, in larger clusters and behind what is needed first.
+    fn is_disclosing(&self, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
+        let stream = self.streams[index.0 as usize].as_ref();
+        let hinted_at = stream.and_then(|stream| stream.hinted_at);
+        let pause = Nanos(self.costs.at(device).disk_ns as u64);
+        hinted_at.is_some_and(|hinted_at| now < hinted_at + pause)
     }
 
     fn take_cluster(

@@ -181,6 +181,8 @@ pub(crate) struct Stream {
     /// Nothing before it was passed over because the reader was further.
     overtaken: u64,
     scan_run: Option<Run>,
+    /// When it was given its last hint, if it has not read since.
+    pub(crate) hinted_at: Option<Nanos>,
     gap_ns: Option<f64>,
     /// When a row of reads that did not wait began, and how many there were.
     pace_sample: Option<(Nanos, u32)>,
@@ -224,6 +226,7 @@ impl Stream {
             scan: 0,
             overtaken: u64::MAX,
             scan_run: None,
+            hinted_at: None,
             gap_ns: None,
             pace_sample: None,
             late: 0.0,
@@ -592,6 +595,7 @@ impl Stream {
     /// Notes when a read came, and whether it had to wait: what a program does between two reads that
     /// do not wait is its own pace.
     pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool) {
+        self.hinted_at = None;
         match &mut self.pace_sample {
             _ if waits => self.pace_sample = None,
             None => self.pace_sample = Some((now, 0)),
