@@ -370,18 +370,18 @@ impl Cache {
         }
     }
 
-    /// Whether half of all buffers are free, or hold what was read as hinted, is not hinted again, and is worth
+    /// Whether a quarter of all buffers are free, or hold what was read as hinted, is not hinted again, and is worth
     /// less than `worth`, normalised.
     ///
     /// With fewer, who takes one has somebody else take one that is worth more. What was read without hints
     /// is not counted: that it is worth nothing shows only when it was not read again for long.
     pub(crate) fn is_roomy(&mut self, worth: f64) -> bool {
         let free = self.capacity_blocks.saturating_sub(self.blocks.len());
-        let half = self.capacity_blocks / 2;
+        let quarter = self.capacity_blocks / 4;
         let unhinted = self.rates.count(UNHINTED);
         let own = if unhinted > 0.0 { worth / unhinted } else { f64::INFINITY };
         let (scene, _, consumed) = self.scene();
-        free >= half || free + consumed.idle(&scene, own) >= half
+        free >= quarter || free + consumed.idle(&scene, own) >= quarter
     }
 
     /// Makes sure that there is room for a block that is worth `worth`, normalised.

@@ -120,6 +120,14 @@ impl Costs {
     }
 
     /// What things cost at `device`.
+    pub(crate) fn hit_ns(&self) -> f64 {
+        match self.source {
+            CostSource::Measured(first) => self.hit_ns.or(first.hit_ns),
+            CostSource::Fixed(fixed) => fixed.hit_ns.max(LEAST_NS),
+        }
+    }
+
+    /// What fetching from `device` costs.
     pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
         let of_device = self.devices.get(usize::from(device.0)).copied().unwrap_or_default();
         let block_ns = of_device.block_ns.0.unwrap_or(0.0);

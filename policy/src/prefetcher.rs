@@ -47,7 +47,7 @@ const IN_HINT_ORDER: f64 = 1e15;
 /// D: how many unread blocks `stream` may have.
 pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
     let accuracy = stream.cursor.accuracy();
-    let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 4) as f64 * accuracy) as u64;
+    let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 2) as f64 * accuracy) as u64;
     let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
     first.saturating_add_signed(stream.balance).max(least.ceil() as u64)
 }

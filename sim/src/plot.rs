@@ -103,8 +103,8 @@ fn linear_ticks(least: f64, most: f64) -> Vec<f64> {
     let least = least.min(0.0);
     let range = if most > least { most - least } else { 1.0 };
     let power = 10f64.powf((range / 10.0).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
-    let step = steps.into_iter().find(|step| range / step <= 8.0).unwrap_or(steps[3]);
+    let steps = [1.0, 2.0, 5.0, 10.0, 20.0].map(|digit| digit * power);
+    let step = steps.into_iter().find(|step| range / step <= 8.0).unwrap_or(steps[4]);
     let (first, last) = ((least / step).floor() as i64, ((least + range) / step).ceil() as i64);
     (first..=last).map(|number| number as f64 * step).collect()
 }

@@ -397,6 +397,7 @@ impl Policy {
         }
         let mut untracked = std::mem::take(&mut self.untracked);
         let capacity = self.config.capacity_blocks;
+        let hit_ns = self.cache.costs.hit_ns();
         let (stream, blocks, changed) = self.cache.stream_and_names(index);
         let mut overtaken = 0;
         if slot.is_none() && !stream.is_before_scan(position) {
@@ -406,7 +407,7 @@ impl Policy {
             Memory::Owned => access != Access::Hit,
             Memory::Kernel { .. } => stalled,
         };
-        stream.note_pace(now, waits);
+        stream.note_pace(now, waits, hit_ns);
         let mut behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
         let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {

@@ -192,9 +192,9 @@ fn under_way(capacity_blocks: u64) -> usize {
 
 #[test]
 fn a_device_that_cannot_keep_up_has_a_long_queue_only_while_memory_is_free() {
-    let (free, half_free, scarce) = (under_way(1000), under_way(80), under_way(8));
+    let (free, some_free, scarce) = (under_way(1000), under_way(80), under_way(8));
     assert!(free >= 60, "{free}: all slots");
-    assert!((35..=40).contains(&half_free), "{half_free}: half of memory");
+    assert!((55..=60).contains(&some_free), "{some_free}: all but a quarter of memory");
     assert!((4..=6).contains(&scarce), "{scarce}: five for a server");
 }
 
@@ -326,7 +326,7 @@ fn a_hint_repeated_for_ever_of_what_is_in_memory_is_not_looked_at_for_ever() {
 /// whether so many at a time are better than many.
 fn left_with_two_lookups() -> (Policy, Nanos) {
     const SERVICE: Nanos = Nanos(10_000_000);
-    let wide = Config { outstanding_max: 1024, resolved_max: 1024, ..config(100_000) };
+    let wide = Config { outstanding_max: 1024, resolved_max: 128, ..config(100_000) };
     let (mut policy, _) = hinted(wide, 3000);
     let (mut now, mut under_way) = (NOW, VecDeque::new());
     loop {

@@ -49,6 +49,12 @@ const GAP_WEIGHT: f64 = 1.0 / 16.0;
 /// by accident.
 const LATE_WEIGHT: f64 = 1.0 / 64.0;
 const LATE_SHARE: f64 = 0.1;
+/// What one read that waits makes a stream hurry more, and by which part each that does not makes it less: as long
+/// as one in 3,000 waits, it stays as it is. Those who wait much wait for the device, which hurry does not help.
+const HURRY_GROWTH: f64 = 2.0;
+const HURRY_DECAY: f64 = 1.0 / 2048.0;
+/// The most, and what it is at first.
+const HURRY_MAX: f64 = 8.0;
 /// A smaller one is none: it could not be told from none in a sum, and a number that goes on shrinking ends
 /// as one that processors are slow with.
 const LATE_LEAST: f64 = 1e-30;
@@ -184,6 +190,8 @@ pub(crate) struct Stream {
     /// When it was given its last hint, if it has not read since.
     pub(crate) hinted_at: Option<Nanos>,
     gap_ns: Option<f64>,
+    /// How many times faster it is taken to be: by so much might its next reads hurry.
+    hurry: f64,
     /// When a row of reads that did not wait began, and how many there were.
     pace_sample: Option<(Nanos, u32)>,
     /// The share of its reads, of late, that had to wait.
@@ -228,6 +236,7 @@ impl Stream {
             scan_run: None,
             hinted_at: None,
             gap_ns: None,
+            hurry: HURRY_MAX,
             pace_sample: None,
             late: 0.0,
         }
@@ -594,7 +603,8 @@ impl Stream {
 
     /// Notes when a read came, and whether it had to wait: what a program does between two reads that
     /// do not wait is its own pace.
-    pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool) {
+    /// `hit_ns` is the shortest time between two that there can be.
+    pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool, hit_ns: f64) {
         self.hinted_at = None;
         match &mut self.pace_sample {
             _ if waits => self.pace_sample = None,
@@ -610,6 +620,15 @@ impl Stream {
                 }
             }
         }
+        if let Some(gap_ns) = self.gap_ns {
+            let change = match waits {
+                true if self.is_late() => 1.0,
+                true => HURRY_GROWTH,
+                false => 1.0 - HURRY_DECAY,
+            };
+            let most = (gap_ns / hit_ns).clamp(1.0, HURRY_MAX);
+            self.hurry = (self.hurry.min(most) * change).clamp(1.0, most);
+        }
         self.late += LATE_WEIGHT * (f64::from(u8::from(waits)) - self.late);
         if self.late < LATE_LEAST {
             self.late = 0.0;
@@ -624,6 +643,12 @@ impl Stream {
     /// Mean time from one read to the next where neither waits, in ns.
     pub(crate) fn gap_ns(&self) -> Option<f64> {
         self.gap_ns
+    }
+
+    /// The time from one read to the next that it is taken to keep, in ns: that mean, or less as long as reads wait
+    /// all the same.
+    pub(crate) fn pace_ns(&self) -> Option<f64> {
+        Some(self.gap_ns? / self.hurry)
     }
 
     /// Whether the access at `position` is still to come, or going on.

@@ -8,9 +8,9 @@ use foretell_policy::Nanos;
 
 use super::{Device, Request};
 
-/// How often a command is passed over at most. Drives do not publish theirs; this is two rounds of the five
+/// How often a command is passed over at most. Drives do not publish theirs; this is four rounds of the five
 /// commands that the TIP papers' striper gave them.
-pub const PASSED_OVER_MAX: u32 = 10;
+pub const PASSED_OVER_MAX: u32 = 20;
 
 /// Commands in the order in which they came.
 #[derive(Clone, Debug)]

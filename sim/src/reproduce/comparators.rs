@@ -3,16 +3,16 @@
 //! The machine is that of TIP 1995. Programs disclose as there, but searches all names before the first read. The
 //! numbers are elapsed seconds; what they are for is the ratio of the default policy's to the best of the others'.
 
-use foretell_policy::{DeviceId, FileId, Nanos, ReaderId, Rules};
+use foretell_policy::{Nanos, ReaderId, Rules};
 
+use super::seconds;
 use super::testbed::Testbed;
 use super::tip1995::{caching, join, search, slices, speech, testbed};
-use super::{Basis, Cell, seconds};
-use crate::machine::program::{Disclosure, Program, StoredFile, passes};
+use crate::machine::program::{Disclosure, Program, passes};
 use crate::programs::join::Loop;
 use crate::programs::search::{SETS_1995, Search};
 use crate::programs::slice::Plane;
-use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
+use crate::programs::{BLOCK_BYTES, Workload};
 
 /// Arrays.
 pub const DISKS: [usize; 8] = [1, 2, 3, 4, 6, 8, 10, 15];
@@ -92,65 +92,5 @@ impl Run {
         let cache_blocks = (self.cache_mb << 20) / BLOCK_BYTES;
         let bed = Testbed { cache_blocks, ..testbed(self.disks) };
         seconds(bed.run((self.subject.workload)(), self.rules).end_ns)
-    }
-}
-#[test]
-fn explore() {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let all = runs();
-    let all: Vec<&[Run]> =
-        all.chunks(Rules::ALL.len()).filter(|c| c[0].subject.name.contains(&only)).collect();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|s| {
-        for _ in 0..2 {
-            s.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let Some(cell) = all.get(at) else { break };
-                    let times: Vec<f64> = cell.iter().map(Run::elapsed_s).collect();
-                    let best = times[..times.len() - 1].iter().copied().fold(f64::MAX, f64::min);
-                    let mut line = format!(
-                        "ROW {:17} {:3} MB {:2} disks",
-                        cell[0].subject.name, cell[0].cache_mb, cell[0].disks
-                    );
-                    for t in &times {
-                        line += &format!(" {t:7.2}");
-                    }
-                    println!("{line}  {:+.1} %", 100.0 * (times[times.len() - 1] / best - 1.0));
-                }
-            });
-        }
-    });
-}
-#[test]
-fn look() {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let n = |v: &str| std::env::var(v).unwrap().parse::<u64>().unwrap();
-    for subject in SUBJECTS.iter().filter(|s| s.name.contains(&only)) {
-        for rules in Rules::ALL {
-            let bed = Testbed { cache_blocks: n("MB") * 128, ..testbed(n("DISKS") as usize) };
-            let r = bed.run((subject.workload)(), rules);
-            let d = r.devices[0];
-            let t = r.programs[0].tally;
-            println!(
-                "ROW {:10} {:14} {:7.3} cpu {:6.3} stall {:6.3} hits {:5} late {:5} miss {:5} | pf {:5} waste {:5} | busy {:7.3} max {:6.3} req {:5}+{:5} prom {} {:.1} MB",
-                subject.name,
-                rules.name,
-                seconds(r.end_ns),
-                seconds(t.cpu_ns),
-                seconds(t.stall_ns),
-                t.hits,
-                t.late,
-                t.misses,
-                r.counts.prefetched,
-                r.counts.wasted,
-                seconds(d.busy_ns),
-                seconds(d.busiest_disk_ns),
-                d.demand_requests,
-                d.prefetch_requests,
-                d.promoted,
-                d.bytes as f64 / 1e6
-            );
-        }
     }
 }
