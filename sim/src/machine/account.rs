@@ -44,6 +44,30 @@ impl Account {
         self.in_flight[&block]
     }
 
+    /// Whether `block` is on its way.
+    pub(super) fn is_in_flight(&self, block: Block) -> bool {
+        self.in_flight.contains_key(&block)
+    }
+
+    /// `block` is handed to a program.
+    pub(super) fn check_arrived(&self, block: Block) {
+        assert!(self.resident.contains_key(&block), "{block:?} is handed over and has not arrived");
+    }
+
+    /// After an event: the policy says that it holds so many buffers.
+    pub(super) fn check_buffers(&self, held: u64) {
+        let (buffers, capacity) =
+            (self.resident.len() + self.in_flight.len(), self.capacity_blocks);
+        assert_eq!(held, buffers as u64, "buffers that the policy holds, and those in the books");
+        assert!(held <= capacity, "{held} buffers of {capacity}");
+    }
+
+    /// Nothing is under way any more.
+    pub(super) fn check_idle(&self) {
+        let first = self.in_flight.iter().min();
+        assert_eq!(first, None, "a block, by a job, still on its way after the end");
+    }
+
     /// Job `job` will bring `block`, in a buffer that is free.
     pub(super) fn begin(&mut self, block: Block, job: u64) {
         assert!(!self.resident.contains_key(&block), "fetching {block:?}, which is in memory");
@@ -59,6 +83,12 @@ impl Account {
         let job = self.in_flight.remove(&block);
         assert!(job.is_some(), "{block:?} has arrived and was not on its way");
         self.resident.insert(block, unread);
+    }
+
+    /// `block` was on its way and has not arrived.
+    pub(super) fn lose(&mut self, block: Block) {
+        let job = self.in_flight.remove(&block);
+        assert!(job.is_some(), "{block:?} has failed to arrive and was not on its way");
     }
 
     /// `block` gives up its buffer.
@@ -95,6 +125,38 @@ mod tests {
         assert!(!account.take_unread(block(1)));
         account.evict(block(1));
         account.check_access(block(1), Access::Miss);
+    }
+
+    #[test]
+    fn a_block_that_fails_to_arrive_has_no_buffer() {
+        let mut account = Account::new(1);
+        account.begin(block(1), 1);
+        account.lose(block(1));
+        account.check_access(block(1), Access::Miss);
+        account.check_buffers(0);
+        account.check_idle();
+    }
+
+    #[test]
+    #[should_panic(expected = "has not arrived")]
+    fn handing_over_what_is_on_its_way_is_noticed() {
+        let mut account = Account::new(1);
+        account.begin(block(1), 1);
+        account.check_arrived(block(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "buffers that the policy holds")]
+    fn buffers_of_nobody_are_noticed() {
+        Account::new(1).check_buffers(1);
+    }
+
+    #[test]
+    #[should_panic(expected = "still on its way")]
+    fn what_never_ends_is_noticed() {
+        let mut account = Account::new(1);
+        account.begin(block(1), 1);
+        account.check_idle();
     }
 
     #[test]

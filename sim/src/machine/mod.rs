@@ -21,9 +21,15 @@
 //!
 //! Files have names and inodes: an open reads the inode if nobody has ([`Opens`]), and the policy's lookups of
 //! names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
-//! ([`read_ahead`]). *Not here*: failures; every fetch arrives.
+//! ([`read_ahead`]).
+//!
+//! Disks may be slow, fail, and return less than asked for, at times given beforehand ([`fault`]). Whatever they do:
+//! nobody is handed a block that has not arrived; after each event the buffers that the policy holds are those in
+//! the books, and no more than there are; every program ends, or the run does with a panic (`watchdog`); and when
+//! what is under way then has ended too, the policy, the books and the devices know of nothing more.
 
 mod account;
+pub mod fault;
 mod processor;
 pub mod program;
 pub mod read_ahead;
@@ -31,6 +37,7 @@ pub mod report;
 pub mod server;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -43,11 +50,13 @@ use foretell_policy::{
 };
 
 use account::Account;
+use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
 use program::{Program, Step};
 use read_ahead::{Advice, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
-use server::{DeviceSpec, Piece, Run, Server};
+use server::{DeviceSpec, Done, Piece, Run, Server};
+use watchdog::Watchdog;
 
 /// Whose processors are whose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +118,8 @@ pub struct MachineSpec {
     pub sizes_bytes: HashMap<FileId, u64>,
     /// The files of names that are disclosed; other names cannot be had.
     pub names: HashMap<NameId, FileId>,
+    /// What is the matter with disks, and when; nothing by default.
+    pub faults: Faults,
 }
 
 impl MachineSpec {
@@ -132,6 +143,7 @@ impl MachineSpec {
             read_ahead: None,
             sizes_bytes: HashMap::new(),
             names: HashMap::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -173,15 +185,21 @@ struct Job {
     /// Of an inode: what was to be looked up.
     lookups: Vec<(FetchId, FileId)>,
     waiting: Vec<usize>,
-    /// Whether the demand request's `T_driver` still runs.
+    /// Whether the device does not have it: the demand request's `T_driver` still runs, or the pause before
+    /// another try.
     in_driver: bool,
+    /// Whether a program has asked for it, and not the policy.
+    is_demanded: bool,
+    /// Those that were in vain.
+    tries: u32,
 }
 
 impl Job {
     /// Nobody waits for it yet.
     fn prefetch(piece: Piece, device: usize, fetch: Option<FetchId>) -> Self {
         let (lookups, waiting) = (Vec::new(), Vec::new());
-        Job { piece, device, fetch, lookups, waiting, in_driver: false }
+        let (in_driver, is_demanded, tries) = (false, false, 0);
+        Job { piece, device, fetch, lookups, waiting, in_driver, is_demanded, tries }
     }
 }
 
@@ -202,6 +220,8 @@ struct Runner {
     read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
+    /// The block that it waits for; none: it waits for an inode.
+    reading: Option<Block>,
     /// What was waited for has come, and is so much work.
     owed: Option<Nanos>,
     ended: Option<(Nanos, Vec<Tally>)>,
@@ -218,6 +238,8 @@ struct Machine {
     read_ahead: Option<ReadAheadSpec>,
     sizes_bytes: Arc<HashMap<FileId, u64>>,
     names: HashMap<NameId, FileId>,
+    retries: Retries,
+    watchdog: Watchdog,
     /// By device and block.
     inodes: HashMap<(usize, u64), Inode>,
     devices: Vec<(DeviceId, Server)>,
@@ -247,8 +269,14 @@ impl Machine {
         let block_bytes = spec.policy.block_bytes;
         let sizes_bytes = Arc::new(spec.sizes_bytes.clone());
         let server = |(id, device): &(DeviceId, DeviceSpec)| {
-            (*id, Server::new(device, block_bytes, Arc::clone(&sizes_bytes)))
+            let mut server = Server::new(device, block_bytes, Arc::clone(&sizes_bytes));
+            server.suffer(&spec.faults, *id);
+            (*id, server)
         };
+        for fault in &spec.faults.schedule {
+            let is_here = spec.devices.iter().any(|(id, _)| *id == fault.device);
+            assert!(is_here, "{fault:?} of a device that the machine has not");
+        }
         let processors = if spec.processors == Processors::Own { programs.len() } else { 1 };
         let runner = |(index, program): (usize, Program)| Runner {
             program,
@@ -258,6 +286,7 @@ impl Machine {
             read_ahead: ReadAhead::default(),
             tally: Tally::default(),
             wait: None,
+            reading: None,
             owed: None,
             ended: None,
         };
@@ -271,6 +300,8 @@ impl Machine {
             opens: spec.opens,
             read_ahead: spec.read_ahead,
             names: spec.names.clone(),
+            retries: spec.faults.retries,
+            watchdog: Watchdog::new(programs.len(), spec.faults.retries.tries_max),
             inodes: HashMap::new(),
             devices: spec.devices.iter().map(server).collect(),
             sizes_bytes,
@@ -290,19 +321,60 @@ impl Machine {
             self.proceed_at(index, self.runners[index].program.start);
         }
         while self.running > 0 {
-            let next = self.events.pop();
-            let Reverse(event) = next.expect("whoever waits is waited for by an event");
-            assert!(event.at >= self.now, "time goes back");
-            self.now = event.at;
+            let Some(event) = self.next_event() else { panic!("{}", self.stuck()) };
             match event.kind {
                 Kind::Served => self.served(event.index, event.which),
                 Kind::Demanded => self.demanded(event.which),
                 Kind::Program => self.proceed(event),
             }
             self.evict();
+            self.account.check_buffers(self.policy.held_blocks());
             self.prefetch();
         }
-        self.report()
+        let report = self.report();
+        self.drain();
+        report
+    }
+
+    /// The next event, at whose instant it is now.
+    fn next_event(&mut self) -> Option<Event> {
+        let Reverse(event) = self.events.pop()?;
+        assert!(event.at >= self.now, "time goes back from {} to {}", self.now, event.at);
+        self.now = event.at;
+        self.watchdog.count(self.now);
+        Some(event)
+    }
+
+    /// Lets what is under way end, after all programs have but those in the background, which do nothing any more.
+    /// Nothing may be left of it then.
+    fn drain(mut self) {
+        self.policy.close_all(self.now);
+        while let Some(event) = self.next_event() {
+            match event.kind {
+                Kind::Served => self.served(event.index, event.which),
+                Kind::Demanded => self.demanded(event.which),
+                Kind::Program => {}
+            }
+            self.evict();
+            self.account.check_buffers(self.policy.held_blocks());
+        }
+        self.account.check_idle();
+        assert_eq!(self.jobs.keys().min(), None, "a job still under way after the end");
+        for (device, server) in &self.devices {
+            assert!(server.is_idle(), "{device:?} has something to do after the end");
+        }
+        for runner in &self.runners {
+            let waits = runner.wait.is_some();
+            assert!(!waits, "{:?} waits after the end", runner.program.name);
+        }
+        assert!(self.policy.is_idle(), "the policy waits for a fetch that nobody knows of");
+    }
+
+    /// Who waits although nothing will happen any more.
+    fn stuck(&self) -> String {
+        let not_ended = self.runners.iter().filter(|runner| runner.ended.is_none());
+        let names: Vec<&str> = not_ended.map(|runner| &runner.program.name[..]).collect();
+        format!("nothing will happen any more, and {names:?} have not ended")
     }
 
     fn push(&mut self, at: Nanos, kind: Kind, index: usize, which: u64) {
@@ -333,6 +405,7 @@ impl Machine {
             self.work_then_proceed(index, work);
             return;
         }
+        self.watchdog.allow(1);
         match runner.program.steps.next() {
             Some(Step::Open(file, device)) => self.open(index, file, device),
             Some(Step::Read(block, device)) => {
@@ -370,6 +443,14 @@ impl Machine {
                     Target::File { file, .. } => Some(file),
                     Target::Name(name) => self.names.get(&name).copied(),
                 };
+                let size_bytes = match hint.target {
+                    Target::File { size_bytes, .. } => size_bytes,
+                    Target::Name(_) => {
+                        file.and_then(|file| self.sizes_bytes.get(&file)).copied().unwrap_or(0)
+                    }
+                };
+                let block_bytes = self.policy.config().block_bytes;
+                self.watchdog.allow(watchdog::accesses(&hint, size_bytes, block_bytes));
                 if let Some(file) = file {
                     runner.disclosed.insert(file);
                     self.disclosers.insert(file, index);
@@ -410,6 +491,7 @@ impl Machine {
         match advice {
             Some(Advice::Disclose(stream, range)) => {
                 self.disclosers.insert(block.file, index);
+                self.watchdog.allow(range.end - range.start);
                 let target = Target::File { file: block.file, size_bytes: size };
                 let segment = Segment {
                     offset_bytes: range.start * block_bytes,
@@ -428,6 +510,7 @@ impl Machine {
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
+        self.runners[index].reading = None;
         if !self.opens.read_inodes {
             return self.work_then_proceed(index, self.opens.work);
         }
@@ -452,6 +535,7 @@ impl Machine {
         let reader = self.runners[index].program.reader;
         let access = self.policy.read(self.now, reader, block, false);
         self.account.check_access(block, access);
+        self.runners[index].reading = Some(block);
         let tally = &mut self.runners[index].tally;
         tally.reads += 1;
         self.policy.observe(device, Cost::Hit, self.hit);
@@ -465,7 +549,10 @@ impl Machine {
                 tally.late += 1;
                 self.wait_for(index, self.account.job_of(block), at);
             }
-            Access::Miss => self.miss(index, block, at),
+            Access::Miss => {
+                tally.misses += 1;
+                self.fetch(index, block, at);
+            }
         }
     }
 
@@ -482,7 +569,7 @@ impl Machine {
     }
 
     /// The block is fetched at demand priority, if it can be given a buffer, or read without.
-    fn miss(&mut self, index: usize, block: Block, at: usize) {
+    fn fetch(&mut self, index: usize, block: Block, at: usize) {
         let device = self.devices[at].0;
         let fetch = self.policy.demand(self.now, device, block);
         self.evict();
@@ -499,15 +586,14 @@ impl Machine {
                 self.runners[index].tally.around += 1;
             }
         }
-        self.runners[index].tally.misses += 1;
         self.demand(index, at, job, Piece::Blocks(run), fetch.map(|fetch| fetch.id));
     }
 
     /// A program asks a device for something, and waits for it.
     fn demand(&mut self, index: usize, at: usize, job: u64, piece: Piece, fetch: Option<FetchId>) {
         let device = self.devices[at].0;
-        let waiting = vec![index];
-        let entry = Job { piece, device: at, fetch, lookups: Vec::new(), waiting, in_driver: true };
+        let (waiting, in_driver, is_demanded) = (vec![index], true, true);
+        let entry = Job { waiting, in_driver, is_demanded, ..Job::prefetch(piece, at, fetch) };
         self.jobs.insert(job, entry);
         let runner = &mut self.runners[index];
         runner.tally.cpu_ns += self.driver.0;
@@ -521,7 +607,9 @@ impl Machine {
         let job = self.jobs.get_mut(&job_id).expect("a job lasts until it is done");
         job.in_driver = false;
         let (at, piece) = (job.device, job.piece);
-        self.devices[at].1.submit(job_id, Class::Demand, piece);
+        // A lookup that is tried again may be nobody's.
+        let class = if job.waiting.is_empty() { Class::Prefetch } else { Class::Demand };
+        self.devices[at].1.submit(job_id, class, piece);
         self.begin(at);
     }
 
@@ -536,33 +624,127 @@ impl Machine {
         let done = self.devices[at].1.ended(self.now, service);
         self.begin(at);
         let Some(done) = done else { return };
-        let job = self.jobs.remove(&done.job).expect("a job is done once");
-        let work = match job.piece {
-            Piece::Blocks(run) => {
-                if let Some(fetch) = job.fetch {
-                    for block in run.iter() {
-                        self.account.arrive(block, job.waiting.is_empty());
-                    }
-                    self.policy.completed(self.now, fetch, Outcome::Fetched);
-                }
-                self.policy.observe(self.devices[at].0, Cost::Disk, done.since_dispatch);
-                self.hit
-            }
-            Piece::Inode(file) => {
-                self.inodes.insert((at, self.devices[at].1.inode_block(file)), Inode::Known);
-                for (fetch, file) in job.lookups {
-                    self.looked_up(fetch, file);
-                }
-                self.opens.work
-            }
-        };
-        for index in job.waiting {
-            let runner = &mut self.runners[index];
-            let wait = runner.wait.take().expect("it waits for this job");
-            runner.tally.stall_ns += wait.stall(self.now).0;
-            runner.owed = Some(work);
-            self.proceed_at(index, self.now);
+        if done.arrival != Arrival::Whole && self.try_again(done.job) {
+            return;
         }
+        let job = self.jobs.remove(&done.job).expect("a job is done once");
+        match job.piece {
+            Piece::Blocks(run) => self.blocks_ended(job, run, done),
+            Piece::Inode(file) => self.inode_ended(job, file, done.arrival),
+        }
+    }
+
+    /// R: a job that has come to nothing, or to too little, is tried again after a pause, if it is one of those that
+    /// are, and not for the last time.
+    fn try_again(&mut self, job_id: u64) -> bool {
+        let job = self.jobs.get_mut(&job_id).expect("a job lasts until it is done");
+        job.tries += 1;
+        let again_at = match job.piece {
+            Piece::Blocks(_) if !job.is_demanded => None,
+            Piece::Blocks(_) | Piece::Inode(_) => self.retries.again_at(self.now, job.tries),
+        };
+        let Some(again_at) = again_at else { return false };
+        job.in_driver = true;
+        let at = job.device;
+        self.devices[at].1.count_retry();
+        self.push(again_at, Kind::Demanded, at, job_id);
+        true
+    }
+
+    fn blocks_ended(&mut self, job: Job, run: Run, done: Done) {
+        let (at, arrived) = (job.device, done.arrival.of(run.blocks));
+        if let Some(fetch) = job.fetch {
+            for block in run.iter() {
+                if block.index - run.first.index < arrived {
+                    self.account.arrive(block, job.waiting.is_empty());
+                } else {
+                    self.account.lose(block);
+                }
+            }
+            let outcome = match done.arrival {
+                Arrival::Whole => Outcome::Fetched,
+                Arrival::Short { blocks } => Outcome::Short { blocks },
+                Arrival::Failed => Outcome::Refused,
+            };
+            self.policy.completed(self.now, fetch, outcome);
+        }
+        if done.arrival == Arrival::Whole {
+            self.policy.observe(self.devices[at].0, Cost::Disk, done.since_dispatch);
+        }
+        let mut in_vain = Vec::new();
+        for index in job.waiting {
+            let block = self.runners[index].reading.expect("it waits for a block");
+            if block.index - run.first.index >= arrived {
+                in_vain.push((index, block));
+                continue;
+            }
+            if job.fetch.is_some() {
+                self.account.check_arrived(block);
+            }
+            self.go_on(index, self.hit);
+        }
+        // What has arrived may have to give up its buffer for this.
+        for (index, block) in in_vain {
+            if job.is_demanded {
+                self.fail(index);
+            } else {
+                self.read_again(index, block, at);
+            }
+        }
+    }
+
+    fn inode_ended(&mut self, job: Job, file: FileId, arrival: Arrival) {
+        let (at, is_known) = (job.device, arrival == Arrival::Whole);
+        let block = (at, self.devices[at].1.inode_block(file));
+        if is_known {
+            self.inodes.insert(block, Inode::Known);
+        } else {
+            self.inodes.remove(&block);
+        }
+        for (fetch, file) in job.lookups {
+            if is_known {
+                self.looked_up(fetch, file);
+            } else {
+                self.policy.completed(self.now, fetch, Outcome::Refused);
+            }
+        }
+        for index in job.waiting {
+            if is_known {
+                self.go_on(index, self.opens.work);
+            } else {
+                self.fail(index);
+            }
+        }
+    }
+
+    fn stop_waiting(&mut self, index: usize) {
+        let runner = &mut self.runners[index];
+        let wait = runner.wait.take().expect("it waits");
+        runner.tally.stall_ns += wait.stall(self.now).0;
+    }
+
+    /// What the program waited for is over, and is so much work.
+    fn go_on(&mut self, index: usize, work: Nanos) {
+        self.stop_waiting(index);
+        self.runners[index].owed = Some(work);
+        self.proceed_at(index, self.now);
+    }
+
+    /// E: what the program waited for cannot be had.
+    fn fail(&mut self, index: usize) {
+        self.runners[index].tally.errors += 1;
+        self.go_on(index, Nanos::ZERO);
+    }
+
+    /// P: the prefetch that the program waited for has not brought its block.
+    fn read_again(&mut self, index: usize, block: Block, at: usize) {
+        self.stop_waiting(index);
+        if self.account.is_in_flight(block) {
+            // Another one was first.
+            return self.wait_for(index, self.account.job_of(block), at);
+        }
+        self.devices[at].1.count_retry();
+        self.fetch(index, block, at);
     }
 
     fn looked_up(&mut self, fetch: FetchId, file: FileId) {
@@ -582,6 +764,7 @@ impl Machine {
                     Work::Read { .. } => self.start_prefetch(at, &fetch),
                     Work::Resolve { name } => self.start_lookup(at, fetch.id, name),
                 }
+                self.watchdog.count(self.now);
                 started = true;
             }
             if started {
@@ -658,13 +841,13 @@ impl Machine {
         found.unwrap_or_else(|| panic!("the machine has no {device:?}"))
     }
 
-    fn report(self) -> Report {
+    fn report(&self) -> Report {
         let now = self.now;
-        let program = |runner: Runner| {
+        let program = |runner: &Runner| {
             let ended = runner.ended.is_some();
-            let (end, others_at_end) = runner.ended.unwrap_or((now, Vec::new()));
+            let (end, others_at_end) = runner.ended.clone().unwrap_or((now, Vec::new()));
             ProgramReport {
-                name: runner.program.name,
+                name: runner.program.name.clone(),
                 start_ns: runner.program.start.0,
                 elapsed_ns: end.saturating_sub(runner.program.start).0,
                 ended,
@@ -674,7 +857,7 @@ impl Machine {
         };
         Report {
             end_ns: now.0,
-            programs: self.runners.into_iter().map(program).collect(),
+            programs: self.runners.iter().map(program).collect(),
             devices: self.devices.iter().map(|(id, server)| server.report(id.0)).collect(),
             counts: self.policy.counts(),
         }

@@ -19,8 +19,11 @@ pub struct Tally {
     pub late: u64,
     /// Reads that found nothing.
     pub misses: u64,
-    /// Those of the misses that went around the cache, because all buffers were being filled.
+    /// Reads that went around the cache, because all buffers were being filled: misses, but for those whose
+    /// prefetch failed while they waited for it.
     pub around: u64,
+    /// Reads and opens that ended with an error, after the last try.
+    pub errors: u64,
     /// Opens.
     pub opens: u64,
     /// Those of the opens that had to wait for the file's inode.
@@ -68,7 +71,7 @@ pub struct DeviceReport {
     pub busy_ns: u64,
     /// The same for the busiest of its disks.
     pub busiest_disk_ns: u64,
-    /// Bytes read of its disks.
+    /// Bytes read of its disks, by requests that did not fail.
     pub bytes: u64,
     /// Requests to its disks that a program waited for when they were dispatched.
     pub demand_requests: u64,
@@ -76,6 +79,13 @@ pub struct DeviceReport {
     pub prefetch_requests: u64,
     /// Prefetches that a program came to wait for before they were dispatched.
     pub promoted: u64,
+    /// Requests that failed.
+    pub failed_requests: u64,
+    /// Requests of whose blocks not all arrived.
+    pub short_requests: u64,
+    /// Tries after the first: of what was asked for, of inodes and lookups, and of blocks whose prefetch brought
+    /// nothing to those who waited for it.
+    pub retries: u64,
 }
 
 /// What a run has come to.

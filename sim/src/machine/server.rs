@@ -13,6 +13,9 @@
 //!
 //! So a demand request never waits behind a prefetch that was dispatched after it came.
 //!
+//! Disks may be ill ([`fault`](super::fault)): what a request comes to is known when it is begun, and the worst of
+//! its requests is what comes of a job.
+//!
 //! A server keeps no time: it is told `now`, says when what it begins will end, and is told when
 //! that is.
 
@@ -20,8 +23,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foretell_policy::queue::{Class, DeviceQueue, Order};
-use foretell_policy::{Block, Nanos};
+use foretell_policy::{Block, DeviceId, Nanos};
 
+use super::fault::{Arrival, Faults, Health};
 use super::report::DeviceReport;
 use crate::SECTOR_BYTES;
 use crate::array::{DiskIndex, Striping};
@@ -130,6 +134,16 @@ pub(super) enum Piece {
     Inode(foretell_policy::FileId),
 }
 
+impl Piece {
+    /// How many blocks it is.
+    fn blocks(self) -> u64 {
+        match self {
+            Piece::Blocks(run) => run.blocks,
+            Piece::Inode(_) => 1,
+        }
+    }
+}
+
 /// A service that has begun: when it ends, and what to call it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
@@ -143,6 +157,8 @@ pub(super) struct Done {
     pub(super) job: u64,
     /// From its first dispatch to its end.
     pub(super) since_dispatch: Nanos,
+    /// What has come of it: the worst that came of its requests.
+    pub(super) arrival: Arrival,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +171,7 @@ struct Part {
 /// One disk: its queue, what is at the drive, and the drive.
 struct Disk {
     device: Box<dyn Device>,
+    health: Health,
     queue: DeviceQueue<Part>,
     /// Demand requests in the queue.
     demands_waiting: usize,
@@ -171,9 +188,19 @@ struct Disk {
 struct Job {
     class: Class,
     parts_left: usize,
+    blocks: u64,
+    arrival: Arrival,
     /// Not dispatched yet: disk and request.
     queued: Vec<(usize, Request)>,
     dispatched: Option<Nanos>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InService {
+    disk: usize,
+    part: Part,
+    took: Nanos,
+    arrival: Arrival,
 }
 
 enum Place {
@@ -190,8 +217,7 @@ pub(super) struct Server {
     place: Place,
     disks: Vec<Disk>,
     jobs: HashMap<u64, Job>,
-    /// Disk, request, and how long it takes.
-    in_service: HashMap<u64, (usize, Part, Nanos)>,
+    in_service: HashMap<u64, InService>,
     next_service: u64,
     report: DeviceReport,
 }
@@ -233,6 +259,29 @@ impl Server {
         }
     }
 
+    /// Has the faults of `device` from now on.
+    pub(super) fn suffer(&mut self, faults: &Faults, device: DeviceId) {
+        for fault in faults.schedule.iter().filter(|fault| fault.device == device) {
+            let (disks, exists) =
+                (self.disks.len(), fault.disk.is_none_or(|disk| disk < self.disks.len()));
+            assert!(exists, "{fault:?}, and {device:?} has {disks} disks");
+        }
+        for (index, disk) in self.disks.iter_mut().enumerate() {
+            disk.health = Health::new(faults, device, index);
+        }
+    }
+
+    /// Whether nothing is under way, nor waits.
+    pub(super) fn is_idle(&self) -> bool {
+        let disk_is_idle = |disk: &Disk| disk.serving == 0 && disk.held.is_empty();
+        self.jobs.is_empty() && self.in_service.is_empty() && self.disks.iter().all(disk_is_idle)
+    }
+
+    /// What was here in vain will be tried again.
+    pub(super) fn count_retry(&mut self) {
+        self.report.retries += 1;
+    }
+
     /// Takes a job in.
     pub(super) fn submit(&mut self, job: u64, class: Class, piece: Piece) {
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
@@ -240,7 +289,9 @@ impl Server {
         for &(disk, request) in &parts {
             self.disks[disk].push(Part { job, request, class });
         }
-        let entry = Job { class, parts_left: parts.len(), queued: parts, dispatched: None };
+        let (parts_left, blocks) = (parts.len(), piece.blocks());
+        let (queued, dispatched, arrival) = (parts, None, Arrival::Whole);
+        let entry = Job { class, parts_left, blocks, arrival, queued, dispatched };
         let before = self.jobs.insert(job, entry);
         assert!(before.is_none(), "job {job} came twice");
     }
@@ -267,7 +318,9 @@ impl Server {
                 let Some((part, took)) = self.disks[index].begin(now) else { break };
                 let service = self.next_service;
                 self.next_service += 1;
-                self.in_service.insert(service, (index, part, took));
+                let blocks = || self.jobs[&part.job].blocks;
+                let (took, arrival) = self.disks[index].health.serve(now, took, blocks);
+                self.in_service.insert(service, InService { disk: index, part, took, arrival });
                 begun.push(Begun { end: now + took, service });
             }
         }
@@ -277,16 +330,21 @@ impl Server {
     /// A service has ended; the job if that was the last of it.
     pub(super) fn ended(&mut self, now: Nanos, service: u64) -> Option<Done> {
         let ended = self.in_service.remove(&service);
-        let (index, part, took) = ended.expect("each service that has begun ends once");
-        self.disks[index].ended(part, took);
+        let InService { disk, part, took, arrival } =
+            ended.expect("each service that has begun ends once");
+        self.disks[disk].ended(part, took, arrival);
+        self.report.failed_requests += u64::from(arrival == Arrival::Failed);
+        self.report.short_requests += u64::from(matches!(arrival, Arrival::Short { .. }));
         let job = self.jobs.get_mut(&part.job).expect("a job lasts until its last part is done");
         job.parts_left -= 1;
+        job.arrival = job.arrival.min(arrival);
         if job.parts_left > 0 {
             return None;
         }
         let dispatched = job.dispatched.expect("what has ended was dispatched");
+        let arrival = job.arrival;
         self.jobs.remove(&part.job);
-        Some(Done { job: part.job, since_dispatch: now - dispatched })
+        Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
 
     pub(super) fn report(&self, device: u64) -> DeviceReport {
@@ -366,6 +424,7 @@ impl Disk {
     fn new(device: Box<dyn Device>, order: Order, prefetches_max: usize) -> Self {
         Disk {
             device,
+            health: Health::default(),
             queue: DeviceQueue::new(order, usize::MAX),
             demands_waiting: 0,
             held: Held::default(),
@@ -400,9 +459,9 @@ impl Disk {
         Some((part, took))
     }
 
-    fn ended(&mut self, part: Part, took: Nanos) {
+    fn ended(&mut self, part: Part, took: Nanos, arrival: Arrival) {
         self.busy_ns += took.0;
-        self.sectors += part.request.sectors;
+        self.sectors += if arrival == Arrival::Failed { 0 } else { part.request.sectors };
         self.serving -= 1;
         self.prefetches_dispatched -= usize::from(part.class == Class::Prefetch);
     }

@@ -6,32 +6,32 @@ use super::*;
 use crate::random::SplitMix64;
 use foretell_policy::{ReaderId, Rules};
 
-const BLOCK_BYTES: u64 = 8192;
-const HIT: Nanos = Nanos(243_000);
-const DRIVER: Nanos = Nanos(580_000);
-const LATENCY: Nanos = Nanos(15_000_000);
-const CPU: Nanos = Nanos(1_000_000);
+pub(super) const BLOCK_BYTES: u64 = 8192;
+pub(super) const HIT: Nanos = Nanos(243_000);
+pub(super) const DRIVER: Nanos = Nanos(580_000);
+pub(super) const LATENCY: Nanos = Nanos(15_000_000);
+pub(super) const CPU: Nanos = Nanos(1_000_000);
 
-fn file(number: u64, blocks: u64) -> StoredFile {
+pub(super) fn file(number: u64, blocks: u64) -> StoredFile {
     StoredFile { file: FileId(number), device: DeviceId(1), blocks, block_bytes: BLOCK_BYTES }
 }
 
-fn flat(slots: Option<usize>) -> DeviceSpec {
+pub(super) fn flat(slots: Option<usize>) -> DeviceSpec {
     DeviceSpec::Flat { latency: LATENCY, transfer: Nanos::ZERO, slots }
 }
 
-fn array(disks: usize) -> DeviceSpec {
+pub(super) fn array(disks: usize) -> DeviceSpec {
     let files = (1..4).map(|number| (FileId(number), 2000 * BLOCK_BYTES));
     DeviceSpec::Array(Box::new(ArraySpec::hp97560(disks, files)))
 }
 
-fn machine(rules: Rules, buffers: u64, device: DeviceSpec) -> MachineSpec {
+pub(super) fn machine(rules: Rules, buffers: u64, device: DeviceSpec) -> MachineSpec {
     let config = Config::new(Memory::Owned, BLOCK_BYTES, buffers * BLOCK_BYTES);
     let policy = Config { rules, ..config };
     MachineSpec::new(policy, HIT, DRIVER, vec![(DeviceId(1), device)])
 }
 
-fn program(number: u64, steps: Steps) -> Program {
+pub(super) fn program(number: u64, steps: Steps) -> Program {
     Program::new(format!("p{number}"), ReaderId(number), steps)
 }
 

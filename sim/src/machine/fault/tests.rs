@@ -1,0 +1,462 @@
+//! Each fault by itself, and whatever combination is drawn.
+
+use std::collections::HashMap;
+
+use foretell_policy::{FileId, Hint, NameId, ReaderId, Rules, Target};
+use proptest::prelude::*;
+
+use super::*;
+use crate::machine::program::{Disclosure, Program, Step, Steps, StoredFile, passes};
+use crate::machine::read_ahead::ReadAheadSpec;
+use crate::machine::report::Report;
+use crate::machine::server::DeviceSpec;
+use crate::machine::tests::{
+    BLOCK_BYTES, CPU, DRIVER, HIT, LATENCY, array, file, flat, machine, program,
+};
+use crate::machine::{MachineSpec, Opens, Processors, Readers};
+
+const DEVICE: DeviceId = DeviceId(1);
+const EACH: Condition = Condition::Failing { share_ppm: ALL_PPM };
+const SECOND: u64 = 1_000_000_000;
+
+fn from(at_ns: u64, condition: Condition) -> Fault {
+    Fault { at: Nanos(at_ns), device: DEVICE, disk: None, condition }
+}
+
+fn with(mut spec: MachineSpec, schedule: &[Fault]) -> MachineSpec {
+    spec.faults.schedule = schedule.to_vec();
+    spec
+}
+
+/// Reads of the first `blocks` blocks.
+fn plain(blocks: u64) -> Steps {
+    passes(file(1, blocks), 1, CPU, Disclosure::None)
+}
+
+fn hinted(blocks: u64) -> Steps {
+    passes(file(1, blocks), 1, CPU, Disclosure::UpFront)
+}
+
+#[test]
+fn pauses_double_up_to_the_longest() {
+    let retries = Retries { tries_max: 100, pause: Nanos(10), pause_max: Nanos(100) };
+    let at = |tries| retries.again_at(Nanos(1000), tries).map(|at| at.0);
+    assert_eq!([1, 2, 3, 4, 5, 99].map(at), [1010, 1020, 1040, 1080, 1100, 1100].map(Some));
+    assert_eq!(at(100), None);
+}
+
+#[test]
+fn a_disk_has_what_is_due_and_no_other_has_it() {
+    let schedule = vec![
+        Fault { disk: Some(1), ..from(50, Condition::Slow { times: 3 }) },
+        Fault { disk: Some(1), ..from(20, EACH) },
+        Fault { disk: Some(1), ..from(70, Condition::Well) },
+        Fault { device: DeviceId(2), ..from(0, EACH) },
+        from(90, Condition::Slow { times: 2 }),
+    ];
+    let faults = Faults { schedule, ..Faults::default() };
+    let mut disks = [0, 1].map(|disk| Health::new(&faults, DEVICE, disk));
+    let mut serve = |at| {
+        [0, 1].map(|disk: usize| {
+            let (took, arrival) = disks[disk].serve(Nanos(at), Nanos(100), || 4);
+            (took.0, arrival)
+        })
+    };
+    let well = (100, Arrival::Whole);
+    assert_eq!(serve(19), [well, well]);
+    assert_eq!(serve(20), [well, (100, Arrival::Failed)]);
+    assert_eq!(serve(60), [well, (300, Arrival::Failed)]);
+    assert_eq!(serve(70), [well, well]);
+    assert_eq!(serve(95), [(200, Arrival::Whole); 2]);
+}
+
+#[test]
+fn requests_are_drawn_from_the_seed_in_their_share() {
+    let arrivals = |seed, condition| -> Vec<Arrival> {
+        let faults = Faults { schedule: vec![from(0, condition)], seed, ..Faults::default() };
+        let mut health = Health::new(&faults, DEVICE, 0);
+        (0..10_000).map(|at| health.serve(Nanos(at), Nanos(1), || 8).1).collect()
+    };
+    let failing = Condition::Failing { share_ppm: 250_000 };
+    let failed = arrivals(1, failing).iter().filter(|&&one| one == Arrival::Failed).count();
+    assert!((2300..2700).contains(&failed), "{failed}");
+    assert_eq!(arrivals(1, failing), arrivals(1, failing));
+    assert_ne!(arrivals(1, failing), arrivals(2, failing));
+    let short = arrivals(1, Condition::Short { share_ppm: ALL_PPM });
+    for blocks in 0..8 {
+        assert!(short.contains(&Arrival::Short { blocks }), "{blocks}");
+    }
+    assert!(short.iter().all(|arrival| arrival.of(8) < 8));
+}
+
+#[test]
+fn a_slow_disk_takes_so_many_times_as_long_until_it_is_well() {
+    let spec = machine(Rules::LRU, 1, flat(Some(1)));
+    let per_read = |times| DRIVER.0 + times * LATENCY.0 + HIT.0 + CPU.0;
+    // The first read begins its service before, the fourth after.
+    let slow = from(LATENCY.0, Condition::Slow { times: 4 });
+    let well = from(per_read(1) + 2 * per_read(4), Condition::Well);
+    let report = with(spec, &[slow, well]).run(vec![program(1, plain(5))]);
+    assert_eq!(report.end_ns, 3 * per_read(1) + 2 * per_read(4));
+    assert_eq!(report.devices[0].busy_ns, (3 + 2 * 4) * LATENCY.0);
+}
+
+#[test]
+fn a_failed_read_is_tried_again_and_its_program_waits() {
+    let mut spec = with(
+        machine(Rules::LRU, 1, flat(Some(1))),
+        &[from(0, EACH), from(2 * LATENCY.0, Condition::Well)],
+    );
+    spec.faults.retries.pause = Nanos(1_000_000);
+    let report = spec.run(vec![program(1, plain(1))]);
+    let stall_ns = 3 * LATENCY.0 + 1_000_000 + 2_000_000;
+    assert_eq!(report.programs[0].tally.stall_ns, stall_ns);
+    assert_eq!(report.end_ns, DRIVER.0 + stall_ns + HIT.0 + CPU.0);
+    assert_eq!(report.programs[0].tally.errors, 0);
+    let device = report.devices[0];
+    assert_eq!((device.failed_requests, device.retries), (2, 2));
+    assert_eq!(device.bytes, BLOCK_BYTES);
+}
+
+#[test]
+fn of_a_disk_that_fails_for_ever_each_read_is_an_error() {
+    for rules in Rules::ALL {
+        let spec = with(machine(rules, 4, flat(Some(1))), &[from(0, EACH)]);
+        let retries = spec.faults.retries;
+        let report = spec.run(vec![program(1, plain(3))]);
+        let tally = report.programs[0].tally;
+        assert_eq!((tally.reads, tally.misses, tally.errors), (3, 3, 3));
+        let tries = u64::from(retries.tries_max);
+        let pauses: u64 = (1..retries.tries_max).map(|tries| retries.pause_after(tries).0).sum();
+        assert_eq!(report.end_ns, 3 * (DRIVER.0 + tries * LATENCY.0 + pauses + CPU.0));
+        let device = report.devices[0];
+        assert_eq!((device.failed_requests, device.retries), (3 * tries, 3 * (tries - 1)));
+        assert_eq!(device.bytes, 0);
+    }
+}
+
+#[test]
+fn all_who_wait_for_a_read_have_its_error() {
+    let spec = with(machine(Rules::LRU, 4, flat(Some(1))), &[from(0, EACH)]);
+    // One joins while it is served, one while it is to be tried again.
+    let later = |number: u64, ms: u64| program(number, plain(1)).starting_at(Nanos(ms * 1_000_000));
+    let report = spec.run(vec![program(1, plain(1)), later(2, 1), later(3, 20)]);
+    let errors: Vec<u64> = report.programs.iter().map(|program| program.tally.errors).collect();
+    assert_eq!(errors, [1, 1, 1]);
+    assert_eq!(report.devices[0].failed_requests, 6);
+}
+
+#[test]
+fn a_failed_prefetch_is_refused_and_its_reader_asks_for_itself() {
+    // Of those that are waited for the first has begun long before.
+    let spec =
+        with(machine(Rules::FORETELL, 50, flat(None)), &[from(0, EACH), from(1, Condition::Well)]);
+    let report = spec.run(vec![program(1, hinted(20))]);
+    let (tally, device) = (report.programs[0].tally, report.devices[0]);
+    assert_eq!(tally.errors, 0);
+    assert!(device.failed_requests > 0);
+    assert_eq!(report.counts.refused + report.counts.late, device.failed_requests);
+    // The first read waits for its prefetch; all that failed are read for its reader in the end.
+    assert_eq!((tally.late, device.retries), (1, 1));
+    assert_eq!(tally.misses, report.counts.refused);
+    assert_eq!(device.bytes, 20 * BLOCK_BYTES);
+}
+
+#[test]
+fn of_a_short_prefetch_the_first_blocks_are_used() {
+    let run = |share_ppm| {
+        let condition = Condition::Short { share_ppm };
+        let mut spec = with(machine(Rules::TIP1, 100, array(1)), &[from(0, condition)]);
+        spec.policy.cluster_blocks_max = 8;
+        spec.faults.retries.tries_max = 2;
+        spec.run(vec![program(1, hinted(64))])
+    };
+    let (well, short) = (run(0), run(ALL_PPM));
+    assert_eq!((well.counts.refused, well.devices[0].short_requests), (0, 0));
+    let tally = short.programs[0].tally;
+    // Some arrive; of those that do not nobody can be told, since what is read alone comes short too.
+    assert!(tally.hits > 0 && tally.errors > 0, "{tally:?}");
+    assert_eq!(tally.reads, 64);
+    assert_eq!(tally.errors, tally.misses + short.devices[0].retries - tally.misses);
+}
+
+#[test]
+fn one_disk_of_an_array_fails_alone() {
+    let fault = Fault { disk: Some(1), ..from(0, EACH) };
+    let report = with(machine(Rules::LRU, 10, array(4)), &[fault]).run(vec![program(1, plain(64))]);
+    // Of units of 64 KB, a quarter; what comes before the file in the volume is whole units.
+    assert_eq!(report.programs[0].tally.errors, 16);
+    assert_eq!(report.devices[0].failed_requests, 16 * 6);
+}
+
+#[test]
+fn inodes_and_lookups_are_tried_again_and_given_up() {
+    let name = Hint::whole_file(Target::Name(NameId(9)), DEVICE);
+    let run = |well_at_ns, hinted: bool| {
+        let schedule = [from(0, EACH), from(well_at_ns, Condition::Well)];
+        let mut spec = with(machine(Rules::FORETELL, 10, flat(None)), &schedule);
+        spec.opens = Opens { work: CPU, read_inodes: true };
+        spec.sizes_bytes = HashMap::from([(FileId(1), 4 * BLOCK_BYTES)]);
+        spec.names = HashMap::from([(NameId(9), FileId(1))]);
+        let hint = hinted.then(|| [Step::Hint(name.clone()), Step::Compute(Nanos(3 * SECOND))]);
+        let open = || Step::Open(FileId(1), DEVICE);
+        let steps = hint.into_iter().flatten().chain([open(), open()]);
+        spec.run(vec![program(1, Box::new(steps))])
+    };
+    let report = run(SECOND / 50, false);
+    let tally = report.programs[0].tally;
+    assert_eq!((tally.opens, tally.inode_waits, tally.errors), (2, 1, 0));
+    assert_eq!(report.devices[0].retries, 1);
+    // The second open tries again what the first has given up.
+    let report = run(100 * SECOND, false);
+    let tally = report.programs[0].tally;
+    assert_eq!((tally.opens, tally.inode_waits, tally.errors), (2, 2, 2));
+    assert_eq!(report.devices[0].retries, 10);
+    let report = run(SECOND / 50, true);
+    assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (1, 0));
+    assert_eq!(report.programs[0].tally.inode_waits, 0);
+    // Given up before the program opens the file, which then can be had.
+    let report = run(2 * SECOND, true);
+    assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (0, 1));
+    let tally = report.programs[0].tally;
+    assert_eq!((tally.inode_waits, tally.errors), (1, 0));
+}
+
+#[test]
+#[should_panic(expected = "has 3 disks")]
+fn a_fault_of_a_disk_that_is_not_there_is_noticed() {
+    let fault = Fault { disk: Some(3), ..from(0, EACH) };
+    with(machine(Rules::LRU, 10, array(3)), &[fault]).run(Vec::new());
+}
+
+#[test]
+#[should_panic(expected = "that the machine has not")]
+fn a_fault_of_a_device_that_is_not_there_is_noticed() {
+    let fault = Fault { device: DeviceId(7), ..from(0, EACH) };
+    with(machine(Rules::LRU, 10, array(3)), &[fault]).run(Vec::new());
+}
+
+const FILES: u64 = 3;
+const FILE_BLOCKS: u64 = 60;
+const DISKS_MAX: usize = 6;
+
+/// What a program discloses of what it reads.
+#[derive(Clone, Copy, Debug)]
+enum Telling {
+    Nothing,
+    /// The next reads, so many at a time.
+    Batches(usize),
+    /// As many blocks as it reads, but others.
+    Wrong,
+    /// The names of the files that it opens.
+    Names,
+    /// All that it reads, and takes it back half-way.
+    Cancelled,
+}
+
+#[derive(Clone, Debug)]
+struct Drawn {
+    /// File and block.
+    reads: Vec<(u64, u64)>,
+    telling: Telling,
+    cpu: Nanos,
+    start: Nanos,
+}
+
+impl Drawn {
+    fn steps(&self) -> Steps {
+        let hint = |of: &(u64, u64)| Step::Hint(stored(of.0).hint_blocks([of.1]));
+        let mut steps = Vec::new();
+        match self.telling {
+            Telling::Wrong => {
+                steps.extend(self.reads.iter().map(|&(file, index)| {
+                    hint(&((file + 1) % FILES, (index * 7 + 3) % FILE_BLOCKS))
+                }));
+            }
+            Telling::Names => steps.extend(self.reads.iter().map(|&(file, _)| {
+                Step::Hint(Hint::whole_file(Target::Name(NameId(file + 100)), DEVICE))
+            })),
+            Telling::Cancelled => steps.extend(self.reads.iter().map(hint)),
+            Telling::Nothing | Telling::Batches(_) => {}
+        }
+        let mut last = None;
+        for (at, read) in self.reads.iter().enumerate() {
+            match self.telling {
+                Telling::Batches(size) if at % size == 0 => {
+                    let end = (at + size).min(self.reads.len());
+                    steps.extend(self.reads[at..end].iter().map(hint));
+                }
+                Telling::Cancelled if at == self.reads.len() / 2 => steps.push(Step::Cancel),
+                _ => {}
+            }
+            if last != Some(read.0) {
+                steps.push(Step::Open(stored(read.0).file, DEVICE));
+                last = Some(read.0);
+            }
+            steps.extend([stored(read.0).read(read.1), Step::Compute(self.cpu)]);
+        }
+        Box::new(steps.into_iter())
+    }
+}
+
+fn stored(number: u64) -> StoredFile {
+    file(number + 1, FILE_BLOCKS)
+}
+
+/// Runs of blocks, one after another.
+fn reads() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let run = (0..FILES, 0..FILE_BLOCKS, 1..20u64).prop_map(|(file, first, blocks)| {
+        (first..(first + blocks).min(FILE_BLOCKS)).map(|index| (file, index)).collect::<Vec<_>>()
+    });
+    prop::collection::vec(run, 1..8).prop_map(|runs| runs.concat())
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let telling = prop_oneof![
+        Just(Telling::Nothing),
+        (1..40usize).prop_map(Telling::Batches),
+        Just(Telling::Wrong),
+        Just(Telling::Names),
+        Just(Telling::Cancelled),
+    ];
+    let times = (0..10_000_000u64, 0..200_000_000u64);
+    (reads(), telling, times).prop_map(|(reads, telling, (cpu, start))| Drawn {
+        reads,
+        telling,
+        cpu: Nanos(cpu),
+        start: Nanos(start),
+    })
+}
+
+fn fault(disks: usize) -> impl Strategy<Value = Fault> {
+    let share = prop_oneof![Just(ALL_PPM), 0..ALL_PPM];
+    let condition = (0..4, share, 1..50u32).prop_map(|(kind, share_ppm, times)| match kind {
+        0 => Condition::Slow { times },
+        1 => Condition::Failing { share_ppm },
+        2 => Condition::Short { share_ppm },
+        _ => Condition::Well,
+    });
+    (0..2 * SECOND, prop::option::of(0..disks), condition)
+        .prop_map(|(at, disk, condition)| Fault { disk, ..from(at, condition) })
+}
+
+fn faults(disks: usize) -> impl Strategy<Value = Faults> {
+    let retries = (1..7u32, 1..20_000_000u64, 1..SECOND).prop_map(|(tries_max, pause, longest)| {
+        Retries { tries_max, pause: Nanos(pause), pause_max: Nanos(longest) }
+    });
+    let schedule = prop::collection::vec(fault(disks), 0..12);
+    (schedule, any::<u64>(), retries).prop_map(|(schedule, seed, retries)| Faults {
+        schedule,
+        seed,
+        retries,
+    })
+}
+
+fn device() -> impl Strategy<Value = (usize, DeviceSpec)> {
+    let slots = prop::option::of(1..4usize);
+    prop_oneof![
+        slots.prop_map(|slots| (1, flat(slots))),
+        (1..=DISKS_MAX).prop_map(|disks| (disks, array(disks))),
+    ]
+}
+
+/// A machine, to be given rules.
+fn machines() -> impl Strategy<Value = MachineSpec> {
+    let memory = (1..60u64, 1..17u64, 1..40usize, 1..8usize);
+    let ways = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let device = device().prop_flat_map(|(disks, device)| (Just(device), faults(disks)));
+    (memory, ways, device).prop_map(|(memory, ways, (device, faults))| {
+        let (buffers, cluster, outstanding, resolved) = memory;
+        let (shared, anybody, read_inodes, ahead) = ways;
+        let mut spec = machine(Rules::LRU, buffers, device);
+        spec.policy.cluster_blocks_max = cluster;
+        spec.policy.outstanding_max = outstanding;
+        spec.policy.resolved_max = resolved;
+        spec.processors = if shared { Processors::Shared } else { Processors::Own };
+        spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
+        spec.opens = Opens { work: Nanos(100_000), read_inodes };
+        spec.read_ahead = ahead.then_some(ReadAheadSpec::OSF1);
+        let files = || (0..FILES).map(|number| stored(number).file);
+        spec.sizes_bytes = files().map(|file| (file, FILE_BLOCKS * BLOCK_BYTES)).collect();
+        spec.names = files().map(|file| (NameId(file.0 + 99), file)).collect();
+        spec.faults = faults;
+        spec
+    })
+}
+
+fn run(spec: &MachineSpec, drawn: &[Drawn]) -> Report {
+    let program = |(index, drawn): (usize, &Drawn)| {
+        Program::new(format!("p{index}"), ReaderId(index as u64), drawn.steps())
+            .starting_at(drawn.start)
+    };
+    spec.run(drawn.iter().enumerate().map(program).collect())
+}
+
+/// What holds for whatever was run.
+fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
+    for (program, drawn) in report.programs.iter().zip(drawn) {
+        let tally = program.tally;
+        assert!(program.ended);
+        assert_eq!(tally.reads, drawn.reads.len() as u64);
+        assert_eq!(tally.reads, tally.hits + tally.late + tally.misses);
+        assert!(tally.errors <= tally.reads + tally.opens);
+        if spec.processors == Processors::Own {
+            assert_eq!(program.elapsed_ns, tally.cpu_ns + tally.stall_ns, "{program:?}");
+        }
+    }
+    let counts = report.counts;
+    let ends = counts.useful + counts.late + counts.wasted + counts.unfinished + counts.refused;
+    assert_eq!(counts.prefetched, ends, "{counts:?}");
+    let device = report.devices[0];
+    let errors: u64 = report.programs.iter().map(|program| program.tally.errors).sum();
+    if device.failed_requests + device.short_requests == 0 {
+        assert_eq!((errors, device.retries, counts.refused), (0, 0, 0));
+    }
+}
+
+fn cases(usual: u32) -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
+    ProptestConfig { cases, ..given }
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn whatever_fails_all_finish_and_again_the_same(
+        spec in machines(),
+        drawn in prop::collection::vec(drawn(), 1..4),
+    ) {
+        for rules in Rules::ALL {
+            let mut spec = spec.clone();
+            spec.policy.rules = rules;
+            let report = run(&spec, &drawn);
+            check(&spec, &drawn, &report);
+            prop_assert_eq!(&report, &run(&spec, &drawn));
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_changes_nothing_changes_nothing(
+        spec in machines(),
+        drawn in prop::collection::vec(drawn(), 1..4),
+    ) {
+        let idle = [
+            Condition::Slow { times: 1 },
+            Condition::Failing { share_ppm: 0 },
+            Condition::Short { share_ppm: 0 },
+            Condition::Well,
+        ];
+        for rules in Rules::ALL {
+            let mut spec = spec.clone();
+            spec.policy.rules = rules;
+            spec.faults.schedule = idle.map(|condition| from(0, condition)).to_vec();
+            let idle = run(&spec, &drawn);
+            spec.faults = Faults::default();
+            let without = run(&spec, &drawn);
+            check(&spec, &drawn, &without);
+            prop_assert_eq!(idle, without);
+        }
+    }
+}
