@@ -561,7 +561,10 @@ impl Machine {
         let job = self.jobs.get_mut(&job_id).expect("what is on its way is under way");
         job.waiting.push(index);
         let in_driver = job.in_driver;
-        self.runners[index].wait = Some(Wait::new(self.now));
+        let runner = &mut self.runners[index];
+        // What is read ahead because of the read is work before the wait.
+        let free_at = self.processors[runner.processor].free_at();
+        runner.wait = Some(Wait::new(self.now.max(free_at)));
         if !in_driver {
             self.devices[at].1.promote(job_id);
             self.begin(at);

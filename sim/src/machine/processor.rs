@@ -52,7 +52,7 @@ impl Wait {
     /// The stall that this was if it ends at `now`.
     pub(super) fn stall(&self, now: Nanos) -> Nanos {
         let within = |work: &Work| work.end.min(now).saturating_sub(work.start.max(self.since));
-        (now - self.since) - self.work.iter().map(within).sum()
+        now.saturating_sub(self.since) - self.work.iter().map(within).sum()
     }
 }
 
@@ -70,5 +70,7 @@ mod tests {
         assert_eq!(wait.stall(Nanos(32)), Nanos(17 - 5 - 2));
         assert_eq!(wait.stall(Nanos(40)), Nanos(25 - 10));
         assert_eq!(processor.free_at(), Nanos(35));
+        // Over before the work that came first.
+        assert_eq!(Wait::new(Nanos(35)).stall(Nanos(33)), Nanos::ZERO);
     }
 }

@@ -148,18 +148,17 @@ fn all_who_wait_for_a_read_have_its_error() {
 
 #[test]
 fn a_failed_prefetch_is_refused_and_its_reader_asks_for_itself() {
-    // Of those that are waited for the first has begun long before.
-    let spec =
-        with(machine(Rules::FORETELL, 50, flat(None)), &[from(0, EACH), from(1, Condition::Well)]);
-    let report = spec.run(vec![program(1, hinted(20))]);
-    let (tally, device) = (report.programs[0].tally, report.devices[0]);
-    assert_eq!(tally.errors, 0);
-    assert!(device.failed_requests > 0);
-    assert_eq!(report.counts.refused + report.counts.late, device.failed_requests);
-    // The first read waits for its prefetch; all that failed are read for its reader in the end.
-    assert_eq!((tally.late, device.retries), (1, 1));
-    assert_eq!(tally.misses, report.counts.refused);
-    assert_eq!(device.bytes, 20 * BLOCK_BYTES);
+    let mut spec = machine(Rules::TIP1, 50, flat(None));
+    spec.policy.cluster_blocks_max = 1;
+    let spec = with(spec, &[from(0, EACH), from(LATENCY.0, Condition::Well)]);
+    let report = spec.run(vec![program(1, hinted(10))]);
+    let (tally, counts, device) = (report.programs[0].tally, report.counts, report.devices[0]);
+    // All are fetched at once. The first is waited for, and asked for again; so are the others when they are read.
+    assert_eq!((counts.prefetched, device.failed_requests), (10, 10));
+    assert_eq!((counts.late, counts.refused), (1, 9));
+    assert_eq!((tally.late, tally.misses, tally.errors), (1, 9, 0));
+    assert_eq!((device.retries, device.demand_requests), (1, 10));
+    assert_eq!(device.bytes, 10 * BLOCK_BYTES);
 }
 
 #[test]
@@ -174,19 +173,20 @@ fn of_a_short_prefetch_the_first_blocks_are_used() {
     let (well, short) = (run(0), run(ALL_PPM));
     assert_eq!((well.counts.refused, well.devices[0].short_requests), (0, 0));
     let tally = short.programs[0].tally;
-    // Some arrive; of those that do not nobody can be told, since what is read alone comes short too.
-    assert!(tally.hits > 0 && tally.errors > 0, "{tally:?}");
     assert_eq!(tally.reads, 64);
-    assert_eq!(tally.errors, tally.misses + short.devices[0].retries - tally.misses);
+    // Some of a prefetch's blocks arrive. What is read alone comes short each time, and is nothing.
+    assert!(tally.hits > 0 && tally.errors > 0, "{tally:?}");
+    assert!(tally.errors >= tally.misses, "{tally:?}");
 }
 
 #[test]
 fn one_disk_of_an_array_fails_alone() {
     let fault = Fault { disk: Some(1), ..from(0, EACH) };
     let report = with(machine(Rules::LRU, 10, array(4)), &[fault]).run(vec![program(1, plain(64))]);
-    // Of units of 64 KB, a quarter; what comes before the file in the volume is whole units.
-    assert_eq!(report.programs[0].tally.errors, 16);
-    assert_eq!(report.devices[0].failed_requests, 16 * 6);
+    // A quarter of the units of 8 blocks, and blocks that lie in one of them in part.
+    let errors = report.programs[0].tally.errors;
+    assert!((16..=24).contains(&errors), "{errors}");
+    assert_eq!(report.devices[0].failed_requests, errors * 6);
 }
 
 #[test]
@@ -220,6 +220,20 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (0, 1));
     let tally = report.programs[0].tally;
     assert_eq!((tally.inode_waits, tally.errors), (1, 0));
+}
+
+#[test]
+fn work_for_what_is_read_ahead_is_no_stall_of_the_read() {
+    let mut spec = machine(Rules::TIP1, 1, flat(None));
+    spec.sizes_bytes = HashMap::from([(FileId(1), 8 * BLOCK_BYTES)]);
+    spec.read_ahead = Some(ReadAheadSpec::OSF1);
+    let once = || passes(file(1, 8), 1, CPU, Disclosure::None);
+    let report = spec.run(vec![program(1, once()), program(2, once()).starting_at(Nanos(1))]);
+    for program in report.programs {
+        let tally = program.tally;
+        assert!(tally.late > 0, "{tally:?}");
+        assert_eq!(program.elapsed_ns, tally.cpu_ns + tally.stall_ns);
+    }
 }
 
 #[test]
