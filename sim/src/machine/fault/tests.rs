@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::machine::program::{Disclosure, Program, Step, Steps, StoredFile, passes};
 use crate::machine::read_ahead::ReadAheadSpec;
-use crate::machine::report::Report;
-use crate::machine::server::DeviceSpec;
+use crate::machine::report::{DeviceReport, Report};
+use crate::machine::server::{ArraySpec, DeviceSpec};
 use crate::machine::tests::{
     BLOCK_BYTES, CPU, DRIVER, HIT, LATENCY, array, file, flat, machine, program,
 };
@@ -250,7 +250,9 @@ fn a_fault_of_a_device_that_is_not_there_is_noticed() {
     with(machine(Rules::LRU, 10, array(3)), &[fault]).run(Vec::new());
 }
 
+/// The last of them is on a device of its own.
 const FILES: u64 = 3;
+const OTHER: DeviceId = DeviceId(2);
 const FILE_BLOCKS: u64 = 60;
 const DISKS_MAX: usize = 6;
 
@@ -264,6 +266,8 @@ enum Telling {
     Wrong,
     /// The names of the files that it opens.
     Names,
+    /// All files, whole, so often over, each in a stream of its own.
+    Whole(u32),
     /// All that it reads, and takes it back half-way.
     Cancelled,
 }
@@ -275,6 +279,8 @@ struct Drawn {
     telling: Telling,
     cpu: Nanos,
     start: Nanos,
+    /// It begins again whenever it is at its end, until all others are.
+    is_endless: bool,
 }
 
 impl Drawn {
@@ -288,8 +294,13 @@ impl Drawn {
                 }));
             }
             Telling::Names => steps.extend(self.reads.iter().map(|&(file, _)| {
-                Step::Hint(Hint::whole_file(Target::Name(NameId(file + 100)), DEVICE))
+                let name = Target::Name(NameId(file + 100));
+                Step::Hint(Hint::whole_file(name, stored(file).device))
             })),
+            Telling::Whole(repeats) => steps.extend(
+                (0..FILES)
+                    .flat_map(|file| [Step::OpenStream, Step::Hint(stored(file).hint(repeats))]),
+            ),
             Telling::Cancelled => steps.extend(self.reads.iter().map(hint)),
             Telling::Nothing | Telling::Batches(_) => {}
         }
@@ -304,17 +315,21 @@ impl Drawn {
                 _ => {}
             }
             if last != Some(read.0) {
-                steps.push(Step::Open(stored(read.0).file, DEVICE));
+                steps.push(Step::Open(stored(read.0).file, stored(read.0).device));
                 last = Some(read.0);
             }
             steps.extend([stored(read.0).read(read.1), Step::Compute(self.cpu)]);
         }
-        Box::new(steps.into_iter())
+        match self.is_endless {
+            true => Box::new(steps.into_iter().cycle()),
+            false => Box::new(steps.into_iter()),
+        }
     }
 }
 
 fn stored(number: u64) -> StoredFile {
-    file(number + 1, FILE_BLOCKS)
+    let device = if number + 1 == FILES { OTHER } else { DEVICE };
+    StoredFile { device, ..file(number + 1, FILE_BLOCKS) }
 }
 
 /// Runs of blocks, one after another.
@@ -331,6 +346,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         (1..40usize).prop_map(Telling::Batches),
         Just(Telling::Wrong),
         Just(Telling::Names),
+        (1..4u32).prop_map(Telling::Whole),
         Just(Telling::Cancelled),
     ];
     let times = (0..10_000_000u64, 0..200_000_000u64);
@@ -339,6 +355,16 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         telling,
         cpu: Nanos(cpu),
         start: Nanos(start),
+        is_endless: false,
+    })
+}
+
+/// Some that end, and perhaps one that does not.
+fn programs() -> impl Strategy<Value = Vec<Drawn>> {
+    let endless = prop::option::of(drawn());
+    (prop::collection::vec(drawn(), 1..4), endless).prop_map(|(mut programs, endless)| {
+        programs.extend(endless.map(|program| Drawn { is_endless: true, ..program }));
+        programs
     })
 }
 
@@ -350,8 +376,15 @@ fn fault(disks: usize) -> impl Strategy<Value = Fault> {
         2 => Condition::Short { share_ppm },
         _ => Condition::Well,
     });
-    (0..2 * SECOND, prop::option::of(0..disks), condition)
-        .prop_map(|(at, disk, condition)| Fault { disk, ..from(at, condition) })
+    let disk = prop_oneof![
+        Just((OTHER, None)),
+        prop::option::of(0..disks).prop_map(|disk| (DEVICE, disk)),
+    ];
+    (0..2 * SECOND, disk, condition).prop_map(|(at, (device, disk), condition)| Fault {
+        device,
+        disk,
+        ..from(at, condition)
+    })
 }
 
 fn faults(disks: usize) -> impl Strategy<Value = Faults> {
@@ -370,7 +403,10 @@ fn device() -> impl Strategy<Value = (usize, DeviceSpec)> {
     let slots = prop::option::of(1..4usize);
     prop_oneof![
         slots.prop_map(|slots| (1, flat(slots))),
-        (1..=DISKS_MAX).prop_map(|disks| (disks, array(disks))),
+        (1..=DISKS_MAX, any::<bool>()).prop_map(|(disks, tells_demand)| {
+            let DeviceSpec::Array(array) = array(disks) else { unreachable!("it is one") };
+            (disks, DeviceSpec::Array(Box::new(ArraySpec { tells_demand, ..*array })))
+        }),
     ]
 }
 
@@ -383,6 +419,7 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
         let (buffers, cluster, outstanding, resolved) = memory;
         let (shared, anybody, read_inodes, ahead) = ways;
         let mut spec = machine(Rules::LRU, buffers, device);
+        spec.devices.push((OTHER, flat(Some(1))));
         spec.policy.cluster_blocks_max = cluster;
         spec.policy.outstanding_max = outstanding;
         spec.policy.resolved_max = resolved;
@@ -400,16 +437,28 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
 
 fn run(spec: &MachineSpec, drawn: &[Drawn]) -> Report {
     let program = |(index, drawn): (usize, &Drawn)| {
-        Program::new(format!("p{index}"), ReaderId(index as u64), drawn.steps())
-            .starting_at(drawn.start)
+        let program = Program::new(format!("p{index}"), ReaderId(index as u64), drawn.steps())
+            .starting_at(drawn.start);
+        if drawn.is_endless { program.in_background() } else { program }
     };
     spec.run(drawn.iter().enumerate().map(program).collect())
+}
+
+fn has_slots(spec: &MachineSpec, device: &DeviceReport, count: usize) -> bool {
+    let found = spec.devices.iter().find(|(id, _)| id.0 == device.device);
+    match &found.expect("it is the machine's").1 {
+        DeviceSpec::Flat { slots, .. } => *slots == Some(count),
+        DeviceSpec::Array(_) => count == 1,
+    }
 }
 
 /// What holds for whatever was run.
 fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     for (program, drawn) in report.programs.iter().zip(drawn) {
         let tally = program.tally;
+        if drawn.is_endless {
+            continue;
+        }
         assert!(program.ended);
         assert_eq!(tally.reads, drawn.reads.len() as u64);
         assert_eq!(tally.reads, tally.hits + tally.late + tally.misses);
@@ -420,11 +469,22 @@ fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     }
     let counts = report.counts;
     let ends = counts.useful + counts.late + counts.wasted + counts.unfinished + counts.refused;
-    assert_eq!(counts.prefetched, ends, "{counts:?}");
-    let device = report.devices[0];
+    // What is disclosed by those that have not ended may have no end yet.
+    let has_ended = drawn.iter().all(|drawn| !drawn.is_endless);
+    assert!(
+        if has_ended { counts.prefetched == ends } else { counts.prefetched >= ends },
+        "{counts:?}"
+    );
+    let of_devices =
+        |count: fn(&DeviceReport) -> u64| report.devices.iter().map(count).sum::<u64>();
     let errors: u64 = report.programs.iter().map(|program| program.tally.errors).sum();
-    if device.failed_requests + device.short_requests == 0 {
-        assert_eq!((errors, device.retries, counts.refused), (0, 0, 0));
+    let failed = of_devices(|device| device.failed_requests + device.short_requests);
+    if failed == 0 {
+        assert_eq!((errors, of_devices(|device| device.retries), counts.refused), (0, 0, 0));
+    }
+    // No device is done before its busiest disk is, and no program before its work.
+    for device in report.devices.iter().filter(|device| has_slots(spec, device, 1)) {
+        assert!(device.busiest_disk_ns <= report.end_ns, "{device:?}");
     }
 }
 
@@ -440,7 +500,7 @@ proptest! {
     #[test]
     fn whatever_fails_all_finish_and_again_the_same(
         spec in machines(),
-        drawn in prop::collection::vec(drawn(), 1..4),
+        drawn in programs(),
     ) {
         for rules in Rules::ALL {
             let mut spec = spec.clone();
@@ -454,7 +514,7 @@ proptest! {
     #[test]
     fn a_schedule_that_changes_nothing_changes_nothing(
         spec in machines(),
-        drawn in prop::collection::vec(drawn(), 1..4),
+        drawn in programs(),
     ) {
         let idle = [
             Condition::Slow { times: 1 },
