@@ -14,8 +14,7 @@
 //! * **E**: after the last try the read, or the open, ends with an error. Its program counts it and goes on; a lookup
 //!   is refused. Who reads the block again begins anew.
 //!
-//! *Not here*: blocks that arrive with wrong bytes (the machine has no bytes), and requests that never end; the
-//! schedules of a machine with neither are the papers'.
+//! *Not here*: blocks that arrive with wrong bytes (the machine has no bytes), and requests that never end.
 //!
 //! [`Outcome::Refused`]: foretell_policy::Outcome::Refused
 //! [`Outcome::Short`]: foretell_policy::Outcome::Short
@@ -167,7 +166,7 @@ impl Health {
             && at <= now
         {
             self.due.pop_front();
-            self.become_so(condition);
+            self.apply(condition);
         }
         self.services += 1;
         let slow = |times: u32| took.0.checked_mul(times.into()).map(Nanos);
@@ -182,7 +181,7 @@ impl Health {
         (took, arrival)
     }
 
-    fn become_so(&mut self, condition: Condition) {
+    fn apply(&mut self, condition: Condition) {
         match condition {
             Condition::Slow { times } => {
                 assert!(times > 0, "a disk that takes no time");

@@ -270,7 +270,7 @@ impl Machine {
         let sizes_bytes = Arc::new(spec.sizes_bytes.clone());
         let server = |(id, device): &(DeviceId, DeviceSpec)| {
             let mut server = Server::new(device, block_bytes, Arc::clone(&sizes_bytes));
-            server.suffer(&spec.faults, *id);
+            server.set_faults(&spec.faults, *id);
             (*id, server)
         };
         for fault in &spec.faults.schedule {
@@ -405,7 +405,7 @@ impl Machine {
             self.work_then_proceed(index, work);
             return;
         }
-        self.watchdog.allow(1);
+        self.watchdog.step();
         match runner.program.steps.next() {
             Some(Step::Open(file, device)) => self.open(index, file, device),
             Some(Step::Read(block, device)) => {
@@ -450,7 +450,7 @@ impl Machine {
                     }
                 };
                 let block_bytes = self.policy.config().block_bytes;
-                self.watchdog.allow(watchdog::accesses(&hint, size_bytes, block_bytes));
+                self.watchdog.disclose(watchdog::accesses(&hint, size_bytes, block_bytes));
                 if let Some(file) = file {
                     runner.disclosed.insert(file);
                     self.disclosers.insert(file, index);
@@ -491,7 +491,7 @@ impl Machine {
         match advice {
             Some(Advice::Disclose(stream, range)) => {
                 self.disclosers.insert(block.file, index);
-                self.watchdog.allow(range.end - range.start);
+                self.watchdog.disclose(range.end - range.start);
                 let target = Target::File { file: block.file, size_bytes: size };
                 let segment = Segment {
                     offset_bytes: range.start * block_bytes,

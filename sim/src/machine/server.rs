@@ -259,8 +259,8 @@ impl Server {
         }
     }
 
-    /// Has the faults of `device` from now on.
-    pub(super) fn suffer(&mut self, faults: &Faults, device: DeviceId) {
+    /// What will be the matter with the disks, as those of `device`.
+    pub(super) fn set_faults(&mut self, faults: &Faults, device: DeviceId) {
         for fault in faults.schedule.iter().filter(|fault| fault.device == device) {
             let (disks, exists) =
                 (self.disks.len(), fault.disk.is_none_or(|disk| disk < self.disks.len()));

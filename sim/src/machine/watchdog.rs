@@ -1,37 +1,52 @@
-//! That a run comes to its end: a machine or a policy that does ever more for the same steps of its programs is
-//! stopped with a panic.
+//! That a run comes to its end: a machine or a policy that does ever more without a step of any program is stopped
+//! with a panic.
 //!
-//! Each step of a program, and each access that is disclosed, allows so many events and fetches; each event and each
-//! fetch that the policy begins is one of them. What is allowed is far more than a run needs: for an access there is
-//! a fetch, seldom a second one if the block was evicted unread, a few requests for each, and a few tries of each.
+//! Counted are events, and fetches that the policy begins. From one step of a program to the next there may be so many
+//! for each access that was disclosed so far, and so many for each program, which may wait for a read that is tried
+//! several times. That is far more than a run needs: an access is fetched once, seldom again because its block was
+//! evicted unread, in a few requests.
+//!
+//! *Not noticed*: a program that waits for ever while another one goes on for ever.
 
 use foretell_policy::{Extent, Hint, Nanos};
 
-/// Events and fetches for each step or access, for each program that may wait for the same processor and each
-/// try of a read.
-const FOR_EACH: u64 = 64;
+/// Events and fetches for each access, for each program that may want the same processor.
+const FOR_ACCESS: u64 = 16;
+/// Events for each try of each program's read.
+const FOR_TRY: u64 = 64;
 
-/// What a run may still do.
+/// What a run may still do before a program's next step.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     left: u64,
-    each: u64,
+    without_disclosures: u64,
+    for_access: u64,
+    accesses: u64,
 }
 
 impl Watchdog {
     pub(super) fn new(programs: usize, tries_max: u32) -> Self {
-        let each = FOR_EACH.saturating_mul(programs as u64 + 1).saturating_mul(tries_max.into());
-        Watchdog { left: each, each }
+        let programs = programs as u64 + 1;
+        let without_disclosures = FOR_TRY.saturating_mul(tries_max.into()).saturating_mul(programs);
+        let (left, for_access) = (without_disclosures, FOR_ACCESS * programs);
+        Watchdog { left, without_disclosures, for_access, accesses: 0 }
     }
 
-    /// Something more is to be done: so many steps or accesses.
-    pub(super) fn allow(&mut self, count: u64) {
-        self.left = self.left.saturating_add(self.each.saturating_mul(count));
+    /// A program has taken a step.
+    pub(super) fn step(&mut self) {
+        let disclosed = self.for_access.saturating_mul(self.accesses);
+        self.left = self.without_disclosures.saturating_add(disclosed);
+    }
+
+    /// So many accesses were disclosed.
+    pub(super) fn disclose(&mut self, accesses: u64) {
+        self.accesses = self.accesses.saturating_add(accesses);
+        self.left = self.left.saturating_add(self.for_access.saturating_mul(accesses));
     }
 
     /// An event, or a fetch that the policy begins.
     pub(super) fn count(&mut self, now: Nanos) {
-        assert!(self.left > 0, "no end: events or fetches without steps of programs, at {now}");
+        assert!(self.left > 0, "no end of events or fetches, and no step of a program, at {now}");
         self.left -= 1;
     }
 }
@@ -57,21 +72,37 @@ pub(super) fn accesses(hint: &Hint, size_bytes: u64, block_bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_allowed_is_there() {
-        let mut watchdog = Watchdog::new(1, 1);
-        watchdog.allow(1);
-        for _ in 0..4 * FOR_EACH {
-            watchdog.count(Nanos::ZERO);
-        }
+    fn count(watchdog: &mut Watchdog, times: u64) {
+        (0..times).for_each(|_| watchdog.count(Nanos::ZERO));
     }
 
     #[test]
-    #[should_panic(expected = "no end")]
+    fn steps_and_disclosures_allow_more() {
+        let mut watchdog = Watchdog::new(1, 3);
+        count(&mut watchdog, 6 * FOR_TRY);
+        watchdog.step();
+        watchdog.disclose(5);
+        count(&mut watchdog, 6 * FOR_TRY + 10 * FOR_ACCESS);
+        watchdog.step();
+        count(&mut watchdog, 6 * FOR_TRY + 10 * FOR_ACCESS);
+    }
+
+    #[test]
+    #[should_panic(expected = "no end of events")]
     fn more_is_a_hang() {
-        let mut watchdog = Watchdog::new(1, 1);
-        for _ in 0..=2 * FOR_EACH {
-            watchdog.count(Nanos::ZERO);
-        }
+        count(&mut Watchdog::new(1, 1), 2 * FOR_TRY + 1);
+    }
+
+    #[test]
+    fn accesses_are_those_of_all_ranges_and_repeats() {
+        use foretell_policy::{DeviceId, FileId, Segment, Target};
+        let target = Target::File { file: FileId(1), size_bytes: 800 };
+        let whole = Hint { repeats: 3, ..Hint::whole_file(target, DeviceId(1)) };
+        assert_eq!(accesses(&whole, 800, 100), 3 * 10);
+        let segment = |length_bytes| Segment { offset_bytes: 50, length_bytes };
+        let segments = Hint::segments(target, DeviceId(1), &[segment(100), segment(u64::MAX)]);
+        assert_eq!(accesses(&segments, 800, 100), 3 + 10);
+        let extent = Extent::Strided { first: segment(1), stride_bytes: 200, count: u64::MAX };
+        assert_eq!(accesses(&Hint { extent, ..segments }, 800, 100), u64::MAX);
     }
 }

@@ -495,7 +495,7 @@ fn cases(usual: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(64))]
+    #![proptest_config(cases(40))]
 
     #[test]
     fn whatever_fails_all_finish_and_again_the_same(
