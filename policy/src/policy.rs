@@ -387,8 +387,8 @@ impl Policy {
         }
     }
 
-    /// The block that was just read, and was not there, is to be fetched from `device` for the reader
-    /// that waits. Returns the fetch; `None` if no buffer can be had because all are in flight: then
+    /// The block that was just read, and was not there, or whose fetch has ended without it since, is to be
+    /// fetched from `device` for the reader that waits. Returns the fetch; `None` if no buffer can be had because all are in flight: then
     /// the block is read and not kept. Only where the memory is [`Memory::Owned`].
     pub fn demand(&mut self, now: Nanos, device: DeviceId, block: Block) -> Option<Fetch> {
         let demand = match self.missed.take() {
