@@ -9,7 +9,7 @@ use super::*;
 use crate::machine::program::{Disclosure, Program, Step, Steps, StoredFile, passes};
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::{DeviceReport, Report};
-use crate::machine::server::{ArraySpec, DeviceSpec};
+use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::tests::{
     BLOCK_BYTES, CPU, DRIVER, HIT, LATENCY, array, file, flat, machine, program,
 };
@@ -399,13 +399,17 @@ fn faults(disks: usize) -> impl Strategy<Value = Faults> {
     })
 }
 
+fn priority() -> impl Strategy<Value = Priority> {
+    prop::sample::select(vec![Priority::None, Priority::Arrival, Priority::Promotion])
+}
+
 fn device() -> impl Strategy<Value = (usize, DeviceSpec)> {
     let slots = prop::option::of(1..4usize);
     prop_oneof![
         slots.prop_map(|slots| (1, flat(slots))),
-        (1..=DISKS_MAX, any::<bool>()).prop_map(|(disks, tells_demand)| {
+        (1..=DISKS_MAX, priority()).prop_map(|(disks, priority)| {
             let DeviceSpec::Array(array) = array(disks) else { unreachable!("it is one") };
-            (disks, DeviceSpec::Array(Box::new(ArraySpec { tells_demand, ..*array })))
+            (disks, DeviceSpec::Array(Box::new(ArraySpec { priority, ..*array })))
         }),
     ]
 }
