@@ -3,7 +3,7 @@
 //! Figure 11 is tested with its scenario.
 
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
-use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome};
+use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome, comparators};
 
 /// The cells of a paper, but those of figure 11.
 fn cells(paper: &str) -> Vec<Cell> {
@@ -85,4 +85,26 @@ fn tip_1995() {
         assert!(hinted[1..8].windows(2).all(|pair| pair[1] < 0.97 * pair[0]), "{hinted:?}");
         assert!(hinted.iter().zip(&plain).all(|(with, without)| *with < 1.02 * without));
     }
+}
+
+/// A part of the table of comparators: whoever is told nothing is last, and where the default policy is behind, it is
+/// said why.
+#[test]
+fn comparators() {
+    for (subject, cache_mb, disks) in comparators::places() {
+        let small = subject.name == "agrep kern" || subject.name.starts_with("slice");
+        if !small || cache_mb == 64 || !matches!(disks, 1 | 4 | 15) {
+            continue;
+        }
+        let cell = comparators::compare(subject, cache_mb, disks);
+        let of = |name: &str| {
+            let found = cell.elapsed_s.iter().find(|(policy, _)| *policy == name);
+            found.map(|(_, elapsed_s)| *elapsed_s).unwrap_or_else(|| panic!("no {name}"))
+        };
+        assert!(of("lru") > of("foretell"), "{cell:?}");
+        assert!(cell.behind() <= comparators::BEHIND_MAX || cell.reason().is_some(), "{cell:?}");
+        assert!(cell.behind() < 20.0, "{cell:?}");
+    }
+    let places = comparators::places();
+    assert_eq!(places.len(), 240);
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use foretell_sim::reproduce::{Cell, EXPERIMENTS, Experiment, Outcome, page};
+use foretell_sim::reproduce::comparators::{self, Compared, Subject};
+use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
 use super::{on_all_processors, progress, say};
@@ -26,7 +27,7 @@ and its plots to DIR/reproduction. What follows the line
 
   <!-- what follows is not written by foretell sim reproduce -->
 
-in a reproduction.md that is there already is kept.
+in a reproduction.md that is there already is kept. Of the comparators it writes DIR/comparators.md.
 
 Examples:
   foretell sim reproduce tip1994
@@ -56,7 +57,9 @@ enum What {
     Tip1994,
     /// Patterson et al., "Informed Prefetching and Caching", 1995: figures 1 to 3, 10 and 11
     Tip1995,
-    /// Both
+    /// Every policy on the programs of TIP 1995, with arrays of 1 to 15 disks and caches of three sizes
+    Comparators,
+    /// All of these
     All,
 }
 
@@ -65,14 +68,35 @@ impl What {
         match self {
             What::Tip1994 => experiment.paper == "tip1994",
             What::Tip1995 => experiment.paper == "tip1995",
+            What::Comparators => false,
             What::All => true,
         }
     }
 }
 
-#[derive(Serialize)]
-struct Cells<'a> {
-    cells: &'a [Cell],
+/// What was asked for.
+#[derive(Default, Serialize)]
+struct Results {
+    /// Of the papers.
+    #[serde(rename = "cells", serialize_with = "cells")]
+    papers: Outcome,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    comparators: Vec<Compared>,
+}
+
+fn cells<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    outcome.cells.serialize(serializer)
+}
+
+/// A part that is run by itself.
+enum Part {
+    Paper(&'static Experiment),
+    Comparison(Subject, u64, usize),
+}
+
+enum Done {
+    Paper(Outcome),
+    Comparison(Compared),
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
@@ -84,18 +108,32 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         fs::create_dir_all(&plots)
             .map_err(|error| Failure::failed(format!("{}: {error}", plots.display())))?;
     }
-    let outcome = run(args.what);
+    let results = run(args.what);
+    let (has_papers, has_comparators) =
+        (!results.papers.cells.is_empty(), !results.comparators.is_empty());
     if let Some(folder) = &args.out {
-        write_page(folder, &outcome).map_err(Failure::failed)?;
+        if has_papers {
+            write_page(folder, &results.papers).map_err(Failure::failed)?;
+        }
+        if has_comparators {
+            let page = comparators::markdown(&results.comparators);
+            write(&folder.join("comparators.md"), &page).map_err(Failure::failed)?;
+        }
     }
-    let cells = Cells { cells: &outcome.cells };
-    let text = serde_json::to_string(&cells).map_err(Failure::failed)?;
+    let text = serde_json::to_string(&results).map_err(Failure::failed)?;
     if to_stdout {
         say(&text)?;
     } else {
-        page::lines(&outcome.cells).iter().try_for_each(|line| say(line))?;
-        say("")?;
-        say(&page::summary(&outcome.cells))?;
+        if has_papers {
+            page::lines(&results.papers.cells).iter().try_for_each(|line| say(line))?;
+            say("")?;
+            say(&page::summary(&results.papers.cells))?;
+        }
+        if has_comparators {
+            comparators::lines(&results.comparators).iter().try_for_each(|line| say(line))?;
+            say("")?;
+            say(&comparators::summary(&results.comparators))?;
+        }
     }
     if let Some(file) = json {
         file.write(format!("{text}\n").as_bytes()).map_err(Failure::failed)?;
@@ -103,21 +141,35 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run(what: What) -> Outcome {
-    let experiments: Vec<&Experiment> =
-        EXPERIMENTS.iter().filter(|experiment| what.holds(experiment)).collect();
+fn run(what: What) -> Results {
+    let papers = EXPERIMENTS.iter().filter(|experiment| what.holds(experiment)).map(Part::Paper);
+    let mut parts: Vec<Part> = papers.collect();
+    if matches!(what, What::Comparators | What::All) {
+        let places = comparators::places().into_iter();
+        parts.extend(places.map(|(subject, mb, disks)| Part::Comparison(subject, mb, disks)));
+    }
     let progress = progress();
-    progress.set_length(experiments.len() as u64);
+    progress.set_length(parts.len() as u64);
     progress.set_message("tables and figures");
-    let outcomes = on_all_processors(&experiments, |experiment| {
-        let outcome = (experiment.run)();
+    let done = on_all_processors(&parts, |part| {
+        let done = match *part {
+            Part::Paper(experiment) => Done::Paper((experiment.run)()),
+            Part::Comparison(subject, mb, disks) => {
+                Done::Comparison(comparators::compare(subject, mb, disks))
+            }
+        };
         progress.inc(1);
-        outcome
+        done
     });
     progress.finish_and_clear();
-    let mut all = Outcome::default();
-    outcomes.into_iter().for_each(|outcome| all.merge(outcome));
-    all
+    let mut results = Results::default();
+    for done in done {
+        match done {
+            Done::Paper(outcome) => results.papers.merge(outcome),
+            Done::Comparison(compared) => results.comparators.push(compared),
+        }
+    }
+    results
 }
 
 /// The folder of plots beside the page.
@@ -133,10 +185,13 @@ fn write_page(folder: &Path, outcome: &Outcome) -> Result<(), String> {
     };
     let kept = before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end());
     let page = format!("{}{kept}\n", page::markdown(outcome, PLOTS));
-    let write = |path: &Path, text: &str| OutputFile::open(path)?.write(text.as_bytes());
     for figure in &outcome.figures {
         let path = folder.join(PLOTS).join(format!("{}.svg", figure.name));
         write(&path, &figure.plot.svg())?;
     }
     write(&path, &page)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    OutputFile::open(path)?.write(text.as_bytes())
 }
