@@ -269,3 +269,45 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         assert!(first.contains(said) && (code == 2 || error.lines().count() == 1), "{error}");
     }
 }
+
+fn sim_reproduce(more: &[&str]) -> Output {
+    foretell().args(["sim", "reproduce"]).args(more).output().expect("foretell runs")
+}
+
+#[test]
+fn a_paper_is_reproduced_with_its_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pages, json) = (folder.path().join("pages"), folder.path().join("json"));
+    fs::create_dir(&pages).expect("made");
+    let kept = "<!-- what follows is not written by foretell sim reproduce -->\n\nmine\n";
+    fs::write(pages.join("reproduction.md"), format!("xyzzy\n{kept}")).expect("written");
+    let [pages_text, json_text] = [&pages, &json].map(|path| path.to_string_lossy().into_owned());
+    let output = sim_reproduce(&["tip1994", "--out", &pages_text, "--json", &json_text]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    let table = text(&output.stdout);
+    assert!(table.contains("1994 table 3") && table.contains("predicted figures"), "{table}");
+    let cells: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
+    let cells = cells["cells"].as_array().expect("cells");
+    let found = cells.iter().find(|cell| {
+        cell["row"] == "X-Y, with hints" && cell["column"] == "4 disks" && cell["unit"] == "s"
+    });
+    let cell = found.expect("a cell of table 3");
+    assert_eq!((&cell["paper"], &cell["basis"]), (&2.23.into(), &"predicted".into()), "{cell}");
+    let page = fs::read_to_string(pages.join("reproduction.md")).expect("written");
+    assert!(!page.contains("xyzzy") && page.ends_with(kept), "{page}");
+    let plot = pages.join("reproduction/tip1994-table-3.svg");
+    assert!(fs::read_to_string(plot).expect("written").starts_with("<svg"));
+    assert!(page.contains("(reproduction/tip1994-table-3.svg)"));
+}
+
+#[test]
+fn what_reproduce_cannot_do_is_said_before_it_begins() {
+    let output = sim_reproduce(&["tip1994", "--out", "/proc/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.starts_with("foretell: /proc/nowhere") && error.lines().count() == 1, "{error}");
+    let output = sim_reproduce(&["tip1999"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("tip1994, tip1995, comparators, all"));
+}

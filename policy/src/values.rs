@@ -20,8 +20,9 @@
 //!   there `T_disk` is the most.
 //! * **C. Pace.** Eq. 6 assumes that a burst of reads is about to come, `T_hit` apart. Where memory is
 //!   smaller than the horizon of such a burst, everything in it seems too urgent to let go and nothing
-//!   is prefetched. A stream whose pace has been measured is taken to keep it; one that waits for a
-//!   busy device cannot be faster than that.
+//!   is prefetched. A stream whose pace has been measured is taken to keep it, or to be a few times faster as
+//!   long as its reads come late ([`crate::stream`]); one that waits for a busy device cannot be faster than
+//!   that.
 //! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
 //!   next to nothing, but not nothing: it gets a buffer that nobody else values.
 //! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each

@@ -10,13 +10,13 @@
 //!
 //! * A, *sequential*: files one after another in the order given, each as its inode's block and
 //!   then its data. A file that was not given lies in one piece at a place drawn from its number.
-//! * C, *placed*: each file where it was put, its blocks with the same distance from one to the next, its
-//!   inode in a block with others, as on a file system that was just made and filled.
 //! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken
 //!   into runs of two to four blocks of 8 KiB, mean three, each somewhere in the volume; a file of
 //!   two blocks or less is always in one piece. The inode lies in the inode table at the beginning
 //!   of some cylinder group. Each place is a hash of seed, file and number of the run: nothing is
 //!   stored, and any run is found without walking over those before it.
+//! * C, *placed*: each file where it was put, its blocks with the same distance from one to the next, its
+//!   inode in a block with others, as on a file system that was just made and filled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
