@@ -212,11 +212,16 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let (folder, path) = recording(STRACE);
     let json = folder.path().join("json");
     let json_text = json.to_string_lossy().into_owned();
-    let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text];
+    let plot = folder.path().join("plot.svg");
+    let plot_text = plot.to_string_lossy().into_owned();
+    let options =
+        ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");
     assert_eq!(text(&output.stdout).lines().count(), 5, "{}", text(&output.stdout));
+    let plot = fs::read_to_string(plot).expect("written");
+    assert!(plot.contains(">none</text>") && plot.contains(">files</text>"), "{plot}");
     let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let rows = rows.as_array().expect("several runs");
     let column = |name: &str| -> Vec<&Value> { rows.iter().map(|row| &row[name]).collect() };
@@ -253,7 +258,8 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let (_folder, path) = recording(STRACE);
     let (_other, other) = recording("root:x:0:0\n");
     let none = Path::new("/nowhere/x");
-    let table: [(&Path, &[&str], &str, i32); 6] = [
+    let table: [(&Path, &[&str], &str, i32); 7] = [
+        (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
         (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),

@@ -3,6 +3,7 @@
 mod cache;
 mod replay;
 mod reproduce;
+mod sweep_plot;
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;

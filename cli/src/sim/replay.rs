@@ -17,6 +17,7 @@ use foretell_sim::trace::{Format, Trace};
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
+use super::sweep_plot::{self, Point};
 use super::{as_json, block_bytes, on_all_processors, progress, say};
 use crate::array::Switch;
 use crate::failure::Failure;
@@ -127,6 +128,10 @@ pub(crate) struct ReplayArgs {
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write a plot to FILE, as SVG: elapsed seconds over the disks, or over the caches if only those are several
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// A format that can be run again.
@@ -180,6 +185,10 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    if plot.is_some() && args.disks.len() < 2 && args.cache.len() < 2 {
+        return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
+    }
     let runs = runs(args)?;
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
@@ -200,6 +209,11 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     } else {
         say(&header())?;
         results.iter().try_for_each(|row| say(&row.line()))?;
+    }
+    if let Some(file) = plot {
+        let points: Vec<Point> = results.iter().map(Row::point).collect();
+        let title = args.trace.display().to_string();
+        file.write(sweep_plot::svg(&points, &title).as_bytes()).map_err(Failure::failed)?;
     }
     if let Some(file) = json {
         file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
@@ -310,6 +324,15 @@ impl Row {
             disks: run.spec.disks,
             cache_bytes: run.spec.cache_bytes,
             result,
+        }
+    }
+
+    fn point(&self) -> Point {
+        Point {
+            disks: self.disks,
+            cache_bytes: self.cache_bytes,
+            names: [self.policy.to_owned(), self.hints.clone(), self.disk.clone()],
+            elapsed_s: self.result.elapsed_s,
         }
     }
 
