@@ -214,8 +214,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let json_text = json.to_string_lossy().into_owned();
     let plot = folder.path().join("plot.svg");
     let plot_text = plot.to_string_lossy().into_owned();
-    let options =
-        ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
+    let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");

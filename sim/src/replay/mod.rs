@@ -8,8 +8,9 @@
 //! * [`activity`]: what was recorded, whatever the format;
 //! * [`steps`]: from there to programs, with or without disclosures.
 //!
-//! A result has two bounds beside it: a program cannot end before its own work is done, nor a device before it has
-//! served what it was asked for. A result below one of them is a bug and ends the run with a panic.
+//! A result has three bounds beside it: a program cannot end before its own work is done, nor a device before it has
+//! served what it was asked for, and no policy fetches fewer blocks than one that knows all reads (of one program, whose
+//! order is known). A result below one of them is a bug and ends the run with a panic.
 //!
 //! What is not modelled: that one process waits for another (each begins when it did), writes, and what the
 //! processor does worse when it is shared.
@@ -33,7 +34,8 @@ use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
 use crate::machine::{MachineSpec, Opens};
-use activity::Activity;
+use crate::offline::belady::Belady;
+use activity::{Activity, Deed};
 
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
@@ -189,13 +191,38 @@ pub struct ReplayResult {
     pub bound_cpu_s: f64,
     /// Service times of the busiest disk.
     pub bound_disk_s: f64,
+    /// The fewest blocks that a cache of this size, and one buffer more to read past it, has to fetch for these reads
+    /// in this order; none where several programs read, whose order is not known beforehand.
+    pub bound_fetches: Option<u64>,
 }
 
 impl ReplaySpec {
     /// Runs what was recorded.
     pub fn run(&self, activity: &Activity) -> ReplayResult {
         let report = self.machine(activity).run(self.programs(activity));
-        self.result(&report)
+        let result = self.result(&report, self.fewest_fetches(activity));
+        let fetches = result.prefetched + result.misses;
+        let bound = result.bound_fetches.unwrap_or(0);
+        assert!(fetches >= bound, "{fetches} blocks fetched are below the bound {bound}");
+        result
+    }
+
+    /// What Belady's MIN fetches.
+    fn fewest_fetches(&self, activity: &Activity) -> Option<u64> {
+        if activity.readers().len() > 1 {
+            return None;
+        }
+        let blocks = activity.acts.iter().flat_map(|act| match act.deed {
+            Deed::Read { file, offset_bytes, length_bytes } => {
+                let first = offset_bytes / self.block_bytes;
+                let last = (offset_bytes + length_bytes - 1) / self.block_bytes;
+                (first..=last).map(|index| (file, index)).collect()
+            }
+            _ => Vec::new(),
+        });
+        let blocks: Vec<(FileId, u64)> = blocks.collect();
+        let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
+        Some(Belady::run(&blocks, capacity_blocks + 1).misses)
     }
 
     fn programs(&self, activity: &Activity) -> Vec<Program> {
@@ -250,7 +277,7 @@ impl ReplaySpec {
         Nanos((work.0 as f64 * self.work.factor) as u64)
     }
 
-    fn result(&self, report: &Report) -> ReplayResult {
+    fn result(&self, report: &Report, bound_fetches: Option<u64>) -> ReplayResult {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let of = |tally: fn(&crate::machine::report::Tally) -> u64| {
             report.programs.iter().map(|program| tally(&program.tally)).sum::<u64>()
@@ -281,6 +308,7 @@ impl ReplaySpec {
             busiest_share: share(device.busiest_disk_ns),
             bound_cpu_s: seconds(bound_cpu_ns),
             bound_disk_s: seconds(bound_disk_ns),
+            bound_fetches,
         }
     }
 }

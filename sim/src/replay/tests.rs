@@ -108,6 +108,14 @@ fn memory_that_holds_the_data_saves_the_second_pass() {
     let once = (4 << 20) + 4 * 4096;
     assert_eq!(bytes(8 << 20), once);
     assert!(bytes(1 << 20) > once);
+    let bound = |mib: u64| {
+        let result = ReplaySpec { cache_bytes: mib << 20, ..spec() }.run(&activity);
+        (result.bound_fetches, result.prefetched + result.misses)
+    };
+    assert_eq!(bound(8), (Some(512), 512));
+    // One of four files fits: MIN keeps a quarter, and so does no LRU.
+    let (least, fetched) = bound(1);
+    assert!(least.is_some_and(|least| (900..=fetched).contains(&least)), "{least:?} {fetched}");
 }
 
 #[test]
