@@ -9,14 +9,18 @@
 //! * `src/bin/scale.rs` (`policy-scale`): how the cost of a read grows with the number of blocks.
 //! * `src/bin/memory.rs` (`policy-memory`): bytes that the policy takes.
 //! * `src/bin/speed.rs` (`policy-speed`): nanoseconds a read, in a hurry; for work on the policy.
+//! * `src/bin/sim_speed.rs` (`sim-speed`): accesses a second of the simulated machine, with modelled disks, for the
+//!   workloads of [`Simulation`].
 
 #![forbid(unsafe_code)]
 
 pub mod driver;
 pub mod machine;
 pub mod random;
+pub mod simulation;
 pub mod workload;
 
 pub use driver::Driver;
 pub use machine::Machine;
+pub use simulation::Simulation;
 pub use workload::{Bench, WarmUp, Workload};
