@@ -6,9 +6,9 @@
 
 use std::rc::Rc;
 
-use foretell_policy::{Config, DeviceId, FileId, Hint, Memory, Nanos, ReaderId, Rules, Target};
+use foretell_policy::{Config, DeviceId, FileId, Hint, Memory, Nanos, ReaderId, Rules};
 use foretell_sim::machine::MachineSpec;
-use foretell_sim::machine::program::{Program, Step, Steps, StoredFile};
+use foretell_sim::machine::program::{self, Disclosure, Program, Step, Steps, StoredFile};
 use foretell_sim::machine::server::{ArraySpec, DeviceSpec};
 
 use crate::random::{Random, Zipf};
@@ -137,23 +137,19 @@ fn uniform_draws(seed: u64) -> Rc<[u32]> {
 
 /// A.
 fn drawn(reads: u64, draws: Rc<[u32]>) -> Steps {
-    Box::new((0..reads).flat_map(move |at| {
+    let mut at = 0;
+    steps(move || {
         let block = u64::from(draws[at as usize % DRAWS]);
-        let read = drawn_file(block / DRAWN_FILE_BLOCKS).read(block % DRAWN_FILE_BLOCKS);
-        [read, Step::Compute(WORK)]
-    }))
+        at += 1;
+        (at <= reads).then(|| drawn_file(block / DRAWN_FILE_BLOCKS).read(block % DRAWN_FILE_BLOCKS))
+    })
 }
 
 /// B: whole passes.
 fn looped(reads: u64) -> Steps {
     let file = looped_file();
     let passes = u32::try_from(reads.div_ceil(LOOP_BLOCKS)).unwrap_or(u32::MAX);
-    foretell_sim::machine::program::passes(
-        file,
-        passes,
-        WORK,
-        foretell_sim::machine::program::Disclosure::NextPass,
-    )
+    program::passes(file, passes, WORK, Disclosure::NextPass)
 }
 
 /// C: whole files, in turn.
@@ -161,16 +157,36 @@ fn scan(scanner: u64, reads: u64) -> Steps {
     let files = reads.div_ceil(SCANNED_FILE_BLOCKS);
     let hint = move |number| {
         let file = scanned_file(scanner, number);
-        let size_bytes = file.blocks * file.block_bytes;
-        Step::Hint(Hint::whole_file(Target::File { file: file.file, size_bytes }, DEVICE))
+        Step::Hint(Hint::whole_file(file.target(), DEVICE))
     };
-    let first = std::iter::once_with(move || hint(0));
-    Box::new(first.chain((0..files).flat_map(move |number| {
+    // The file being read, what of it is read, and the hints that are given.
+    let (mut number, mut next, mut hints) = (0, 0, 0);
+    steps(move || {
+        if hints < files.min(number + 2) {
+            hints += 1;
+            return Some(hint(hints - 1));
+        }
         let file = scanned_file(scanner, number);
-        let next = (number + 1 < files).then(|| hint(number + 1));
-        let reads = (0..file.blocks).flat_map(move |index| [file.read(index), Step::Compute(WORK)]);
-        next.into_iter().chain(reads)
-    })))
+        let read = (number < files).then(|| file.read(next));
+        next += 1;
+        if next == file.blocks {
+            (number, next) = (number + 1, 0);
+        }
+        read
+    })
+}
+
+/// What `next` gives, with work after each read.
+fn steps(mut next: impl FnMut() -> Option<Step> + 'static) -> Steps {
+    let mut works = false;
+    Box::new(std::iter::from_fn(move || {
+        if std::mem::take(&mut works) {
+            return Some(Step::Compute(WORK));
+        }
+        let step = next();
+        works = matches!(step, Some(Step::Read(..)));
+        step
+    }))
 }
 
 #[cfg(test)]

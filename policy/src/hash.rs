@@ -1,7 +1,7 @@
 //! A fast hash for block and file numbers.
 //!
 //! Two rounds of a 64 × 64 → 128 bit multiplication, folded. It spreads runs of numbers evenly, and
-//! resists accidents, not attackers.
+//! resists accidents, not attackers. Drivers that keep books of their own by block or file have it too.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -32,7 +32,7 @@ pub(crate) fn hash_block(block: Block) -> u64 {
 
 /// The same for everything that writes words, as a builder of hashers.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mix;
+pub struct Mix;
 
 impl BuildHasher for Mix {
     type Hasher = Mixer;
@@ -43,7 +43,7 @@ impl BuildHasher for Mix {
 
 /// See [`Mix`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mixer(u64);
+pub struct Mixer(u64);
 
 impl Hasher for Mixer {
     fn finish(&self) -> u64 {

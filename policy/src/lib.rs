@@ -46,7 +46,7 @@ mod device;
 mod estimator;
 mod files;
 mod handles;
-mod hash;
+pub mod hash;
 mod heap;
 pub mod hint;
 pub mod policy;

@@ -58,7 +58,17 @@ impl Striping {
 
     /// The requests that read `extents`, in the order of their first sectors in the extents.
     pub fn split(&self, extents: impl IntoIterator<Item = Extent>) -> Vec<(DiskIndex, Request)> {
-        let mut requests: Vec<(DiskIndex, Request)> = Vec::new();
+        let mut requests = Vec::new();
+        self.split_into(extents, &mut requests);
+        requests
+    }
+
+    /// The same, added to `requests`, which is empty.
+    pub fn split_into(
+        &self,
+        extents: impl IntoIterator<Item = Extent>,
+        requests: &mut Vec<(DiskIndex, Request)>,
+    ) {
         for extent in extents {
             let (mut sector, end) = (extent.sector, extent.sector + extent.sectors);
             while sector < end {
@@ -72,7 +82,6 @@ impl Striping {
                 sector += piece;
             }
         }
-        requests
     }
 }
 

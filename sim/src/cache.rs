@@ -26,6 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
 
+use foretell_policy::hash::Mix;
 use foretell_policy::{
     Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, HinterId, Memory, Nanos,
     Outcome, PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
@@ -322,14 +323,14 @@ impl Driver {
 struct Ledger {
     capacity_blocks: u64,
     /// Kept in debug builds only: it is there to be compared with what the policy says.
-    resident: HashSet<Block>,
+    resident: HashSet<Block, Mix>,
     /// Prefetched, and not read since.
-    unread: HashSet<Block>,
+    unread: HashSet<Block, Mix>,
 }
 
 impl Ledger {
     fn new(capacity_blocks: u64) -> Self {
-        Ledger { capacity_blocks, resident: HashSet::new(), unread: HashSet::new() }
+        Ledger { capacity_blocks, resident: HashSet::default(), unread: HashSet::default() }
     }
 
     fn read(&mut self, block: Block, access: Access) {
@@ -338,14 +339,21 @@ impl Ledger {
             let is_there = self.resident.contains(&block);
             assert_eq!(access == Access::Hit, is_there, "{block:?}: {access:?}");
         }
-        self.unread.remove(&block);
+        self.no_longer_unread(block);
+    }
+
+    fn no_longer_unread(&mut self, block: Block) {
+        // Without prefetches there is nothing to look for.
+        if !self.unread.is_empty() {
+            self.unread.remove(&block);
+        }
     }
 
     fn evicted(&mut self, block: Block) {
         if cfg!(debug_assertions) {
             assert!(self.resident.remove(&block), "{block:?}: evicted, and was not there");
         }
-        self.unread.remove(&block);
+        self.no_longer_unread(block);
     }
 
     fn demanded(&mut self, block: Block) {

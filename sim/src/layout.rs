@@ -21,6 +21,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foretell_policy::hash::Mix;
+
 use crate::SECTOR_BYTES;
 use crate::array::Extent;
 use crate::random::{hash, scale};
@@ -79,7 +81,7 @@ pub struct Layout {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Sequential { starts: HashMap<FileId, u64> },
+    Sequential { starts: HashMap<FileId, u64, Mix> },
     Aged { seed: u64 },
     Placed { places: Arc<HashMap<FileId, Place>> },
 }
@@ -87,7 +89,7 @@ enum Kind {
 impl Layout {
     /// Case A: `files`, each with its size in bytes, in this order.
     pub fn sequential(volume_sectors: u64, files: impl IntoIterator<Item = (FileId, u64)>) -> Self {
-        let mut starts = HashMap::new();
+        let mut starts = HashMap::default();
         let mut next = 0u64;
         for (file, size_bytes) in files {
             if let std::collections::hash_map::Entry::Vacant(entry) = starts.entry(file) {
@@ -192,7 +194,7 @@ impl Layout {
         }
     }
 
-    fn sequential_start(&self, starts: &HashMap<FileId, u64>, file: FileId) -> u64 {
+    fn sequential_start(&self, starts: &HashMap<FileId, u64, Mix>, file: FileId) -> u64 {
         let drawn = || {
             let blocks = (self.volume_sectors / INODE_SECTORS).max(1);
             scale(hash(&[file.0, Purpose::Whole as u64]), blocks) * INODE_SECTORS

@@ -35,6 +35,7 @@ pub mod program;
 pub mod read_ahead;
 pub mod report;
 pub mod server;
+mod slab;
 #[cfg(test)]
 mod tests;
 mod watchdog;
@@ -43,19 +44,21 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
+use foretell_policy::hash::Mix;
 use foretell_policy::queue::Class;
 use foretell_policy::{
-    Access, Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, NameId,
-    Nanos, Outcome, Policy, Segment, StreamId, Target, Work,
+    Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, NameId, Nanos,
+    Outcome, Policy, Segment, StreamId, Target, Work,
 };
 
-use account::Account;
+use account::{Account, Held};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
 use program::{Program, Step};
 use read_ahead::{Advice, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
-use server::{DeviceSpec, Done, Piece, Run, Server};
+use server::{Begun, DeviceSpec, Done, Piece, Run, Server, Sizes};
+use slab::{Key, Slab};
 use watchdog::Watchdog;
 
 /// Whose processors are whose.
@@ -172,8 +175,8 @@ struct Event {
     serial: u64,
     /// `Served`: device. `Demanded`: device. `Program`: program.
     index: usize,
-    /// `Served`: service. `Demanded`: job.
-    which: u64,
+    /// `Served`: service. `Demanded`: job. `Program`: nothing.
+    which: Key,
 }
 
 /// A fetch or a lookup under way, or a read around the cache.
@@ -184,7 +187,8 @@ struct Job {
     fetch: Option<FetchId>,
     /// Of an inode: what was to be looked up.
     lookups: Vec<(FetchId, FileId)>,
-    waiting: Vec<usize>,
+    /// The first and the last program that waits for it; those between follow by [`Runner::waits_before`].
+    waiting: Option<(usize, usize)>,
     /// Whether the device does not have it: the demand request's `T_driver` still runs, or the pause before
     /// another try.
     in_driver: bool,
@@ -197,7 +201,7 @@ struct Job {
 impl Job {
     /// Nobody waits for it yet.
     fn prefetch(piece: Piece, device: usize, fetch: Option<FetchId>) -> Self {
-        let (lookups, waiting) = (Vec::new(), Vec::new());
+        let (lookups, waiting) = (Vec::new(), None);
         let (in_driver, is_demanded, tries) = (false, false, 0);
         Job { piece, device, fetch, lookups, waiting, in_driver, is_demanded, tries }
     }
@@ -207,7 +211,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Inode {
     /// On its way, by this job.
-    Coming(u64),
+    Coming(Key),
     Known,
 }
 
@@ -216,12 +220,14 @@ struct Runner {
     processor: usize,
     streams: Vec<StreamId>,
     /// What it has disclosed: nothing is read ahead of these files.
-    disclosed: HashSet<FileId>,
+    disclosed: HashSet<FileId, Mix>,
     read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
     /// The block that it waits for; none: it waits for an inode.
     reading: Option<Block>,
+    /// Who waits for the same job and came after it.
+    waits_before: Option<usize>,
     /// What was waited for has come, and is so much work.
     owed: Option<Nanos>,
     ended: Option<(Nanos, Vec<Tally>)>,
@@ -236,22 +242,24 @@ struct Machine {
     readers: Readers,
     opens: Opens,
     read_ahead: Option<ReadAheadSpec>,
-    sizes_bytes: Arc<HashMap<FileId, u64>>,
+    sizes_bytes: Sizes,
     names: HashMap<NameId, FileId>,
     retries: Retries,
     watchdog: Watchdog,
     /// By device and block.
-    inodes: HashMap<(usize, u64), Inode>,
+    inodes: HashMap<(usize, u64), Inode, Mix>,
     devices: Vec<(DeviceId, Server)>,
+    device_indices: HashMap<DeviceId, usize, Mix>,
     processors: Vec<Processor>,
     runners: Vec<Runner>,
     /// Programs not ended and not in the background.
     running: usize,
-    jobs: HashMap<u64, Job>,
+    jobs: Slab<Job>,
     /// The program that disclosed a file last.
-    disclosers: HashMap<FileId, usize>,
-    events: BinaryHeap<Reverse<Event>>,
-    serials: u64,
+    disclosers: HashMap<FileId, usize, Mix>,
+    events: Events,
+    /// Scratch space of single calls.
+    begun: Vec<Begun>,
     now: Nanos,
 }
 
@@ -267,7 +275,8 @@ impl Machine {
             }
         }
         let block_bytes = spec.policy.block_bytes;
-        let sizes_bytes = Arc::new(spec.sizes_bytes.clone());
+        let sizes = spec.sizes_bytes.iter().map(|(&file, &bytes)| (file, bytes));
+        let sizes_bytes: Sizes = Arc::new(sizes.collect());
         let server = |(id, device): &(DeviceId, DeviceSpec)| {
             let mut server = Server::new(device, block_bytes, Arc::clone(&sizes_bytes));
             server.set_faults(&spec.faults, *id);
@@ -282,11 +291,12 @@ impl Machine {
             program,
             processor: index % processors,
             streams: Vec::new(),
-            disclosed: HashSet::new(),
+            disclosed: HashSet::default(),
             read_ahead: ReadAhead::default(),
             tally: Tally::default(),
             wait: None,
             reading: None,
+            waits_before: None,
             owed: None,
             ended: None,
         };
@@ -302,16 +312,17 @@ impl Machine {
             names: spec.names.clone(),
             retries: spec.faults.retries,
             watchdog: Watchdog::new(programs.len(), spec.faults.retries.tries_max),
-            inodes: HashMap::new(),
+            inodes: HashMap::default(),
             devices: spec.devices.iter().map(server).collect(),
+            device_indices: first_indices(spec),
             sizes_bytes,
             processors: vec![Processor::default(); processors],
             running: programs.iter().filter(|program| !program.background).count(),
             runners: programs.into_iter().enumerate().map(runner).collect(),
-            jobs: HashMap::new(),
-            disclosers: HashMap::new(),
-            events: BinaryHeap::new(),
-            serials: 0,
+            jobs: Slab::new(),
+            disclosers: HashMap::default(),
+            events: Events::default(),
+            begun: Vec::new(),
             now: Nanos::ZERO,
         }
     }
@@ -338,7 +349,7 @@ impl Machine {
 
     /// The next event, at whose instant it is now.
     fn next_event(&mut self) -> Option<Event> {
-        let Reverse(event) = self.events.pop()?;
+        let event = self.events.pop()?;
         assert!(event.at >= self.now, "time goes back from {} to {}", self.now, event.at);
         self.now = event.at;
         self.watchdog.count(self.now);
@@ -359,7 +370,7 @@ impl Machine {
             self.account.check_buffers(self.policy.held_blocks());
         }
         self.account.check_idle();
-        assert_eq!(self.jobs.keys().min(), None, "a job still under way after the end");
+        assert!(self.jobs.is_empty(), "a job still under way after the end");
         for (device, server) in &self.devices {
             assert!(server.is_idle(), "{device:?} has something to do after the end");
         }
@@ -377,18 +388,8 @@ impl Machine {
         format!("nothing will happen any more, and {names:?} have not ended")
     }
 
-    fn push(&mut self, at: Nanos, kind: Kind, index: usize, which: u64) {
-        let serial = self.next_serial();
-        self.events.push(Reverse(Event { at, kind, serial, index, which }));
-    }
-
-    fn next_serial(&mut self) -> u64 {
-        self.serials += 1;
-        self.serials
-    }
-
     fn proceed_at(&mut self, index: usize, at: Nanos) {
-        self.push(at, Kind::Program, index, 0);
+        self.events.push(at, Kind::Program, index, Key::default());
     }
 
     /// The program's next step, or the rest of the last one.
@@ -397,7 +398,7 @@ impl Machine {
         let free_at = self.processors[self.runners[index].processor].free_at();
         if free_at > self.now {
             // It keeps its serial number, and so its place among those who want the processor.
-            self.events.push(Reverse(Event { at: free_at, ..event }));
+            self.events.push_again(Event { at: free_at, ..event });
             return;
         }
         let runner = &mut self.runners[index];
@@ -523,9 +524,8 @@ impl Machine {
             }
             None => {
                 self.runners[index].tally.inode_waits += 1;
-                let job = self.next_serial();
+                let job = self.demand(index, at, Piece::Inode(file), None);
                 self.inodes.insert(block, Inode::Coming(job));
-                self.demand(index, at, job, Piece::Inode(file), None);
             }
         }
     }
@@ -534,22 +534,22 @@ impl Machine {
         let at = self.device_index(device);
         let reader = self.runners[index].program.reader;
         let access = self.policy.read(self.now, reader, block, false);
-        self.account.check_access(block, access);
+        let held = self.account.read(block, access);
         self.runners[index].reading = Some(block);
         let tally = &mut self.runners[index].tally;
         tally.reads += 1;
         self.policy.observe(device, Cost::Hit, self.hit);
-        match access {
-            Access::Hit => {
+        match held {
+            Some(Held::Resident { unread }) => {
                 tally.hits += 1;
-                tally.prefetched_hits += u64::from(self.account.take_unread(block));
+                tally.prefetched_hits += u64::from(unread);
                 self.work_then_proceed(index, self.hit);
             }
-            Access::InFlight => {
+            Some(Held::InFlight(job)) => {
                 tally.late += 1;
-                self.wait_for(index, self.account.job_of(block), at);
+                self.wait_for(index, job, at);
             }
-            Access::Miss => {
+            None => {
                 tally.misses += 1;
                 self.fetch(index, block, at);
             }
@@ -557,10 +557,16 @@ impl Machine {
     }
 
     /// The program waits for what is under way.
-    fn wait_for(&mut self, index: usize, job_id: u64, at: usize) {
-        let job = self.jobs.get_mut(&job_id).expect("what is on its way is under way");
-        job.waiting.push(index);
+    fn wait_for(&mut self, index: usize, job_id: Key, at: usize) {
+        let job = self.jobs.get_mut(job_id).expect("what is on its way is under way");
         let in_driver = job.in_driver;
+        match &mut job.waiting {
+            Some((_, last)) => {
+                self.runners[*last].waits_before = Some(index);
+                *last = index;
+            }
+            nobody => *nobody = Some((index, index)),
+        }
         let runner = &mut self.runners[index];
         // What is read ahead because of the read is work before the wait.
         let free_at = self.processors[runner.processor].free_at();
@@ -576,8 +582,8 @@ impl Machine {
         let device = self.devices[at].0;
         let fetch = self.policy.demand(self.now, device, block);
         self.evict();
-        let job = self.next_serial();
         let run = Run { first: block, blocks: 1 };
+        let job = self.demand(index, at, Piece::Blocks(run), fetch.map(|fetch| fetch.id));
         match fetch {
             Some(fetch) => {
                 assert_eq!(fetch.device, device, "a demand fetch for another device");
@@ -589,48 +595,49 @@ impl Machine {
                 self.runners[index].tally.around += 1;
             }
         }
-        self.demand(index, at, job, Piece::Blocks(run), fetch.map(|fetch| fetch.id));
     }
 
     /// A program asks a device for something, and waits for it.
-    fn demand(&mut self, index: usize, at: usize, job: u64, piece: Piece, fetch: Option<FetchId>) {
+    fn demand(&mut self, index: usize, at: usize, piece: Piece, fetch: Option<FetchId>) -> Key {
         let device = self.devices[at].0;
-        let (waiting, in_driver, is_demanded) = (vec![index], true, true);
-        let entry = Job { waiting, in_driver, is_demanded, ..Job::prefetch(piece, at, fetch) };
-        self.jobs.insert(job, entry);
+        let (waiting, in_driver, is_demanded) = (Some((index, index)), true, true);
+        let job = Job { waiting, in_driver, is_demanded, ..Job::prefetch(piece, at, fetch) };
+        let job = self.jobs.insert(job);
         let runner = &mut self.runners[index];
         runner.tally.cpu_ns += self.driver.0;
         let end = self.processors[runner.processor].run(self.now, self.driver).end;
         runner.wait = Some(Wait::new(end));
         self.policy.observe(device, Cost::Driver, self.driver);
-        self.push(end, Kind::Demanded, at, job);
+        self.events.push(end, Kind::Demanded, at, job);
+        job
     }
 
-    fn demanded(&mut self, job_id: u64) {
-        let job = self.jobs.get_mut(&job_id).expect("a job lasts until it is done");
+    fn demanded(&mut self, job_id: Key) {
+        let job = self.jobs.get_mut(job_id).expect("a job lasts until it is done");
         job.in_driver = false;
         let (at, piece) = (job.device, job.piece);
         // A lookup that is tried again may be nobody's.
-        let class = if job.waiting.is_empty() { Class::Prefetch } else { Class::Demand };
+        let class = if job.waiting.is_none() { Class::Prefetch } else { Class::Demand };
         self.devices[at].1.submit(job_id, class, piece);
         self.begin(at);
     }
 
     /// Lets a device begin what it can.
     fn begin(&mut self, at: usize) {
-        for begun in self.devices[at].1.begin(self.now) {
-            self.push(begun.end, Kind::Served, at, begun.service);
+        self.devices[at].1.begin(self.now, &mut self.begun);
+        for begun in self.begun.drain(..) {
+            self.events.push(begun.end, Kind::Served, at, begun.service);
         }
     }
 
-    fn served(&mut self, at: usize, service: u64) {
+    fn served(&mut self, at: usize, service: Key) {
         let done = self.devices[at].1.ended(self.now, service);
         self.begin(at);
         let Some(done) = done else { return };
         if done.arrival != Arrival::Whole && self.try_again(done.job) {
             return;
         }
-        let job = self.jobs.remove(&done.job).expect("a job is done once");
+        let job = self.jobs.remove(done.job).expect("a job is done once");
         match job.piece {
             Piece::Blocks(run) => self.blocks_ended(job, run, done),
             Piece::Inode(file) => self.inode_ended(job, file, done.arrival),
@@ -639,8 +646,8 @@ impl Machine {
 
     /// R: a job that has come to nothing, or to too little, is tried again after a pause, if it is one of those that
     /// are, and not for the last time.
-    fn try_again(&mut self, job_id: u64) -> bool {
-        let job = self.jobs.get_mut(&job_id).expect("a job lasts until it is done");
+    fn try_again(&mut self, job_id: Key) -> bool {
+        let job = self.jobs.get_mut(job_id).expect("a job lasts until it is done");
         job.tries += 1;
         let again_at = match job.piece {
             Piece::Blocks(_) if !job.is_demanded => None,
@@ -650,7 +657,7 @@ impl Machine {
         job.in_driver = true;
         let at = job.device;
         self.devices[at].1.count_retry();
-        self.push(again_at, Kind::Demanded, at, job_id);
+        self.events.push(again_at, Kind::Demanded, at, job_id);
         true
     }
 
@@ -659,7 +666,7 @@ impl Machine {
         if let Some(fetch) = job.fetch {
             for block in run.iter() {
                 if block.index - run.first.index < arrived {
-                    self.account.arrive(block, job.waiting.is_empty());
+                    self.account.arrive(block, job.waiting.is_none());
                 } else {
                     self.account.lose(block);
                 }
@@ -674,8 +681,8 @@ impl Machine {
         if done.arrival == Arrival::Whole {
             self.policy.observe(self.devices[at].0, Cost::Disk, done.since_dispatch);
         }
-        let mut in_vain = Vec::new();
-        for index in job.waiting {
+        let (mut waiting, mut in_vain) = (job.waiting, Vec::new());
+        while let Some(index) = self.next_waiting(&mut waiting) {
             let block = self.runners[index].reading.expect("it waits for a block");
             if block.index - run.first.index >= arrived {
                 in_vain.push((index, block));
@@ -711,13 +718,22 @@ impl Machine {
                 self.policy.completed(self.now, fetch, Outcome::Refused);
             }
         }
-        for index in job.waiting {
+        let mut waiting = job.waiting;
+        while let Some(index) = self.next_waiting(&mut waiting) {
             if is_known {
                 self.go_on(index, self.opens.work);
             } else {
                 self.fail(index);
             }
         }
+    }
+
+    /// Takes out the first of those who wait for a job.
+    fn next_waiting(&mut self, waiting: &mut Option<(usize, usize)>) -> Option<usize> {
+        let (first, last) = (*waiting)?;
+        let next = self.runners[first].waits_before.take();
+        *waiting = next.map(|next| (next, last));
+        Some(first)
     }
 
     fn stop_waiting(&mut self, index: usize) {
@@ -742,9 +758,9 @@ impl Machine {
     /// P: the prefetch that the program waited for has not brought its block.
     fn read_again(&mut self, index: usize, block: Block, at: usize) {
         self.stop_waiting(index);
-        if self.account.is_in_flight(block) {
+        if let Some(job) = self.account.job_of(block) {
             // Another one was first.
-            return self.wait_for(index, self.account.job_of(block), at);
+            return self.wait_for(index, job, at);
         }
         self.devices[at].1.count_retry();
         self.fetch(index, block, at);
@@ -784,15 +800,14 @@ impl Machine {
         let block = (at, self.devices[at].1.inode_block(file));
         match self.inodes.get(&block) {
             None if self.opens.read_inodes => {
-                let job_id = self.next_serial();
-                self.inodes.insert(block, Inode::Coming(job_id));
                 let piece = Piece::Inode(file);
                 let lookups = vec![(fetch, file)];
                 let job = Job { lookups, ..Job::prefetch(piece, at, None) };
-                self.jobs.insert(job_id, job);
+                let job_id = self.jobs.insert(job);
+                self.inodes.insert(block, Inode::Coming(job_id));
                 self.devices[at].1.submit(job_id, Class::Prefetch, piece);
             }
-            Some(Inode::Coming(job)) => {
+            Some(&Inode::Coming(job)) => {
                 let job = self.jobs.get_mut(job).expect("what is on its way is under way");
                 job.lookups.push((fetch, file));
             }
@@ -802,12 +817,11 @@ impl Machine {
 
     fn start_prefetch(&mut self, at: usize, fetch: &Fetch) {
         let run = run_of(fetch);
-        let job_id = self.next_serial();
+        let piece = Piece::Blocks(run);
+        let job_id = self.jobs.insert(Job::prefetch(piece, at, Some(fetch.id)));
         for block in run.iter() {
             self.account.begin(block, job_id);
         }
-        let piece = Piece::Blocks(run);
-        self.jobs.insert(job_id, Job::prefetch(piece, at, Some(fetch.id)));
         self.devices[at].1.submit(job_id, Class::Prefetch, piece);
         let driver = Nanos(self.driver.0 + self.driver_block.0 * (run.blocks - 1));
         self.policy.observe(fetch.device, Cost::Driver, driver);
@@ -840,7 +854,7 @@ impl Machine {
     }
 
     fn device_index(&self, device: DeviceId) -> usize {
-        let found = self.devices.iter().position(|(id, _)| *id == device);
+        let found = self.device_indices.get(&device).copied();
         found.unwrap_or_else(|| panic!("the machine has no {device:?}"))
     }
 
@@ -864,6 +878,48 @@ impl Machine {
             devices: self.devices.iter().map(|(id, server)| server.report(id.0)).collect(),
             counts: self.policy.counts(),
         }
+    }
+}
+
+/// The index of each device; of several with one number, that of the first.
+fn first_indices(spec: &MachineSpec) -> HashMap<DeviceId, usize, Mix> {
+    spec.devices.iter().enumerate().rev().map(|(index, (id, _))| (*id, index)).collect()
+}
+
+/// What is to happen, soonest first.
+///
+/// What was put in is very often what is taken out next: a program that finds its block goes on before any device is
+/// done. So the soonest is kept apart, and the heap is passed by.
+#[derive(Default)]
+struct Events {
+    /// Sooner than all others.
+    soonest: Option<Event>,
+    others: BinaryHeap<Reverse<Event>>,
+    serials: u64,
+}
+
+impl Events {
+    fn push(&mut self, at: Nanos, kind: Kind, index: usize, which: Key) {
+        self.serials += 1;
+        self.push_again(Event { at, kind, serial: self.serials, index, which });
+    }
+
+    /// Puts in an event that has its serial number.
+    fn push_again(&mut self, event: Event) {
+        let later = match &mut self.soonest {
+            Some(soonest) if event < *soonest => std::mem::replace(soonest, event),
+            Some(_) => event,
+            None if self.others.peek().is_none_or(|Reverse(other)| event < *other) => {
+                self.soonest = Some(event);
+                return;
+            }
+            None => event,
+        };
+        self.others.push(Reverse(later));
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        self.soonest.take().or_else(|| self.others.pop().map(|Reverse(event)| event))
     }
 }
 

@@ -115,21 +115,57 @@ pub enum Disclosure {
 
 /// Reads `file` in sequence, `passes` times over, working `cpu` after each block.
 pub fn passes(file: StoredFile, passes: u32, cpu: Nanos, disclosure: Disclosure) -> Steps {
-    let hints = move |pass: u32| -> Vec<Step> {
-        let count = match disclosure {
-            Disclosure::NextPass if pass == 0 => passes.min(2),
-            Disclosure::NextPass => u32::from(pass + 1 < passes),
-            Disclosure::UpFront if pass == 0 => {
-                return vec![Step::Hint(file.hint(passes))];
+    let (pass, hints, next) = (0, 0, file.blocks);
+    Box::new(Passes { file, passes, cpu, disclosure, pass, hints, next, works: false })
+}
+
+/// See [`passes`].
+struct Passes {
+    file: StoredFile,
+    passes: u32,
+    cpu: Nanos,
+    disclosure: Disclosure,
+    /// Passes begun.
+    pass: u32,
+    /// To be given before the next read.
+    hints: u32,
+    /// The block to be read next in this pass.
+    next: u64,
+    /// Whether a block has just been read.
+    works: bool,
+}
+
+impl Iterator for Passes {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        loop {
+            if self.hints > 0 {
+                self.hints -= 1;
+                let up_front = self.disclosure == Disclosure::UpFront;
+                return Some(Step::Hint(self.file.hint(if up_front { self.passes } else { 1 })));
             }
-            Disclosure::None | Disclosure::UpFront => 0,
-        };
-        (0..count).map(|_| Step::Hint(file.hint(1))).collect()
-    };
-    Box::new((0..passes).flat_map(move |pass| {
-        let reads = (0..file.blocks).flat_map(move |index| read_and_compute(file, index, cpu));
-        hints(pass).into_iter().chain(reads)
-    }))
+            if std::mem::take(&mut self.works) {
+                return Some(Step::Compute(self.cpu));
+            }
+            if self.next < self.file.blocks {
+                self.works = self.cpu > Nanos::ZERO;
+                self.next += 1;
+                return Some(self.file.read(self.next - 1));
+            }
+            if self.pass == self.passes {
+                return None;
+            }
+            self.hints = match self.disclosure {
+                Disclosure::NextPass if self.pass == 0 => self.passes.min(2),
+                Disclosure::NextPass => u32::from(self.pass + 1 < self.passes),
+                Disclosure::UpFront => u32::from(self.pass == 0),
+                Disclosure::None => 0,
+            };
+            self.pass += 1;
+            self.next = 0;
+        }
+    }
 }
 
 /// Reads blocks of `file` in the order of `indices`, working `cpu` after each.

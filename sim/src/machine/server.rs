@@ -22,11 +22,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foretell_policy::hash::Mix;
 use foretell_policy::queue::{Class, DeviceQueue, Order};
 use foretell_policy::{Block, DeviceId, Nanos};
 
 use super::fault::{Arrival, Faults, Health};
 use super::report::DeviceReport;
+use super::slab::{Beside, Key, Slab};
 use crate::SECTOR_BYTES;
 use crate::array::{DiskIndex, Striping};
 use crate::device::flat::{FlatSpec, Latency};
@@ -124,7 +126,7 @@ pub(super) struct Run {
 }
 
 /// Sizes of files, bytes.
-pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64>>;
+pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64, Mix>>;
 
 /// What a job brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,13 +150,13 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) end: Nanos,
-    pub(super) service: u64,
+    pub(super) service: Key,
 }
 
 /// A job that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
-    pub(super) job: u64,
+    pub(super) job: Key,
     /// From its first dispatch to its end.
     pub(super) since_dispatch: Nanos,
     /// What has come of it: the worst that came of its requests.
@@ -163,7 +165,7 @@ pub(super) struct Done {
 
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    job: u64,
+    job: Key,
     request: Request,
     class: Class,
 }
@@ -191,7 +193,7 @@ struct Job {
     blocks: u64,
     arrival: Arrival,
     /// Not dispatched yet: disk and request.
-    queued: Vec<(usize, Request)>,
+    queued: Vec<(DiskIndex, Request)>,
     dispatched: Option<Nanos>,
 }
 
@@ -216,9 +218,12 @@ pub(super) struct Server {
     priority: Priority,
     place: Place,
     disks: Vec<Disk>,
-    jobs: HashMap<u64, Job>,
-    in_service: HashMap<u64, InService>,
-    next_service: u64,
+    jobs: Beside<Job>,
+    in_service: Slab<InService>,
+    /// Disks to which something has happened since they were last asked what they can begin.
+    stirred: Vec<usize>,
+    /// Room for the requests of jobs to come.
+    spare: Vec<Vec<(DiskIndex, Request)>>,
     report: DeviceReport,
 }
 
@@ -252,9 +257,10 @@ impl Server {
             priority,
             place,
             disks,
-            jobs: HashMap::new(),
-            in_service: HashMap::new(),
-            next_service: 0,
+            jobs: Beside::new(),
+            in_service: Slab::new(),
+            stirred: Vec::new(),
+            spare: Vec::new(),
             report: DeviceReport::default(),
         }
     }
@@ -283,59 +289,67 @@ impl Server {
     }
 
     /// Takes a job in.
-    pub(super) fn submit(&mut self, job: u64, class: Class, piece: Piece) {
+    pub(super) fn submit(&mut self, job: Key, class: Class, piece: Piece) {
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
-        let parts = self.requests(piece);
-        for &(disk, request) in &parts {
+        let mut parts = self.spare.pop().unwrap_or_default();
+        self.requests(piece, &mut parts);
+        for &(DiskIndex(disk), request) in &parts {
             self.disks[disk].push(Part { job, request, class });
+            self.stirred.push(disk);
         }
         let (parts_left, blocks) = (parts.len(), piece.blocks());
         let (queued, dispatched, arrival) = (parts, None, Arrival::Whole);
         let entry = Job { class, parts_left, blocks, arrival, queued, dispatched };
         let before = self.jobs.insert(job, entry);
-        assert!(before.is_none(), "job {job} came twice");
+        assert!(before.is_none(), "{job:?} came twice");
     }
 
     /// A program waits for `job` from now on.
-    pub(super) fn promote(&mut self, job: u64) {
-        let entry = self.jobs.get_mut(&job).expect("only a job that is under way is waited for");
+    pub(super) fn promote(&mut self, job: Key) {
+        let entry = self.jobs.get_mut(job).expect("only a job that is under way is waited for");
         if entry.class == Class::Demand || self.priority != Priority::Promotion {
             return;
         }
         entry.class = Class::Demand;
         self.report.promoted += u64::from(!entry.queued.is_empty());
-        for &(disk, request) in &entry.queued {
+        for &(DiskIndex(disk), request) in &entry.queued {
             self.disks[disk].push(Part { job, request, class: Class::Demand });
+            self.stirred.push(disk);
         }
     }
 
-    /// Dispatches and begins what can be; says when it will end.
-    pub(super) fn begin(&mut self, now: Nanos) -> Vec<Begun> {
-        let mut begun = Vec::new();
-        for index in 0..self.disks.len() {
+    /// Dispatches and begins what can be, and adds to `begun` when it will end.
+    pub(super) fn begin(&mut self, now: Nanos, begun: &mut Vec<Begun>) {
+        // The others have begun what they could, and nothing has come or gone since. (What is the matter with a disk
+        // changes how long a service takes and what comes of it, not whether it may begin.) Disk by disk, as they are
+        // numbered.
+        let mut stirred = std::mem::take(&mut self.stirred);
+        stirred.sort_unstable();
+        stirred.dedup();
+        for index in stirred.drain(..) {
             loop {
                 self.dispatch(index, now);
                 let Some((part, took)) = self.disks[index].begin(now) else { break };
-                let service = self.next_service;
-                self.next_service += 1;
-                let blocks = || self.jobs[&part.job].blocks;
+                let blocks = || self.jobs.get(part.job).expect("it lasts until it is done").blocks;
                 let (took, arrival) = self.disks[index].health.serve(now, took, blocks);
-                self.in_service.insert(service, InService { disk: index, part, took, arrival });
+                let begins = InService { disk: index, part, took, arrival };
+                let service = self.in_service.insert(begins);
                 begun.push(Begun { end: now + took, service });
             }
         }
-        begun
+        self.stirred = stirred;
     }
 
     /// A service has ended; the job if that was the last of it.
-    pub(super) fn ended(&mut self, now: Nanos, service: u64) -> Option<Done> {
-        let ended = self.in_service.remove(&service);
+    pub(super) fn ended(&mut self, now: Nanos, service: Key) -> Option<Done> {
+        let ended = self.in_service.remove(service);
         let InService { disk, part, took, arrival } =
             ended.expect("each service that has begun ends once");
         self.disks[disk].ended(part, took, arrival);
+        self.stirred.push(disk);
         self.report.failed_requests += u64::from(arrival == Arrival::Failed);
         self.report.short_requests += u64::from(matches!(arrival, Arrival::Short { .. }));
-        let job = self.jobs.get_mut(&part.job).expect("a job lasts until its last part is done");
+        let job = self.jobs.get_mut(part.job).expect("a job lasts until its last part is done");
         job.parts_left -= 1;
         job.arrival = job.arrival.min(arrival);
         if job.parts_left > 0 {
@@ -343,7 +357,7 @@ impl Server {
         }
         let dispatched = job.dispatched.expect("what has ended was dispatched");
         let arrival = job.arrival;
-        self.jobs.remove(&part.job);
+        self.spare.extend(self.jobs.remove(part.job).map(|job| job.queued));
         Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
 
@@ -366,16 +380,17 @@ impl Server {
         }
     }
 
-    /// The requests that bring `piece`, each with its disk.
-    fn requests(&self, piece: Piece) -> Vec<(usize, Request)> {
+    /// Adds the requests that bring `piece` to `parts`, each with its disk.
+    fn requests(&self, piece: Piece, parts: &mut Vec<(DiskIndex, Request)>) {
         let Place::Volume { layout, striping, page_bytes } = &self.place else {
             let bytes = match piece {
                 Piece::Blocks(run) => run.blocks * self.block_bytes,
                 Piece::Inode(_) => PAGE_BYTES,
             };
-            return vec![(0, Request { sector: 0, sectors: bytes / SECTOR_BYTES })];
+            let request = Request { sector: 0, sectors: bytes / SECTOR_BYTES };
+            return parts.push((DiskIndex(0), request));
         };
-        let parts = match piece {
+        match piece {
             Piece::Blocks(run) => {
                 let first = run.first.index * self.block_bytes;
                 let end = first + run.blocks * self.block_bytes;
@@ -383,11 +398,11 @@ impl Server {
                 let last = size.map_or(end, |size| size.next_multiple_of(*page_bytes));
                 // What lies beyond the end of a file that was read all the same is taken to exist.
                 let end = if last > first { end.min(last) } else { end };
-                striping.split(layout.extents(FileId(run.first.file.0), first, end - first))
+                let extents = layout.extents(FileId(run.first.file.0), first, end - first);
+                striping.split_into(extents, parts);
             }
-            Piece::Inode(file) => striping.split(layout.inode(FileId(file.0))),
-        };
-        parts.into_iter().map(|(DiskIndex(disk), request)| (disk, request)).collect()
+            Piece::Inode(file) => striping.split_into(layout.inode(FileId(file.0)), parts),
+        }
     }
 
     /// Hands over to a drive what the rules allow.
@@ -397,9 +412,10 @@ impl Server {
             let Some((class, _, part)) = disk.queue.pop() else { return };
             disk.queue.completed();
             disk.demands_waiting -= usize::from(class == Class::Demand);
-            let job = self.jobs.get_mut(&part.job);
+            let job = self.jobs.get_mut(part.job);
             let waiting = job.and_then(|job| {
-                let at = job.queued.iter().position(|&queued| queued == (index, part.request))?;
+                let wanted = (DiskIndex(index), part.request);
+                let at = job.queued.iter().position(|&queued| queued == wanted)?;
                 (job.class == part.class).then(|| {
                     job.queued.swap_remove(at);
                     job
