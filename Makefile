@@ -39,6 +39,7 @@ bench: ## Measure, and print the figures of docs/performance.md
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-scale -- \
 		--svg $(TARGET_DIR)/policy-scale.svg
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-memory
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin sim-speed
 
 install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"

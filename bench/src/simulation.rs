@@ -50,7 +50,7 @@ pub enum Simulation {
     Loop,
     /// Four programs read file after file, and disclose the next one.
     Scans,
-    /// All of them at once: ten programs, with one cache.
+    /// Two of the first, a loop and four scans at once, with one cache.
     Mixed,
 }
 
@@ -68,6 +68,12 @@ impl Simulation {
             Simulation::Scans => "four hinted scans",
             Simulation::Mixed => "mixed",
         }
+    }
+
+    /// The first with `part` in its name.
+    pub fn named_like(part: &str) -> Option<Simulation> {
+        let mut all = Simulation::ALL.into_iter().chain([Simulation::Mixed]);
+        all.find(|simulation| simulation.name().contains(part))
     }
 
     /// The machine, and programs that make about `reads` reads in all.

@@ -17,11 +17,12 @@ use foretell_sim::cache::{self, CacheOptions, CachePolicy, Hints};
 
 const USAGE: &str = "\
 Usage: sim-speed [PART]
-       sim-speed --long [ACCESSES]
+       sim-speed --long [ACCESSES [WORKLOAD]]
 
 Prints the block accesses a second of the simulated machine: of rows with PART in `workload | policy`.
 
-  --long  makes one run of ACCESSES (100000000), and prints the most memory that it took
+  --long  makes one run of ACCESSES (100000000), and prints the most memory that it took; WORKLOAD is a part of
+          a name (hinted loop), which may also be that of all of them at once (mixed)
 ";
 
 const ROUNDS: usize = 5;
@@ -42,11 +43,19 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["-h" | "--help", ..] => print!("{USAGE}"),
-        ["--long"] => long(LONG_READS),
-        ["--long", reads] => match reads.parse() {
-            Ok(reads) if reads > 0 => long(reads),
-            _ => return unexpected(reads),
-        },
+        ["--long"] => long(LONG_READS, Simulation::Loop),
+        ["--long", reads, ref rest @ ..] => {
+            let simulation = match rest {
+                [] => Some(Simulation::Loop),
+                [part] => Simulation::named_like(part),
+                _ => None,
+            };
+            match (reads.parse(), simulation) {
+                (Ok(reads), Some(simulation)) if reads > 0 => long(reads, simulation),
+                (Ok(_), None) => return unexpected(rest[rest.len() - 1]),
+                _ => return unexpected(reads),
+            }
+        }
         [] => compare(""),
         [part] if !part.starts_with('-') => compare(part),
         [word, ..] => return unexpected(word),
@@ -131,17 +140,18 @@ fn cached(reads: &[Block]) -> (u64, f64) {
 }
 
 /// C.
-fn long(reads: u64) {
+fn long(reads: u64, simulation: Simulation) {
     println!("{}; {DISKS} disks\n", Machine::measure());
-    println!("| accesses | policy | M accesses/s | most memory, MiB |");
-    println!("|---|---|---|---|");
+    println!("| workload | accesses | policy | M accesses/s | most memory, MiB |");
+    println!("|---|---|---|---|---|");
     // What a hundredth takes first is what the rest may take.
     for reads in [reads.div_ceil(100), reads] {
-        let (reads, seconds) = simulate(Simulation::Mixed, Rules::FORETELL, reads);
+        let (reads, seconds) = simulate(simulation, Rules::FORETELL, reads);
         let rate = reads as f64 / seconds / 1e6;
         let memory = peak_bytes()
             .map_or_else(|| "unknown".into(), |bytes| format!("{:.1}", bytes as f64 / 1048576.0));
-        println!("| {reads} | {} | {rate:.2} | {memory} |", Rules::FORETELL.name);
+        let (name, policy) = (simulation.name(), Rules::FORETELL.name);
+        println!("| {name} | {reads} | {policy} | {rate:.2} | {memory} |");
     }
 }
 
