@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 const SCALE: &str = env!("CARGO_BIN_EXE_policy-scale");
 const MEMORY: &str = env!("CARGO_BIN_EXE_policy-memory");
 const SPEED: &str = env!("CARGO_BIN_EXE_policy-speed");
+const SIMULATOR: &str = env!("CARGO_BIN_EXE_sim-speed");
 
 fn run(command: &str, arguments: &[&str]) -> Output {
     Command::new(command).args(arguments).output().expect("it was built")
@@ -70,14 +71,29 @@ fn speed_prints_the_workloads_that_are_asked_for() {
 }
 
 #[test]
+fn a_long_simulation_is_printed_beside_a_hundredth_of_it() {
+    let text = printed(SIMULATOR, &["--long", "20000", "scans"]);
+    let rows = rows(&text, "most memory");
+    assert_eq!(rows.len(), 2, "{text}");
+    for (row, least) in rows.iter().zip([200, 20_000]) {
+        let reads: u64 = row[1].parse().expect("a number");
+        assert!(row[0] == "four hinted scans" && reads >= least, "{text}");
+        assert!(row[3].parse::<f64>().expect("a number") > 0.0, "{text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_used_is_named_in_one_line() {
-    let cases: [(&str, &[&str], &str, i32); 6] = [
+    let cases: [(&str, &[&str], &str, i32); 9] = [
         (SCALE, &["many"], "many", 2),
         (SCALE, &["--svg"], "--svg", 2),
         (SCALE, &["--svg", "/nowhere/at/all.svg"], "/nowhere/at/all.svg", 1),
         (SCALE, &["1000000000000"], "give fewer", 1),
         (MEMORY, &["1000", "0"], "policy-memory: 0", 2),
         (SPEED, &["many"], "policy-speed: ", 2),
+        (SIMULATOR, &["--long", "many"], "sim-speed: many", 2),
+        (SIMULATOR, &["--long", "1000", "nothing"], "sim-speed: nothing", 2),
+        (SIMULATOR, &["--short"], "sim-speed: --short", 2),
     ];
     for (command, arguments, name, code) in cases {
         let output = run(command, arguments);
