@@ -64,6 +64,8 @@ pub(crate) struct Candidate {
     pub(crate) is_early: bool,
     pub(crate) is_needed: bool,
     pub(crate) spare_benefit: f64,
+    /// From which front on its use is within the horizon.
+    near_from: u64,
 }
 
 /// Adjacent blocks to be fetched by one request.
@@ -167,7 +169,8 @@ impl Cache {
             false => benefit,
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
-        Some(Candidate { claim, block, benefit, is_early, is_needed, spare_benefit })
+        let near_from = position.saturating_sub(terms.horizon() as u64);
+        Some(Candidate { claim, block, benefit, is_early, is_needed, spare_benefit, near_from })
     }
 
     /// What fetching the block at `position` is worth to its stream; `None` if its time has not come.
@@ -287,8 +290,21 @@ impl Cache {
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
-                if self.is_disclosing(now, index, device) || !self.is_roomy(worth) {
+                if self.is_disclosing(now, index, device) {
                     return None;
+                }
+                let is_roomy = self.is_roomy(worth);
+                if !is_roomy && candidate.is_needed {
+                    return None; // Until the device has less to do.
+                }
+                if !is_roomy {
+                    // F: its turn comes with the next few reads, or when it is near enough.
+                    let stream = self.stream(index);
+                    let front = stream.cursor.front();
+                    let until = candidate.near_from.clamp(front + 1, front + SCAN_AHEAD);
+                    stream.of_device(device).quiet_until = until;
+                    candidates.set(index.0, None);
+                    continue;
                 }
             }
             let cost = match self.make_room(now, worth) {
@@ -377,6 +393,7 @@ impl Cache {
             is_early: false,
             is_needed: true,
             spare_benefit: benefit,
+            near_from: 0,
         })
     }
 

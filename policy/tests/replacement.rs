@@ -259,7 +259,8 @@ fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
     assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
     let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
-    assert!((1..300).contains(&fetched), "{fetched} blocks fetched for nobody");
+    // Half of memory, which nobody else has a use for.
+    assert!((1..=516).contains(&fetched), "{fetched} blocks fetched for nobody");
     for decision in of(DecisionKind::Prefetch) {
         assert!(decision.value_ns > decision.against_ns, "{decision:?}");
     }

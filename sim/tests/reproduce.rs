@@ -83,7 +83,8 @@ fn tip_1995() {
         let row = format!("davidson, with hints, {policy}");
         let hinted: Vec<f64> = sizes.iter().map(|mb| on(&row, mb)).collect();
         assert!(hinted[1..8].windows(2).all(|pair| pair[1] < 0.97 * pair[0]), "{hinted:?}");
-        assert!(hinted.iter().zip(&plain).all(|(with, without)| *with < 1.02 * without));
+        // A cache of 256 blocks is mostly horizon: there read-ahead alone is as good.
+        assert!(hinted.iter().zip(&plain).all(|(with, without)| *with < 1.04 * without));
     }
 }
 
