@@ -378,8 +378,7 @@ impl Cache {
     pub(crate) fn is_roomy(&mut self, worth: f64) -> bool {
         let free = self.capacity_blocks.saturating_sub(self.blocks.len());
         let quarter = self.capacity_blocks / 4;
-        let unhinted = self.rates.count(UNHINTED);
-        let own = if unhinted > 0.0 { worth / unhinted } else { f64::INFINITY };
+        let own = self.rates.own(UNHINTED, worth);
         let (scene, _, consumed) = self.scene();
         free >= quarter || free + consumed.idle(&scene, own) >= quarter
     }
@@ -412,8 +411,7 @@ impl Cache {
         if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
             return true;
         }
-        let unhinted = self.rates.count(UNHINTED);
-        let local = if unhinted > 0.0 { floor / unhinted } else { f64::INFINITY };
+        let local = self.rates.own(UNHINTED, floor);
         let (mut scene, recent, consumed) = self.scene();
         if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
             return true;
@@ -437,10 +435,9 @@ impl Cache {
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
-        let rate = self.rates.count(share_of(index));
+        let floor = self.rates.own(share_of(index), floor);
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return false };
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        let floor = if rate > 0.0 { floor / rate } else { f64::INFINITY };
         let saved = HintEstimator { index, stream }.offer(&mut scene, slot, floor);
         if saved {
             self.touch(index);

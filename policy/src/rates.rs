@@ -73,6 +73,16 @@ impl Rates {
         self.counts.get(member as usize).copied().unwrap_or(0.0)
     }
 
+    /// What a value must exceed, before the member's share is counted, to exceed `floor` when it is.
+    ///
+    /// More by a few units in the last place than `floor` by the share. Otherwise two members whose shares differ might
+    /// each find that the other's block of equal value is worth more to itself, and hand it to and fro for ever.
+    pub(crate) fn own(&self, member: u32, floor: f64) -> f64 {
+        const MARGIN: f64 = 1.0 + 4.0 * f64::EPSILON;
+        let count = self.count(member);
+        if count > 0.0 { floor / count * MARGIN } else { f64::INFINITY }
+    }
+
     /// The sum of all counts, to make a share of one.
     pub(crate) fn total(&self) -> f64 {
         self.total.max(f64::MIN_POSITIVE)
@@ -126,5 +136,24 @@ mod tests {
         assert!((rates.count(7) / rates.total() - 0.2).abs() < 0.01);
         rates.forget(7);
         assert_eq!(rates.count(7), 0.0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_exceeds_the_own_floor_exceeds_the_floor(
+            accesses in proptest::collection::vec(0..3u32, 1..50),
+            floor in 1e-300..1e300f64,
+            member in 0..3u32,
+        ) {
+            let mut rates = Rates::new(7.0);
+            for access in accesses {
+                rates.access(access);
+            }
+            let own = rates.own(member, floor);
+            let above = own.next_up();
+            proptest::prop_assert!(own == f64::INFINITY || above * rates.count(member) > floor);
+            // Not by much.
+            proptest::prop_assert!(own == f64::INFINITY || own * rates.count(member) <= floor * (1.0 + 1e-14));
+        }
     }
 }

@@ -10,7 +10,7 @@
 
 use foretell_policy::{Nanos, ReaderId};
 
-use super::{BLOCK_BYTES, Volume, Workload};
+use super::{Volume, Workload};
 use crate::machine::program::{Program, Step, StoredFile};
 use crate::random::SplitMix64;
 
@@ -87,11 +87,17 @@ impl Join {
     pub fn workload(&self) -> Workload {
         let mut volume = Volume::new(self.pitch_sectors);
         let [outer, inner, index] = RELATIONS_BYTES.map(|bytes| volume.file(bytes));
-        let tuples = self.tuples([outer, inner, index]);
-        let steps = match self.form {
-            Loop::Standard => self.in_one(&tuples, outer, inner, index),
-            Loop::Split | Loop::Disclosed => self.in_two(&tuples, outer, inner, index),
-        };
+        let files = [outer, inner, index];
+        let tuples = self.tuples(files);
+        let mut steps = files.map(|file| Step::Open(file.file, file.device)).to_vec();
+        let disclosed = self.form == Loop::Disclosed;
+        if disclosed {
+            steps.push(Step::Hint(outer.hint(1)));
+        }
+        steps.extend(self.first_loop(&tuples, files));
+        if self.form != Loop::Standard {
+            steps.extend(self.second_loop(&tuples, outer, inner, disclosed));
+        }
         let program = Program::new("join", ReaderId(1), Box::new(steps.into_iter()));
         Workload { programs: vec![program], volume }
     }
@@ -116,22 +122,43 @@ impl Join {
         (0..OUTER_TUPLES).map(tuple).collect()
     }
 
-    fn in_one(
-        &self,
-        tuples: &[Tuple],
-        outer: StoredFile,
-        inner: StoredFile,
-        index: StoredFile,
-    ) -> Vec<Step> {
-        let mut steps = opens([outer, inner, index]);
+    /// Of all tuples the index, and what it leads to if that is not left to the second loop.
+    fn first_loop(&self, tuples: &[Tuple], [outer, inner, index]: [StoredFile; 3]) -> Vec<Step> {
+        let mut steps = Vec::new();
         let mut last = None;
-        for tuple in tuples {
+        for &tuple in tuples {
             if last.replace(tuple.outer) != Some(tuple.outer) {
                 steps.push(outer.read(tuple.outer));
             }
             steps.extend(tuple.index.map(|block| index.read(block)));
             steps.push(Step::Compute(self.tuple_cpu));
-            steps.extend(self.matched(*tuple, inner));
+            if self.form == Loop::Standard {
+                steps.extend(self.matched(tuple, inner));
+            }
+        }
+        steps
+    }
+
+    /// The outer relation again, block by block, and the inner blocks it leads to.
+    fn second_loop(
+        &self,
+        tuples: &[Tuple],
+        outer: StoredFile,
+        inner: StoredFile,
+        disclosed: bool,
+    ) -> Vec<Step> {
+        let groups = || tuples.chunk_by(|one, next| one.outer == next.outer);
+        let mut steps = Vec::new();
+        for group in groups().filter(|_| disclosed) {
+            steps.push(Step::Hint(outer.hint_blocks([group[0].outer])));
+            let blocks: Vec<u64> = group.iter().flat_map(|tuple| tuple.inner_blocks()).collect();
+            if !blocks.is_empty() {
+                steps.push(Step::Hint(inner.hint_blocks(blocks)));
+            }
+        }
+        for group in groups() {
+            steps.push(outer.read(group[0].outer));
+            steps.extend(group.iter().flat_map(|&tuple| self.matched(tuple, inner)));
         }
         steps
     }
@@ -140,52 +167,4 @@ impl Join {
         let work = tuple.inner.map(|_| Step::Compute(self.match_cpu));
         tuple.inner_blocks().map(move |block| inner.read(block)).chain(work)
     }
-
-    fn in_two(
-        &self,
-        tuples: &[Tuple],
-        outer: StoredFile,
-        inner: StoredFile,
-        index: StoredFile,
-    ) -> Vec<Step> {
-        let disclosed = self.form == Loop::Disclosed;
-        let mut steps = opens([outer, inner, index]);
-        if disclosed {
-            steps.push(Step::Hint(outer.hint(1)));
-        }
-        let mut last = None;
-        for tuple in tuples {
-            if last.replace(tuple.outer) != Some(tuple.outer) {
-                steps.push(outer.read(tuple.outer));
-            }
-            steps.extend(tuple.index.map(|block| index.read(block)));
-            steps.push(Step::Compute(self.tuple_cpu));
-        }
-        // The second loop, block by block of the outer relation, and the inner blocks it leads to.
-        let groups: Vec<&[Tuple]> = tuples.chunk_by(|one, next| one.outer == next.outer).collect();
-        if disclosed {
-            for group in &groups {
-                steps.push(Step::Hint(outer.hint_blocks([group[0].outer])));
-                let blocks: Vec<u64> =
-                    group.iter().flat_map(|tuple| tuple.inner_blocks()).collect();
-                if !blocks.is_empty() {
-                    steps.push(Step::Hint(inner.hint_blocks(blocks)));
-                }
-            }
-        }
-        for group in groups {
-            steps.push(outer.read(group[0].outer));
-            steps.extend(group.iter().flat_map(|&tuple| self.matched(tuple, inner)));
-        }
-        steps
-    }
-}
-
-fn opens(files: [StoredFile; 3]) -> Vec<Step> {
-    files.map(|file| Step::Open(file.file, file.device)).to_vec()
-}
-
-/// Blocks of the relations: outer, inner, index.
-pub fn relation_blocks() -> [u64; 3] {
-    RELATIONS_BYTES.map(|bytes| bytes.div_ceil(BLOCK_BYTES))
 }
