@@ -250,6 +250,16 @@ fn replay_reads_standard_input_and_other_formats() {
         (&12.into(), &"all".into(), &"foretell".into())
     );
     assert!(row["cpu_s"].as_f64().expect("a number") > 0.012);
+    let dxt = concat!(
+        "# DXT, file_id: 17, file_name: /data/a\n# DXT, rank: 0, hostname: node\n",
+        " X_POSIX 0 read 0 0 8192 1.0000 1.5000\n X_POSIX 0 read 1 16384 100 1.7500 1.7600\n",
+    );
+    let (_folder, path) = recording(dxt);
+    let output = sim_replay(&path, &["--format", "dxt", "--hints", "none", "--json", "-"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!((&row["reads"], &row["opens"]), (&2.into(), &1.into()));
+    assert!((0.25..0.3).contains(&row["cpu_s"].as_f64().expect("a number")), "{row}");
 }
 
 #[test]
@@ -257,13 +267,15 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let (_folder, path) = recording(STRACE);
     let (_other, other) = recording("root:x:0:0\n");
     let none = Path::new("/nowhere/x");
-    let table: [(&Path, &[&str], &str, i32); 7] = [
+    let table: [(&Path, &[&str], &str, i32); 9] = [
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
         (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
+        (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),
+        (&other, &["--format", "dxt"], "make the text with `scripts/dxt-text LOG`", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),
         (&path, &["--disk", "floppy"], "floppy", 2),
-        (&path, &["--hints", "most"], "known are none, files, all, and N-ahead", 2),
+        (&path, &["--hints", "most"], "known are none, recorded, files, all, and N-ahead", 2),
         (&path, &["--policy", "best"], "known are lru, tip1", 2),
     ];
     for (trace, options, said, code) in table {

@@ -12,8 +12,8 @@ use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::replay::activity::Activity;
 use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
-use foretell_sim::trace::strace::Recording;
-use foretell_sim::trace::{Format, Trace};
+use foretell_sim::trace::recording::Recording;
+use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
@@ -32,7 +32,11 @@ and have only what lies below --root on the modelled disks. Sizes and inode numb
 as far as they are still there. Of strace without -T, and of the other formats, times are not used:
 --think is the work before each read.
 
-Hints, each a program's own: none, and then there is the kernel's read-ahead; files, the names of all files it
+Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with
+scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
+
+Hints, each a program's own: none, and then there is the kernel's read-ahead; recorded, what it asked the kernel
+for by posix_fadvise(WILLNEED) or readahead, when it did (strace tells); files, the names of all files it
 reads, before the first read, as `foretell run` discloses them; all, exactly what it reads, before the
 first read; N-ahead, each read N reads before it.
 
@@ -51,11 +55,11 @@ pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
     trace: PathBuf,
 
-    /// Its format: strace, blocks, vscsi, foretell
+    /// Its format: strace, dxt, blocks, vscsi, foretell
     #[arg(long, default_value = "strace")]
     format: Source,
 
-    /// Of strace: the folder whose files are on the modelled disks; the rest takes the time it took
+    /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
     /// [default: all files are]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
@@ -97,7 +101,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
-    /// What is disclosed: none, files, all, N-ahead
+    /// What is disclosed: none, recorded, files, all, N-ahead
     #[arg(long, default_value = "none,files", value_name = "HINTS,...", value_delimiter = ',')]
     hints: Vec<Disclosed>,
 
@@ -138,6 +142,7 @@ pub(crate) struct ReplayArgs {
 #[derive(Clone, Copy)]
 enum Source {
     Strace,
+    Dxt,
     Reads(Format),
 }
 
@@ -147,9 +152,10 @@ impl std::str::FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "strace" => Ok(Source::Strace),
+            "dxt" => Ok(Source::Dxt),
             _ => text.parse().map(Source::Reads).map_err(|_: String| {
                 let known = Format::ALL.map(Format::name).join(", ");
-                format!("unknown format {text:?}; known are strace, {known}")
+                format!("unknown format {text:?}; known are strace, dxt, {known}")
             }),
         }
     }
@@ -227,25 +233,39 @@ fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
         Source::Strace => {
             let folder = std::env::current_dir()
                 .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
-            let root = args.root.as_deref().map(std::path::absolute).transpose();
-            let root = root.map_err(|error| Failure::failed(format!("--root: {error}")))?;
-            let recording = Recording::open(path, &folder).map_err(Failure::failed)?;
-            let known = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.len()));
-            Activity::of_strace(&recording, root.as_deref(), known)
+            of_recording(args, strace::open(path, &folder))?
         }
+        Source::Dxt => of_recording(args, dxt::open(path))?,
         Source::Reads(format) => {
             let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
             Activity::of_trace(trace, args.block).map_err(Failure::failed)?
         }
     };
-    if activity.has_reads() {
-        return Ok(activity);
-    }
     let of = match &args.root {
         Some(root) => format!(" of a file below {}", root.display()),
         None => String::new(),
     };
-    Err(Failure::failed(format!("{}: there is no read{of} in it", args.trace.display())))
+    let lacks = |what: &str| {
+        Failure::failed(format!("{}: there is no {what}{of} in it", args.trace.display()))
+    };
+    if !activity.has_reads() {
+        return Err(lacks("read"));
+    }
+    if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
+        return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
+    }
+    Ok(activity)
+}
+
+fn of_recording(
+    args: &ReplayArgs,
+    recording: Result<Recording, TraceError>,
+) -> Result<Activity, Failure> {
+    let recording = recording.map_err(Failure::failed)?;
+    let root = args.root.as_deref().map(std::path::absolute).transpose();
+    let root = root.map_err(|error| Failure::failed(format!("--root: {error}")))?;
+    let known = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.len()));
+    Ok(Activity::of_recording(&recording, root.as_deref(), known))
 }
 
 /// One combination of what was asked for.

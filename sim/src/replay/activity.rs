@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use crate::random::hash;
-use crate::trace::strace::{Recording, What};
+use crate::trace::recording::{PathIndex, Recording, What};
 use crate::trace::{Trace, TraceError};
 
 /// Bytes of a folder that its listing reads.
@@ -41,6 +41,15 @@ pub enum Deed {
         /// How many bytes.
         length_bytes: u64,
     },
+    /// The program disclosed that it will read these bytes; 0 of them: all to the end of the file.
+    Disclose {
+        /// The file.
+        file: FileId,
+        /// The first byte.
+        offset_bytes: u64,
+        /// How many bytes.
+        length_bytes: u64,
+    },
     /// Something else: its time is the program's own.
     Other,
 }
@@ -60,10 +69,10 @@ pub struct Activity {
 pub type Known = (u64, u64);
 
 impl Activity {
-    /// What `strace` recorded. Only what lies below `root` counts, if there is one: all else is the program's
+    /// What a whole program did. Only what lies below `root` counts, if there is one: all else is the program's
     /// own time. `known` tells of files that are still there; others are taken to be as large as what was
     /// read of them.
-    pub fn of_strace(
+    pub fn of_recording(
         recording: &Recording,
         root: Option<&Path>,
         known: impl Fn(&Path) -> Option<Known>,
@@ -87,7 +96,7 @@ impl Activity {
                 let (began, took) = (call.began, call.took);
                 acts.push(Act { reader: call.reader, began, took, deed });
             };
-            let path = |index: crate::trace::strace::PathIndex| &recording.paths[index.0 as usize];
+            let path = |index: PathIndex| &recording.paths[index.0 as usize];
             let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
             match call.what {
                 What::Open(index) | What::Look(index) if counts(path(index)) => {
@@ -101,6 +110,9 @@ impl Activity {
                 }
                 What::Read { file, offset_bytes, length_bytes } if counts(path(file)) => {
                     push(Deed::Read { file: identify(path(file)), offset_bytes, length_bytes });
+                }
+                What::Advise { file, offset_bytes, length_bytes } if counts(path(file)) => {
+                    push(Deed::Disclose { file: identify(path(file)), offset_bytes, length_bytes });
                 }
                 What::List(index) if counts(path(index)) => {
                     let file = identify(path(index));
@@ -148,9 +160,19 @@ impl Activity {
         self.acts.iter().map(|act| act.reader).filter(|&reader| seen.insert(reader)).collect()
     }
 
+    /// How large `file` is; 0 if it is unknown.
+    pub fn size_bytes(&self, file: FileId) -> u64 {
+        self.files.get(&file).copied().unwrap_or(0)
+    }
+
     /// Whether anything is read at all.
     pub fn has_reads(&self) -> bool {
         self.acts.iter().any(|act| matches!(act.deed, Deed::Read { .. }))
+    }
+
+    /// Whether anything was disclosed.
+    pub fn has_disclosures(&self) -> bool {
+        self.acts.iter().any(|act| matches!(act.deed, Deed::Disclose { .. }))
     }
 
     /// Files are at least as large as what was read of them.

@@ -49,6 +49,8 @@ pub enum Disclosed {
     All,
     /// The files that it will read from, as wholes, before it begins: what `foretell run` knows from arguments.
     Files,
+    /// What the program itself disclosed to the kernel, when it did: by posix_fadvise or readahead.
+    Recorded,
     /// Each read, this many reads before it.
     Ahead(u64),
 }
@@ -59,6 +61,7 @@ impl fmt::Display for Disclosed {
             Disclosed::None => f.write_str("none"),
             Disclosed::All => f.write_str("all"),
             Disclosed::Files => f.write_str("files"),
+            Disclosed::Recorded => f.write_str("recorded"),
             Disclosed::Ahead(reads) => write!(f, "{reads}-ahead"),
         }
     }
@@ -73,8 +76,9 @@ impl FromStr for Disclosed {
             "none" => Ok(Disclosed::None),
             "all" => Ok(Disclosed::All),
             "files" => Ok(Disclosed::Files),
+            "recorded" => Ok(Disclosed::Recorded),
             _ => ahead(text).map(Disclosed::Ahead).ok_or_else(|| {
-                format!("unknown hints {text:?}; known are none, files, all, and N-ahead such as 20-ahead")
+                format!("unknown hints {text:?}; known are none, recorded, files, all, and N-ahead such as 20-ahead")
             }),
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
         })
         .collect();
     let mut steps = match spec.disclosed {
-        Disclosed::None => Vec::new(),
+        Disclosed::None | Disclosed::Recorded => Vec::new(),
         Disclosed::All => hints(&reads, |file| by_name(spec, activity, file)),
         Disclosed::Files => {
             let mut named = HashSet::new();
@@ -51,7 +51,9 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
             false if matches!(act.deed, Deed::Read { .. }) => spec.work.think,
             false => Nanos::ZERO,
         };
-        let other = if act.deed == Deed::Other { act.took } else { Nanos::ZERO };
+        // Advice takes the time that it is told in, whether it is taken or not.
+        let is_own = matches!(act.deed, Deed::Other | Deed::Disclose { .. });
+        let other = if is_own { act.took } else { Nanos::ZERO };
         let work = spec.scaled(gap + other);
         if work > Nanos::ZERO {
             steps.push(Step::Compute(work));
@@ -71,6 +73,15 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
                 let blocks = (first..=last).map(|index| Block { file, index });
                 steps.extend(blocks.map(|block| Step::Read(block, DEVICE)));
             }
+            Deed::Disclose { file, offset_bytes, length_bytes } => {
+                if spec.disclosed == Disclosed::Recorded {
+                    let to_end = activity.size_bytes(file).saturating_sub(offset_bytes);
+                    let length_bytes = if length_bytes == 0 { to_end } else { length_bytes };
+                    let segment = Segment { offset_bytes, length_bytes };
+                    let read = (length_bytes > 0).then_some(Read { file, segment });
+                    steps.extend(hints(read.as_slice(), |file| by_number(activity, file)));
+                }
+            }
             Deed::Other => {}
         }
     }
@@ -85,7 +96,7 @@ fn by_name(spec: &ReplaySpec, activity: &Activity, file: FileId) -> Target {
 }
 
 fn by_number(activity: &Activity, file: FileId) -> Target {
-    Target::File { file, size_bytes: activity.files.get(&file).copied().unwrap_or(0) }
+    Target::File { file, size_bytes: activity.size_bytes(file) }
 }
 
 /// The disclosures of these reads: one for reads of one file that follow one another.

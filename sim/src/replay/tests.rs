@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::activity::{Act, Deed};
 use super::*;
-use crate::trace::strace::Recording;
+use crate::trace::strace;
 
 const MS: u64 = 1_000_000;
 
@@ -130,9 +130,9 @@ fn what_strace_recorded_below_the_root_counts() {
         "7 101.258000 read(5, \"\"..., 4096) = 4096 <0.100000>\n",
     );
     let read = |root: Option<&str>| {
-        let recording = Recording::of(text.as_bytes(), Path::new("t"), Path::new("/"));
+        let recording = strace::of(text.as_bytes(), Path::new("t"), Path::new("/"));
         let known = |path: &Path| (path == Path::new("/data/a/f")).then_some((42, 50_000));
-        Activity::of_strace(&recording.expect("it is strace"), root.map(Path::new), known)
+        Activity::of_recording(&recording.expect("it is strace"), root.map(Path::new), known)
     };
     let activity = read(Some("/data"));
     let sizes = activity.files.get(&FileId(42));
@@ -156,8 +156,32 @@ fn what_strace_recorded_below_the_root_counts() {
 }
 
 #[test]
+fn what_the_program_disclosed_is_disclosed_if_asked_for() {
+    let mut activity = searched(&[200_000; 20], Nanos(MS), Nanos::ZERO);
+    let disclose = |at: usize| {
+        let Act { reader, began, .. } = activity.acts[0];
+        // Half of them to the end of the file, half of them by their lengths.
+        let length_bytes = if at.is_multiple_of(2) { 0 } else { 200_000 };
+        let deed = Deed::Disclose { file: FileId(100 + at as u64), offset_bytes: 0, length_bytes };
+        Act { reader, began, took: Nanos::ZERO, deed }
+    };
+    let disclosed: Vec<Act> = (0..20).map(disclose).collect();
+    activity.acts.splice(0..0, disclosed);
+    assert!(activity.has_disclosures());
+    let run = |disclosed| {
+        let spec = ReplaySpec { disclosed, inodes: false, read_ahead: None, ..spec() };
+        spec.run(&activity)
+    };
+    let (none, recorded, all) =
+        (run(Disclosed::None), run(Disclosed::Recorded), run(Disclosed::All));
+    assert_eq!((none.prefetched, recorded.prefetched), (0, 20 * 25));
+    assert!(recorded.elapsed_s < 0.5 * none.elapsed_s, "{recorded:?} {none:?}");
+    assert_eq!(recorded.elapsed_s, all.elapsed_s);
+}
+
+#[test]
 fn hints_are_known_by_name() {
-    for text in ["none", "files", "all", "20-ahead"] {
+    for text in ["none", "recorded", "files", "all", "20-ahead"] {
         assert_eq!(text.parse::<Disclosed>().map(|hints| hints.to_string()), Ok(text.to_owned()));
     }
     for text in ["", "some", "0-ahead", "-ahead", "x-ahead"] {
@@ -166,7 +190,7 @@ fn hints_are_known_by_name() {
 }
 
 fn acts() -> impl Strategy<Value = Activity> {
-    let act = (0u64..3, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20 * MS, 0u64..30 * MS, 0..4);
+    let act = (0u64..3, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20 * MS, 0u64..30 * MS, 0..5);
     prop::collection::vec(act, 1..60).prop_map(|acts| {
         let mut activity = Activity { has_durations: true, ..Activity::default() };
         let mut now = Nanos::ZERO;
@@ -176,6 +200,7 @@ fn acts() -> impl Strategy<Value = Activity> {
             let deed = match kind {
                 0 => Deed::Open(file),
                 1 => Deed::Other,
+                2 => Deed::Disclose { file, offset_bytes, length_bytes: length_bytes % 100_000 },
                 _ => Deed::Read { file, offset_bytes, length_bytes },
             };
             activity.acts.push(Act { reader, began, took, deed });
@@ -197,7 +222,9 @@ proptest! {
     fn every_recording_runs_to_its_end_on_every_machine(
         activity in acts(),
         rules in prop::sample::select(Rules::ALL.to_vec()),
-        disclosed in prop::sample::select(vec![Disclosed::None, Disclosed::Files, Disclosed::All, Disclosed::Ahead(3)]),
+        disclosed in prop::sample::select(vec![
+            Disclosed::None, Disclosed::Recorded, Disclosed::Files, Disclosed::All, Disclosed::Ahead(3),
+        ]),
         disks in 1usize..6,
         cache_blocks in 1u64..80,
         device in prop::sample::select(vec!["hp97560", "network", "object-store"]),

@@ -79,6 +79,17 @@ pub enum Fault {
     /// A call of strace whose line does not say when it began.
     #[error("a call without its time in seconds; record with the option -ttt of strace")]
     NoTime,
+    /// Something else stands where a line of DXT's text should.
+    #[error(
+        "{found} is no line of DXT; make the text with `scripts/dxt-text LOG` or darshan-dxt-parser"
+    )]
+    NotDxt {
+        /// What stands there, quoted and shortened.
+        found: String,
+    },
+    /// A read of DXT's text before the first name.
+    #[error("a read before any file's name; the text is cut off at its beginning")]
+    NoFile,
     /// No device has such an address.
     #[error("a read that ends beyond byte 2^64; the file is damaged")]
     Beyond,

@@ -5,16 +5,18 @@
 //! blocks: it has every block that one of its bytes lies in.
 //!
 //! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else. Recordings
-//! of whole programs, with the names they resolve and the time between their reads, are of
-//! [`mod@strace`] and no `Trace`.
+//! of whole programs, with the names they resolve and the time between their reads, are no `Trace` but a
+//! [`recording`], by [`mod@strace`] or [`dxt`].
 //!
 //! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
 //! one line, and the last thing that the iterator gives. What is read before is given before.
 
 mod blocks;
+pub mod dxt;
 mod error;
 mod foretell;
 mod input;
+pub mod recording;
 pub mod strace;
 mod vscsi;
 

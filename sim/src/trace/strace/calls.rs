@@ -1,6 +1,6 @@
 //! What one call did, and what it changes for the calls after it.
 
-use super::What;
+use super::super::recording::What;
 use super::line::{self, Done};
 use super::tables::{Paths, Process};
 
@@ -67,6 +67,10 @@ pub(super) fn what(
             }
             read(paths, process, first, At::pointed_to(second), returned)
         }
+        b"fadvise64" if has(text, b"POSIX_FADV_WILLNEED") => {
+            advise(paths, process, first, second, third)
+        }
+        b"readahead" => advise(paths, process, first, second, third),
         b"getdents64" | b"getdents" if returned > 0 => {
             line::descriptor(first).and_then(|of| process.file(paths, &of)).map(What::List)
         }
@@ -169,6 +173,19 @@ fn read(
     };
     offset_bytes.checked_add(length_bytes)?;
     (length_bytes > 0).then_some(What::Read { file, offset_bytes, length_bytes })
+}
+
+fn advise(
+    paths: &mut Paths,
+    process: &Process,
+    of: &[u8],
+    offset_bytes: &[u8],
+    length_bytes: &[u8],
+) -> Option<What> {
+    let (file, _) = process.opened(paths, of)?;
+    let (offset_bytes, length_bytes) = (line::decimal(offset_bytes)?, line::decimal(length_bytes)?);
+    offset_bytes.checked_add(length_bytes)?;
+    Some(What::Advise { file, offset_bytes, length_bytes })
 }
 
 fn written(paths: &mut Paths, process: &Process, to: &[u8], length_bytes: u64) {

@@ -1,5 +1,4 @@
-//! Recordings of whole programs by strace: which names they resolved, which bytes they read, and how
-//! long they were busy with other things in between.
+//! [Recordings](Recording) of whole programs by strace.
 //!
 //! Record with `strace -f -ttt -T -y -o FILE PROGRAM`. `-ttt` must be there. Without `-T`, only calls
 //! that another process's line interrupts have a duration; without `-y`, the names of descriptors
@@ -30,12 +29,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use foretell_policy::{Nanos, ReaderId};
 
 use super::error::{Fault, Place, TraceError};
 use super::input::{Input, Stop};
+use super::recording::{Call, PathIndex, Recording, What};
 use line::{Done, Event, Line};
 use tables::{Paths, Process};
 
@@ -46,85 +46,27 @@ const NAMELESS: u64 = 0;
 /// What strace says of a process that it begins to follow, also within the line of a call.
 const ATTACHED: [&[u8]; 2] = [b"strace: Process ", b" attached"];
 
-/// What programs did, in the order in which the calls began.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recording {
-    /// The names that the calls refer to, and those of the folders that were passed through: absolute,
-    /// and without `.`, `..` and doubled strokes.
-    pub paths: Vec<PathBuf>,
-    /// All calls but those that end a program.
-    pub calls: Vec<Call>,
-    /// Whether any line has a duration, as it does with `-T`.
-    pub has_durations: bool,
-    /// Lines not understood or not needed, such as signals.
-    pub passed_over: u64,
+/// The recording in the file `path`; names are relative to `folder` where it does not say to what.
+///
+/// # Errors
+/// [`TraceError`]: the file cannot be read, or is no output of strace with times.
+pub fn open(path: &Path, folder: &Path) -> Result<Recording, TraceError> {
+    let file = File::open(path);
+    let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+    of(file, path, folder)
 }
 
-/// A name: an index into [`Recording::paths`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PathIndex(pub u32);
-
-/// One call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The process or thread; 0 where the recording names none.
-    pub reader: ReaderId,
-    /// When it began, since the first call.
-    pub began: Nanos,
-    /// How long it took; 0 if that was not recorded.
-    pub took: Nanos,
-    /// What it did.
-    pub what: What,
-}
-
-/// What a call did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A file or folder was opened: open, openat, openat2 or creat. With `-y` it is the name behind
-    /// all links, as for reads.
-    Open(PathIndex),
-    /// A name was resolved by the stat family, access, readlink, execve or chdir, successfully.
-    Look(PathIndex),
-    /// Bytes of a file were read: by the read family, or as the source of sendfile, splice and
-    /// copy_file_range. They end below 2^64.
-    Read {
-        /// What was read.
-        file: PathIndex,
-        /// The first byte.
-        offset_bytes: u64,
-        /// How many were read; at least 1.
-        length_bytes: u64,
-    },
-    /// Entries of a folder were listed; not the empty answer at its end.
-    List(PathIndex),
-    /// Any other call: only its time matters.
-    Other,
-}
-
-impl Recording {
-    /// The recording in the file `path`; names are relative to `folder` where it does not say to what.
-    ///
-    /// # Errors
-    /// [`TraceError`]: the file cannot be read, or is no output of strace with times.
-    pub fn open(path: &Path, folder: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path);
-        let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
-        Recording::of(file, path, folder)
-    }
-
-    /// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Self, TraceError> {
-        let input = Input::with_lines(bytes, LINE_BYTES_MAX);
-        let mut input =
-            input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
-        let mut recorder = Recorder::new(folder);
-        let stop = recorder.take_all(&mut input);
-        stop.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))?;
-        Ok(recorder.finish())
-    }
+/// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
+///
+/// # Errors
+/// As for [`open`](Self::open).
+pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Recording, TraceError> {
+    let input = Input::with_lines(bytes, LINE_BYTES_MAX);
+    let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+    let mut recorder = Recorder::new(folder);
+    let stop = recorder.take_all(&mut input);
+    stop.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))?;
+    Ok(recorder.finish())
 }
 
 /// A call that has begun.
@@ -155,14 +97,8 @@ impl Recorder {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let mut paths = Paths::default();
         let folder = paths.index(folder.as_os_str().as_bytes());
-        let recording = Recording {
-            paths: Vec::new(),
-            calls: Vec::new(),
-            has_durations: false,
-            passed_over: 0,
-        };
         Recorder {
-            recording,
+            recording: Recording::default(),
             paths,
             folder,
             processes: HashMap::new(),
@@ -332,14 +268,9 @@ impl Recorder {
     fn finish(self) -> Recording {
         let mut recording = self.recording;
         recording.paths = self.paths.into_vec();
-        let calls = &mut recording.calls;
         // With `-z`, lines are in the order in which the calls returned.
-        if !calls.is_sorted_by_key(|call| call.began) {
-            calls.sort_by_key(|call| call.began);
-        }
-        let origin = calls.first().map_or(Nanos::ZERO, |call| call.began);
-        for call in calls {
-            call.began = call.began.saturating_sub(origin);
+        recording.settle();
+        for call in &mut recording.calls {
             if let (ReaderId(NAMELESS), Some(pid)) = (call.reader, self.nameless) {
                 call.reader = ReaderId(pid);
             }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::PathIndex;
+use super::super::recording::PathIndex;
 use super::line::{self, Descriptor};
 
 /// Every name of the recording, once.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn outcome(bytes: impl Into<Vec<u8>>) -> Result<Recording, TraceError> {
-    Recording::of(Cursor::new(bytes.into()), Path::new("r.strace"), Path::new("/home/me"))
+    of(Cursor::new(bytes.into()), Path::new("r.strace"), Path::new("/home/me"))
 }
 
 fn recorded(text: &str) -> Recording {
@@ -28,6 +28,9 @@ fn told(text: &str) -> Vec<String> {
                 format!("read {} {offset_bytes}+{length_bytes}", name(file))
             }
             What::List(file) => format!("list {}", name(file)),
+            What::Advise { file, offset_bytes, length_bytes } => {
+                format!("advise {} {offset_bytes}+{length_bytes}", name(file))
+            }
             What::Other => return None,
         };
         Some(format!("{reader} {what}"))
@@ -225,6 +228,21 @@ fn offsets_follow_the_open_file() {
 }
 
 #[test]
+fn advice_to_read_ahead_is_told() {
+    let calls = [
+        r#"openat(AT_FDCWD, "/a", O_RDONLY) = 3"#,
+        r#"fadvise64(3, 0, 0, POSIX_FADV_SEQUENTIAL) = 0"#,
+        r#"fadvise64(3, 4096, 0, POSIX_FADV_WILLNEED) = 0"#,
+        r#"fadvise64(7, 0, 0, POSIX_FADV_WILLNEED) = -1 EBADF (Bad file descriptor)"#,
+        r#"readahead(3, 8192, 100) = 0"#,
+        r#"readahead(3, 18446744073709551615, 100) = 0"#,
+        r#"read(3, "x"..., 5) = 5"#,
+    ];
+    let expected = ["open /a", "advise /a 4096+0", "advise /a 8192+100", "read /a 0+5"];
+    assert_eq!(told_of(&calls), expected);
+}
+
+#[test]
 fn names_are_relative_to_the_folder_of_the_process() {
     let calls = [
         r#"stat("x", {st_mode=S_IFREG|0644, ...}) = 0"#,
@@ -387,7 +405,7 @@ fn what_is_no_recording_is_refused() {
     }
     let long = format!("1 1.0 write(1, \"{}\", 1) = 1\n", "x".repeat(1 << 20));
     assert!(message(&long).starts_with("r.strace: line 1: longer than 1048576 bytes"));
-    let missing = Recording::open(Path::new("/none"), Path::new("/")).expect_err("missing");
+    let missing = open(Path::new("/none"), Path::new("/")).expect_err("missing");
     assert!(matches!(missing, TraceError::Open { .. }));
 }
 
@@ -466,7 +484,7 @@ fn a_real_recording_is_read() {
             let _ = writeln!(std::io::stderr(), "skipped: a_real_recording_is_read: no strace");
             return;
         }
-        let recording = Recording::open(&file, folder.path()).expect("a recording");
+        let recording = open(&file, folder.path()).expect("a recording");
         let size = std::fs::metadata("/etc/passwd").expect("a list of users").len();
         let is_it = |call: &Call| match call.what {
             What::Read { file, offset_bytes: 0, length_bytes } => {

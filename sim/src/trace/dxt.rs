@@ -1,0 +1,238 @@
+//! [Recordings](Recording) of MPI and other programs by Darshan's extended tracing, DXT, as text.
+//!
+//! The text is what `darshan-dxt-parser LOG` prints, or this repository's `scripts/dxt-text LOG`, which does with the
+//! Python reader and keeps more digits of times:
+//!
+//! ```text
+//! # DXT, file_id: 1645, file_name: /data/one
+//! # DXT, rank: 0, hostname: node
+//! # Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)
+//!  X_POSIX       0   read        0               0       262144      0.0029      0.0032
+//! ```
+//!
+//! A file's lines follow its name. What follows the eighth field is passed over, and so is every module but `X_POSIX`:
+//! reads of the layers above come down to it. A rank is a reader. Writes are time of the program's own. DXT does
+//! not trace opens: the first access of a rank to a file is taken to open it. Reads of a rank's threads that overlap
+//! become one after another.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::error::{Fault, Place, TraceError, quoted};
+use super::input::{Input, Stop, number};
+use super::recording::{Call, PathIndex, Recording, What};
+
+/// Before the name of the file that the next lines are of, after its number.
+const FILE: &[u8] = b"# DXT, file_id: ";
+const FILE_NAME: &[u8] = b", file_name: ";
+/// The module whose lines count.
+const MODULE: &[u8] = b"X_POSIX";
+/// How modules begin.
+const ANY_MODULE: &[u8] = b"X_";
+
+/// The recording in the file `path`.
+///
+/// # Errors
+/// [`TraceError`]: the file cannot be read, or is no text of DXT.
+pub fn open(path: &Path) -> Result<Recording, TraceError> {
+    let file = File::open(path);
+    let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+    of(file, path)
+}
+
+/// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
+///
+/// # Errors
+/// As for [`open`].
+pub fn of(bytes: impl Read + 'static, path: &Path) -> Result<Recording, TraceError> {
+    let input = Input::new(bytes);
+    let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
+    let recording = take_all(&mut input);
+    recording.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))
+}
+
+fn take_all(input: &mut Input) -> Result<Recording, Stop> {
+    let mut recording = Recording::default();
+    let mut paths: HashMap<PathBuf, PathIndex> = HashMap::new();
+    let mut file = None;
+    let mut is_dxt = false;
+    while let Some(line) = input.line()? {
+        if let Some(name) = file_name(line) {
+            is_dxt = true;
+            let path = PathBuf::from(OsStr::from_bytes(name));
+            let next = PathIndex(recording.paths.len() as u32);
+            let index = *paths.entry(path.clone()).or_insert(next);
+            if index == next {
+                recording.paths.push(path);
+            }
+            file = Some(index);
+            continue;
+        }
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        if !line.starts_with(ANY_MODULE) {
+            return Err(Fault::NotDxt { found: quoted(line) }.into());
+        }
+        let file = file.ok_or(Fault::NoFile)?;
+        match call(line, file)? {
+            Some(call) => recording.calls.push(call),
+            None => recording.passed_over += 1,
+        }
+    }
+    if !is_dxt {
+        return Err(Fault::NotDxt { found: "the end".to_owned() }.into());
+    }
+    recording.has_durations = true;
+    recording.settle();
+    Ok(with_opens(recording))
+}
+
+/// The name in `# DXT, file_id: 1, file_name: /a`.
+fn file_name(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_prefix(FILE)?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    rest[digits..].strip_prefix(FILE_NAME)
+}
+
+/// ` X_POSIX 0 read 0 4096 4096 0.5 0.6`: module, rank, way, segment, offset, length, start and end.
+fn call(line: &[u8], file: PathIndex) -> Result<Option<Call>, Stop> {
+    let mut fields = line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    let mut field = || fields.next().unwrap_or_default();
+    if field() != MODULE {
+        return Ok(None);
+    }
+    let rank = number(field(), "a rank (a whole number from 0 on)")?;
+    let is_read = match field() {
+        b"read" => true,
+        b"write" => false,
+        other => {
+            return Err(Fault::Number { found: quoted(other), wanted: "read or write" }.into());
+        }
+    };
+    field(); // Segments are counted from 0 for each file.
+    let offset_bytes = number(field(), "an offset in bytes (a whole number from 0 on)")?;
+    let length_bytes = number(field(), "a length in bytes (a whole number from 0 on)")?;
+    let (began, ended) = (seconds(field())?, seconds(field())?);
+    offset_bytes.checked_add(length_bytes).ok_or(Fault::Beyond)?;
+    let what = match is_read && length_bytes > 0 {
+        true => What::Read { file, offset_bytes, length_bytes },
+        false => What::Other,
+    };
+    let took = ended.saturating_sub(began);
+    Ok(Some(Call { reader: ReaderId(rank), began, took, what }))
+}
+
+fn seconds(field: &[u8]) -> Result<Nanos, Stop> {
+    let text = str::from_utf8(field).unwrap_or_default();
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..1e9).contains(seconds));
+    let wanted = "a time in seconds (from 0 to 10^9)";
+    let seconds = seconds.ok_or_else(|| Fault::Number { found: quoted(field), wanted })?;
+    Ok(Nanos((seconds * 1e9).round() as u64))
+}
+
+/// The same, with an open before each reader's first read of a file.
+fn with_opens(mut recording: Recording) -> Recording {
+    let mut opened = HashSet::new();
+    let calls = std::mem::take(&mut recording.calls).into_iter().flat_map(|call| {
+        let open = match call.what {
+            What::Read { file, .. } if opened.insert((call.reader, file)) => {
+                Some(Call { took: Nanos::ZERO, what: What::Open(file), ..call })
+            }
+            _ => None,
+        };
+        open.into_iter().chain([call])
+    });
+    recording.calls = calls.collect();
+    recording
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    const TEXT: &str = "\
+# DXT trace of one file on two ranks
+
+# DXT, file_id: 17, file_name: /data/a b
+# DXT, rank: 1, hostname: node
+# DXT, write_count: 1, read_count: 1
+# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s)  [OST]
+ X_POSIX       1  write        0               0          512      0.5000      0.7500  [ 3]
+ X_POSIX       1   read        0            4096         8192      1.0000      1.2500  [ 3] [ 4]
+
+# DXT, file_id: 18, file_name: /data/c
+# DXT, rank: 0, hostname: node
+ X_MPIIO       0   read        0               0          100      0.6000      0.9000
+ X_POSIX       0   read        0               0          100      0.6000      0.9000
+ X_POSIX       0   read        1             100            0      0.9000      0.9000
+";
+
+    fn recorded(text: &str) -> Result<Recording, String> {
+        let bytes = Cursor::new(text.as_bytes().to_vec());
+        of(bytes, Path::new("run.dxt")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_are_by_rank_in_the_order_in_which_they_began() {
+        let recording = recorded(TEXT).expect("it is well-formed");
+        assert_eq!(recording.paths, ["/data/a b", "/data/c"].map(PathBuf::from));
+        assert!(recording.has_durations);
+        assert_eq!(recording.passed_over, 1);
+        let call = |rank, began_ms: u64, took_ms: u64, what| Call {
+            reader: ReaderId(rank),
+            began: Nanos(began_ms * 1_000_000),
+            took: Nanos(took_ms * 1_000_000),
+            what,
+        };
+        let [one, two] = [PathIndex(0), PathIndex(1)];
+        let read =
+            |file, offset_bytes, length_bytes| What::Read { file, offset_bytes, length_bytes };
+        assert_eq!(
+            recording.calls,
+            [
+                call(1, 0, 250, What::Other),
+                call(0, 100, 0, What::Open(two)),
+                call(0, 100, 300, read(two, 0, 100)),
+                call(0, 400, 0, What::Other),
+                call(1, 500, 0, What::Open(one)),
+                call(1, 500, 250, read(one, 4096, 8192)),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_none_says_where_and_why() {
+        let file = "# DXT, file_id: 1, file_name: /a\n";
+        let line = |line: &str| format!("{file} X_POSIX {line}\n");
+        for (text, told) in [
+            (String::new(), "the end is no line of DXT"),
+            ("0 1 2\n".to_owned(), "line 1: \"0 1 2\" is no line of DXT"),
+            (" X_POSIX 0 read 0 0 1 0.0 0.0\n".to_owned(), "line 1: a read before any file's name"),
+            (line("x read 0 0 1 0.0 0.0"), "line 2: \"x\" is not a rank"),
+            (line("0 seek 0 0 1 0.0 0.0"), "line 2: \"seek\" is not read or write"),
+            (line("0 read 0 -1 1 0.0 0.0"), "line 2: \"-1\" is not an offset"),
+            (line("0 read 0 0 1 0.0"), "line 2: \"\" is not a time"),
+            (line("0 read 0 0 1 0.0 nan"), "line 2: \"nan\" is not a time"),
+            (line("0 read 0 18446744073709551615 1 0.0 0.0"), "line 2: a read that ends beyond"),
+        ] {
+            let error = recorded(&text).expect_err("it is malformed");
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        proptest::proptest!(|(text in "(# DXT, file_id: 1, file_name: /a\n)?( X_POSIX|[0-9.eE+-]{1,9}| read| |\n){0,40}")| {
+            let _ = recorded(&text);
+        });
+    }
+}

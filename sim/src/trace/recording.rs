@@ -1,0 +1,82 @@
+//! What whole programs did: which names they resolved, which bytes they read, and how long they were busy with other
+//! things in between. [`strace`](super::strace) and [`dxt`](super::dxt) read it.
+
+use std::path::PathBuf;
+
+use foretell_policy::{Nanos, ReaderId};
+
+/// What programs did, in the order in which the calls began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// The names that the calls refer to, and those of the folders that were passed through: absolute,
+    /// and without `.`, `..` and doubled strokes.
+    pub paths: Vec<PathBuf>,
+    /// All calls but those that end a program.
+    pub calls: Vec<Call>,
+    /// Whether it is known how long any call took.
+    pub has_durations: bool,
+    /// Lines not understood or not needed.
+    pub passed_over: u64,
+}
+
+/// A name: an index into [`Recording::paths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathIndex(pub u32);
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The process or thread; 0 where the recording names none.
+    pub reader: ReaderId,
+    /// When it began, since the first call.
+    pub began: Nanos,
+    /// How long it took; 0 if that was not recorded.
+    pub took: Nanos,
+    /// What it did.
+    pub what: What,
+}
+
+/// What a call did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A file or folder was opened. It is the name behind all links, as for reads, if the recording tells it.
+    Open(PathIndex),
+    /// A name was resolved otherwise, successfully: by the stat family, access, readlink, execve, chdir.
+    Look(PathIndex),
+    /// Bytes of a file were read: by the read family, or as the source of sendfile, splice and
+    /// copy_file_range. They end below 2^64.
+    Read {
+        /// What was read.
+        file: PathIndex,
+        /// The first byte.
+        offset_bytes: u64,
+        /// How many were read; at least 1.
+        length_bytes: u64,
+    },
+    /// Entries of a folder were listed; not the empty answer at its end.
+    List(PathIndex),
+    /// The program has asked the kernel to read ahead: posix_fadvise with WILLNEED, or readahead.
+    Advise {
+        /// What of.
+        file: PathIndex,
+        /// The first byte.
+        offset_bytes: u64,
+        /// How many; 0: all to the end of the file.
+        length_bytes: u64,
+    },
+    /// Any other call: only its time matters.
+    Other,
+}
+
+impl Recording {
+    /// Brings the calls into the order in which they began, and counts time from the first.
+    pub(super) fn settle(&mut self) {
+        if !self.calls.is_sorted_by_key(|call| call.began) {
+            self.calls.sort_by_key(|call| call.began);
+        }
+        let origin = self.calls.first().map_or(Nanos::ZERO, |call| call.began);
+        for call in &mut self.calls {
+            call.began = call.began.saturating_sub(origin);
+        }
+    }
+}
