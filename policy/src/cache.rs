@@ -21,6 +21,7 @@
 
 use std::collections::VecDeque;
 
+use crate::allocation::Allocation;
 use crate::blocks::{BlockTable, Claim, DeviceIndex, Queue, Slot, StreamIndex};
 use crate::contract::{Config, Counts, Memory};
 use crate::costs::Costs;
@@ -105,6 +106,8 @@ pub(crate) struct Cache {
     consumed: LruEstimator,
     orphans: OrphanEstimator,
     rates: Rates,
+    /// Only of [`Replacement::LruSp`].
+    allocation: Option<Allocation>,
     /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
     stale_values: Vec<StreamIndex>,
@@ -116,6 +119,16 @@ pub(crate) struct Cache {
     /// Scratch space of the prefetcher.
     pub(crate) come_upon: Vec<(SlotId, u64)>,
     pub(crate) trust: Trust,
+}
+
+/// What a buffer is needed for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) block: Block,
+    /// The stream that will read it; `None` for what somebody waits for.
+    pub(crate) by: Option<StreamIndex>,
+    /// What it is worth, normalised.
+    pub(crate) worth: f64,
 }
 
 /// Why no buffer was had: the cheapest costs this much, normalised; infinite if there is none.
@@ -151,6 +164,7 @@ impl Cache {
             recent: LruEstimator::new(Queue::Recent, capacity_blocks, values),
             consumed: LruEstimator::new(Queue::Consumed, capacity_blocks, values),
             orphans: OrphanEstimator::default(),
+            allocation: (rules.replacement == Replacement::LruSp).then(Allocation::default),
             rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
             ranking: IndexedHeap::default(),
             stale_values: Vec::new(),
@@ -273,6 +287,17 @@ impl Cache {
         normalised / self.rates.total()
     }
 
+    /// The block, if it is in memory, is fetched or read for a stream or without one.
+    #[inline]
+    pub(crate) fn accessed(&mut self, slot: Option<SlotId>, by: Option<StreamIndex>) {
+        if self.allocation.is_some()
+            && let Some(slot) = slot
+        {
+            let owner = by.map(|index| self.stream(index).hinter);
+            self.allocation.as_mut().expect("it is there").touch(slot, owner);
+        }
+    }
+
     /// Counts an access of a stream, or of the unhinted.
     #[inline]
     pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
@@ -383,10 +408,14 @@ impl Cache {
         free >= quarter || free + consumed.idle(&scene, own) >= quarter
     }
 
-    /// Makes sure that there is room for a block that is worth `worth`, normalised.
+    /// Makes sure that there is room for what is needed.
     ///
     /// Returns what the buffer costs.
-    pub(crate) fn make_room(&mut self, now: Nanos, worth: f64) -> Result<f64, TooDear> {
+    pub(crate) fn make_room(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
+        if self.allocation.is_some() {
+            return self.make_room_by_owners(now, need);
+        }
+        let Need { worth, .. } = need;
         let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
             let (of, cost) = self.least().ok_or(TooDear(f64::INFINITY))?;
@@ -400,6 +429,65 @@ impl Cache {
             }
         }
         Ok(paid)
+    }
+
+    /// The same where blocks have owners, who choose: see [`allocation`](crate::allocation). Who takes a buffer of its own
+    /// wants it for something that is worth more.
+    fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
+        let asking = need.by.map(|index| self.stream(index).hinter);
+        let mut paid = 0.0;
+        while self.blocks.len() >= self.capacity_blocks {
+            let (blocks, allocation) = (&self.blocks, &mut self.allocation);
+            let can_go = |slot: SlotId| !blocks[slot].is_in_flight();
+            let allocation = allocation.as_mut().expect("blocks have owners");
+            let candidate = allocation.candidate(need.block, can_go);
+            let candidate = candidate.ok_or(TooDear(f64::INFINITY))?;
+            let owner = allocation.owner(candidate);
+            let (given_up, picker, cost) = self.choice_of(owner, candidate);
+            if owner.is_some() && owner == asking && cost >= need.worth {
+                return Err(TooDear(cost));
+            }
+            if given_up != candidate {
+                let block = self.blocks[given_up].block;
+                let allocation = self.allocation.as_mut().expect("blocks have owners");
+                allocation.swap(given_up, block, candidate);
+            }
+            self.leave(now, given_up, picker, (cost, need.worth));
+            paid = cost;
+        }
+        Ok(paid)
+    }
+
+    /// What `owner` gives up when it is asked for `candidate`, for which of its streams, and what that costs it.
+    fn choice_of(
+        &mut self,
+        owner: Option<HinterId>,
+        candidate: SlotId,
+    ) -> (SlotId, Option<StreamIndex>, f64) {
+        let useless = (candidate, None, 0.0);
+        let (Some(owner), Some(allocation)) = (owner, &self.allocation) else { return useless };
+        let own = self.trust.streams(owner);
+        let claim = self.blocks[candidate].claim();
+        if claim.is_none_or(|claim| !own.contains(&claim.stream)) {
+            return useless;
+        }
+        let is_idle = |slot: SlotId| {
+            let known = &self.blocks[slot];
+            !known.is_in_flight()
+                && known.claim().is_none()
+                && allocation.owner(slot) == Some(owner)
+        };
+        if let Some(slot) = allocation.blocks().find(|&slot| is_idle(slot)) {
+            return (slot, None, 0.0);
+        }
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let furthest = own.iter().filter_map(|&index| {
+            let stream = self.streams[index.0 as usize].as_ref()?;
+            let (_, position, value) = stream.least(&scene)?;
+            let slot = stream.slot_at(scene.blocks, position)?;
+            Some((slot, Some(index), value * self.rates.count(share_of(index))))
+        });
+        furthest.min_by(|one, other| one.2.total_cmp(&other.2)).unwrap_or(useless)
     }
 
     /// B: whether anybody but `picker` values the block above `floor`, normalised.
@@ -495,6 +583,9 @@ impl Cache {
         recent.forget(&mut scene, slot);
         consumed.forget(&mut scene, slot);
         self.orphans.release(slot);
+        if let Some(allocation) = &mut self.allocation {
+            allocation.remove(slot);
+        }
         if let Some(claim) = claim {
             self.unclaim(slot);
             self.stream(claim.stream).lost(device, claim.position);
@@ -525,6 +616,7 @@ impl Cache {
             self.claim(slot, claim);
             self.unread += 1;
         }
+        self.accessed(Some(slot), prefetched_for.map(|claim| claim.stream));
         slot
     }
 

@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allocation;
 mod blocks;
 mod cache;
 pub mod contract;

@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 
 use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, StreamIndex};
-use crate::cache::Cache;
+use crate::cache::{Cache, Need};
 use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Work};
 use crate::costs::Cost;
 use crate::decisions::Decision;
@@ -398,10 +398,12 @@ impl Policy {
         if self.cache.blocks.find(block).is_some() {
             return None;
         }
-        self.cache.make_room(now, f64::INFINITY).ok()?;
+        let need = Need { block, by: None, worth: f64::INFINITY };
+        self.cache.make_room(now, need).ok()?;
         let device = self.device(device);
         let slot = self.cache.begin(block, device, None);
         if let Demand::Hinted(claim) = demand {
+            self.cache.accessed(Some(slot), Some(claim.stream));
             self.linger(slot, claim);
         }
         let work = FlightWork::Read { first: block, blocks: 1, demand: Some(demand) };

@@ -20,7 +20,7 @@
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
-use crate::cache::{Cache, TooDear};
+use crate::cache::{Cache, Need, TooDear};
 use crate::contract::{Config, Memory};
 use crate::costs::Prices;
 use crate::decisions::{Decision, DecisionKind};
@@ -307,7 +307,8 @@ impl Cache {
                     continue;
                 }
             }
-            let cost = match self.make_room(now, worth) {
+            let need = Need { block: candidate.block, by: Some(index), worth };
+            let cost = match self.make_room(now, need) {
                 Ok(cost) => cost,
                 Err(TooDear(cost)) => {
                     self.note(now, DecisionKind::Refuse, &candidate, worth, cost);
@@ -345,7 +346,8 @@ impl Cache {
             let Some(next) = self.neighbour(config, &terms, first.claim, blocks, block) else {
                 break;
             };
-            let Ok(cost) = self.make_room(now, next.benefit) else { break };
+            let need = Need { block, by: Some(index), worth: next.benefit };
+            let Ok(cost) = self.make_room(now, need) else { break };
             self.take(now, DecisionKind::Cluster, device, (next, cost));
             blocks += 1;
         }

@@ -11,6 +11,7 @@
 //! | `fixed-horizon` | a missing block at most H references ahead | the one used furthest ahead | Cao et al. 1995, Kimbrel et al. 1996 |
 //! | `aggressive` | whatever is missing first, while a device is free, unless all cached is needed sooner | the same | Cao et al. 1995 |
 //! | `forestall` | as `fixed-horizon`, and as soon as a stall is certain | the same | Kimbrel et al. 1996 |
+//! | `lru-sp` | as `aggressive` | of the program that owns the least recently used block, the one used furthest ahead | Cao et al. 1994 |
 //! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload | the globally least valuable | Tomkins et al. 1997 |
 //! | `foretell` | as `tiptoe`, with each device's own costs, and each stream's own pace and accuracy | the same | |
 
@@ -40,6 +41,9 @@ pub enum Replacement {
     MinMax,
     /// The one whose next disclosed use is furthest; before it those without one, in LRU order.
     FurthestNextUse,
+    /// Of the blocks of the program that owns the least recently used one, that whose next use is furthest: LRU with
+    /// swapping and placeholders.
+    LruSp,
 }
 
 /// A policy; see the [module](self).
@@ -96,6 +100,8 @@ impl Rules {
     /// Forestall.
     pub const FORESTALL: Rules =
         plain("forestall", Prefetch::Forestall, Replacement::FurthestNextUse);
+    /// Programs that are each aggressive, and share buffers by recency.
+    pub const LRU_SP: Rules = plain("lru-sp", Prefetch::Aggressive, Replacement::LruSp);
     /// TIP with estimators of temporary overload.
     pub const TIPTOE: Rules = Rules {
         overload: true,
@@ -114,13 +120,14 @@ impl Rules {
     };
 
     /// All of them, in the order of the table.
-    pub const ALL: [Rules; 8] = [
+    pub const ALL: [Rules; 9] = [
         Rules::LRU,
         Rules::TIP1,
         Rules::TIP2,
         Rules::FIXED_HORIZON,
         Rules::AGGRESSIVE,
         Rules::FORESTALL,
+        Rules::LRU_SP,
         Rules::TIPTOE,
         Rules::FORETELL,
     ];

@@ -36,7 +36,7 @@ impl Stream {
     pub(crate) fn value_at(&self, rules: &Rules, terms: &Terms, position: u64) -> f64 {
         let distance = self.distance(position);
         let value = match rules.replacement {
-            Replacement::FurthestNextUse => nearness(distance),
+            Replacement::FurthestNextUse | Replacement::LruSp => nearness(distance),
             Replacement::Lru | Replacement::MinMax => terms.flush_cost(distance),
         };
         if rules.accuracy { value * self.cursor.accuracy() } else { value }
@@ -44,7 +44,7 @@ impl Stream {
 
     /// The least valuable of the blocks tracked: its device, its next use, its value. Where blocks go by
     /// recency alone, hints have no say.
-    fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
+    pub(crate) fn least(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64, f64)> {
         if scene.rules.replacement == Replacement::Lru {
             return None;
         }

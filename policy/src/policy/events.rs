@@ -383,6 +383,7 @@ impl Policy {
         stalled: bool,
     ) -> Access {
         self.cache.count_access(Some(index));
+        self.cache.accessed(slot, Some(index));
         let access = self.access_of(slot, stalled);
         self.move_on(index);
         let claim = Claim { stream: index, position };
@@ -513,6 +514,7 @@ impl Policy {
             && self.cache.blocks[slot].is_settled()
         {
             self.cache.count_access(None);
+            self.cache.accessed(Some(slot), None);
             self.cache.read_recent(slot);
             return Access::Hit;
         }
@@ -521,6 +523,7 @@ impl Policy {
             return access;
         }
         self.cache.count_access(None);
+        self.cache.accessed(slot, None);
         match slot {
             Some(slot) if !self.cache.blocks[slot].is_in_flight() => self.cache.read_recent(slot),
             Some(slot) => {
