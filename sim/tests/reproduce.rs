@@ -2,8 +2,9 @@
 //!
 //! Figure 11 is tested with its scenario.
 
+use foretell_policy::Rules;
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
-use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome, comparators};
+use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome, comparators, pairs};
 
 /// The cells of a paper, but those of figure 11.
 fn cells(paper: &str) -> Vec<Cell> {
@@ -85,6 +86,22 @@ fn tip_1995() {
         assert!(hinted[1..8].windows(2).all(|pair| pair[1] < 0.97 * pair[0]), "{hinted:?}");
         // A cache of 256 blocks is mostly horizon: there read-ahead alone is as good.
         assert!(hinted.iter().zip(&plain).all(|(with, without)| *with < 1.04 * without));
+    }
+}
+
+/// TIPTOE's advantage where two programs share memory, by some pairs.
+#[test]
+fn pairs() {
+    let of = |programs: [&str; 2]| {
+        let all = pairs::places().into_iter();
+        let names = |&at: &[usize; 2]| at.map(pairs::name) == programs;
+        pairs::run(all.clone().find(names).expect("there is such a pair"))
+    };
+    let some =
+        [["slice", "slice"], ["agrep", "agrep"], ["agrep", "davidson"], ["slice", "davidson"]];
+    for pair in some.map(of) {
+        assert!(pair.beside_lru_sp(Rules::TIPTOE) < 0.0, "{pair:?}");
+        assert!(pair.beside_lru_sp(Rules::FORETELL) < 0.0, "{pair:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use foretell_sim::reproduce::comparators::{self, Compared, Subject};
+use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
@@ -57,7 +58,7 @@ enum What {
     Tip1994,
     /// Patterson et al., "Informed Prefetching and Caching", 1995: figures 1 to 3, 10 and 11
     Tip1995,
-    /// Every policy on the programs of TIP 1995, with arrays of 1 to 15 disks and caches of three sizes
+    /// Every policy on the programs of TIP 1995, with arrays of 1 to 15 disks and caches of three sizes, and on pairs
     Comparators,
     /// All of these
     All,
@@ -82,6 +83,8 @@ struct Results {
     papers: Outcome,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     comparators: Vec<Compared>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pairs: Vec<Pair>,
 }
 
 fn cells<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
@@ -92,11 +95,13 @@ fn cells<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok
 enum Part {
     Paper(&'static Experiment),
     Comparison(Subject, u64, usize),
+    Pair([usize; 2]),
 }
 
 enum Done {
     Paper(Outcome),
     Comparison(Compared),
+    Pair(Pair),
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
@@ -116,7 +121,8 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             write_page(folder, &results.papers).map_err(Failure::failed)?;
         }
         if has_comparators {
-            let page = comparators::markdown(&results.comparators);
+            let page =
+                comparators::markdown(&results.comparators) + &pairs::markdown(&results.pairs);
             write(&folder.join("comparators.md"), &page).map_err(Failure::failed)?;
         }
     }
@@ -133,6 +139,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             comparators::lines(&results.comparators).iter().try_for_each(|line| say(line))?;
             say("")?;
             say(&comparators::summary(&results.comparators))?;
+            say(&pairs::summary(&results.pairs))?;
         }
     }
     if let Some(file) = json {
@@ -145,6 +152,8 @@ fn run(what: What) -> Results {
     let papers = EXPERIMENTS.iter().filter(|experiment| what.holds(experiment)).map(Part::Paper);
     let mut parts: Vec<Part> = papers.collect();
     if matches!(what, What::Comparators | What::All) {
+        // The longest first, so that no processor is left with them.
+        parts.extend(pairs::places().into_iter().map(Part::Pair));
         let places = comparators::places().into_iter();
         parts.extend(places.map(|(subject, mb, disks)| Part::Comparison(subject, mb, disks)));
     }
@@ -157,6 +166,7 @@ fn run(what: What) -> Results {
             Part::Comparison(subject, mb, disks) => {
                 Done::Comparison(comparators::compare(subject, mb, disks))
             }
+            Part::Pair(programs) => Done::Pair(pairs::run(programs)),
         };
         progress.inc(1);
         done
@@ -167,6 +177,7 @@ fn run(what: What) -> Results {
         match done {
             Done::Paper(outcome) => results.papers.merge(outcome),
             Done::Comparison(compared) => results.comparators.push(compared),
+            Done::Pair(pair) => results.pairs.push(pair),
         }
     }
     results

@@ -25,12 +25,16 @@ pub struct Davidson {
 }
 
 impl Davidson {
-    /// The program and its file.
+    /// The program and its files.
     pub fn workload(&self) -> Workload {
-        let mut volume = Volume::new(self.pitch_sectors);
+        Workload::of(self.pitch_sectors, &[&|volume, reader| self.program(volume, reader)])
+    }
+
+    /// The program, and its files in `volume`.
+    pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
         let file = volume.file(MATRIX_BYTES);
         let disclosure = if self.disclosed { Disclosure::NextPass } else { Disclosure::None };
         let steps = passes(file, self.passes, self.block_cpu, disclosure);
-        Workload { programs: vec![Program::new("davidson", ReaderId(1), steps)], volume }
+        Program::new("davidson", reader, steps)
     }
 }

@@ -85,7 +85,11 @@ impl Tuple {
 impl Join {
     /// The program and its files.
     pub fn workload(&self) -> Workload {
-        let mut volume = Volume::new(self.pitch_sectors);
+        Workload::of(self.pitch_sectors, &[&|volume, reader| self.program(volume, reader)])
+    }
+
+    /// The program, and its files in `volume`.
+    pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
         let [outer, inner, index] = RELATIONS_BYTES.map(|bytes| volume.file(bytes));
         let files = [outer, inner, index];
         let tuples = self.tuples(files);
@@ -98,8 +102,7 @@ impl Join {
         if self.form != Loop::Standard {
             steps.extend(self.second_loop(&tuples, outer, inner, disclosed));
         }
-        let program = Program::new("join", ReaderId(1), Box::new(steps.into_iter()));
-        Workload { programs: vec![program], volume }
+        Program::new("join", reader, Box::new(steps.into_iter()))
     }
 
     fn tuples(&self, [outer, inner, index]: [StoredFile; 3]) -> Vec<Tuple> {

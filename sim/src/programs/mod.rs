@@ -20,7 +20,7 @@ pub mod speech;
 
 use std::collections::HashMap;
 
-use foretell_policy::{DeviceId, FileId};
+use foretell_policy::{DeviceId, FileId, ReaderId};
 
 use crate::layout::{BLOCK_SECTORS, FileId as PlacedFile, GAP_BLOCKS, Place, SECTION_BLOCKS};
 use crate::machine::program::{Program, StoredFile};
@@ -42,6 +42,19 @@ pub struct Workload {
     pub programs: Vec<Program>,
     /// Their files.
     pub volume: Volume,
+}
+
+/// A program whose files are put into the volume.
+pub type InVolume<'a> = dyn Fn(&mut Volume, ReaderId) -> Program + 'a;
+
+impl Workload {
+    /// These programs, with the readers 1, 2, …, on a volume of their own; see [`Volume::new`].
+    pub fn of(pitch_sectors: u64, programs: &[&InVolume<'_>]) -> Self {
+        let mut volume = Volume::new(pitch_sectors);
+        let made =
+            (1..).zip(programs).map(|(reader, program)| program(&mut volume, ReaderId(reader)));
+        Workload { programs: made.collect(), volume }
+    }
 }
 
 /// A file system that was just made, and is filled from its beginning.

@@ -60,13 +60,16 @@ pub struct Search {
 impl Search {
     /// The program and its files.
     pub fn workload(&self) -> Workload {
+        Workload::of(self.pitch_sectors, &[&|volume, reader| self.program(volume, reader)])
+    }
+
+    /// The program, and its files in `volume`.
+    pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
         let mut random = SplitMix64::new(self.seed);
-        let mut volume = Volume::new(self.pitch_sectors);
         let sizes = sizes_bytes(self.set, &mut random);
         let files = volume.directory(&sizes, self.scattering, &mut random);
         let steps = self.steps(files);
-        let program = Program::new(self.set.name, ReaderId(1), Box::new(steps.into_iter()));
-        Workload { programs: vec![program], volume }
+        Program::new(self.set.name, reader, Box::new(steps.into_iter()))
     }
 
     fn steps(&self, files: Vec<StoredFile>) -> Vec<Step> {

@@ -58,14 +58,17 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The program and its file.
+    /// The program and its files.
     pub fn workload(&self) -> Workload {
-        let mut volume = Volume::new(self.pitch_sectors);
+        Workload::of(self.pitch_sectors, &[&|volume, reader| self.program(volume, reader)])
+    }
+
+    /// The program, and its files in `volume`.
+    pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
         let [nx, ny, nz] = self.blocks_along();
         let file = volume.file(nx * ny * nz * BLOCK_BYTES);
         let steps = self.steps(file);
-        let program = Program::new(self.plane.name(), ReaderId(1), Box::new(steps.into_iter()));
-        Workload { programs: vec![program], volume }
+        Program::new(self.plane.name(), reader, Box::new(steps.into_iter()))
     }
 
     fn blocks_along(&self) -> [u64; 3] {

@@ -36,13 +36,16 @@ pub struct Speech {
 }
 
 impl Speech {
-    /// The program and its file.
+    /// The program and its files.
     pub fn workload(&self) -> Workload {
-        let mut volume = Volume::new(self.pitch_sectors);
+        Workload::of(self.pitch_sectors, &[&|volume, reader| self.program(volume, reader)])
+    }
+
+    /// The program, and its files in `volume`.
+    pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
         let model = volume.file(MODEL_BYTES);
         let steps = self.steps(model);
-        let program = Program::new("sphinx", ReaderId(1), Box::new(steps.into_iter()));
-        Workload { programs: vec![program], volume }
+        Program::new("sphinx", reader, Box::new(steps.into_iter()))
     }
 
     fn steps(&self, model: StoredFile) -> Vec<Step> {

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
-use crate::machine::{MachineSpec, Opens};
+use crate::machine::{MachineSpec, Opens, Processors};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
 /// A machine on which a paper has measured; what of it varies there can be set.
@@ -39,6 +39,8 @@ pub struct Testbed {
     pub driver: (Nanos, Nanos),
     /// Work of an open.
     pub open: Nanos,
+    /// Whose processors are whose.
+    pub processors: Processors,
     /// What the file system reads ahead by itself.
     pub read_ahead: ReadAheadSpec,
 }
@@ -73,6 +75,7 @@ impl Testbed {
             driver_block: self.driver.1,
             known_costs: vec![(DEVICE, KNOWN_DISK)],
             opens: Opens { work: self.open, read_inodes: true },
+            processors: self.processors,
             read_ahead: Some(self.read_ahead),
             sizes_bytes: volume.sizes_bytes,
             ..MachineSpec::new(policy, self.hit, self.driver.0, devices)

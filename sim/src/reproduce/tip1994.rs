@@ -17,6 +17,7 @@ use foretell_policy::{Nanos, Rules};
 use super::testbed::Testbed;
 use super::{Basis, Cell, Figure, Outcome, panel, seconds};
 use crate::device::DiskParameters;
+use crate::machine::Processors;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::Priority;
@@ -73,6 +74,7 @@ pub fn testbed(disks: usize) -> Testbed {
         hit: Nanos(2_500_000),
         driver: (Nanos(1_000_000), Nanos(1_000_000)),
         open: Nanos(3_350_000),
+        processors: Processors::Own,
         read_ahead: ReadAheadSpec { first_blocks: 2, most_blocks: 2 },
     }
 }

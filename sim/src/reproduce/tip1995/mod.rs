@@ -23,6 +23,7 @@ use foretell_policy::{Nanos, Rules};
 use super::testbed::Testbed;
 use super::{Basis, Cell, Figure, Outcome, panel, seconds};
 use crate::device::DiskParameters;
+use crate::machine::Processors;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{PREFETCHES_PER_DISK, Priority};
@@ -50,6 +51,7 @@ pub fn testbed(disks: usize) -> Testbed {
         hit: Nanos(243_000),
         driver: (Nanos(580_000), Nanos(154_000)),
         open: Nanos(250_000),
+        processors: Processors::Own,
         read_ahead: ReadAheadSpec::OSF1,
     }
 }
