@@ -723,6 +723,7 @@ impl Cache {
         self.orphans.release(slot);
         if let Some(claim) = self.blocks[slot].claim() {
             let stream = self.stream(claim.stream);
+            stream.pace.arrived(now, claim.position);
             if stream.expects(claim.position) {
                 let stream = self.streams[claim.stream.0 as usize].as_mut().expect("it claims");
                 stream.track_arrived(&self.blocks[slot], claim.position);

@@ -435,7 +435,7 @@ impl Cache {
 /// bound to come too late. With d_i the
 /// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i.
 fn stall_is_certain(stream: &Stream, device: DeviceIndex, position: u64, prices: &Prices) -> bool {
-    let pace_ns = stream.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
+    let pace_ns = stream.pace.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
     let fetch_accesses = prices.block_ns / pace_ns;
     let front = stream.cursor.front();
     let others = stream.missing(device).filter(|&other| other > position);

@@ -408,7 +408,7 @@ impl Policy {
             Memory::Owned => access != Access::Hit,
             Memory::Kernel { .. } => stalled,
         };
-        stream.note_pace(now, waits, hit_ns);
+        stream.note_pace(now, position, waits, hit_ns);
         let mut behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
         let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {

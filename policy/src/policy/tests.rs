@@ -194,7 +194,8 @@ fn under_way(capacity_blocks: u64) -> usize {
 fn a_device_that_cannot_keep_up_has_a_long_queue_only_while_memory_is_free() {
     let (free, some_free, scarce) = (under_way(1000), under_way(80), under_way(8));
     assert!(free >= 60, "{free}: all slots");
-    assert!((55..=60).contains(&some_free), "{some_free}: all but a quarter of memory");
+    // And what is within the horizon.
+    assert!((55..=64).contains(&some_free), "{some_free}: all but a quarter of memory");
     assert!((4..=6).contains(&scarce), "{scarce}: five for a server");
 }
 
@@ -386,6 +387,19 @@ fn a_lookup_at_one_device_does_not_hold_up_another_device_for_ever() {
     policy.completed(Nanos(2_000_000_000), lookup.id, outcome);
     let late = policy.next_fetch(Nanos(2_000_000_000), DISK).expect("the file that was found");
     assert_eq!(late.work, Work::Read { file: FileId(0), first_block: 0, blocks: 1 });
+}
+
+#[test]
+fn many_segments_wait_for_the_lookup_of_their_file() {
+    for segments in [4095, 4096, 10_000] {
+        let mut policy = Policy::new(config(100));
+        let stream = policy.open_stream(NOW, HINTER, None);
+        let hint = Hint { target: named(0), ..far_apart(segments, 1) };
+        policy.hint(NOW, stream, hint);
+        let lookup = policy.next_fetch(NOW, DISK).expect("a lookup");
+        assert!(matches!(lookup.work, Work::Resolve { .. }), "{lookup:?}");
+        assert_eq!(policy.next_fetch(NOW, DISK), None);
+    }
 }
 
 /// A hint of segments of so many blocks each, here and there.

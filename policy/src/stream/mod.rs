@@ -11,6 +11,7 @@
 
 pub(crate) mod cursor;
 pub(crate) mod index;
+mod pace;
 pub(crate) mod places;
 mod positions;
 
@@ -22,6 +23,7 @@ use crate::recency::SlotId;
 use crate::time::Nanos;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
+use pace::Pace;
 use places::{Places, Run};
 use positions::PositionSet;
 
@@ -38,26 +40,6 @@ const STRIDED_DIVISOR: u64 = 8;
 
 /// Earlier uses of a block that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
-
-/// Reads that a sample of the pace is made of: drivers may report several at one time.
-const PACE_READS: u32 = 16;
-
-/// Weight of a new sample in the mean time between reads.
-const GAP_WEIGHT: f64 = 1.0 / 16.0;
-
-/// Weight of a new read in the share of those that had to wait, and the share above which it is not
-/// by accident.
-const LATE_WEIGHT: f64 = 1.0 / 64.0;
-const LATE_SHARE: f64 = 0.1;
-/// What one read that waits makes a stream hurry more, and by which part each that does not makes it less: as long
-/// as one in 3,000 waits, it stays as it is. Those who wait much wait for the device, which hurry does not help.
-const HURRY_GROWTH: f64 = 2.0;
-const HURRY_DECAY: f64 = 1.0 / 2048.0;
-/// The most, and what it is at first.
-const HURRY_MAX: f64 = 8.0;
-/// A smaller one is none: it could not be told from none in a sum, and a number that goes on shrinking ends
-/// as one that processors are slow with.
-const LATE_LEAST: f64 = 1e-30;
 
 /// What a stream is made with.
 #[derive(Clone, Copy, Debug)]
@@ -189,13 +171,7 @@ pub(crate) struct Stream {
     scan_run: Option<Run>,
     /// When it was given its last hint, if it has not read since.
     pub(crate) hinted_at: Option<Nanos>,
-    gap_ns: Option<f64>,
-    /// How many times faster it is taken to be: by so much might its next reads hurry.
-    hurry: f64,
-    /// When a row of reads that did not wait began, and how many there were.
-    pace_sample: Option<(Nanos, u32)>,
-    /// The share of its reads, of late, that had to wait.
-    late: f64,
+    pub(crate) pace: Pace,
 }
 
 impl Stream {
@@ -235,10 +211,7 @@ impl Stream {
             overtaken: u64::MAX,
             scan_run: None,
             hinted_at: None,
-            gap_ns: None,
-            hurry: HURRY_MAX,
-            pace_sample: None,
-            late: 0.0,
+            pace: Pace::default(),
         }
     }
 
@@ -302,19 +275,21 @@ impl Stream {
             if ahead >= most {
                 break;
             }
-            work = work.saturating_sub(waiting.hint.extent.segment_count().max(1));
             let mut rest = None;
             match waiting.lookup {
+                // No work: it would be begun again and again.
                 Lookup::Pending | Lookup::InFlight => break,
                 Lookup::Overdue => {
+                    work -= 1;
                     let slow = self.waiting.pop_front().expect("it is the first");
                     self.slow.push((self.first_waiting, slow));
                     self.first_waiting += 1;
                     continue;
                 }
-                Lookup::Void => {}
+                Lookup::Void => work -= 1,
                 Lookup::Known { file, size_bytes } => {
                     let Waiting { hint, again, .. } = waiting;
+                    work = work.saturating_sub(hint.extent.segment_count().max(1));
                     if hint.repeats > 1 && self.places.in_parts(&hint.extent, size_bytes) {
                         let (extent, passes) = (hint.extent.clone(), hint.repeats - 1);
                         *again = Some(Box::new(Again { extent, passes, start: self.places.end() }));
@@ -601,54 +576,10 @@ impl Stream {
         position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
     }
 
-    /// Notes when a read came, and whether it had to wait: what a program does between two reads that
-    /// do not wait is its own pace.
-    /// `hit_ns` is the shortest time between two that there can be.
-    pub(crate) fn note_pace(&mut self, now: Nanos, waits: bool, hit_ns: f64) {
+    /// Notes when a read came, and whether it had to wait.
+    pub(crate) fn note_pace(&mut self, now: Nanos, position: u64, waits: bool, hit_ns: f64) {
         self.hinted_at = None;
-        match &mut self.pace_sample {
-            _ if waits => self.pace_sample = None,
-            None => self.pace_sample = Some((now, 0)),
-            Some((began, reads)) => {
-                *reads += 1;
-                let span = now.saturating_sub(*began);
-                if *reads >= PACE_READS && span > Nanos::ZERO {
-                    let sample_ns = span.0 as f64 / f64::from(*reads);
-                    let gap_ns = self.gap_ns.get_or_insert(sample_ns);
-                    *gap_ns += GAP_WEIGHT * (sample_ns - *gap_ns);
-                    self.pace_sample = Some((now, 0));
-                }
-            }
-        }
-        if let Some(gap_ns) = self.gap_ns {
-            let change = match waits {
-                true if self.is_late() => 1.0,
-                true => HURRY_GROWTH,
-                false => 1.0 - HURRY_DECAY,
-            };
-            let most = (gap_ns / hit_ns).clamp(1.0, HURRY_MAX);
-            self.hurry = (self.hurry.min(most) * change).clamp(1.0, most);
-        }
-        self.late += LATE_WEIGHT * (f64::from(u8::from(waits)) - self.late);
-        if self.late < LATE_LEAST {
-            self.late = 0.0;
-        }
-    }
-
-    /// Whether its reads wait although they were disclosed: a device cannot keep up.
-    pub(crate) fn is_late(&self) -> bool {
-        self.late > LATE_SHARE
-    }
-
-    /// Mean time from one read to the next where neither waits, in ns.
-    pub(crate) fn gap_ns(&self) -> Option<f64> {
-        self.gap_ns
-    }
-
-    /// The time from one read to the next that it is taken to keep, in ns: that mean, or less as long as reads wait
-    /// all the same.
-    pub(crate) fn pace_ns(&self) -> Option<f64> {
-        Some(self.gap_ns? / self.hurry)
+        self.pace.read(now, position, waits, hit_ns);
     }
 
     /// Whether the access at `position` is still to come, or going on.

@@ -56,7 +56,7 @@ pub(super) fn searching(set: usize) -> Search {
 }
 
 /// Section 6.2: `cat` of a file of 10 MB, ten times, beside Davidson.
-fn davidson_and_cat() -> Workload {
+pub(super) fn davidson_and_cat() -> Workload {
     let mut workload = caching::davidson(true).workload();
     let cat = workload.volume.file(10 << 20);
     let steps = passes(cat, 10, Nanos(100_000), Disclosure::None);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::comparators::searching;
 use super::seconds;
 use super::testbed::Testbed;
-use super::tip1995::{PITCH_SECTORS, caching, join, search, slices, speech, testbed};
+use super::tip1995::{PITCH_SECTORS, caching, join, slices, speech, testbed};
 use crate::machine::Processors;
 use crate::machine::program::Program;
 use crate::programs::join::Loop;

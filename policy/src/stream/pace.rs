@@ -1,0 +1,184 @@
+//! How fast a program reads what it discloses, and whether its device keeps up.
+//!
+//! * **Gap**: the mean time from one read to the next where neither waits: the program's own.
+//! * **Hurry**: by how much its next reads might be faster than that. Each read that waits doubles it, each that does
+//!   not lets it shrink.
+//! * **Late**: whether the program spends much of its time waiting for what it has disclosed. Then the device cannot keep
+//!   up, hurry does not help, and a fetch costs the time that the device takes for it.
+//!
+//! Cost: O(1) a read.
+
+use crate::time::Nanos;
+
+/// Reads that a sample of the gap is made of: drivers may report several at one time.
+const SAMPLE_READS: u32 = 16;
+/// Weight of a new sample in the gap.
+const GAP_WEIGHT: f64 = 1.0 / 16.0;
+/// What one read that waits makes a program hurry more, and by which part each that does not makes it less: as long
+/// as one in 3,000 waits, it stays as it is.
+const HURRY_GROWTH: f64 = 2.0;
+const HURRY_DECAY: f64 = 1.0 / 2048.0;
+/// The most, and what it is at first.
+const HURRY_MAX: f64 = 8.0;
+/// Weight of a new read in the share of time that was spent waiting. Of time, not of reads: of a cluster's blocks only the
+/// first is waited for. It is small, since what is evicted in a moment of ease is missed for a whole pass.
+const LATE_WEIGHT: f64 = 1.0 / 512.0;
+/// The share from which on it is not by accident.
+const LATE_SHARE: f64 = 0.1;
+/// A shorter time is none: it could not be told from none in a sum, and a number that goes on shrinking ends as one that
+/// processors are slow with.
+const LEAST_NS: f64 = 1e-3;
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    gap_ns: Option<f64>,
+    /// When the sample that is being taken began, and its reads.
+    sample: Option<(Nanos, u32)>,
+    hurry: f64,
+    last_read: Option<Nanos>,
+    /// The position of a read that waits, and since when.
+    waits: Option<(u64, Nanos)>,
+    /// What has been waited since the last read.
+    waited: Nanos,
+    /// Mean time of late from one read to the next, and how much of that was waited.
+    spent_ns: f64,
+    waited_ns: f64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace {
+            gap_ns: None,
+            sample: None,
+            hurry: HURRY_MAX,
+            last_read: None,
+            waits: None,
+            waited: Nanos::ZERO,
+            spent_ns: 0.0,
+            waited_ns: 0.0,
+        }
+    }
+}
+
+impl Pace {
+    /// A read at `position`, which waits or does not. `hit_ns` is the shortest time between two that there can be.
+    pub(crate) fn read(&mut self, now: Nanos, position: u64, waits: bool, hit_ns: f64) {
+        match &mut self.sample {
+            _ if waits => self.sample = None,
+            None => self.sample = Some((now, 0)),
+            Some((began, reads)) => {
+                *reads += 1;
+                let span = now.saturating_sub(*began);
+                if *reads >= SAMPLE_READS && span > Nanos::ZERO {
+                    let sample_ns = span.0 as f64 / f64::from(*reads);
+                    let gap_ns = self.gap_ns.get_or_insert(sample_ns);
+                    *gap_ns += GAP_WEIGHT * (sample_ns - *gap_ns);
+                    self.sample = Some((now, 0));
+                }
+            }
+        }
+        if let Some(gap_ns) = self.gap_ns {
+            let change = match waits {
+                true if self.is_late() => 1.0,
+                true => HURRY_GROWTH,
+                false => 1.0 - HURRY_DECAY,
+            };
+            let most = (gap_ns / hit_ns).clamp(1.0, HURRY_MAX);
+            self.hurry = (self.hurry.min(most) * change).clamp(1.0, most);
+        }
+        self.waits = waits.then_some((position, now));
+        let waited = std::mem::take(&mut self.waited);
+        if let Some(last) = self.last_read.replace(now) {
+            let moved = |mean_ns: f64, sample: Nanos| {
+                let mean_ns = mean_ns + LATE_WEIGHT * (sample.0 as f64 - mean_ns);
+                if mean_ns < LEAST_NS { 0.0 } else { mean_ns }
+            };
+            self.spent_ns = moved(self.spent_ns, now.saturating_sub(last));
+            self.waited_ns = moved(self.waited_ns, waited);
+        }
+    }
+
+    /// What is read at `position` has arrived.
+    pub(crate) fn arrived(&mut self, now: Nanos, position: u64) {
+        if let Some((_, since)) = self.waits.take_if(|(at, _)| *at == position) {
+            self.waited += now.saturating_sub(since);
+        }
+    }
+
+    /// Whether the device cannot keep up.
+    pub(crate) fn is_late(&self) -> bool {
+        self.waited_ns > LATE_SHARE * self.spent_ns
+    }
+
+    /// The gap, in ns.
+    pub(crate) fn gap_ns(&self) -> Option<f64> {
+        self.gap_ns
+    }
+
+    /// The time from one read to the next that the program is taken to keep, in ns: the gap, or less as long as reads
+    /// wait all the same.
+    pub(crate) fn pace_ns(&self) -> Option<f64> {
+        Some(self.gap_ns? / self.hurry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAP: u64 = 1000;
+
+    /// So many reads, of which each `waits_each`-th waits for `wait_ns`.
+    fn after(reads: u64, waits_each: u64, wait_ns: u64) -> Pace {
+        let (mut pace, mut now) = (Pace::default(), Nanos::ZERO);
+        for position in 0..reads {
+            now += Nanos(GAP);
+            let waits = position % waits_each == waits_each - 1;
+            pace.read(now, position, waits, 1.0);
+            if waits {
+                now += Nanos(wait_ns);
+                pace.arrived(now, position);
+            }
+        }
+        pace
+    }
+
+    #[test]
+    fn the_gap_is_the_programs_own() {
+        for wait_ns in [0, 50_000] {
+            let pace = after(10_000, 100, wait_ns);
+            assert!((pace.gap_ns().expect("measured") - GAP as f64).abs() < 1e-6);
+        }
+        assert_eq!(after(10_000, 1, 10).gap_ns(), None);
+    }
+
+    #[test]
+    fn late_is_who_spends_time_waiting_however_seldom() {
+        // Of eight blocks of a cluster one is waited for, as long as all eight are worked on.
+        assert!(after(5000, 8, 8 * GAP).is_late());
+        assert!(after(5000, 100, 100 * GAP).is_late());
+        assert!(!after(5000, 8, GAP / 10).is_late());
+        assert!(!after(5000, 10_000, 1).is_late());
+        assert!(!Pace::default().is_late());
+    }
+
+    #[test]
+    fn who_waits_now_and_then_hurries_and_who_does_not_keeps_its_pace() {
+        let hurry = |pace: Pace| pace.gap_ns.expect("measured") / pace.pace_ns().expect("measured");
+        assert!(hurry(after(20_000, 1000, 10)) > 4.0);
+        assert!(hurry(after(20_000, 50_000, 10)) < 1.01);
+    }
+
+    #[test]
+    fn a_wait_counts_until_what_is_read_arrives() {
+        let mut pace = Pace::default();
+        pace.read(Nanos(0), 7, true, 1.0);
+        pace.arrived(Nanos(50), 8);
+        pace.arrived(Nanos(100), 7);
+        pace.arrived(Nanos(1000), 7);
+        pace.read(Nanos(2000), 8, false, 1.0);
+        assert_eq!(pace.waited_ns, LATE_WEIGHT * 100.0);
+        assert_eq!(pace.spent_ns, LATE_WEIGHT * 2000.0);
+    }
+}
