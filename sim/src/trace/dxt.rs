@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use foretell_policy::{Nanos, ReaderId};
 
+use super::check_read;
 use super::error::{Fault, Place, TraceError, quoted};
 use super::input::{Input, Stop, number};
 use super::recording::{Call, PathIndex, Recording, What};
@@ -120,9 +121,11 @@ fn call(line: &[u8], file: PathIndex) -> Result<Option<Call>, Stop> {
     let offset_bytes = number(field(), "an offset in bytes (a whole number from 0 on)")?;
     let length_bytes = number(field(), "a length in bytes (a whole number from 0 on)")?;
     let (began, ended) = (seconds(field())?, seconds(field())?);
-    offset_bytes.checked_add(length_bytes).ok_or(Fault::Beyond)?;
     let what = match is_read && length_bytes > 0 {
-        true => What::Read { file, offset_bytes, length_bytes },
+        true => {
+            check_read(offset_bytes, length_bytes)?;
+            What::Read { file, offset_bytes, length_bytes }
+        }
         false => What::Other,
     };
     let took = ended.saturating_sub(began);
@@ -223,6 +226,7 @@ mod tests {
             (line("0 read 0 0 1 0.0"), "line 2: \"\" is not a time"),
             (line("0 read 0 0 1 0.0 nan"), "line 2: \"nan\" is not a time"),
             (line("0 read 0 18446744073709551615 1 0.0 0.0"), "line 2: a read that ends beyond"),
+            (line("0 read 0 0 1000000000000000 0.0 1.0"), "one read is at most of 2147483648"),
         ] {
             let error = recorded(&text).expect_err("it is malformed");
             assert!(error.contains(told), "{error}");

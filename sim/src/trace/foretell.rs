@@ -24,7 +24,7 @@ use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::{Fault, quoted};
 use super::input::{Input, Stop, number};
-use super::{Decoder, TraceRead, touched};
+use super::{Decoder, TraceRead, check_read, touched};
 
 /// The first line.
 pub(super) const HEADER: &str = "# foretell trace 1";
@@ -38,8 +38,6 @@ const FIELD_WANTED: [&str; 5] = [
     "an offset_bytes (a whole number from 0 on)",
     "a length_bytes (a whole number from 0 on)",
 ];
-/// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
-const LENGTH_BYTES_MAX: u64 = 2 << 30;
 
 /// See the [module](self).
 pub(super) struct Foretell {
@@ -59,9 +57,7 @@ impl Decoder for Foretell {
                 continue;
             }
             let [time, reader, file, offset_bytes, length_bytes] = fields(line)?;
-            if length_bytes > LENGTH_BYTES_MAX {
-                return Err(Fault::LongRead { length_bytes, bytes_max: LENGTH_BYTES_MAX }.into());
-            }
+            check_read(offset_bytes, length_bytes)?;
             let touched = touched(offset_bytes, length_bytes, self.block_bytes);
             let (first_block, blocks) = touched.ok_or(Fault::Beyond)?;
             let (time, reader, file) = (Nanos(time), ReaderId(reader), FileId(file));

@@ -193,6 +193,17 @@ impl Iterator for Trace {
     }
 }
 
+/// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
+const READ_BYTES_MAX: u64 = 2 << 30;
+
+/// Whether these may be the bytes of one read.
+fn check_read(offset_bytes: u64, length_bytes: u64) -> Result<(), Fault> {
+    if length_bytes > READ_BYTES_MAX {
+        return Err(Fault::LongRead { length_bytes, bytes_max: READ_BYTES_MAX });
+    }
+    offset_bytes.checked_add(length_bytes).map(|_| ()).ok_or(Fault::Beyond)
+}
+
 /// The first block and the number of blocks that hold bytes of a range; `None` if it ends beyond 2^64.
 fn touched(offset_bytes: u64, length_bytes: u64, block_bytes: u64) -> Option<(u64, u64)> {
     let end = offset_bytes.checked_add(length_bytes)?;

@@ -33,6 +33,7 @@ use std::path::Path;
 
 use foretell_policy::{Nanos, ReaderId};
 
+use super::check_read;
 use super::error::{Fault, Place, TraceError};
 use super::input::{Input, Stop};
 use super::recording::{Call, PathIndex, Recording, What};
@@ -128,7 +129,7 @@ impl Recorder {
             match line::parse(if held.is_empty() { text } else { &held }) {
                 Some(Line { time_ns: Some(time_ns), pid, event }) => {
                     is_strace = true;
-                    self.take(pid, time_ns, event);
+                    self.take(pid, time_ns, event)?;
                 }
                 Some(Line { event: Event::Signal | Event::Ended, .. }) | None => {
                     self.recording.passed_over += 1;
@@ -140,7 +141,7 @@ impl Recorder {
         if is_strace { Ok(()) } else { Err(Fault::NotStrace.into()) }
     }
 
-    fn take(&mut self, pid: Option<u64>, time_ns: u64, event: Event) {
+    fn take(&mut self, pid: Option<u64>, time_ns: u64, event: Event) -> Result<(), Fault> {
         let pid = self.process_of(pid, &event);
         match event {
             Event::Signal => self.recording.passed_over += 1,
@@ -159,11 +160,12 @@ impl Recorder {
             }
             Event::Whole { name, done, text } => {
                 if let Some(index) = self.begin(pid, time_ns, name) {
-                    self.complete(pid, index, name, &done, text);
+                    self.complete(pid, index, name, &done, text)?;
                 }
             }
-            Event::Resumed { name, text } => self.resume(pid, time_ns, name, text),
+            Event::Resumed { name, text } => self.resume(pid, time_ns, name, text)?,
         }
+        Ok(())
     }
 
     /// Who acts: known afterwards.
@@ -217,16 +219,16 @@ impl Recorder {
         Some(self.recording.calls.len() - 1)
     }
 
-    fn resume(&mut self, pid: u64, time_ns: u64, name: &[u8], text: &[u8]) {
+    fn resume(&mut self, pid: u64, time_ns: u64, name: &[u8], text: &[u8]) -> Result<(), Fault> {
         let pending = self.pending.remove(&pid).filter(|pending| pending.name == name);
         let Some(mut pending) = pending else {
             self.recording.passed_over += 1;
-            return;
+            return Ok(());
         };
         pending.text.extend_from_slice(text);
         match (line::done(&pending.text), pending.index) {
             (Some(done), Some(index)) => {
-                self.complete(pid, index, name, &done, &pending.text);
+                self.complete(pid, index, name, &done, &pending.text)?;
                 let call = &mut self.recording.calls[index];
                 if done.took_ns.is_none() {
                     call.took = Nanos(time_ns).saturating_sub(call.began);
@@ -235,13 +237,24 @@ impl Recorder {
             (None, Some(_)) => self.recording.passed_over += 1,
             (_, None) => {}
         }
+        Ok(())
     }
 
     /// Fills in what the call at `index` did.
-    fn complete(&mut self, pid: u64, index: usize, name: &[u8], done: &Done, text: &[u8]) {
+    fn complete(
+        &mut self,
+        pid: u64,
+        index: usize,
+        name: &[u8],
+        done: &Done,
+        text: &[u8],
+    ) -> Result<(), Fault> {
         let process = self.processes.get_mut(&pid).expect("who acts is known");
         let call = &mut self.recording.calls[index];
         call.what = calls::what(&mut self.paths, process, name, done, text);
+        if let What::Read { offset_bytes, length_bytes, .. } = call.what {
+            check_read(offset_bytes, length_bytes)?;
+        }
         call.took = Nanos(done.took_ns.unwrap_or_default());
         self.recording.has_durations |= done.took_ns.is_some();
         if calls::makes_process(name) {
@@ -250,6 +263,7 @@ impl Recorder {
                 self.made(pid, child, text);
             }
         }
+        Ok(())
     }
 
     /// `parent` has made `child`, by a call with the arguments `text`.
