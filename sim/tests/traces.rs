@@ -177,7 +177,7 @@ fn damaged_vscsi() {
     assert_eq!(error("12\n".repeat(40).as_bytes(), Format::Vscsi), unknown);
     let mixed = "t: record 2: not a vscsi record of version 1 as before; the file is damaged";
     assert_eq!(error(&[one.clone(), two].concat(), Format::Vscsi), mixed);
-    let beyond = "t: record 2: a read that ends beyond byte 2^64; the file is damaged";
+    let beyond = "t: record 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones";
     for sector in [1 << 55, (1 << 55) - 1] {
         let far = [one.clone(), record(1, READ_10, sector, 1024, 1)].concat();
         assert_eq!(error(&far, Format::Vscsi), beyond);
@@ -218,7 +218,7 @@ fn our_own_format_damaged() {
         ),
         (
             "# foretell trace 1\n1 2 3 18446744073709551615 1\n",
-            "line 2: a read that ends beyond byte 2^64; the file is damaged",
+            "line 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones",
         ),
         (
             "# foretell trace 1\n1 2 3 0 2147483649\n",

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use foretell_policy::{FileId, Nanos, ReaderId};
+use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
 use crate::random::hash;
 use crate::trace::recording::{PathIndex, Recording, What};
-use crate::trace::{Trace, TraceError};
+use crate::trace::{Fault, Trace, TraceError, touched};
 
 /// Bytes of a folder that its listing reads.
 const FOLDER_BYTES: u64 = 4096;
@@ -32,7 +33,7 @@ pub struct Act {
 pub enum Deed {
     /// A name was looked up: the inode of the file was needed.
     Open(FileId),
-    /// These bytes were read; at least one.
+    /// These bytes were read; at least one, and none beyond byte 2^63.
     Read {
         /// The file.
         file: FileId,
@@ -52,6 +53,23 @@ pub enum Deed {
     },
     /// Something else: its time is the program's own.
     Other,
+}
+
+impl Deed {
+    /// The blocks that it reads, in ascending order.
+    pub(super) fn blocks_read(self, block_bytes: u64) -> impl Iterator<Item = Block> {
+        let read = match self {
+            Deed::Read { file, offset_bytes, length_bytes } => {
+                let touched = touched(offset_bytes, length_bytes, block_bytes);
+                let (first, blocks) = touched.expect("a read ends at byte 2^63 at most");
+                Some((file, first..first + blocks))
+            }
+            _ => None,
+        };
+        let blocks =
+            |(file, range): (FileId, Range<u64>)| range.map(move |index| Block { file, index });
+        read.into_iter().flat_map(blocks)
+    }
 }
 
 /// A recording; see the [module](self).
@@ -137,16 +155,14 @@ impl Activity {
     /// A recording of reads alone, in blocks of `block_bytes`.
     ///
     /// # Errors
-    /// As for [`Trace`].
-    pub fn of_trace(trace: Trace, block_bytes: u64) -> Result<Self, TraceError> {
+    /// As for [`Trace`], and [`Fault::Beyond`]: no file has so many blocks of this size.
+    pub fn of_trace(mut trace: Trace, block_bytes: u64) -> Result<Self, TraceError> {
         let mut activity = Activity::default();
-        for read in trace {
+        while let Some(read) = trace.next() {
             let read = read?;
-            let deed = Deed::Read {
-                file: read.file,
-                offset_bytes: read.first_block.saturating_mul(block_bytes),
-                length_bytes: read.blocks.saturating_mul(block_bytes),
-            };
+            let bytes = read.bytes(block_bytes).ok_or_else(|| trace.malformed(Fault::Beyond));
+            let (file, (offset_bytes, length_bytes)) = (read.file, bytes?);
+            let deed = Deed::Read { file, offset_bytes, length_bytes };
             let (reader, began, took) = (read.reader, read.time, Nanos::ZERO);
             activity.acts.push(Act { reader, began, took, deed });
         }

@@ -23,7 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use foretell_policy::queue::Order;
-use foretell_policy::{Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
+use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
 use serde::Serialize;
 
 use crate::array::Striping;
@@ -35,7 +35,7 @@ use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
 use crate::machine::{MachineSpec, Opens};
 use crate::offline::belady::Belady;
-use activity::{Activity, Deed};
+use activity::Activity;
 
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
@@ -216,15 +216,9 @@ impl ReplaySpec {
         if activity.readers().len() > 1 {
             return None;
         }
-        let blocks = activity.acts.iter().flat_map(|act| match act.deed {
-            Deed::Read { file, offset_bytes, length_bytes } => {
-                let first = offset_bytes / self.block_bytes;
-                let last = (offset_bytes + length_bytes - 1) / self.block_bytes;
-                (first..=last).map(|index| (file, index)).collect()
-            }
-            _ => Vec::new(),
-        });
-        let blocks: Vec<(FileId, u64)> = blocks.collect();
+        let acts = activity.acts.iter();
+        let blocks: Vec<Block> =
+            acts.flat_map(|act| act.deed.blocks_read(self.block_bytes)).collect();
         let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
         Some(Belady::run(&blocks, capacity_blocks + 1).misses)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use foretell_policy::{Block, FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
+use foretell_policy::{FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
 
 use super::activity::{Activity, Deed};
 use super::{DEVICE, Disclosed, ReplaySpec};
@@ -61,16 +61,14 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
         free_since = free_since.max(act.began + act.took);
         match act.deed {
             Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
-            Deed::Read { file, offset_bytes, length_bytes } => {
+            Deed::Read { .. } => {
                 if let Disclosed::Ahead(ahead) = spec.disclosed
                     && let Some(next) = reads.get(number + ahead as usize)
                 {
                     steps.extend(hints(&[*next], |file| by_number(activity, file)));
                 }
                 number += 1;
-                let first = offset_bytes / spec.block_bytes;
-                let last = (offset_bytes + length_bytes - 1) / spec.block_bytes;
-                let blocks = (first..=last).map(|index| Block { file, index });
+                let blocks = act.deed.blocks_read(spec.block_bytes);
                 steps.extend(blocks.map(|block| Step::Read(block, DEVICE)));
             }
             Deed::Disclose { file, offset_bytes, length_bytes } => {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::activity::{Act, Deed};
 use super::*;
-use crate::trace::strace;
+use crate::trace::{Format, Trace, strace};
 
 const MS: u64 = 1_000_000;
 
@@ -251,6 +251,21 @@ proptest! {
         prop_assert_eq!(result.reads, blocks);
         prop_assert_eq!(result.reads, result.hits + result.late + result.misses);
         prop_assert_eq!(&result, &spec.run(&activity));
+    }
+}
+
+#[test]
+fn a_block_that_no_file_has_is_refused_and_any_other_is_read() {
+    let of = |text: &'static str| {
+        let path = Path::new("t");
+        let trace = Trace::of(text.as_bytes(), path, Format::Blocks, 8192).expect("memory");
+        Activity::of_trace(trace, 8192).map(|activity| spec().run(&activity).reads)
+    };
+    // The last block that ends at byte 2^63.
+    assert_eq!(of("1125899906842623\n5\n0\n").ok(), Some(3));
+    for beyond in ["5\n1125899906842624\n", "5\n9223372036854775807\n5\n"] {
+        let error = of(beyond).expect_err("no file is so long").to_string();
+        assert!(error.starts_with("t: line 2: a read that ends beyond byte 2^63;"), "{error}");
     }
 }
 

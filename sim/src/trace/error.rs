@@ -90,8 +90,10 @@ pub enum Fault {
     /// A read of DXT's text before the first name.
     #[error("a read before any file's name; the text is cut off at its beginning")]
     NoFile,
-    /// No device has such an address.
-    #[error("a read that ends beyond byte 2^64; the file is damaged")]
+    /// No file or device has such an address.
+    #[error(
+        "a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones"
+    )]
     Beyond,
     /// More than one call reads.
     #[error("a read of {length_bytes} bytes; one read is at most of {bytes_max}")]

@@ -52,6 +52,13 @@ impl TraceRead {
         let TraceRead { file, first_block, blocks, .. } = self;
         (0..blocks).map(move |i| Block { file, index: first_block + i })
     }
+
+    /// The first byte and the number of bytes, in blocks of `block_bytes`; `None` if they end beyond byte 2^63.
+    pub fn bytes(self, block_bytes: u64) -> Option<(u64, u64)> {
+        let offset_bytes = self.first_block.checked_mul(block_bytes)?;
+        let length_bytes = self.blocks.checked_mul(block_bytes)?;
+        end_of(offset_bytes, length_bytes).map(|_| (offset_bytes, length_bytes))
+    }
 }
 
 /// How a recording is written.
@@ -167,6 +174,11 @@ impl Trace {
         self.format.place(self.input.taken())
     }
 
+    /// That the read given last cannot be, because of `fault`.
+    pub fn malformed(&self, fault: Fault) -> TraceError {
+        self.input.error(fault.into(), &self.path, self.place())
+    }
+
     /// The blocks that are read, in order, each as often as it is read.
     ///
     /// # Errors
@@ -193,6 +205,8 @@ impl Iterator for Trace {
     }
 }
 
+/// Most bytes of a file or a device: Linux counts them with a sign.
+const END_BYTES_MAX: u64 = 1 << 63;
 /// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
 const READ_BYTES_MAX: u64 = 2 << 30;
 
@@ -201,12 +215,21 @@ fn check_read(offset_bytes: u64, length_bytes: u64) -> Result<(), Fault> {
     if length_bytes > READ_BYTES_MAX {
         return Err(Fault::LongRead { length_bytes, bytes_max: READ_BYTES_MAX });
     }
-    offset_bytes.checked_add(length_bytes).map(|_| ()).ok_or(Fault::Beyond)
+    end_of(offset_bytes, length_bytes).map(|_| ()).ok_or(Fault::Beyond)
 }
 
-/// The first block and the number of blocks that hold bytes of a range; `None` if it ends beyond 2^64.
-fn touched(offset_bytes: u64, length_bytes: u64, block_bytes: u64) -> Option<(u64, u64)> {
-    let end = offset_bytes.checked_add(length_bytes)?;
+/// Where a range ends; `None` if that is beyond the last byte that Linux can name.
+fn end_of(offset_bytes: u64, length_bytes: u64) -> Option<u64> {
+    offset_bytes.checked_add(length_bytes).filter(|&end| end <= END_BYTES_MAX)
+}
+
+/// The first block and the number of blocks that hold bytes of a range; `None` if it ends beyond byte 2^63.
+pub(crate) fn touched(
+    offset_bytes: u64,
+    length_bytes: u64,
+    block_bytes: u64,
+) -> Option<(u64, u64)> {
+    let end = end_of(offset_bytes, length_bytes)?;
     let first = offset_bytes / block_bytes;
     let blocks = if length_bytes == 0 { 0 } else { (end - 1) / block_bytes - first + 1 };
     Some((first, blocks))
@@ -224,14 +247,15 @@ mod tests {
             ((8191, 2), Some((0, 2))),
             ((8192, 1), Some((1, 1))),
             ((5, 0), Some((0, 0))),
-            ((u64::MAX, 0), Some(((u64::MAX) / 8192, 0))),
-            ((u64::MAX - 1, 1), Some((u64::MAX / 8192, 1))),
+            ((1 << 63, 0), Some(((1 << 63) / 8192, 0))),
+            (((1 << 63) - 1, 1), Some(((1 << 63) / 8192 - 1, 1))),
+            ((1 << 63, 1), None),
             ((u64::MAX, 1), None),
         ];
         for ((offset, length), blocks) in table {
             assert_eq!(touched(offset, length, 8192), blocks, "{offset}+{length}");
         }
-        assert_eq!(touched(0, u64::MAX, 1), Some((0, u64::MAX)));
+        assert_eq!(touched(0, 1 << 63, 1), Some((0, 1 << 63)));
     }
 
     #[test]

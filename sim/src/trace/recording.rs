@@ -44,7 +44,7 @@ pub enum What {
     /// A name was resolved otherwise, successfully: by the stat family, access, readlink, execve, chdir.
     Look(PathIndex),
     /// Bytes of a file were read: by the read family, or as the source of sendfile, splice and
-    /// copy_file_range. They end below 2^64.
+    /// copy_file_range. They end at byte 2^63 at most.
     Read {
         /// What was read.
         file: PathIndex,

@@ -171,7 +171,6 @@ fn read(
         At::Position => description.advance(length_bytes),
         At::Offset(offset_bytes) => offset_bytes,
     };
-    offset_bytes.checked_add(length_bytes)?;
     (length_bytes > 0).then_some(What::Read { file, offset_bytes, length_bytes })
 }
 
