@@ -267,7 +267,11 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let (_folder, path) = recording(STRACE);
     let (_other, other) = recording("root:x:0:0\n");
     let none = Path::new("/nowhere/x");
-    let table: [(&Path, &[&str], &str, i32); 9] = [
+    let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
+    let (_blocks, blocks) = recording(ANOMALY);
+    let table: [(&Path, &[&str], &str, i32); 11] = [
+        (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
+        (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
         (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
         (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),

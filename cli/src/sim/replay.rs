@@ -109,8 +109,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
     cache: Vec<u64>,
 
-    /// Bytes of a block, a multiple of 512
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes)]
+    /// Bytes of a block, a multiple of 512, up to 64 MiB
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes)]
     block: u64,
 
     /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
@@ -168,6 +168,15 @@ enum ReadAheadChoice {
     None,
 }
 
+/// Larger blocks would be in more pieces than is worth anybody's while.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+fn replay_block_bytes(text: &str) -> Result<u64, String> {
+    let bytes = block_bytes(text)?;
+    let most = size::display(BLOCK_BYTES_MAX);
+    (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
+}
+
 fn rules(name: &str) -> Result<Rules, String> {
     Rules::named(name).ok_or_else(|| {
         let known = Rules::ALL.map(|rules| rules.name).join(", ");
@@ -199,6 +208,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let activity = activity(args)?;
+    runs.iter().try_for_each(|run| run.spec.check(&activity)).map_err(Failure::usage)?;
     progress.set_length(runs.len() as u64);
     progress.reset();
     progress.set_message(format!("{} runs", runs.len()));

@@ -311,7 +311,11 @@ impl Machine {
             read_ahead: spec.read_ahead,
             names: spec.names.clone(),
             retries: spec.faults.retries,
-            watchdog: Watchdog::new(programs.len(), spec.faults.retries.tries_max),
+            watchdog: Watchdog::new(
+                programs.len(),
+                spec.faults.retries.tries_max,
+                block_bytes / crate::SECTOR_BYTES,
+            ),
             inodes: HashMap::default(),
             devices: spec.devices.iter().map(server).collect(),
             device_indices: first_indices(spec),

@@ -4,15 +4,15 @@
 //! Counted are events, and fetches that the policy begins. From one step of a program to the next there may be so many
 //! for each access that was disclosed so far, and so many for each program, which may wait for a read that is tried
 //! several times. That is far more than a run needs: an access is fetched once, seldom again because its block was
-//! evicted unread, in a few requests.
+//! evicted unread, in a few requests, or in as many as its blocks have pieces.
 //!
 //! *Not noticed*: a program that waits for ever while another one goes on for ever.
 
 use foretell_policy::{Extent, Hint, Nanos};
 
-/// Events and fetches for each access, for each program that may want the same processor.
+/// Events and fetches for each access, beside its requests, for each program that may want the same processor.
 const FOR_ACCESS: u64 = 16;
-/// Events for each try of each program's read.
+/// Events for each try of each program's read, beside its requests.
 const FOR_TRY: u64 = 64;
 
 /// What a run may still do before a program's next step.
@@ -25,10 +25,13 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(super) fn new(programs: usize, tries_max: u32) -> Self {
+    /// A block is read in `pieces` requests at most.
+    pub(super) fn new(programs: usize, tries_max: u32, pieces: u64) -> Self {
         let programs = programs as u64 + 1;
-        let without_disclosures = FOR_TRY.saturating_mul(tries_max.into()).saturating_mul(programs);
-        let (left, for_access) = (without_disclosures, FOR_ACCESS * programs);
+        let for_try = FOR_TRY.saturating_add(pieces);
+        let without_disclosures = for_try.saturating_mul(tries_max.into()).saturating_mul(programs);
+        let for_access = FOR_ACCESS.saturating_add(pieces).saturating_mul(programs);
+        let left = without_disclosures;
         Watchdog { left, without_disclosures, for_access, accesses: 0 }
     }
 
@@ -78,19 +81,19 @@ mod tests {
 
     #[test]
     fn steps_and_disclosures_allow_more() {
-        let mut watchdog = Watchdog::new(1, 3);
-        count(&mut watchdog, 6 * FOR_TRY);
+        let mut watchdog = Watchdog::new(1, 3, 2);
+        count(&mut watchdog, 6 * (FOR_TRY + 2));
         watchdog.step();
         watchdog.disclose(5);
-        count(&mut watchdog, 6 * FOR_TRY + 10 * FOR_ACCESS);
+        count(&mut watchdog, 6 * (FOR_TRY + 2) + 10 * (FOR_ACCESS + 2));
         watchdog.step();
-        count(&mut watchdog, 6 * FOR_TRY + 10 * FOR_ACCESS);
+        count(&mut watchdog, 6 * (FOR_TRY + 2) + 10 * (FOR_ACCESS + 2));
     }
 
     #[test]
     #[should_panic(expected = "no end of events")]
     fn more_is_a_hang() {
-        count(&mut Watchdog::new(1, 1), 2 * FOR_TRY + 1);
+        count(&mut Watchdog::new(1, 1, 2), 2 * (FOR_TRY + 2) + 1);
     }
 
     #[test]

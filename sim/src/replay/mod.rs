@@ -25,6 +25,7 @@ use std::str::FromStr;
 use foretell_policy::queue::Order;
 use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::array::Striping;
 use crate::device::DiskParameters;
@@ -200,8 +201,29 @@ pub struct ReplayResult {
     pub bound_fetches: Option<u64>,
 }
 
+/// The longest work that can be run: the clock counts nanoseconds up to 584 years.
+const WORK_YEARS_MAX: f64 = 100.0;
+
+/// The work is more than a run has time for.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error(
+    "{years:.0} years of work, and a run is of {WORK_YEARS_MAX} at most; lower --cpu-factor or --think-us"
+)]
+pub struct TooMuchWork {
+    years: f64,
+}
+
 impl ReplaySpec {
-    /// Runs what was recorded.
+    /// Whether what was recorded can be run.
+    ///
+    /// # Errors
+    /// [`TooMuchWork`]: the run would go on for longer than the clock does.
+    pub fn check(&self, activity: &Activity) -> Result<(), TooMuchWork> {
+        let years = steps::work_ns_max(self, activity) / (1e9 * 3600.0 * 24.0 * 365.0);
+        if years > WORK_YEARS_MAX { Err(TooMuchWork { years }) } else { Ok(()) }
+    }
+
+    /// Runs what was recorded, if that [can be](Self::check).
     pub fn run(&self, activity: &Activity) -> ReplayResult {
         let report = self.machine(activity).run(self.programs(activity));
         let result = self.result(&report, self.fewest_fetches(activity));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use foretell_policy::{FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
 
-use super::activity::{Activity, Deed};
+use super::activity::{Act, Activity, Deed};
 use super::{DEVICE, Disclosed, ReplaySpec};
 use crate::machine::program::{Program, Step};
 
@@ -43,27 +43,16 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
             hints(first, |file| by_number(activity, file))
         }
     };
-    let began = own().next().map_or(Nanos::ZERO, |act| act.began);
-    let (mut free_since, mut number) = (began, 0);
-    for act in own() {
-        let gap = match activity.has_durations {
-            true => act.began.saturating_sub(free_since).saturating_sub(spec.work.overhead),
-            false if matches!(act.deed, Deed::Read { .. }) => spec.work.think,
-            false => Nanos::ZERO,
-        };
-        // Advice takes the time that it is told in, whether it is taken or not.
-        let is_own = matches!(act.deed, Deed::Other | Deed::Disclose { .. });
-        let other = if is_own { act.took } else { Nanos::ZERO };
-        let work = spec.scaled(gap + other);
+    let mut number = 0usize;
+    for (act, work) in with_work(spec, activity, own()) {
         if work > Nanos::ZERO {
             steps.push(Step::Compute(work));
         }
-        free_since = free_since.max(act.began + act.took);
         match act.deed {
             Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
             Deed::Read { .. } => {
                 if let Disclosed::Ahead(ahead) = spec.disclosed
-                    && let Some(next) = reads.get(number + ahead as usize)
+                    && let Some(next) = reads.get(number.saturating_add(ahead as usize))
                 {
                     steps.extend(hints(&[*next], |file| by_number(activity, file)));
                 }
@@ -83,9 +72,63 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
             Deed::Other => {}
         }
     }
-    let start = if activity.has_durations { spec.scaled(began) } else { Nanos::ZERO };
+    let start = start(spec, activity, own());
     let name = reader.0.to_string();
     Program::new(name, reader, Box::new(steps.into_iter())).starting_at(start)
+}
+
+/// When one who did this starts.
+fn start<'a>(
+    spec: &ReplaySpec,
+    activity: &Activity,
+    mut own: impl Iterator<Item = &'a Act>,
+) -> Nanos {
+    let began = own.next().filter(|_| activity.has_durations).map(|act| act.began);
+    spec.scaled(began.unwrap_or_default())
+}
+
+/// What one reader did, each act with the work before it.
+fn with_work<'a>(
+    spec: &ReplaySpec,
+    activity: &Activity,
+    own: impl Iterator<Item = &'a Act>,
+) -> impl Iterator<Item = (&'a Act, Nanos)> {
+    let mut free_since = None;
+    own.map(move |act| {
+        let since = free_since.unwrap_or(act.began);
+        let gap = match activity.has_durations {
+            true => act.began.saturating_sub(since).saturating_sub(spec.work.overhead),
+            false if matches!(act.deed, Deed::Read { .. }) => spec.work.think,
+            false => Nanos::ZERO,
+        };
+        // Advice takes the time that it is told in, whether it is taken or not.
+        let is_own = matches!(act.deed, Deed::Other | Deed::Disclose { .. });
+        let other = if is_own { act.took } else { Nanos::ZERO };
+        free_since = Some(since.max(Nanos(act.began.0.saturating_add(act.took.0))));
+        (act, spec.scaled(Nanos(gap.0.saturating_add(other.0))))
+    })
+}
+
+/// When the last program starts, and after that the work of all of them for what they do themselves, nanoseconds.
+pub(super) fn work_ns_max(spec: &ReplaySpec, activity: &Activity) -> f64 {
+    let [hit, driver, open] = [spec.work.hit, spec.work.driver, spec.work.open];
+    let (read, open) = (spec.scaled(hit).0 + spec.scaled(driver).0, spec.scaled(open).0);
+    let (mut last_start, mut work_ns) = (Nanos::ZERO, 0.0);
+    for reader in activity.readers() {
+        let own = || activity.acts.iter().filter(move |act| act.reader == reader);
+        last_start = last_start.max(start(spec, activity, own()));
+        for (act, work) in with_work(spec, activity, own()) {
+            let of_model = match act.deed {
+                Deed::Open(_) => open as f64,
+                Deed::Read { .. } => {
+                    act.deed.blocks_read(spec.block_bytes).count() as f64 * read as f64
+                }
+                Deed::Disclose { .. } | Deed::Other => 0.0,
+            };
+            work_ns += work.0 as f64 + of_model;
+        }
+    }
+    last_start.0 as f64 + work_ns
 }
 
 /// A file whose inode costs a read is disclosed by its name, which has its number.

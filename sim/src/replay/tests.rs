@@ -71,6 +71,44 @@ fn work_is_that_of_the_recording_times_the_factor_less_the_recorder() {
 }
 
 #[test]
+fn more_work_than_a_clock_counts_is_refused() {
+    let activity = searched(&[5000; 40], Nanos(2 * MS), Nanos(MS));
+    let untimed = Activity { has_durations: false, ..activity };
+    let check = |factor, think_s: u64| {
+        let work = Work { factor, think: Nanos(think_s * 1000 * MS), ..Work::default() };
+        ReplaySpec { work, ..spec() }.check(&untimed).map_err(|error| error.to_string())
+    };
+    assert_eq!((check(1.0, 1000), check(1e6, 10)), (Ok(()), Ok(())));
+    let error = check(1e6, 1000).expect_err("40 times 31 years");
+    assert!(error.starts_with("1268 years of work, and a run is of 100 at most;"), "{error}");
+    // One program after another has started is not one after another.
+    let many = |reader| Act {
+        reader: ReaderId(reader),
+        began: Nanos(MS * 1000 * 3600 * 24 * 365),
+        took: Nanos::ZERO,
+        deed: Deed::Open(FileId(1)),
+    };
+    let acts = (0..200).map(many).collect();
+    let late = Activity { acts, has_durations: true, ..Activity::default() };
+    assert_eq!(spec().check(&late), Ok(()));
+}
+
+#[test]
+fn a_block_may_be_in_thousands_of_pieces() {
+    let activity = searched(&[100 << 20], Nanos(MS), Nanos::ZERO);
+    let coarse = ReplaySpec { block_bytes: 64 << 20, cache_bytes: 1 << 30, ..spec() };
+    let result = ReplaySpec { stripe_bytes: 512, ..coarse }.run(&activity);
+    assert!(result.requests > 10_000, "{result:?}");
+}
+
+#[test]
+fn more_reads_ahead_than_there_are_is_all() {
+    let activity = searched(&[5000; 40], Nanos(MS), Nanos::ZERO);
+    let of = |ahead| ReplaySpec { disclosed: Disclosed::Ahead(ahead), ..spec() }.run(&activity);
+    assert_eq!(of(u64::MAX), of(40));
+}
+
+#[test]
 fn hints_and_disks_help_as_they_should() {
     let activity = searched(&[20_000; 200], Nanos(MS / 2), Nanos::ZERO);
     let run = |disks, disclosed| ReplaySpec { disks, disclosed, ..spec() }.run(&activity);
