@@ -269,9 +269,24 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 11] = [
+    let table: [(&Path, &[&str], &str, i32); 16] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
+        (
+            &path,
+            &["--stripe", "2GiB"],
+            "--stripe: 2 GiB are more than hp97560 has; give at most",
+            2,
+        ),
+        (&path, &["--cache", "1MiB,0"], "--cache: 0 B have no room for a block of 8 KiB", 2),
+        (&path, &["--cache", "8191"], "have no room for a block of 8 KiB; give more, or less", 2),
+        (
+            &path,
+            &["--disk", "network", "--outstanding", "5"],
+            "--outstanding: network serves 32 requests at once; give no fewer, or leave it out",
+            2,
+        ),
+        (&path, &["--plot", "/dev/null", "--disks", "4,4"], "give --disks or --cache several", 2),
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
         (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
         (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),

@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
+use foretell_sim::SECTOR_BYTES;
 use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
+use foretell_sim::machine::server::PREFETCHES_PER_DISK;
 use foretell_sim::replay::activity::Activity;
 use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
 use foretell_sim::trace::recording::Recording;
@@ -80,9 +82,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = Order::Scan)]
     order: Order,
 
-    /// Requests that a disk holds at once and chooses among
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    outstanding: u16,
+    /// Requests that a disk holds at once and chooses among, no fewer than it serves at once [default: 5, or as many
+    /// as that]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    outstanding: Option<u16>,
 
     /// How files lie on the disks: sequential (as copied to a new file system) or aged (in short
     /// runs, as on an old one)
@@ -201,7 +204,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
     let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    if plot.is_some() && args.disks.len() < 2 && args.cache.len() < 2 {
+    if plot.is_some() && !differ(&args.disks) && !differ(&args.cache) {
         return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
     }
     let runs = runs(args)?;
@@ -278,6 +281,34 @@ fn of_recording(
     Ok(Activity::of_recording(&recording, root.as_deref(), known))
 }
 
+fn differ<T: PartialEq>(values: &[T]) -> bool {
+    values.iter().any(|value| *value != values[0])
+}
+
+/// Refuses what can be given and makes no machine.
+fn check(args: &ReplayArgs, name: &str, disk: &DiskParameters) -> Result<(), Failure> {
+    let (stripe, capacity) = (args.stripe / SECTOR_BYTES, disk.capacity_sectors());
+    if stripe > capacity {
+        let [stripe, capacity] = [stripe, capacity].map(|n| size::display(n * SECTOR_BYTES));
+        return Err(Failure::usage(format!(
+            "--stripe: {stripe} are more than {name} has; give at most its {capacity}"
+        )));
+    }
+    let slots = disk.slots();
+    if args.outstanding.is_some_and(|given| usize::from(given) < slots) {
+        return Err(Failure::usage(format!(
+            "--outstanding: {name} serves {slots} requests at once; give no fewer, or leave it out"
+        )));
+    }
+    let small = args.cache.iter().find(|&&cache| cache < args.block);
+    small.map_or(Ok(()), |&cache| {
+        let [cache, block] = [cache, args.block].map(size::display);
+        Err(Failure::usage(format!(
+            "--cache: {cache} have no room for a block of {block}; give more, or less for --block"
+        )))
+    })
+}
+
 /// One combination of what was asked for.
 struct Run {
     disk: String,
@@ -295,6 +326,10 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
     let mut runs = Vec::new();
     for disk in &args.disk {
         let parameters: DiskParameters = array::disk(disk)?;
+        check(args, disk, &parameters)?;
+        let outstanding = args.outstanding.map(usize::from);
+        let outstanding =
+            outstanding.unwrap_or_else(|| PREFETCHES_PER_DISK.max(parameters.slots()));
         for &disks in &args.disks {
             for &cache_bytes in &args.cache {
                 for &rules in &args.policy {
@@ -308,7 +343,7 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
                             disks: usize::from(disks),
                             stripe_bytes: args.stripe,
                             order: args.order,
-                            outstanding: usize::from(args.outstanding),
+                            outstanding,
                             placing: match args.layout {
                                 LayoutKind::Sequential => Placing::Sequential,
                                 LayoutKind::Aged => Placing::Aged,

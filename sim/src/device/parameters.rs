@@ -108,6 +108,14 @@ impl DiskParameters {
             DiskParameters::Flat(spec) => spec.capacity_sectors,
         }
     }
+
+    /// How many requests the device works on at the same time.
+    pub fn slots(&self) -> usize {
+        match self {
+            DiskParameters::Mechanical(_) => 1,
+            DiskParameters::Flat(spec) => spec.slots,
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -272,7 +272,7 @@ impl ReplaySpec {
             unit_sectors: self.stripe_bytes / crate::SECTOR_BYTES,
             layout,
             order: self.order,
-            prefetches_per_disk: self.outstanding.max(self.slots()),
+            prefetches_per_disk: self.outstanding,
             seed: self.seed,
             priority: Priority::None,
             page_bytes: PAGE_BYTES,
@@ -288,10 +288,6 @@ impl ReplaySpec {
         }
     }
 
-    fn slots(&self) -> usize {
-        self.disk.device(self.seed).slots()
-    }
-
     /// A time of the recording's machine on this one.
     fn scaled(&self, work: Nanos) -> Nanos {
         Nanos((work.0 as f64 * self.work.factor) as u64)
@@ -303,7 +299,7 @@ impl ReplaySpec {
             report.programs.iter().map(|program| tally(&program.tally)).sum::<u64>()
         };
         let device = report.devices[0];
-        let slots = self.slots() as u64;
+        let slots = self.disk.slots() as u64;
         let ends = report.programs.iter().map(|program| program.start_ns + program.tally.cpu_ns);
         let (bound_cpu_ns, bound_disk_ns) =
             (ends.max().unwrap_or(0), device.busiest_disk_ns / slots);
