@@ -12,7 +12,7 @@ use foretell_sim::SECTOR_BYTES;
 use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
-use foretell_sim::replay::activity::Activity;
+use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
 use foretell_sim::trace::recording::Recording;
 use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
@@ -277,7 +277,10 @@ fn of_recording(
     let recording = recording.map_err(Failure::failed)?;
     let root = args.root.as_deref().map(std::path::absolute).transpose();
     let root = root.map_err(|error| Failure::failed(format!("--root: {error}")))?;
-    let known = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.len()));
+    let known = |path: &Path| {
+        let file = fs::metadata(path).ok()?;
+        Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
+    };
     Ok(Activity::of_recording(&recording, root.as_deref(), known))
 }
 

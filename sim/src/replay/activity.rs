@@ -1,6 +1,7 @@
 //! What was recorded, whatever the format: who opened and read what, and when.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -56,6 +57,14 @@ pub enum Deed {
 }
 
 impl Deed {
+    /// The file that it is about.
+    fn file_mut(&mut self) -> Option<&mut FileId> {
+        match self {
+            Deed::Open(file) | Deed::Read { file, .. } | Deed::Disclose { file, .. } => Some(file),
+            Deed::Other => None,
+        }
+    }
+
     /// The blocks that it reads, in ascending order.
     pub(super) fn blocks_read(self, block_bytes: u64) -> impl Iterator<Item = Block> {
         let read = match self {
@@ -83,8 +92,43 @@ pub struct Activity {
     pub has_durations: bool,
 }
 
-/// Inode number and size of a file that is still there.
-pub type Known = (u64, u64);
+/// A file that is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The number of the file system's device.
+    pub device: u64,
+    /// The file's number there.
+    pub inode: u64,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// What tells a file from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    /// Device and inode.
+    Known(u64, u64),
+    /// A number for the name of one that is not there any more.
+    Gone(u64),
+}
+
+/// The numbers of files: of those on the device where most are, their inodes, which is what layouts place them by; of the
+/// others a hash, so that equal inodes of two devices are two files.
+fn numbers(files: &[(Identity, u64)]) -> Vec<FileId> {
+    let mut on: BTreeMap<u64, usize> = BTreeMap::new();
+    for (identity, _) in files {
+        if let Identity::Known(device, _) = identity {
+            *on.entry(*device).or_default() += 1;
+        }
+    }
+    let most = on.into_iter().max_by_key(|&(device, files)| (files, Reverse(device)));
+    let number = |&(identity, _): &(Identity, u64)| match identity {
+        Identity::Known(device, inode) if most.is_some_and(|(most, _)| most == device) => inode,
+        Identity::Known(device, inode) => hash(&[device, inode]) >> 1,
+        Identity::Gone(number) => number,
+    };
+    files.iter().map(number).map(FileId).collect()
+}
 
 impl Activity {
     /// What a whole program did. Only what lies below `root` counts, if there is one: all else is the program's
@@ -95,16 +139,20 @@ impl Activity {
         root: Option<&Path>,
         known: impl Fn(&Path) -> Option<Known>,
     ) -> Self {
+        // Numbers are known when all files are: till then a file is its place among them.
         let mut found: HashMap<PathBuf, FileId> = HashMap::new();
-        let mut files: HashMap<FileId, u64> = HashMap::new();
+        let mut identities: Vec<(Identity, u64)> = Vec::new();
         let mut identify = |path: &Path| -> FileId {
             if let Some(&file) = found.get(path) {
                 return file;
             }
-            let (number, size) = known(path).unwrap_or_else(|| (hash_path(path), 0));
-            found.insert(path.to_owned(), FileId(number));
-            files.entry(FileId(number)).or_insert(size);
-            FileId(number)
+            let file = FileId(identities.len() as u64);
+            identities.push(match known(path) {
+                Some(known) => (Identity::Known(known.device, known.inode), known.size_bytes),
+                None => (Identity::Gone(hash_path(path)), 0),
+            });
+            found.insert(path.to_owned(), file);
+            file
         };
         let mut listed = HashSet::new();
         let mut acts = Vec::new();
@@ -144,10 +192,19 @@ impl Activity {
                 _ => push(Deed::Other),
             }
         }
-        let mut activity = Activity { acts, files, has_durations: recording.has_durations };
-        for folder in listed {
-            activity.files.insert(folder, FOLDER_BYTES);
+        let numbers = numbers(&identities);
+        let number = |file: FileId| numbers[file.0 as usize];
+        for act in &mut acts {
+            if let Some(file) = act.deed.file_mut() {
+                *file = number(*file);
+            }
         }
+        let mut files: HashMap<FileId, u64> = HashMap::new();
+        for (&file, &(_, size_bytes)) in numbers.iter().zip(&identities) {
+            files.entry(file).or_insert(size_bytes);
+        }
+        files.extend(listed.into_iter().map(|folder| (number(folder), FOLDER_BYTES)));
+        let mut activity = Activity { acts, files, has_durations: recording.has_durations };
         activity.grow_files();
         activity
     }

@@ -1,12 +1,13 @@
 //! Replays of small recordings.
 
 use std::collections::HashMap;
+use std::io::Cursor;
 use std::path::Path;
 
 use foretell_policy::{Nanos, ReaderId};
 use proptest::prelude::*;
 
-use super::activity::{Act, Deed};
+use super::activity::{Act, Deed, Known};
 use super::*;
 use crate::trace::{Format, Trace, strace};
 
@@ -169,7 +170,8 @@ fn what_strace_recorded_below_the_root_counts() {
     );
     let read = |root: Option<&str>| {
         let recording = strace::of(text.as_bytes(), Path::new("t"), Path::new("/"));
-        let known = |path: &Path| (path == Path::new("/data/a/f")).then_some((42, 50_000));
+        let f = Known { device: 7, inode: 42, size_bytes: 50_000 };
+        let known = |path: &Path| (path == Path::new("/data/a/f")).then_some(f);
         Activity::of_recording(&recording.expect("it is strace"), root.map(Path::new), known)
     };
     let activity = read(Some("/data"));
@@ -191,6 +193,33 @@ fn what_strace_recorded_below_the_root_counts() {
     // All but the waits below the root: 4 ms before the first, and 1 ms between them.
     assert!((result.cpu_s - 0.008).abs() < 1e-4, "{}", result.cpu_s);
     assert_eq!(read(None).acts.iter().filter(|act| act.deed != Deed::Other).count(), 6);
+}
+
+#[test]
+fn equal_inodes_of_two_devices_are_two_files() {
+    let read = |device: fn(&str) -> u64| {
+        let line = |(at, name): (usize, &str)| {
+            let open = format!("7 {at}.0 openat(AT_FDCWD, \"/d/{name}\", O_RDONLY) = 3 <0.1>\n");
+            format!("{open}7 {at}.5 read(3, \"\"..., 4096) = 4096 <0.1>\n")
+        };
+        let text: String = ["1", "2", "also1", "1b"].into_iter().enumerate().map(line).collect();
+        let recording = strace::of(Cursor::new(text), Path::new("t"), Path::new("/"));
+        let known = |path: &Path| {
+            let name = path.file_name()?.to_str()?;
+            let inode = if name == "2" { 2 } else { 1 };
+            Some(Known { device: device(name), inode, size_bytes: 4096 })
+        };
+        let activity = Activity::of_recording(&recording.expect("strace"), None, known);
+        let file = |act: &Act| match act.deed {
+            Deed::Read { file, .. } => Some(file.0),
+            _ => None,
+        };
+        activity.acts.iter().filter_map(file).collect::<Vec<u64>>()
+    };
+    assert_eq!(read(|_| 7), [1, 2, 1, 1], "the names of one file, by its inode");
+    let files = read(|name| if name == "also1" { 6 } else { 7 });
+    assert_eq!((&files[..2], files[3]), (&[1, 2][..], 1), "most are on device 7");
+    assert!(files[2] > 2, "{files:?}");
 }
 
 #[test]
