@@ -13,7 +13,7 @@ use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
 use foretell_sim::replay::activity::{Activity, Known};
-use foretell_sim::replay::{Disclosed, Placing, ReplayResult, ReplaySpec, Work};
+use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, Work};
 use foretell_sim::trace::recording::Recording;
 use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
 use foretell_testbed::LayoutKind;
@@ -211,12 +211,14 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let activity = activity(args)?;
-    runs.iter().try_for_each(|run| run.spec.check(&activity)).map_err(Failure::usage)?;
+    let recorded = Recorded::new(&activity);
+    // Their work is the same.
+    runs.first().map_or(Ok(()), |run| run.spec.check(&recorded)).map_err(Failure::usage)?;
     progress.set_length(runs.len() as u64);
     progress.reset();
     progress.set_message(format!("{} runs", runs.len()));
     let results = on_all_processors(&runs, |run| {
-        let result = run.spec.run(&activity);
+        let result = run.spec.run(&recorded);
         progress.inc(1);
         result
     });

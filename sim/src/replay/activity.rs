@@ -227,12 +227,6 @@ impl Activity {
         Ok(activity)
     }
 
-    /// Who did something, in the order of their first acts.
-    pub fn readers(&self) -> Vec<ReaderId> {
-        let mut seen = HashSet::new();
-        self.acts.iter().map(|act| act.reader).filter(|&reader| seen.insert(reader)).collect()
-    }
-
     /// How large `file` is; 0 if it is unknown.
     pub fn size_bytes(&self, file: FileId) -> u64 {
         self.files.get(&file).copied().unwrap_or(0)

@@ -21,9 +21,10 @@ pub mod steps;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use foretell_policy::queue::Order;
-use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
+use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, ReaderId, Rules};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -36,7 +37,7 @@ use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
 use crate::machine::{MachineSpec, Opens};
 use crate::offline::belady::Belady;
-use activity::Activity;
+use activity::{Act, Activity};
 
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
@@ -213,41 +214,75 @@ pub struct TooMuchWork {
     years: f64,
 }
 
+/// What MIN fetches, once somebody has counted.
+type Fewest = Arc<OnceLock<u64>>;
+
+/// What was recorded, as the runs of a sweep have it in common.
+#[derive(Debug)]
+pub struct Recorded<'a> {
+    activity: &'a Activity,
+    /// What each reader did, in the order of their first acts.
+    readers: Vec<(ReaderId, Vec<&'a Act>)>,
+    /// What MIN fetches, by the bytes of a block and the blocks of the cache.
+    fewest: Mutex<HashMap<(u64, u64), Fewest>>,
+}
+
+impl<'a> Recorded<'a> {
+    /// What `activity` holds, by readers.
+    pub fn new(activity: &'a Activity) -> Self {
+        let mut readers: Vec<(ReaderId, Vec<&Act>)> = Vec::new();
+        let mut places = HashMap::new();
+        for act in &activity.acts {
+            let place = *places.entry(act.reader).or_insert(readers.len());
+            if place == readers.len() {
+                readers.push((act.reader, Vec::new()));
+            }
+            readers[place].1.push(act);
+        }
+        Recorded { activity, readers, fewest: Mutex::default() }
+    }
+
+    /// What Belady's MIN fetches for the only reader; counted once, whoever asks.
+    fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
+        let [(_, acts)] = &self.readers[..] else { return None };
+        let key = (block_bytes, capacity_blocks);
+        let mut fewest = self.fewest.lock().expect("nothing fails with the lock held");
+        let count = Arc::clone(fewest.entry(key).or_default());
+        drop(fewest);
+        Some(*count.get_or_init(|| {
+            let blocks = acts.iter().flat_map(|act| act.deed.blocks_read(block_bytes));
+            Belady::run(&blocks.collect::<Vec<Block>>(), capacity_blocks).misses
+        }))
+    }
+}
+
 impl ReplaySpec {
     /// Whether what was recorded can be run.
     ///
     /// # Errors
     /// [`TooMuchWork`]: the run would go on for longer than the clock does.
-    pub fn check(&self, activity: &Activity) -> Result<(), TooMuchWork> {
-        let years = steps::work_ns_max(self, activity) / (1e9 * 3600.0 * 24.0 * 365.0);
+    pub fn check(&self, recorded: &Recorded) -> Result<(), TooMuchWork> {
+        let years = steps::work_ns_max(self, recorded) / (1e9 * 3600.0 * 24.0 * 365.0);
         if years > WORK_YEARS_MAX { Err(TooMuchWork { years }) } else { Ok(()) }
     }
 
     /// Runs what was recorded, if that [can be](Self::check).
-    pub fn run(&self, activity: &Activity) -> ReplayResult {
-        let report = self.machine(activity).run(self.programs(activity));
-        let result = self.result(&report, self.fewest_fetches(activity));
+    pub fn run(&self, recorded: &Recorded) -> ReplayResult {
+        let report = self.machine(recorded.activity).run(self.programs(recorded));
+        let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
+        let fewest = recorded.fewest_fetches(self.block_bytes, capacity_blocks + 1);
+        let result = self.result(&report, fewest);
         let fetches = result.prefetched + result.misses;
         let bound = result.bound_fetches.unwrap_or(0);
         assert!(fetches >= bound, "{fetches} blocks fetched are below the bound {bound}");
         result
     }
 
-    /// What Belady's MIN fetches.
-    fn fewest_fetches(&self, activity: &Activity) -> Option<u64> {
-        if activity.readers().len() > 1 {
-            return None;
-        }
-        let acts = activity.acts.iter();
-        let blocks: Vec<Block> =
-            acts.flat_map(|act| act.deed.blocks_read(self.block_bytes)).collect();
-        let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
-        Some(Belady::run(&blocks, capacity_blocks + 1).misses)
-    }
-
-    fn programs(&self, activity: &Activity) -> Vec<Program> {
-        let readers = activity.readers();
-        readers.into_iter().map(|reader| steps::program(self, activity, reader)).collect()
+    fn programs(&self, recorded: &Recorded) -> Vec<Program> {
+        let program = |(reader, own): &(ReaderId, Vec<&Act>)| {
+            steps::program(self, recorded.activity, *reader, own)
+        };
+        recorded.readers.iter().map(program).collect()
     }
 
     fn machine(&self, activity: &Activity) -> MachineSpec {

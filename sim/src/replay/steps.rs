@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use foretell_policy::{FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
 
 use super::activity::{Act, Activity, Deed};
-use super::{DEVICE, Disclosed, ReplaySpec};
+use super::{DEVICE, Disclosed, Recorded, ReplaySpec};
 use crate::machine::program::{Program, Step};
 
 /// Segments of one hint at most.
@@ -18,10 +18,15 @@ struct Read {
     segment: Segment,
 }
 
-/// What `reader` did, as a program.
-pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) -> Program {
-    let own = || activity.acts.iter().filter(move |act| act.reader == reader);
-    let reads: Vec<Read> = own()
+/// What `reader` did, which are its `own` acts, as a program.
+pub(super) fn program(
+    spec: &ReplaySpec,
+    activity: &Activity,
+    reader: ReaderId,
+    own: &[&Act],
+) -> Program {
+    let reads: Vec<Read> = own
+        .iter()
         .filter_map(|act| match act.deed {
             Deed::Read { file, offset_bytes, length_bytes } => {
                 Some(Read { file, segment: Segment { offset_bytes, length_bytes } })
@@ -44,7 +49,7 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
         }
     };
     let mut number = 0usize;
-    for (act, work) in with_work(spec, activity, own()) {
+    for (act, work) in with_work(spec, activity, own) {
         if work > Nanos::ZERO {
             steps.push(Step::Compute(work));
         }
@@ -72,18 +77,14 @@ pub(super) fn program(spec: &ReplaySpec, activity: &Activity, reader: ReaderId) 
             Deed::Other => {}
         }
     }
-    let start = start(spec, activity, own());
+    let start = start(spec, activity, own);
     let name = reader.0.to_string();
     Program::new(name, reader, Box::new(steps.into_iter())).starting_at(start)
 }
 
 /// When one who did this starts.
-fn start<'a>(
-    spec: &ReplaySpec,
-    activity: &Activity,
-    mut own: impl Iterator<Item = &'a Act>,
-) -> Nanos {
-    let began = own.next().filter(|_| activity.has_durations).map(|act| act.began);
+fn start(spec: &ReplaySpec, activity: &Activity, own: &[&Act]) -> Nanos {
+    let began = own.first().filter(|_| activity.has_durations).map(|act| act.began);
     spec.scaled(began.unwrap_or_default())
 }
 
@@ -91,10 +92,10 @@ fn start<'a>(
 fn with_work<'a>(
     spec: &ReplaySpec,
     activity: &Activity,
-    own: impl Iterator<Item = &'a Act>,
+    own: &[&'a Act],
 ) -> impl Iterator<Item = (&'a Act, Nanos)> {
     let mut free_since = None;
-    own.map(move |act| {
+    own.iter().map(move |&act| {
         let since = free_since.unwrap_or(act.began);
         let gap = match activity.has_durations {
             true => act.began.saturating_sub(since).saturating_sub(spec.work.overhead),
@@ -110,14 +111,13 @@ fn with_work<'a>(
 }
 
 /// When the last program starts, and after that the work of all of them for what they do themselves, nanoseconds.
-pub(super) fn work_ns_max(spec: &ReplaySpec, activity: &Activity) -> f64 {
+pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
     let [hit, driver, open] = [spec.work.hit, spec.work.driver, spec.work.open];
     let (read, open) = (spec.scaled(hit).0 + spec.scaled(driver).0, spec.scaled(open).0);
     let (mut last_start, mut work_ns) = (Nanos::ZERO, 0.0);
-    for reader in activity.readers() {
-        let own = || activity.acts.iter().filter(move |act| act.reader == reader);
-        last_start = last_start.max(start(spec, activity, own()));
-        for (act, work) in with_work(spec, activity, own()) {
+    for (_, own) in &recorded.readers {
+        last_start = last_start.max(start(spec, recorded.activity, own));
+        for (act, work) in with_work(spec, recorded.activity, own) {
             let of_model = match act.deed {
                 Deed::Open(_) => open as f64,
                 Deed::Read { .. } => {

@@ -53,7 +53,7 @@ fn searched(sizes_bytes: &[u64], cpu: Nanos, waited: Nanos) -> Activity {
 
 #[test]
 fn waits_that_were_recorded_are_not_waited_again() {
-    let run = |waited| spec().run(&searched(&[5000; 40], Nanos(MS), waited));
+    let run = |waited| spec().run(&Recorded::new(&searched(&[5000; 40], Nanos(MS), waited)));
     assert_eq!(run(Nanos::ZERO), run(Nanos(70 * MS)));
 }
 
@@ -61,13 +61,14 @@ fn waits_that_were_recorded_are_not_waited_again() {
 fn work_is_that_of_the_recording_times_the_factor_less_the_recorder() {
     let activity = searched(&[5000; 40], Nanos(2 * MS), Nanos(MS));
     let idle = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
-    let work_s = |work: Work| ReplaySpec { work, ..spec() }.run(&activity).cpu_s;
+    let work_s = |work: Work| ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity)).cpu_s;
     // The first gap is the start of the program.
     assert!((work_s(idle) - 79.0 * 0.002).abs() < 1e-9);
     assert!((work_s(Work { factor: 3.0, ..idle }) - 79.0 * 0.006).abs() < 1e-9);
     assert!((work_s(Work { overhead: Nanos(MS), ..idle }) - 79.0 * 0.001).abs() < 1e-9);
     let untimed = Activity { has_durations: false, ..activity.clone() };
-    let run = |think| ReplaySpec { work: Work { think, ..idle }, ..spec() }.run(&untimed);
+    let run =
+        |think| ReplaySpec { work: Work { think, ..idle }, ..spec() }.run(&Recorded::new(&untimed));
     assert!((run(Nanos(5 * MS)).cpu_s - 40.0 * 0.005).abs() < 1e-9);
 }
 
@@ -77,7 +78,9 @@ fn more_work_than_a_clock_counts_is_refused() {
     let untimed = Activity { has_durations: false, ..activity };
     let check = |factor, think_s: u64| {
         let work = Work { factor, think: Nanos(think_s * 1000 * MS), ..Work::default() };
-        ReplaySpec { work, ..spec() }.check(&untimed).map_err(|error| error.to_string())
+        ReplaySpec { work, ..spec() }
+            .check(&Recorded::new(&untimed))
+            .map_err(|error| error.to_string())
     };
     assert_eq!((check(1.0, 1000), check(1e6, 10)), (Ok(()), Ok(())));
     let error = check(1e6, 1000).expect_err("40 times 31 years");
@@ -91,28 +94,31 @@ fn more_work_than_a_clock_counts_is_refused() {
     };
     let acts = (0..200).map(many).collect();
     let late = Activity { acts, has_durations: true, ..Activity::default() };
-    assert_eq!(spec().check(&late), Ok(()));
+    assert_eq!(spec().check(&Recorded::new(&late)), Ok(()));
 }
 
 #[test]
 fn a_block_may_be_in_thousands_of_pieces() {
     let activity = searched(&[100 << 20], Nanos(MS), Nanos::ZERO);
     let coarse = ReplaySpec { block_bytes: 64 << 20, cache_bytes: 1 << 30, ..spec() };
-    let result = ReplaySpec { stripe_bytes: 512, ..coarse }.run(&activity);
+    let result = ReplaySpec { stripe_bytes: 512, ..coarse }.run(&Recorded::new(&activity));
     assert!(result.requests > 10_000, "{result:?}");
 }
 
 #[test]
 fn more_reads_ahead_than_there_are_is_all() {
     let activity = searched(&[5000; 40], Nanos(MS), Nanos::ZERO);
-    let of = |ahead| ReplaySpec { disclosed: Disclosed::Ahead(ahead), ..spec() }.run(&activity);
+    let of = |ahead| {
+        ReplaySpec { disclosed: Disclosed::Ahead(ahead), ..spec() }.run(&Recorded::new(&activity))
+    };
     assert_eq!(of(u64::MAX), of(40));
 }
 
 #[test]
 fn hints_and_disks_help_as_they_should() {
     let activity = searched(&[20_000; 200], Nanos(MS / 2), Nanos::ZERO);
-    let run = |disks, disclosed| ReplaySpec { disks, disclosed, ..spec() }.run(&activity);
+    let run =
+        |disks, disclosed| ReplaySpec { disks, disclosed, ..spec() }.run(&Recorded::new(&activity));
     let (plain, hinted) = (run(8, Disclosed::None), run(8, Disclosed::All));
     assert_eq!((plain.reads, plain.opens, plain.inode_waits), (600, 200, 200));
     assert_eq!(plain.bytes, hinted.bytes);
@@ -130,10 +136,11 @@ fn hints_and_disks_help_as_they_should() {
 fn a_whole_file_is_one_request_of_what_it_has() {
     let activity = searched(&[100_000], Nanos(MS), Nanos::ZERO);
     let flat = ReplaySpec { placing: Placing::Sequential, disks: 1, ..spec() };
-    let result = flat.run(&activity);
+    let result = flat.run(&Recorded::new(&activity));
     // Its inode, and 25 pages.
     assert_eq!((result.requests, result.bytes), (2, 26 * 4096));
-    let without = ReplaySpec { read_ahead: None, inodes: false, ..flat }.run(&activity);
+    let without =
+        ReplaySpec { read_ahead: None, inodes: false, ..flat }.run(&Recorded::new(&activity));
     assert_eq!((without.requests, without.bytes), (13, 25 * 4096));
 }
 
@@ -143,12 +150,13 @@ fn memory_that_holds_the_data_saves_the_second_pass() {
     let again = searched(&[1 << 20; 4], Nanos(MS), Nanos::ZERO);
     let end = activity.acts.last().map_or(Nanos::ZERO, |act| act.began);
     activity.acts.extend(again.acts.into_iter().map(|act| Act { began: act.began + end, ..act }));
-    let bytes = |cache_bytes| ReplaySpec { cache_bytes, ..spec() }.run(&activity).bytes;
+    let bytes =
+        |cache_bytes| ReplaySpec { cache_bytes, ..spec() }.run(&Recorded::new(&activity)).bytes;
     let once = (4 << 20) + 4 * 4096;
     assert_eq!(bytes(8 << 20), once);
     assert!(bytes(1 << 20) > once);
     let bound = |mib: u64| {
-        let result = ReplaySpec { cache_bytes: mib << 20, ..spec() }.run(&activity);
+        let result = ReplaySpec { cache_bytes: mib << 20, ..spec() }.run(&Recorded::new(&activity));
         (result.bound_fetches, result.prefetched + result.misses)
     };
     assert_eq!(bound(8), (Some(512), 512));
@@ -188,7 +196,7 @@ fn what_strace_recorded_below_the_root_counts() {
     // The folder and the file, twice.
     assert_eq!((opened.len(), opened[0] == opened[2], opened[1]), (4, true, FileId(42)));
     let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
-    let result = ReplaySpec { work, ..spec() }.run(&activity);
+    let result = ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity));
     assert_eq!((result.reads, result.opens, result.inode_waits), (2, 4, 3));
     // All but the waits below the root: 4 ms before the first, and 1 ms between them.
     assert!((result.cpu_s - 0.008).abs() < 1e-4, "{}", result.cpu_s);
@@ -237,13 +245,39 @@ fn what_the_program_disclosed_is_disclosed_if_asked_for() {
     assert!(activity.has_disclosures());
     let run = |disclosed| {
         let spec = ReplaySpec { disclosed, inodes: false, read_ahead: None, ..spec() };
-        spec.run(&activity)
+        spec.run(&Recorded::new(&activity))
     };
     let (none, recorded, all) =
         (run(Disclosed::None), run(Disclosed::Recorded), run(Disclosed::All));
     assert_eq!((none.prefetched, recorded.prefetched), (0, 20 * 25));
     assert!(recorded.elapsed_s < 0.5 * none.elapsed_s, "{recorded:?} {none:?}");
     assert_eq!(recorded.elapsed_s, all.elapsed_s);
+}
+
+#[test]
+fn what_runs_have_in_common_is_counted_once() {
+    let mut activity = searched(&[100_000; 3], Nanos(MS), Nanos::ZERO);
+    let recorded = Recorded::new(&activity);
+    let bound = |disks, cache_bytes| {
+        ReplaySpec { disks, cache_bytes, ..spec() }.run(&recorded).bound_fetches
+    };
+    assert_eq!(
+        (bound(1, 1 << 20), bound(2, 1 << 20), bound(1, 2 << 20)),
+        (Some(39), Some(39), Some(39))
+    );
+    assert_eq!(recorded.fewest.lock().expect("no panic").len(), 2);
+    // Readers take turns, and their acts stay in order.
+    for (at, act) in activity.acts.iter_mut().enumerate() {
+        act.reader = ReaderId([5, 3, 5, 4][at % 4]);
+    }
+    let recorded = Recorded::new(&activity);
+    assert_eq!(recorded.readers.iter().map(|(reader, _)| reader.0).collect::<Vec<_>>(), [5, 3, 4]);
+    assert!(recorded.readers.iter().all(|(_, acts)| acts.is_sorted_by_key(|act| act.began)));
+    assert_eq!(
+        recorded.readers.iter().map(|(_, acts)| acts.len()).sum::<usize>(),
+        activity.acts.len()
+    );
+    assert_eq!(spec().run(&recorded).bound_fetches, None);
 }
 
 #[test]
@@ -308,7 +342,7 @@ proptest! {
             inodes,
             ..spec()
         };
-        let result = spec.run(&activity);
+        let result = spec.run(&Recorded::new(&activity));
         let blocks: u64 = activity.acts.iter().map(|act| match act.deed {
             Deed::Read { offset_bytes, length_bytes, .. } => {
                 (offset_bytes + length_bytes - 1) / 8192 - offset_bytes / 8192 + 1
@@ -317,7 +351,7 @@ proptest! {
         }).sum();
         prop_assert_eq!(result.reads, blocks);
         prop_assert_eq!(result.reads, result.hits + result.late + result.misses);
-        prop_assert_eq!(&result, &spec.run(&activity));
+        prop_assert_eq!(&result, &spec.run(&Recorded::new(&activity)));
     }
 }
 
@@ -326,7 +360,7 @@ fn a_block_that_no_file_has_is_refused_and_any_other_is_read() {
     let of = |text: &'static str| {
         let path = Path::new("t");
         let trace = Trace::of(text.as_bytes(), path, Format::Blocks, 8192).expect("memory");
-        Activity::of_trace(trace, 8192).map(|activity| spec().run(&activity).reads)
+        Activity::of_trace(trace, 8192).map(|activity| spec().run(&Recorded::new(&activity)).reads)
     };
     // The last block that ends at byte 2^63.
     assert_eq!(of("1125899906842623\n5\n0\n").ok(), Some(3));
@@ -345,6 +379,6 @@ fn sizes_of_files_nobody_read_are_not_needed() {
         deed: Deed::Open(FileId(3)),
     }];
     let activity = Activity { acts, files: HashMap::new(), has_durations: true };
-    let result = ReplaySpec { disclosed: Disclosed::All, ..spec() }.run(&activity);
+    let result = ReplaySpec { disclosed: Disclosed::All, ..spec() }.run(&Recorded::new(&activity));
     assert_eq!((result.opens, result.reads), (1, 0));
 }
