@@ -123,6 +123,8 @@ pub struct MachineSpec {
     pub names: HashMap<NameId, FileId>,
     /// What is the matter with disks, and when; nothing by default.
     pub faults: Faults,
+    /// The name of the program at whose end it is noted what each has done; nobody's by default.
+    pub noted_at_end_of: Option<String>,
 }
 
 impl MachineSpec {
@@ -147,6 +149,7 @@ impl MachineSpec {
             sizes_bytes: HashMap::new(),
             names: HashMap::new(),
             faults: Faults::default(),
+            noted_at_end_of: None,
         }
     }
 
@@ -230,7 +233,7 @@ struct Runner {
     waits_before: Option<usize>,
     /// What was waited for has come, and is so much work.
     owed: Option<Nanos>,
-    ended: Option<(Nanos, Vec<Tally>)>,
+    ended: Option<Nanos>,
 }
 
 struct Machine {
@@ -254,6 +257,9 @@ struct Machine {
     runners: Vec<Runner>,
     /// Programs not ended and not in the background.
     running: usize,
+    noted_at_end_of: Option<String>,
+    /// What each program had done then.
+    noted: Vec<Tally>,
     jobs: Slab<Job>,
     /// The program that disclosed a file last.
     disclosers: HashMap<FileId, usize, Mix>,
@@ -321,6 +327,8 @@ impl Machine {
             device_indices: first_indices(spec),
             sizes_bytes,
             processors: vec![Processor::default(); processors],
+            noted_at_end_of: spec.noted_at_end_of.clone(),
+            noted: Vec::new(),
             running: programs.iter().filter(|program| !program.background).count(),
             runners: programs.into_iter().enumerate().map(runner).collect(),
             jobs: Slab::new(),
@@ -853,8 +861,10 @@ impl Machine {
             self.policy.close(self.now, stream);
         }
         self.running -= usize::from(!runner.program.background);
-        let tallies = self.runners.iter().map(|runner| runner.tally).collect();
-        self.runners[index].ended = Some((self.now, tallies));
+        runner.ended = Some(self.now);
+        if self.noted_at_end_of.as_ref() == Some(&runner.program.name) {
+            self.noted = self.runners.iter().map(|runner| runner.tally).collect();
+        }
     }
 
     fn device_index(&self, device: DeviceId) -> usize {
@@ -865,20 +875,19 @@ impl Machine {
     fn report(&self) -> Report {
         let now = self.now;
         let program = |runner: &Runner| {
-            let ended = runner.ended.is_some();
-            let (end, others_at_end) = runner.ended.clone().unwrap_or((now, Vec::new()));
+            let end = runner.ended.unwrap_or(now);
             ProgramReport {
                 name: runner.program.name.clone(),
                 start_ns: runner.program.start.0,
                 elapsed_ns: end.saturating_sub(runner.program.start).0,
-                ended,
+                ended: runner.ended.is_some(),
                 tally: runner.tally,
-                others_at_end,
             }
         };
         Report {
             end_ns: now.0,
             programs: self.runners.iter().map(program).collect(),
+            noted: self.noted.clone(),
             devices: self.devices.iter().map(|(id, server)| server.report(id.0)).collect(),
             counts: self.policy.counts(),
         }

@@ -58,8 +58,6 @@ pub struct ProgramReport {
     pub ended: bool,
     /// All it did.
     pub tally: Tally,
-    /// What each program had done when this one ended, in the order of the programs.
-    pub others_at_end: Vec<Tally>,
 }
 
 /// One device's part of a [`Report`].
@@ -95,6 +93,9 @@ pub struct Report {
     pub end_ns: u64,
     /// In the order in which the programs were given.
     pub programs: Vec<ProgramReport>,
+    /// What each of them had done when the one that was [asked about](super::MachineSpec::noted_at_end_of) ended; empty
+    /// if none was.
+    pub noted: Vec<Tally>,
     /// In the order in which the devices were given.
     pub devices: Vec<DeviceReport>,
     /// What the policy has counted.

@@ -142,14 +142,21 @@ fn the_background_ends_with_the_others() {
 }
 
 #[test]
-fn what_the_others_had_done_is_kept() {
-    let report = machine(Rules::LRU, 100, flat(None)).run(mixture(5));
-    let last = report.programs.iter().max_by_key(|program| program.start_ns + program.elapsed_ns);
-    let last = last.expect("there are three");
-    assert_eq!(last.ended, report.programs.iter().all(|program| program.ended));
+fn what_all_had_done_at_the_end_of_one_is_noted() {
+    let noted = |name: Option<&str>| {
+        let mut spec = machine(Rules::LRU, 100, flat(None));
+        spec.noted_at_end_of = name.map(str::to_owned);
+        spec.run(mixture(5))
+    };
+    let report = noted(None);
+    assert_eq!(report.noted, []);
+    let end = |program: &&ProgramReport| program.start_ns + program.elapsed_ns;
+    let first = report.programs.iter().min_by_key(end).expect("there are three");
+    let last = report.programs.iter().max_by_key(end).expect("there are three");
     let totals: Vec<Tally> = report.programs.iter().map(|program| program.tally).collect();
-    assert_eq!(last.others_at_end, totals);
-    assert!(report.programs.iter().any(|program| program.others_at_end != totals));
+    assert_eq!(noted(Some(&last.name)).noted, totals);
+    let at_first = noted(Some(&first.name)).noted;
+    assert!(at_first != totals && at_first.contains(&first.tally), "{at_first:?}");
 }
 
 #[test]

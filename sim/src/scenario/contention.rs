@@ -26,6 +26,8 @@ use crate::machine::server::DeviceSpec;
 const BLOCK_BYTES: u64 = 8192;
 /// Blocks in a megabyte.
 const BLOCKS_PER_MB: u64 = (1 << 20) / BLOCK_BYTES;
+/// The name of the program that does not hint.
+const CAT: &str = "cat";
 /// What everything is read from.
 const DEVICE: DeviceId = DeviceId(0);
 
@@ -128,7 +130,10 @@ pub fn run(parameters: &Parameters, cache_mb: u64) -> Point {
     let config = Config::new(Memory::Owned, BLOCK_BYTES, cache_mb << 20);
     let policy = Config { rules: parameters.rules, ..config };
     let devices = vec![(DEVICE, parameters.device.clone())];
-    let spec = MachineSpec::new(policy, parameters.hit, parameters.driver, devices);
+    let spec = MachineSpec {
+        noted_at_end_of: Some(CAT.to_owned()),
+        ..MachineSpec::new(policy, parameters.hit, parameters.driver, devices)
+    };
     point(cache_mb, parameters.hinters, &spec.run(programs(parameters)))
 }
 
@@ -151,7 +156,7 @@ fn programs(parameters: &Parameters) -> Vec<Program> {
         let number = parameters.hinters + 1;
         let file = file(number, parameters.cat_file_mb);
         let steps = passes(file, parameters.cat_passes, parameters.cat_cpu, Disclosure::None);
-        programs.push(Program::new("cat", ReaderId(number), steps));
+        programs.push(Program::new(CAT, ReaderId(number), steps));
     }
     programs
 }
@@ -160,7 +165,7 @@ fn point(cache_mb: u64, hinters: u64, report: &Report) -> Point {
     let (davidsons, cat) = report.programs.split_at(hinters as usize);
     let cat = cat.first();
     let hinter = |(index, program): (usize, &crate::machine::report::ProgramReport)| {
-        let beside = cat.map_or(&program.tally, |cat| &cat.others_at_end[index]);
+        let beside = report.noted.get(index).unwrap_or(&program.tally);
         Hinter {
             miss_ratio_beside_cat: beside.miss_ratio(),
             miss_ratio: program.tally.miss_ratio(),
