@@ -109,10 +109,12 @@ impl Account {
         }
     }
 
-    /// `block` is handed to a program.
-    pub(super) fn check_arrived(&self, block: Block) {
-        let is_there = matches!(self.held(block), Some(Held::Resident { .. }));
-        assert!(is_there, "{block:?} is handed over and has not arrived");
+    /// `block` is handed to a program, which has read it then.
+    pub(super) fn hand_over(&mut self, block: Block) {
+        match self.held_mut(block) {
+            Some(Held::Resident { unread }) => *unread = false,
+            _ => panic!("{block:?} is handed over and has not arrived"),
+        }
     }
 
     /// After an event: the policy says that it holds so many buffers.
@@ -144,10 +146,10 @@ impl Account {
         assert!(buffers <= capacity, "{buffers} buffers of {capacity} for {block:?}");
     }
 
-    /// `block` has arrived; `unread` if nobody has waited for it.
-    pub(super) fn arrive(&mut self, block: Block, unread: bool) {
+    /// `block` has arrived; nobody has read it.
+    pub(super) fn arrive(&mut self, block: Block) {
         match self.held_mut(block) {
-            Some(held @ Held::InFlight(_)) => *held = Held::Resident { unread },
+            Some(held @ Held::InFlight(_)) => *held = Held::Resident { unread: true },
             _ => panic!("{block:?} has arrived and was not on its way"),
         }
         self.in_flight -= 1;
@@ -195,12 +197,16 @@ mod tests {
         let mut account = Account::new(2);
         account.begin(block(1), job(7));
         assert_eq!(account.read(block(1), Access::InFlight), Some(Held::InFlight(job(7))));
-        account.arrive(block(1), true);
+        account.arrive(block(1));
         let held = |unread| Some(Held::Resident { unread });
         assert_eq!(account.read(block(1), Access::Hit), held(true));
         assert_eq!(account.read(block(1), Access::Hit), held(false));
         account.evict(block(1));
         assert_eq!(account.read(block(1), Access::Miss), None);
+        account.begin(block(1), job(8));
+        account.arrive(block(1));
+        account.hand_over(block(1));
+        assert_eq!(account.read(block(1), Access::Hit), held(false));
     }
 
     #[test]
@@ -226,7 +232,7 @@ mod tests {
     fn losing_what_is_there_is_noticed() {
         let mut account = Account::new(1);
         account.begin(block(1), job(1));
-        account.arrive(block(1), false);
+        account.arrive(block(1));
         account.lose(block(1));
     }
 
@@ -235,7 +241,7 @@ mod tests {
     fn handing_over_what_is_on_its_way_is_noticed() {
         let mut account = Account::new(1);
         account.begin(block(1), job(1));
-        account.check_arrived(block(1));
+        account.hand_over(block(1));
     }
 
     #[test]
@@ -265,7 +271,7 @@ mod tests {
     fn fetching_what_is_there_is_noticed() {
         let mut account = Account::new(2);
         account.begin(block(1), job(1));
-        account.arrive(block(1), false);
+        account.arrive(block(1));
         account.begin(block(1), job(2));
     }
 
@@ -282,8 +288,8 @@ mod tests {
     fn arriving_twice_is_noticed() {
         let mut account = Account::new(1);
         account.begin(block(1), job(1));
-        account.arrive(block(1), false);
-        account.arrive(block(1), false);
+        account.arrive(block(1));
+        account.arrive(block(1));
     }
 
     #[test]
@@ -299,7 +305,7 @@ mod tests {
         let mut account = Account::new(4);
         for index in [6, 7, 9, 5] {
             account.begin(block(index), job(1));
-            account.arrive(block(index), false);
+            account.arrive(block(index));
         }
         assert_eq!(account.groups.len(), 2);
         for index in [5, 6, 9, 7] {
@@ -313,7 +319,7 @@ mod tests {
     fn refusing_a_buffer_that_is_there_is_noticed() {
         let mut account = Account::new(1);
         account.begin(block(1), job(1));
-        account.arrive(block(1), false);
+        account.arrive(block(1));
         account.check_full(block(2));
     }
 }

@@ -678,7 +678,7 @@ impl Machine {
         if let Some(fetch) = job.fetch {
             for block in run.iter() {
                 if block.index - run.first.index < arrived {
-                    self.account.arrive(block, job.waiting.is_none());
+                    self.account.arrive(block);
                 } else {
                     self.account.lose(block);
                 }
@@ -701,7 +701,7 @@ impl Machine {
                 continue;
             }
             if job.fetch.is_some() {
-                self.account.check_arrived(block);
+                self.account.hand_over(block);
             }
             self.go_on(index, self.hit);
         }

@@ -238,6 +238,16 @@ fn read_ahead_makes_few_requests_of_many_blocks() {
 }
 
 #[test]
+fn who_waits_for_a_block_has_read_none_of_its_neighbours() {
+    let mut spec = machine(Rules::TIP1, 200, flat(Some(1)));
+    spec.policy.cluster_blocks_max = 8;
+    let steps = passes(file(1, 8), 2, Nanos::ZERO, Disclosure::UpFront);
+    let tally = spec.run(vec![program(1, steps)]).programs[0].tally;
+    // One fetch of eight blocks: the first is waited for, the others are prefetched when they are read.
+    assert_eq!((tally.misses, tally.late, tally.hits, tally.prefetched_hits), (0, 1, 15, 7));
+}
+
+#[test]
 fn read_ahead_leaves_alone_what_is_disclosed_or_read_at_random() {
     let run = |steps| {
         let mut spec = machine(Rules::TIP1, 200, flat(Some(1)));
