@@ -188,7 +188,10 @@ struct Disk {
 }
 
 struct Job {
+    /// In the queue.
     class: Class,
+    /// Whether a program waits for it, whatever its class.
+    is_awaited: bool,
     parts_left: usize,
     blocks: u64,
     arrival: Arrival,
@@ -290,6 +293,7 @@ impl Server {
 
     /// Takes a job in.
     pub(super) fn submit(&mut self, job: Key, class: Class, piece: Piece) {
+        let is_awaited = class == Class::Demand;
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
         let mut parts = self.spare.pop().unwrap_or_default();
         self.requests(piece, &mut parts);
@@ -299,7 +303,7 @@ impl Server {
         }
         let (parts_left, blocks) = (parts.len(), piece.blocks());
         let (queued, dispatched, arrival) = (parts, None, Arrival::Whole);
-        let entry = Job { class, parts_left, blocks, arrival, queued, dispatched };
+        let entry = Job { class, is_awaited, parts_left, blocks, arrival, queued, dispatched };
         let before = self.jobs.insert(job, entry);
         assert!(before.is_none(), "{job:?} came twice");
     }
@@ -307,11 +311,14 @@ impl Server {
     /// A program waits for `job` from now on.
     pub(super) fn promote(&mut self, job: Key) {
         let entry = self.jobs.get_mut(job).expect("only a job that is under way is waited for");
-        if entry.class == Class::Demand || self.priority != Priority::Promotion {
+        if std::mem::replace(&mut entry.is_awaited, true) {
+            return;
+        }
+        self.report.promoted += u64::from(!entry.queued.is_empty());
+        if self.priority != Priority::Promotion {
             return;
         }
         entry.class = Class::Demand;
-        self.report.promoted += u64::from(!entry.queued.is_empty());
         for &(DiskIndex(disk), request) in &entry.queued {
             self.disks[disk].push(Part { job, request, class: Class::Demand });
             self.stirred.push(disk);
@@ -423,13 +430,13 @@ impl Server {
             });
             let Some(job) = waiting else { continue }; // Promoted since.
             job.dispatched.get_or_insert(now);
-            match class {
-                Class::Demand => self.report.demand_requests += 1,
-                Class::Prefetch => {
-                    assert_eq!(disk.demands_waiting, 0, "a prefetch overtakes a demand request");
-                    disk.prefetches_dispatched += 1;
-                    self.report.prefetch_requests += 1;
-                }
+            match job.is_awaited {
+                true => self.report.demand_requests += 1,
+                false => self.report.prefetch_requests += 1,
+            }
+            if class == Class::Prefetch {
+                assert_eq!(disk.demands_waiting, 0, "a prefetch overtakes a demand request");
+                disk.prefetches_dispatched += 1;
             }
             disk.held.push(part.request, part);
         }

@@ -131,7 +131,12 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
             .for_each(|job| server.submit(key(job), Class::Prefetch, Piece::Blocks(run(job * 50))));
         server.submit(key(3), Class::Demand, Piece::Inode(foretell_policy::FileId(8)));
         server.promote(key(2));
-        ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>()
+        let order = ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
+        // What is waited for counts as such, whatever the array is told.
+        let report = server.report(0);
+        let requests = (report.demand_requests, report.prefetch_requests, report.promoted);
+        assert_eq!(requests, (2, 2, 1), "{priority:?}");
+        order
     };
     let mut first = order(Priority::Promotion)[..2].to_vec();
     first.sort_unstable(); // The drive chooses among what it holds.
