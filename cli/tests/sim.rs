@@ -316,7 +316,9 @@ fn a_paper_is_reproduced_with_its_page() {
     let (pages, json) = (folder.path().join("pages"), folder.path().join("json"));
     fs::create_dir(&pages).expect("made");
     let kept = "<!-- what follows is not written by foretell sim reproduce -->\n\nmine\n";
-    fs::write(pages.join("reproduction.md"), format!("xyzzy\n{kept}")).expect("written");
+    for page in ["tip1994.md", "reproduction.md"] {
+        fs::write(pages.join(page), format!("xyzzy\n{kept}")).expect("written");
+    }
     let [pages_text, json_text] = [&pages, &json].map(|path| path.to_string_lossy().into_owned());
     let output = sim_reproduce(&["tip1994", "--out", &pages_text, "--json", &json_text]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -330,7 +332,10 @@ fn a_paper_is_reproduced_with_its_page() {
     });
     let cell = found.expect("a cell of table 3");
     assert_eq!((&cell["paper"], &cell["basis"]), (&2.23.into(), &"predicted".into()), "{cell}");
-    let page = fs::read_to_string(pages.join("reproduction.md")).expect("written");
+    let whole = fs::read_to_string(pages.join("reproduction.md")).expect("there");
+    assert_eq!(whole, format!("xyzzy\n{kept}"), "a part does not take the place of the whole");
+    let page = fs::read_to_string(pages.join("tip1994.md")).expect("written");
+    assert!(page.contains("`foretell sim reproduce tip1994 --out"), "{page}");
     assert!(!page.contains("xyzzy") && page.ends_with(kept), "{page}");
     let plot = pages.join("reproduction/tip1994-table-3.svg");
     assert!(fs::read_to_string(plot).expect("written").starts_with("<svg"));
@@ -343,6 +348,14 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(error.starts_with("foretell: /proc/nowhere") && error.lines().count() == 1, "{error}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("tip1994.md");
+    fs::write(&page, [0xff]).expect("written");
+    let output = sim_reproduce(&["tip1994", "--out", &folder.path().to_string_lossy()]);
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
+    assert!(error.starts_with(&format!("foretell: {}: ", page.display())), "{error}");
+    assert_eq!(fs::read(&page).expect("there"), [0xff]);
     let output = sim_reproduce(&["tip1999"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("tip1994, tip1995, comparators, all"));

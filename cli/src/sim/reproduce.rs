@@ -24,11 +24,12 @@ Each row has the paper's numbers, where it gives any, above ours. Ours are predi
 which were put in.
 
 --out writes DIR/reproduction.md, with every table and the reason for every figure that is more than 15 % off,
-and its plots to DIR/reproduction. What follows the line
+and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md or DIR/tip1995.md instead, and of the
+comparators DIR/comparators.md. What follows the line
 
   <!-- what follows is not written by foretell sim reproduce -->
 
-in a reproduction.md that is there already is kept. Of the comparators it writes DIR/comparators.md.
+in a page of the papers that is there already is kept.
 
 Examples:
   foretell sim reproduce tip1994
@@ -73,6 +74,81 @@ impl What {
             What::All => true,
         }
     }
+
+    /// What is given on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            What::Tip1994 => "tip1994",
+            What::Tip1995 => "tip1995",
+            What::Comparators => "comparators",
+            What::All => "all",
+        }
+    }
+
+    /// The file of the papers' page: only the whole is `reproduction.md`, so that no part takes its place.
+    fn papers_page(self) -> Option<&'static str> {
+        match self {
+            What::Tip1994 => Some("tip1994.md"),
+            What::Tip1995 => Some("tip1995.md"),
+            What::Comparators => None,
+            What::All => Some("reproduction.md"),
+        }
+    }
+
+    fn has_comparators(self) -> bool {
+        matches!(self, What::Comparators | What::All)
+    }
+}
+
+/// What `--out` writes at the end, opened before anything is run.
+struct Pages {
+    plots: PathBuf,
+    /// And what of the page that is there is kept.
+    papers: Option<(OutputFile, String)>,
+    comparators: Option<OutputFile>,
+}
+
+impl Pages {
+    /// Errors are in words and name the file.
+    fn open(folder: &Path, what: What) -> Result<Self, String> {
+        let plots = folder.join(PLOTS);
+        fs::create_dir_all(&plots).map_err(|error| format!("{}: {error}", plots.display()))?;
+        let papers = what.papers_page().map(|name| {
+            let path = folder.join(name);
+            let kept = kept(&path)?;
+            Ok::<_, String>((OutputFile::open(&path)?, kept))
+        });
+        let comparators =
+            what.has_comparators().then(|| OutputFile::open(&folder.join("comparators.md")));
+        Ok(Pages { plots, papers: papers.transpose()?, comparators: comparators.transpose()? })
+    }
+
+    fn write(self, what: What, results: &Results) -> Result<(), String> {
+        if let Some((page, kept)) = self.papers {
+            for figure in &results.papers.figures {
+                let path = self.plots.join(format!("{}.svg", figure.name));
+                OutputFile::open(&path)?.write(figure.plot.svg().as_bytes())?;
+            }
+            let text = page::markdown(&results.papers, what.name(), PLOTS);
+            page.write(format!("{text}{kept}\n").as_bytes())?;
+        }
+        if let Some(page) = self.comparators {
+            let text = comparators::markdown(&results.comparators);
+            let text = text + &pairs::markdown(&results.pairs);
+            page.write(text.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// What of the page that is at `path` is not written here; the error names the file.
+fn kept(path: &Path) -> Result<String, String> {
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    Ok(before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end()).to_owned())
 }
 
 /// What was asked for.
@@ -108,23 +184,13 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    if let Some(folder) = &args.out {
-        let plots = folder.join(PLOTS);
-        fs::create_dir_all(&plots)
-            .map_err(|error| Failure::failed(format!("{}: {error}", plots.display())))?;
-    }
+    let pages = args.out.as_deref().map(|folder| Pages::open(folder, args.what));
+    let pages = pages.transpose().map_err(Failure::failed)?;
     let results = run(args.what);
     let (has_papers, has_comparators) =
         (!results.papers.cells.is_empty(), !results.comparators.is_empty());
-    if let Some(folder) = &args.out {
-        if has_papers {
-            write_page(folder, &results.papers).map_err(Failure::failed)?;
-        }
-        if has_comparators {
-            let page =
-                comparators::markdown(&results.comparators) + &pairs::markdown(&results.pairs);
-            write(&folder.join("comparators.md"), &page).map_err(Failure::failed)?;
-        }
+    if let Some(pages) = pages {
+        pages.write(args.what, &results).map_err(Failure::failed)?;
     }
     let text = serde_json::to_string(&results).map_err(Failure::failed)?;
     if to_stdout {
@@ -151,7 +217,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
 fn run(what: What) -> Results {
     let papers = EXPERIMENTS.iter().filter(|experiment| what.holds(experiment)).map(Part::Paper);
     let mut parts: Vec<Part> = papers.collect();
-    if matches!(what, What::Comparators | What::All) {
+    if what.has_comparators() {
         // The longest first, so that no processor is left with them.
         parts.extend(pairs::places().into_iter().map(Part::Pair));
         let places = comparators::places().into_iter();
@@ -185,24 +251,3 @@ fn run(what: What) -> Results {
 
 /// The folder of plots beside the page.
 const PLOTS: &str = "reproduction";
-
-/// Writes the page and its plots; the error names the file.
-fn write_page(folder: &Path, outcome: &Outcome) -> Result<(), String> {
-    let path = folder.join("reproduction.md");
-    let before = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(format!("{}: {error}", path.display())),
-    };
-    let kept = before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end());
-    let page = format!("{}{kept}\n", page::markdown(outcome, PLOTS));
-    for figure in &outcome.figures {
-        let path = folder.join(PLOTS).join(format!("{}.svg", figure.name));
-        write(&path, &figure.plot.svg())?;
-    }
-    write(&path, &page)
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    OutputFile::open(path)?.write(text.as_bytes())
-}

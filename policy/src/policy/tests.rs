@@ -196,7 +196,7 @@ fn a_device_that_cannot_keep_up_has_a_long_queue_only_while_memory_is_free() {
     assert!(free >= 60, "{free}: all slots");
     // And what is within the horizon.
     assert!((55..=64).contains(&some_free), "{some_free}: all but a quarter of memory");
-    assert!((4..=6).contains(&scarce), "{scarce}: five for a server");
+    assert!((4..=7).contains(&scarce), "{scarce}: five for a server, and the horizon");
 }
 
 #[test]

@@ -99,9 +99,9 @@ pub fn summary(cells: &[Cell]) -> String {
     )
 }
 
-/// The page. `folder` is where its figures are.
-pub fn markdown(outcome: &Outcome, folder: &str) -> String {
-    let mut page = String::from(HEAD);
+/// The page of `what` was reproduced. `folder` is where its figures are.
+pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
+    let mut page = HEAD.replace("WHAT", what);
     let _ = writeln!(page, "{}\n", summary(&outcome.cells));
     for (paper, title) in [("1994", "## TIP 1994"), ("1995", "## TIP 1995")] {
         let tables = tables(&outcome.cells);
@@ -180,7 +180,7 @@ fn reasons(page: &mut String, cells: &[Cell]) {
 const HEAD: &str = "\
 # The papers' results again
 
-Written by `foretell sim reproduce all --out docs`: the programs of the TIP papers on the simulator, under this
+Written by `foretell sim reproduce WHAT --out docs`: the programs of the TIP papers on the simulator, under this
 project's own policies `tip1` and `tip2`. All figures of ours are **simulated**, and the same on every machine. A cell is
 \"the paper's / ours\", or ours alone where the paper gives no number.
 
@@ -222,10 +222,11 @@ mod tests {
         let lines = lines(&cells);
         assert_eq!(lines.iter().filter(|line| line.contains("unit")).count(), 2, "{lines:#?}");
         assert!(lines[3].ends_with("2.10       123"), "{:?}", lines[3]);
-        let page = markdown(&Outcome { cells: cells.to_vec(), figures: Vec::new() }, "x");
+        let page = markdown(&Outcome { cells: cells.to_vec(), figures: Vec::new() }, "all", "x");
         assert!(page.contains("| X-Y | s | 2.00 / 2.10 | 123 |"), "{page}");
         assert!(page.contains("1.00 / **3.00**"), "{page}");
         assert!(page.contains("most (+200 %)"), "{page}");
         assert!(page.contains("4 predicted figures"), "{page}");
+        assert!(page.contains("`foretell sim reproduce all --out docs`"), "{page}");
     }
 }
