@@ -110,8 +110,10 @@ fn pairs() {
 #[test]
 fn comparators() {
     for (subject, cache_mb, disks) in comparators::places() {
-        let small = subject.name == "agrep kern" || subject.name.starts_with("slice");
-        if !small || cache_mb == 64 || !matches!(disks, 1 | 4 | 15) {
+        let small = subject.name.starts_with("agrep kern") || subject.name.starts_with("slice");
+        let worst = (subject.name, cache_mb, disks) == ("agrep man3", 12, 1)
+            || subject.name == "davidson, today" && cache_mb == 12 && disks < 4;
+        if !worst && (!small || cache_mb == 64 || !matches!(disks, 1 | 4 | 15)) {
             continue;
         }
         let cell = comparators::compare(subject, cache_mb, disks);
@@ -120,9 +122,8 @@ fn comparators() {
             found.map(|(_, elapsed_s)| *elapsed_s).unwrap_or_else(|| panic!("no {name}"))
         };
         assert!(of("lru") > of("foretell"), "{cell:?}");
-        assert!(cell.behind() <= comparators::BEHIND_MAX || cell.reason().is_some(), "{cell:?}");
-        assert!(cell.behind() < 20.0, "{cell:?}");
+        assert!(!cell.is_behind() || cell.reason().is_some(), "{cell:?}");
     }
     let places = comparators::places();
-    assert_eq!(places.len(), 240);
+    assert_eq!(places.len(), 336);
 }

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use foretell_policy::{ReaderId, Rules};
 use serde::Serialize;
 
-use super::comparators::searching;
+use super::comparators::{by_name, searching};
 use super::seconds;
 use super::testbed::Testbed;
 use super::tip1995::{PITCH_SECTORS, caching, join, slices, speech, testbed};
@@ -29,7 +29,7 @@ pub const DISKS: usize = 2;
 type Maker = fn(&mut Volume, ReaderId) -> Program;
 
 const PROGRAMS: [(&str, Maker); 5] = [
-    ("agrep", |volume, reader| searching(3).program(volume, reader)),
+    ("agrep", |volume, reader| searching(3, 1).program(volume, reader)),
     ("slice", |volume, reader| slices::slice(Plane::Xz, true, 1).program(volume, reader)),
     ("join", |volume, reader| join::join(Loop::Disclosed).program(volume, reader)),
     ("sphinx", |volume, reader| speech::speech(true).program(volume, reader)),
@@ -42,6 +42,7 @@ pub struct Pair {
     /// The programs.
     pub programs: [&'static str; 2],
     /// Until both have ended, seconds, by the names of [`RULES`].
+    #[serde(serialize_with = "by_name")]
     pub elapsed_s: Vec<(&'static str, f64)>,
 }
 
