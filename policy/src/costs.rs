@@ -119,7 +119,7 @@ impl Costs {
         self.device(device).block_ns.add_mean_of(sample_ns, requests);
     }
 
-    /// What things cost at `device`.
+    /// What reading a block from memory costs, in ns.
     pub(crate) fn hit_ns(&self) -> f64 {
         match self.source {
             CostSource::Measured(first) => self.hit_ns.or(first.hit_ns),

@@ -187,7 +187,9 @@ const REASONS: [Reason; 4] = [
         programs: "davidson",
         behind_max: 16.0,
         why: "The horizon that follows the program's own pace leaves more buffers to caching, and is lengthened only when \
-         reads come late: on few disks, which are just fast enough, some do.",
+         reads come late: on few disks, which are just fast enough, some do. Beside cat, these buffers go to cat, which \
+         ends sooner for it on two disks, and Davidson later. With a small cache, a device that cannot keep up is given a \
+         queue whose buffers would have been worth more as cache.",
     },
 ];
 

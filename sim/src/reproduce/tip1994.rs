@@ -162,6 +162,8 @@ fn cells(
         for (at, disks) in DISKS.into_iter().enumerate() {
             let basis = match (hinted, disks) {
                 (0, 1) => Basis::Calibrated,
+                // The skews of the disk: see its parameters.
+                (1, 1) if row.starts_with("X-Y") => Basis::Calibrated,
                 _ => Basis::Predicted,
             };
             cells.push(Cell {
