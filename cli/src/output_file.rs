@@ -1,29 +1,39 @@
 //! A file that a command writes at its end, checked at its beginning.
 //!
-//! A wrong path shows before the work is done, and a file that is there keeps its content until the new
-//! one is complete.
+//! A wrong path shows before the work is done. Until the content is complete nothing is made, and a file
+//! that is there keeps what is in it: whatever ends the command before, no half is left behind.
 
-use std::fs::{self, File};
-use std::io::{self, Seek, Write};
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Seek, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::signals;
+
+/// Links that are followed to a file, as by Linux.
+const LINKS_MAX: usize = 40;
+
 /// See the [module](self).
 pub(crate) struct OutputFile {
     path: PathBuf,
-    file: File,
-    /// It was made by us and nothing is in it yet.
-    is_new: bool,
-    /// What is in it goes.
-    replaces: bool,
+    to: Destination,
+}
+
+enum Destination {
+    /// A pipe, a terminal, standard output: it has no length, or what is in it stays.
+    Stream(File),
+    /// A file that is there, and its name behind all links if another file can have that.
+    Old(File, Option<PathBuf>),
+    /// The name, behind all links, of one that is not.
+    New(PathBuf),
 }
 
 impl OutputFile {
-    /// Opens `path` for writing and leaves what is in it; `-` is standard output.
+    /// Sees that `path` can be written and leaves what is there; `-` is standard output.
     ///
     /// # Errors
     /// In words: it cannot be written.
@@ -31,22 +41,26 @@ impl OutputFile {
         if path.as_os_str() == "-" {
             let file = io::stdout().as_fd().try_clone_to_owned();
             let file = file.map_err(|error| format!("standard output: {error}"))?;
-            let path = "standard output".into();
-            return Ok(OutputFile { path, file: file.into(), is_new: false, replaces: false });
+            return Ok(OutputFile {
+                path: "standard output".into(),
+                to: Destination::Stream(file.into()),
+            });
         }
-        let existed = path.exists();
-        let opened = File::options().write(true).create(true).truncate(false).open(path);
-        let file = opened.map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(OutputFile { path: path.to_owned(), file, is_new: !existed, replaces: true })
+        let to = destination(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(OutputFile { path: path.to_owned(), to })
     }
 
     /// Replaces what is in the file; on standard output, what is there stays.
     ///
     /// # Errors
     /// In words: it could not be written.
-    pub(crate) fn write(mut self, content: &[u8]) -> Result<(), String> {
-        self.is_new = false;
-        self.replace(content).map_err(|error| format!("{}: {error}", self.path.display()))
+    pub(crate) fn write(self, content: &[u8]) -> Result<(), String> {
+        let written = match self.to {
+            Destination::Stream(mut file) => file.write_all(content),
+            // Whoever is ended here has made a file and not yet given it its name.
+            to => signals::held(|| replace(to, content)),
+        };
+        written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 
     /// As [`write`](Self::write), with `figures` as JSON.
@@ -55,44 +69,156 @@ impl OutputFile {
         text.push(b'\n');
         self.write(&text)
     }
+}
 
-    fn replace(&mut self, content: &[u8]) -> io::Result<()> {
-        // A pipe or a terminal has no length and no position.
-        if !self.replaces || !self.file.metadata()?.is_file() {
-            return self.file.write_all(content);
+fn destination(path: &Path) -> io::Result<Destination> {
+    let name = behind_links(path);
+    match File::options().write(true).open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(match standard(&file)? {
+            Some(file) => Destination::Stream(file),
+            None => Destination::Old(file, name),
+        }),
+        Ok(file) => Ok(Destination::Stream(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let name = name.ok_or(error)?;
+            File::options().write(true).create_new(true).open(&name)?;
+            fs::remove_file(&name)?;
+            Ok(Destination::New(name))
         }
-        // The disk may be full: what is there stays until the new is complete, and in its place where there
-        // is no making a file beside it.
-        if let Some(beside) = self.beside() {
-            let written = beside.as_file().write_all(content);
-            return written.and_then(|()| Ok(beside.persist(&self.path).map(drop)?));
-        }
-        self.file.set_len(0)?;
-        self.file.rewind()?;
-        self.file.write_all(content)
-    }
-
-    /// A file to take the place of this one, if that has a content, no other name, and a folder to do so in.
-    fn beside(&self) -> Option<NamedTempFile> {
-        let metadata = fs::symlink_metadata(&self.path).ok()?;
-        if !metadata.is_file() || metadata.len() == 0 || metadata.nlink() > 1 {
-            return None;
-        }
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let beside = NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).ok()?;
-        let (owner, group) = (metadata.uid(), metadata.gid());
-        std::os::unix::fs::fchown(beside.as_file(), Some(owner), Some(group)).ok()?;
-        beside.as_file().set_permissions(metadata.permissions()).ok()?;
-        Some(beside)
+        Err(error) => Err(error),
     }
 }
 
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if self.is_new {
-            let _ = fs::remove_file(&self.path);
+/// Standard output or error if that is `file`: what follows there goes behind what is written to it.
+fn standard(file: &File) -> io::Result<Option<File>> {
+    let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    for standard in [io::stdout().as_fd(), io::stderr().as_fd()] {
+        let standard = File::from(standard.try_clone_to_owned()?);
+        if id(&standard)? == id(file)? {
+            return Ok(Some(standard));
         }
     }
+    Ok(None)
+}
+
+/// Where the links lead that `path` is, if it is any; `None` if they lead through /proc, to a file that has
+/// been opened already.
+fn behind_links(path: &Path) -> Option<PathBuf> {
+    let mut name = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = fs::read_link(&name) else { break };
+        let folder = folder(&name);
+        if fs::canonicalize(folder).is_ok_and(|folder| folder.starts_with("/proc")) {
+            return None;
+        }
+        name = folder.join(link);
+    }
+    Some(name)
+}
+
+fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// The disk may be full: what is there stays until the new is complete, and in its place where there is no
+/// making a file beside it.
+fn replace(to: Destination, content: &[u8]) -> io::Result<()> {
+    match to {
+        Destination::Stream(mut file) => file.write_all(content),
+        Destination::New(name) => match beside(&name, 0o666) {
+            Ok(beside) => {
+                beside.as_file().write_all(content)?;
+                beside.persist(&name).map(drop).map_err(Into::into)
+            }
+            Err(_) => {
+                let mut file = File::options().write(true).create_new(true).open(&name)?;
+                file.write_all(content).inspect_err(|_| drop(fs::remove_file(&name)))
+            }
+        },
+        Destination::Old(mut file, name) => {
+            let beside = name.and_then(|name| Some((like(&file.metadata().ok()?, &name)?, name)));
+            if let Some((beside, name)) = beside {
+                beside.as_file().write_all(content)?;
+                // Something may be mounted on the name, or hold it otherwise.
+                if beside.persist(name).is_ok() {
+                    return Ok(());
+                }
+            }
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(content)
+        }
+    }
+}
+
+/// A file in the folder of `name`, gone unless it is given that. The mask of the process applies to `mode`.
+fn beside(name: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.permissions(Permissions::from_mode(mode)).tempfile_in(folder(name))
+}
+
+/// A file to take the place of the one called `name`, if that has no other name.
+fn like(metadata: &Metadata, name: &Path) -> Option<NamedTempFile> {
+    if metadata.nlink() != 1 {
+        return None;
+    }
+    let beside = beside(name, 0o600).ok()?;
+    let (owner, group) = (metadata.uid(), metadata.gid());
+    std::os::unix::fs::fchown(beside.as_file(), Some(owner), Some(group)).ok()?;
+    beside.as_file().set_permissions(metadata.permissions()).ok()?;
+    Some(beside)
+}
+
+/// Something that is read or written: what the user calls it, and where it is.
+pub(crate) type Named<'a> = (&'a str, &'a Path);
+
+/// Refuses to write what is read, and to write two things to one file.
+///
+/// # Errors
+/// In words: which.
+pub(crate) fn check_apart(read: &[Named], written: &[Named]) -> Result<(), String> {
+    for (at, &(name, path)) in written.iter().enumerate() {
+        let is_same = |other: &&Named| other.1 == path && !is_device(path) || is_one(path, other.1);
+        if let Some((other, _)) = written[..at].iter().find(is_same) {
+            let path = path.display();
+            return Err(format!("{name}: {other} is written to {path} too; give another file"));
+        }
+        let is_read = |other: &&Named| other.1.as_os_str() != "-" && is_one(path, other.1);
+        if let Some((other, _)) = read.iter().find(is_read) {
+            return Err(format!("{name}: {} is {other}; give another file", path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// What loses nothing of what two write to it.
+fn is_device(path: &Path) -> bool {
+    path.as_os_str() != "-"
+        && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
+}
+
+/// Whether two paths lead to one file.
+fn is_one(path: &Path, other: &Path) -> bool {
+    match (found(path), found(other)) {
+        (Some(one), Some(other)) => {
+            let is_device = one.file_type().is_char_device();
+            !is_device && (one.dev(), one.ino()) == (other.dev(), other.ino())
+        }
+        (None, None) => placed(path).is_some_and(|place| placed(other) == Some(place)),
+        _ => false,
+    }
+}
+
+fn found(path: &Path) -> Option<Metadata> {
+    let path = if path.as_os_str() == "-" { Path::new("/dev/stdout") } else { path };
+    fs::metadata(path).ok()
+}
+
+/// The one name of what is not there yet.
+fn placed(path: &Path) -> Option<PathBuf> {
+    let name = behind_links(path)?;
+    Some(fs::canonicalize(folder(&name)).ok()?.join(name.file_name()?))
 }
 
 #[cfg(test)]
@@ -133,5 +259,48 @@ mod tests {
         }
         assert!(link.is_symlink());
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing is left");
+    }
+
+    #[test]
+    fn a_link_to_nothing_stays_one_and_pipes_are_written_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::os::unix::fs::symlink("file", &link).expect("linked");
+        let output = OutputFile::open(&link).expect("it can be written");
+        assert!(!file.exists(), "nothing is made before it is complete");
+        output.write(b"now").expect("written");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_to_string(&file).expect("there"), "now");
+        OutputFile::open(Path::new("/dev/null"))
+            .and_then(|null| null.write(b"x"))
+            .expect("written");
+        assert!(OutputFile::open(&folder.path().join("none/file")).is_err());
+        let full = OutputFile::open(Path::new("/dev/full")).expect("it can be written");
+        let error = full.write(b"x").expect_err("it is full");
+        assert!(error.starts_with("/dev/full: No space left"), "{error}");
+    }
+
+    #[test]
+    fn one_file_is_not_two() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("read"), "").expect("written");
+        fs::hard_link(at("read"), at("other")).expect("linked");
+        std::os::unix::fs::symlink("new", at("link")).expect("linked");
+        let check = |read: &str, one: &str, two: &str| {
+            let [read, one, two] = [read, one, two].map(at);
+            check_apart(&[("read", &read)], &[("--a", &one), ("--b", &two)]).err()
+        };
+        assert_eq!(check("read", "a", "b"), None);
+        assert_eq!(check("gone", "a", "b"), None);
+        assert_eq!(check("read", "/dev/null", "/dev/null"), None);
+        let said = |said: Option<String>, what: &str| {
+            assert!(said.as_ref().is_some_and(|said| said.contains(what)), "{said:?}");
+        };
+        said(check("read", "a", "other"), "other is read; give another file");
+        said(check("read", "a", "./a"), "--b: --a is written to ");
+        said(check("read", "new", "link"), "--b: --a is written to ");
+        let outputs = [("--a", Path::new("-")), ("--b", Path::new("-"))];
+        said(check_apart(&[], &outputs).err(), "--b: --a is written to -");
     }
 }

@@ -99,6 +99,18 @@ impl Inherited {
     }
 }
 
+/// Does `work` with this thread not to be ended by the terminal or by who asks it to end: that happens after it.
+pub(crate) fn held<R>(work: impl FnOnce() -> R) -> R {
+    let set = set_of(&[&OF_A_SERVER[..], &[libc::SIGQUIT]].concat());
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: `set` is initialised; the call fills `before` in and cannot fail with valid arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) };
+    let result = work();
+    // SAFETY: `before` was filled in above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    result
+}
+
 /// Waits for the next of `signals`, which are blocked.
 pub(crate) fn take(signals: &[libc::c_int]) -> Taken {
     let set = set_of(signals);

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -304,6 +305,81 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         let first = error.lines().next().expect("a message");
         assert!(first.contains(said) && (code == 2 || error.lines().count() == 1), "{error}");
     }
+}
+
+#[test]
+fn what_is_read_or_written_already_is_not_written() {
+    let (folder, path) = recording(STRACE);
+    let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (itself, other) = (at("t"), at("other"));
+    std::os::unix::fs::symlink("t", &other).expect("linked");
+    let several = ["--disks", "1,2"];
+    let table: [&[&str]; 6] = [
+        &["--json", &itself],
+        &["--plot", &itself],
+        &["--json", &other],
+        &["--json", &at("x"), "--plot", &at("./x")],
+        &["--json", "-", "--plot", "-"],
+        &["--json", "-", "--plot", "/dev/stdout"],
+    ];
+    for options in table {
+        let output = sim_replay(&path, &[&several[..], options].concat());
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.ends_with("; give another file\n"), "{error}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(fs::read_to_string(&path).expect("there"), STRACE);
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
+    let output = sim_cache(&path, &[&options[..], &["--json", &itself]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+/// `foretell`, with a standard output that nobody reads.
+fn unread(command: &mut std::process::Command) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = command.stdout(writer).stderr(std::process::Stdio::null()).status();
+    status.expect("foretell runs").signal()
+}
+
+#[test]
+fn files_are_whole_or_not_there() {
+    let (folder, path) = recording(STRACE);
+    let json = folder.path().join("json");
+    let mut command = foretell();
+    command.args(["sim", "replay", "--root", "/data", "--json"]).arg(&json).arg(&path);
+    assert_eq!(unread(&mut command), Some(libc::SIGPIPE));
+    let figures = fs::read(&json).expect("written before the table");
+    assert!(serde_json::from_slice::<Value>(&figures).is_ok());
+    let (blocks_folder, blocks) = recording(ANOMALY);
+    let json = blocks_folder.path().join("json");
+    let mut command = foretell();
+    command.args(["sim", "cache", "--format", "blocks", "--capacity", "3,4", "--policy", "lru"]);
+    command.args(["--hints", "none", "--json"]).arg(&json).arg("--trace").arg(&blocks);
+    assert_eq!(unread(&mut command), Some(libc::SIGPIPE));
+    assert!(serde_json::from_slice::<Value>(&fs::read(&json).expect("written")).is_ok());
+    // What is standard output already is written to as that.
+    let file = folder.path().join("all");
+    let mut command = foretell();
+    command.args(["sim", "replay", "--json", "/dev/stdout"]).arg(&path);
+    let status = command.stdout(fs::File::create(&file).expect("made")).status();
+    assert!(status.expect("foretell runs").success());
+    let all = fs::read_to_string(&file).expect("written");
+    assert!(all.starts_with("[{") && all.lines().count() == 4, "{all}");
+    fs::remove_file(&file).expect("removed");
+    // Ended while it waits for the recording.
+    let json = folder.path().join("other");
+    let mut command = foretell();
+    command.args(["sim", "replay", "-", "--json"]).arg(&json);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().expect("foretell runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(child.try_wait().expect("a child").is_none());
+    // SAFETY: a system call with a process of ours, which has not been waited for.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    assert_eq!(child.wait().expect("a child").signal(), Some(libc::SIGTERM));
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing is left");
 }
 
 fn sim_reproduce(more: &[&str]) -> Output {

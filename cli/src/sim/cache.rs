@@ -9,7 +9,7 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
-use super::{as_json, block_bytes, progress, say};
+use super::{as_json, block_bytes, check_outputs, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
@@ -85,6 +85,7 @@ fn capacity(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
+    check_outputs(&[("the recording", &args.trace)], &[("--json", args.json.as_deref())])?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
@@ -99,14 +100,16 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let runs = runs(args);
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
-    if !to_stdout {
+    // With a file, the table waits: whoever reads its first line only ends this process by that.
+    let says_at_once = !to_stdout && json.is_none();
+    if says_at_once {
         progress.suspend(|| say(&header()))?;
     }
     let mut results = Vec::new();
     for options in &runs {
         progress.set_message(format!("{}, {} blocks", options.policy, options.capacity_blocks));
         let result = run(&reads, options, &mut |reads| progress.inc(reads));
-        if !to_stdout {
+        if says_at_once {
             progress.suspend(|| say(&row(&result)))?;
         }
         results.push(Run::new(args, result));
@@ -117,6 +120,8 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     }
     if let Some(file) = json {
         file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+        say(&header())?;
+        results.iter().try_for_each(|run| say(&row(&run.result)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

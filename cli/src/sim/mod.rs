@@ -7,6 +7,7 @@ mod sweep_plot;
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::output_file::{self, Named};
 use crate::{signals, size};
 
 #[derive(Args)]
@@ -55,6 +57,12 @@ fn block_bytes(text: &str) -> Result<u64, String> {
         bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
         _ => Err(format!("a block is a multiple of {SECTOR_BYTES} bytes")),
     }
+}
+
+/// Refuses outputs that would be lost: `read` is the recording and what else is read.
+fn check_outputs(read: &[Named], written: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    let given = written.iter().filter_map(|&(name, path)| Some((name, path?)));
+    output_file::check_apart(read, &given.collect::<Vec<_>>()).map_err(Failure::usage)
 }
 
 /// A bar that waits for its length.

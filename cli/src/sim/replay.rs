@@ -20,7 +20,7 @@ use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
 use super::sweep_plot::{self, Point};
-use super::{as_json, block_bytes, on_all_processors, progress, say};
+use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::array::Switch;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
@@ -200,13 +200,16 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
+    let mut read = vec![("the recording", args.trace.as_path())];
+    read.extend(args.disk.iter().map(|disk| ("a --disk", Path::new(disk))));
+    check_outputs(&read, &[("--json", args.json.as_deref()), ("--plot", args.plot.as_deref())])?;
+    if args.plot.is_some() && !differ(&args.disks) && !differ(&args.cache) {
+        return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
+    }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
     let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    if plot.is_some() && !differ(&args.disks) && !differ(&args.cache) {
-        return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
-    }
     let runs = runs(args)?;
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
@@ -225,12 +228,6 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     progress.finish_and_clear();
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
-    if to_stdout {
-        say(&as_json(&results)?)?;
-    } else {
-        say(&header())?;
-        results.iter().try_for_each(|row| say(&row.line()))?;
-    }
     if let Some(file) = plot {
         let points: Vec<Point> = results.iter().map(Row::point).collect();
         let title = args.trace.display().to_string();
@@ -238,6 +235,12 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     if let Some(file) = json {
         file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+    }
+    if to_stdout {
+        say(&as_json(&results)?)?;
+    } else {
+        say(&header())?;
+        results.iter().try_for_each(|row| say(&row.line()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

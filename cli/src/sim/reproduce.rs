@@ -11,7 +11,7 @@ use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
-use super::{on_all_processors, progress, say};
+use super::{check_outputs, on_all_processors, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
@@ -119,7 +119,7 @@ impl Pages {
             Ok::<_, String>((OutputFile::open(&path)?, kept))
         });
         let comparators =
-            what.has_comparators().then(|| OutputFile::open(&folder.join("comparators.md")));
+            what.has_comparators().then(|| OutputFile::open(&folder.join(COMPARATORS_PAGE)));
         Ok(Pages { plots, papers: papers.transpose()?, comparators: comparators.transpose()? })
     }
 
@@ -181,6 +181,15 @@ enum Done {
 }
 
 pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
+    let page = |name: Option<&str>| Some(args.out.as_ref()?.join(name?));
+    let papers = page(args.what.papers_page());
+    let comparators = page(args.what.has_comparators().then_some(COMPARATORS_PAGE));
+    let written = [
+        ("the page", papers.as_deref()),
+        ("the page", comparators.as_deref()),
+        ("--json", args.json.as_deref()),
+    ];
+    check_outputs(&[], &written)?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
@@ -193,6 +202,9 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         pages.write(args.what, &results).map_err(Failure::failed)?;
     }
     let text = serde_json::to_string(&results).map_err(Failure::failed)?;
+    if let Some(file) = json {
+        file.write(format!("{text}\n").as_bytes()).map_err(Failure::failed)?;
+    }
     if to_stdout {
         say(&text)?;
     } else {
@@ -207,9 +219,6 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             say(&comparators::summary(&results.comparators))?;
             say(&pairs::summary(&results.pairs))?;
         }
-    }
-    if let Some(file) = json {
-        file.write(format!("{text}\n").as_bytes()).map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -249,5 +258,6 @@ fn run(what: What) -> Results {
     results
 }
 
+const COMPARATORS_PAGE: &str = "comparators.md";
 /// The folder of plots beside the page.
 const PLOTS: &str = "reproduction";
