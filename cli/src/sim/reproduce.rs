@@ -16,19 +16,17 @@ use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
-Runs the programs of the TIP papers on models of their machines, under this project's own policies. All
-figures of ours are simulated, and the same every time; seeds are in the programs.
+Runs the programs of the TIP papers on models of their machines, under this project's own \
+policies. All figures of ours are simulated, and the same every time; seeds are in the programs.
 
-Each row has the paper's numbers, where it gives any, above ours. Ours are predictions, but those with
-*, near which something that the paper does not state was chosen, and those with =, which it states and
-which were put in.
+Each row has the paper's numbers, where it gives any, above ours. Ours are predictions, but those \
+with *, near which something that the paper does not state was chosen, and those with =, which it \
+states and which were put in.
 
---out writes DIR/reproduction.md, with every table and the reason for every figure that is more than 15 % off,
-and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md or DIR/tip1995.md instead, and of the
-comparators DIR/comparators.md. What follows the line
-
+--out writes DIR/reproduction.md, with every table and the reason for every figure that is more \
+than 15 % off, and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md or \
+DIR/tip1995.md instead, and of the comparators DIR/comparators.md. What follows the line
   <!-- what follows is not written by foretell sim reproduce -->
-
 in a page of the papers that is there already is kept.
 
 Examples:
@@ -37,6 +35,9 @@ Examples:
 
 /// What ends the part of a page that is written here.
 const KEPT_FROM: &str = "<!-- what follows is not written by foretell sim reproduce -->";
+
+/// What a page is known by that has nothing else in it.
+const OURS: &str = "Written by `foretell sim reproduce ";
 
 #[derive(Args)]
 pub(crate) struct ReproduceArgs {
@@ -111,16 +112,23 @@ struct Pages {
 impl Pages {
     /// Errors are in words and name the file.
     fn open(folder: &Path, what: What) -> Result<Self, String> {
-        let plots = folder.join(PLOTS);
-        fs::create_dir_all(&plots).map_err(|error| format!("{}: {error}", plots.display()))?;
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let papers = what.papers_page().map(|name| {
             let path = folder.join(name);
             let kept = kept(&path)?;
             Ok::<_, String>((OutputFile::open(&path)?, kept))
         });
-        let comparators =
-            what.has_comparators().then(|| OutputFile::open(&folder.join(COMPARATORS_PAGE)));
-        Ok(Pages { plots, papers: papers.transpose()?, comparators: comparators.transpose()? })
+        let comparators = what.has_comparators().then(|| {
+            let path = folder.join(COMPARATORS_PAGE);
+            before(&path, OURS)?;
+            OutputFile::open(&path)
+        });
+        let (papers, comparators) = (papers.transpose()?, comparators.transpose()?);
+        let plots = folder.join(PLOTS);
+        if papers.is_some() {
+            fs::create_dir_all(&plots).map_err(|error| format!("{}: {error}", plots.display()))?;
+        }
+        Ok(Pages { plots, papers, comparators })
     }
 
     fn write(self, what: What, results: &Results) -> Result<(), String> {
@@ -143,12 +151,24 @@ impl Pages {
 
 /// What of the page that is at `path` is not written here; the error names the file.
 fn kept(path: &Path) -> Result<String, String> {
+    let before = before(path, KEPT_FROM)?;
+    Ok(before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end()).to_owned())
+}
+
+/// The page that is at `path`: one of ours has `sign` in it. The error names the file.
+fn before(path: &Path, sign: &str) -> Result<String, String> {
     let before = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    Ok(before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end()).to_owned())
+    if !before.is_empty() && !before.contains(sign) {
+        return Err(format!(
+            "{}: not written by foretell sim reproduce; give another DIR to --out, or move the file away",
+            path.display()
+        ));
+    }
+    Ok(before)
 }
 
 /// What was asked for.
@@ -212,8 +232,11 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             page::lines(&results.papers.cells).iter().try_for_each(|line| say(line))?;
             say("")?;
             say(&page::summary(&results.papers.cells))?;
+            page::LEGEND.iter().try_for_each(|line| say(line))?;
         }
         if has_comparators {
+            say("")?;
+            say(COMPARED)?;
             comparators::lines(&results.comparators).iter().try_for_each(|line| say(line))?;
             say("")?;
             say(&comparators::summary(&results.comparators))?;
@@ -258,6 +281,8 @@ fn run(what: What) -> Results {
     results
 }
 
+/// Above the comparators' table.
+const COMPARED: &str = "How far foretell lags behind the best of the other policies, in per cent of elapsed time; below 0, it is ahead:";
 const COMPARATORS_PAGE: &str = "comparators.md";
 /// The folder of plots beside the page.
 const PLOTS: &str = "reproduction";

@@ -119,6 +119,13 @@ fn is_open(cell: &Cell) -> bool {
     cell.unit == "%" && cell.paper_to.is_some_and(|to| to >= 100.0)
 }
 
+/// What a terminal shows below the summary.
+pub const LEGEND: [&str; 3] = [
+    "No mark: predicted. *: what the paper does not state was chosen so that it comes out near. =: stated, and put in.",
+    ">: the paper says only that it is more.",
+    "The median is in per cent of the paper's figure; of figures in %, in points.",
+];
+
 /// The page of `what` was reproduced. `folder` is where its figures are.
 pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     let mut page = HEAD.replace("WHAT", what);
