@@ -130,7 +130,9 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
 
 /// A built-in device, or the parameter file of this path.
 pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
-    if DiskParameters::names().any(|known| known == name) || !Path::new(name).exists() {
+    // What looks like a file is meant for one.
+    let is_file = name.contains(['/', '.']) || Path::new(name).exists();
+    if DiskParameters::names().any(|known| known == name) || !is_file {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }
     let text = std::fs::read_to_string(name)

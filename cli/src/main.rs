@@ -38,7 +38,7 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Emulate a disk array: a folder served at the pace of modelled disks
     Array(array::ArrayArgs),
-    /// Run policies over recorded reads, without waiting for anything
+    /// Simulate caches over recorded reads, recorded runs on other machines, and the TIP papers' programs
     Sim(sim::SimArgs),
 }
 

@@ -270,7 +270,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 16] = [
+    let table: [(&Path, &[&str], &str, i32); 24] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
@@ -294,7 +294,15 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&other, &["--format", "dxt"], "make the text with `scripts/dxt-text LOG`", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),
-        (&path, &["--disk", "floppy"], "floppy", 2),
+        (&path, &["--disk", "floppy"], "unknown disk \"floppy\"; known are hp97560", 2),
+        (&path, &["--disk", "/none.toml"], "foretell: /none.toml: No such file or directory", 1),
+        (&path, &["--disks", "1-8"], "give numbers with commas between", 2),
+        (&path, &["--disks", "257"], "not a whole number from 1 to 256", 2),
+        (&path, &["--disks", "-1"], "not a whole number from 1 to 256", 2),
+        (&path, &["--cpu-factor", "-1"], "not from 0 to 1000000", 2),
+        (&path, &["--overhead-us", "-5"], "not from 0 to 1000000000", 2),
+        (&path, &["--think-us", "-5"], "not from 0 to 1000000000", 2),
+        (&path, &["--seed", "-1"], "not a whole number from 0 to", 2),
         (&path, &["--hints", "most"], "known are none, recorded, files, all, and N-ahead", 2),
         (&path, &["--policy", "best"], "known are lru, tip1", 2),
     ];
@@ -303,6 +311,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         let error = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(code), String::new()));
         let first = error.lines().next().expect("a message");
+        assert!(!error.contains("tip:"), "{error}");
         assert!(first.contains(said) && (code == 2 || error.lines().count() == 1), "{error}");
     }
 }
@@ -401,6 +410,7 @@ fn a_paper_is_reproduced_with_its_page() {
     assert_eq!(text(&output.stderr), "");
     let table = text(&output.stdout);
     assert!(table.contains("1994 table 3") && table.contains("predicted figures"), "{table}");
+    assert!(table.contains("*: what the paper does not state"), "{table}");
     let cells: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let cells = cells["cells"].as_array().expect("cells");
     let found = cells.iter().find(|cell| {
@@ -432,7 +442,43 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
     assert!(error.starts_with(&format!("foretell: {}: ", page.display())), "{error}");
     assert_eq!(fs::read(&page).expect("there"), [0xff]);
+    for (what, page) in [("all", "reproduction.md"), ("comparators", "comparators.md")] {
+        let page = folder.path().join(page);
+        fs::write(&page, "mine\n").expect("written");
+        let output = sim_reproduce(&[what, "--out", &folder.path().to_string_lossy()]);
+        let error = text(&output.stderr);
+        let said =
+            "not written by foretell sim reproduce; give another DIR to --out, or move the file";
+        assert!(error.starts_with(&format!("foretell: {}: {said}", page.display())), "{error}");
+        assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+        assert_eq!(fs::read_to_string(&page).expect("there"), "mine\n");
+    }
+    assert!(!folder.path().join("reproduction").exists(), "nothing is made in vain");
     let output = sim_reproduce(&["tip1999"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("tip1994, tip1995, comparators, all"));
+}
+
+#[test]
+fn help_fits_any_width() {
+    for command in [&[][..], &["cache"], &["replay"], &["reproduce"]] {
+        let help = |columns: &str| {
+            let mut sim = foretell();
+            sim.args(["sim"]).args(command).arg("--help").env("COLUMNS", columns);
+            text(&sim.output().expect("foretell runs").stdout)
+        };
+        let long = help("100");
+        let wrapped = long.lines().filter(|line| !line.starts_with("Usage: "));
+        let longest = wrapped.map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|columns| (60..=100).contains(&columns)), "{long}");
+        assert!(!long.contains("--think "), "{long}");
+        // What follows is not wrapped when there is room: no end of a line is in the text itself.
+        let wide = help("5000");
+        let lines: Vec<&str> = wide.lines().collect();
+        for pair in lines.windows(2) {
+            let is_text = |line: &str| line.chars().next().is_some_and(|first| first != ' ');
+            let breaks = is_text(pair[0]) && is_text(pair[1]);
+            assert!(!breaks, "{pair:?}");
+        }
+    }
 }

@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
-Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and
-without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the
+Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
+without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the \
 column of prefetches. belady is the off-line optimum of fetching on demand.
 
 Formats, all of them also compressed with gzip:
@@ -25,8 +25,8 @@ Formats, all of them also compressed with gzip:
              all of them whole numbers; their order counts, times do not. Lines that begin with #
              are remarks.
 
-Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; seconds
-are what the run took here. --json has one object with them, or an array of several runs.
+Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; \
+seconds are what the run took here. --json has one object with them, or an array of several runs.
 
 Examples:
   foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\

@@ -1,4 +1,4 @@
-//! `foretell sim`: policies over recorded reads, in numbers and without waiting for anything.
+//! `foretell sim`: caches, recorded runs and the papers' programs, in numbers and without waiting for anything.
 
 mod cache;
 mod replay;

@@ -27,26 +27,31 @@ use crate::output_file::OutputFile;
 use crate::{array, size};
 
 pub(super) const HELP: &str = "\
-A recording says which bytes were read, in which order, and how much work lay between; the rest is a
-model: figures are predictions. Record a run with
+A recording says which bytes were read, in which order, and how much work lay between; the rest is \
+a model: figures are predictions. Record a run with
   strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
-and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the files,
-as far as they are still there. Of strace without -T, and of the other formats, times are not used:
---think is the work before each read.
+and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the \
+files, as far as they are still there. Of strace without -T, and of the other formats, times are \
+not used: --think-us is the work before each read.
 
-Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with
+Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with \
 scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
 
-Hints, each a program's own: none, and then there is the kernel's read-ahead; recorded, what it asked the kernel
-for by posix_fadvise(WILLNEED) or readahead, when it did (strace tells); files, the names of all files it
-reads, before the first read, as `foretell run` discloses them; all, exactly what it reads, before the
-first read; N-ahead, each read N reads before it.
+Hints, each a program's own:
+  none       nothing is disclosed, and then there is the kernel's read-ahead
+  recorded   what it asked the kernel for by posix_fadvise(WILLNEED) or readahead, when it did
+             (strace tells)
+  files      the names of all files it reads, before the first read, as `foretell run` discloses
+             them
+  all        exactly what it reads, before the first read
+  N-ahead    each read N reads before it
 
 Several values with commas between them make a row each, in every combination.
 
-Columns: seconds elapsed, of work, and of waiting for devices; blocks read and how many of them were in
-memory, on their way, or missing; requests and bytes of the disks; the busiest disk's share of the time;
-and the bound: no run on these disks is shorter than the program's work or the busiest disk's service.
+Columns: seconds elapsed, of work, and of waiting for devices; blocks read and how many of them \
+were in memory, on their way, or missing; requests and bytes of the disks; the busiest disk's share \
+of the time; and the bound: no run on these disks is shorter than the program's work or the busiest \
+disk's service.
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
@@ -67,7 +72,7 @@ pub(crate) struct ReplayArgs {
     root: Option<PathBuf>,
 
     /// Number of disks, 1 to 256
-    #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
     disks: Vec<u16>,
 
     /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
@@ -75,7 +80,7 @@ pub(crate) struct ReplayArgs {
     disk: Vec<String>,
 
     /// Bytes of a file on one disk before the next disk's turn
-    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = block_bytes)]
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
     stripe: u64,
 
     /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
@@ -84,7 +89,7 @@ pub(crate) struct ReplayArgs {
 
     /// Requests that a disk holds at once and chooses among, no fewer than it serves at once [default: 5, or as many
     /// as that]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
     outstanding: Option<u16>,
 
     /// How files lie on the disks: sequential (as copied to a new file system) or aged (in short
@@ -93,7 +98,7 @@ pub(crate) struct ReplayArgs {
     layout: LayoutKind,
 
     /// Seed of the aged layout and of drawn latencies
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     seed: u64,
 
     /// Whether the first open of each file costs a read of its inode
@@ -109,11 +114,11 @@ pub(crate) struct ReplayArgs {
     hints: Vec<Disclosed>,
 
     /// Memory for blocks
-    #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
+    #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
     cache: Vec<u64>,
 
     /// Bytes of a block, a multiple of 512, up to 64 MiB
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes)]
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes, allow_negative_numbers = true)]
     block: u64,
 
     /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
@@ -121,15 +126,15 @@ pub(crate) struct ReplayArgs {
     read_ahead: ReadAheadChoice,
 
     /// The processor's work, recorded and modelled, is so many times as long
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor)]
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     cpu_factor: f64,
 
     /// What the recorder itself took between two calls, microseconds
-    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros)]
+    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     overhead_us: f64,
 
     /// Work before each read where the recording does not tell it, microseconds
-    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros)]
+    #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     think_us: f64,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
@@ -185,6 +190,18 @@ fn rules(name: &str) -> Result<Rules, String> {
         let known = Rules::ALL.map(|rules| rules.name).join(", ");
         format!("unknown policy {name:?}; known are {known}")
     })
+}
+
+fn disks(text: &str) -> Result<u16, String> {
+    if text.trim().trim_start_matches('-').contains('-') {
+        return Err("not a range: give numbers with commas between, as 1,2,4".into());
+    }
+    let disks = text.trim().parse().ok().filter(|disks| (1..=256).contains(disks));
+    disks.ok_or_else(|| "not a whole number from 1 to 256".into())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("not a whole number from 0 to {}", u64::MAX))
 }
 
 fn factor(text: &str) -> Result<f64, String> {
