@@ -238,6 +238,32 @@ fn a_recorded_run_is_run_again_in_every_combination() {
 }
 
 #[test]
+fn a_root_is_the_same_by_any_of_its_names() {
+    let (folder, path) = recording("");
+    let top = folder.path().canonicalize().expect("there");
+    fs::create_dir(top.join("data")).expect("made");
+    fs::write(top.join("data/f"), [0; 4096]).expect("written");
+    std::os::unix::fs::symlink("data", top.join("link")).expect("linked");
+    for recorded in ["data", "link"] {
+        let name = top.join(recorded).join("f");
+        let lines = STRACE.replace("/data/f", &name.to_string_lossy());
+        fs::write(&path, lines).expect("written");
+        let mut ways = vec!["link", "data/../link", "data/.././link/."];
+        if recorded == "data" {
+            ways.extend(["data", "link/../data"]);
+        }
+        for root in ways {
+            let root = top.join(root).to_string_lossy().into_owned();
+            let options = ["--root", &root, "--hints", "none", "--json", "-"];
+            let output = sim_replay(&path, &options);
+            assert_eq!(output.status.code(), Some(0), "{root}: {}", text(&output.stderr));
+            let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
+            assert_eq!(row["reads"], 5, "{root}");
+        }
+    }
+}
+
+#[test]
 fn replay_reads_standard_input_and_other_formats() {
     let (_folder, path) = recording(ANOMALY);
     let input = fs::File::open(&path).expect("there");
@@ -270,7 +296,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 24] = [
+    let table: [(&Path, &[&str], &str, i32); 26] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
@@ -289,7 +315,9 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         ),
         (&path, &["--plot", "/dev/null", "--disks", "4,4"], "give --disks or --cache several", 2),
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
-        (&path, &["--root", "/elsewhere"], "there is no read of a file below /elsewhere in it", 1),
+        (&path, &["--root", "/proc"], "there is no read of a file below /proc in it", 1),
+        (&path, &["--root", "/none/x"], "--root: /none/x: No such file or directory", 1),
+        (&blocks, &["--root", "/", "--format", "blocks"], "has no names of files; leave it out", 2),
         (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),
         (&other, &["--format", "dxt"], "make the text with `scripts/dxt-text LOG`", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),

@@ -1,8 +1,9 @@
 //! `foretell sim replay`: a recorded run again, on another machine.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -263,6 +264,11 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
 }
 
 fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
+    if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
+        return Err(Failure::usage(format!(
+            "--root: a recording in format {format} has no names of files; leave it out"
+        )));
+    }
     let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
     let activity = match args.format {
         Source::Strace => {
@@ -296,14 +302,45 @@ fn of_recording(
     args: &ReplayArgs,
     recording: Result<Recording, TraceError>,
 ) -> Result<Activity, Failure> {
-    let recording = recording.map_err(Failure::failed)?;
-    let root = args.root.as_deref().map(std::path::absolute).transpose();
-    let root = root.map_err(|error| Failure::failed(format!("--root: {error}")))?;
+    let mut recording = recording.map_err(Failure::failed)?;
+    let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
     let known = |path: &Path| {
         let file = fs::metadata(path).ok()?;
         Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
     };
     Ok(Activity::of_recording(&recording, root.as_deref(), known))
+}
+
+/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
+fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
+    let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
+    let given = without_dots(&std::path::absolute(root).map_err(failed)?);
+    let folder = match fs::canonicalize(root) {
+        Ok(folder) => folder,
+        // Who has the recording need not have the files.
+        Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
+        Err(error) => return Err(failed(error)),
+    };
+    if given != folder && fs::canonicalize(&given).is_ok_and(|path| path == folder) {
+        for path in &mut recording.paths {
+            if let Ok(rest) = path.strip_prefix(&given) {
+                *path = folder.join(rest);
+            }
+        }
+    }
+    Ok(folder)
+}
+
+/// As recordings have names: `..` takes the name before it away.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 fn differ<T: PartialEq>(values: &[T]) -> bool {
