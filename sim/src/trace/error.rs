@@ -77,7 +77,7 @@ pub enum Fault {
     #[error("no line is a call with a time; record with `strace -f -ttt -T -y -o FILE PROGRAM`")]
     NotStrace,
     /// A call of strace whose line does not say when it began.
-    #[error("a call without its time in seconds; record with the option -ttt of strace")]
+    #[error("a call without its time in seconds since 1970; record with the option -ttt of strace")]
     NoTime,
     /// Something else stands where a line of DXT's text should.
     #[error(

@@ -127,6 +127,10 @@ impl Recorder {
                 held.extend_from_slice(text);
             }
             match line::parse(if held.is_empty() { text } else { &held }) {
+                // `-r` tells what lies between two calls, and of the first that it is nothing.
+                Some(Line { time_ns: Some(0), .. }) if !is_strace => {
+                    return Err(Fault::NoTime.into());
+                }
                 Some(Line { time_ns: Some(time_ns), pid, event }) => {
                     is_strace = true;
                     self.take(pid, time_ns, event)?;

@@ -40,7 +40,7 @@ fn told(text: &str) -> Vec<String> {
 
 /// [`told`] of calls of process 1, whose lines lack the process and the time.
 fn told_of(calls: &[&str]) -> Vec<String> {
-    let line = |(i, call): (usize, &&str)| format!("1 {i}.000000 {call}\n");
+    let line = |(i, call): (usize, &&str)| format!("1 {}.000000 {call}\n", i + 1);
     let told = told(&calls.iter().enumerate().map(line).collect::<String>());
     told.iter().map(|line| line["1 ".len()..].to_owned()).collect()
 }
@@ -394,7 +394,8 @@ fn what_is_no_recording_is_refused() {
     let message = |text: &str| outcome(text).expect_err("refused").to_string();
     let not_strace = "no line is a call with a time; \
         record with `strace -f -ttt -T -y -o FILE PROGRAM`";
-    let no_time = "a call without its time in seconds; record with the option -ttt of strace";
+    let no_time =
+        "a call without its time in seconds since 1970; record with the option -ttt of strace";
     assert_eq!(message(""), format!("r.strace: line 0: {not_strace}"));
     assert_eq!(message("1\n2\n3 4.5 x\n"), format!("r.strace: line 3: {not_strace}"));
     for call in ["getpid() = 1", "read(3,  <unfinished ...>", "<... read resumed>) = 0"] {
@@ -402,6 +403,8 @@ fn what_is_no_recording_is_refused() {
             let text = format!("strace: Process 1234 attached\n{prefix}{call}\n");
             assert_eq!(message(&text), format!("r.strace: line 2: {no_time}"), "{text}");
         }
+        let relative = format!("1234      0.000000 {call}\n1234      0.000250 {call}\n");
+        assert_eq!(message(&relative), format!("r.strace: line 1: {no_time}"), "{relative}");
     }
     let long = format!("1 1.0 write(1, \"{}\", 1) = 1\n", "x".repeat(1 << 20));
     assert!(message(&long).starts_with("r.strace: line 1: longer than 1048576 bytes"));
