@@ -437,7 +437,7 @@ fn a_paper_is_reproduced_with_its_page() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "");
     let table = text(&output.stdout);
-    assert!(table.contains("1994 table 3") && table.contains("predicted figures"), "{table}");
+    assert!(table.contains("1994 table 3") && table.contains("Predicted figures"), "{table}");
     assert!(table.contains("*: what the paper does not state"), "{table}");
     let cells: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let cells = cells["cells"].as_array().expect("cells");

@@ -73,8 +73,10 @@ pub struct Plot {
     pub subtitle: String,
     /// What is on the horizontal axis.
     pub x_title: String,
-    /// Of all axes.
-    pub axis: Axis,
+    /// Of the horizontal axis.
+    pub x_axis: Axis,
+    /// Of the vertical ones.
+    pub y_axis: Axis,
     /// From top to bottom.
     pub panels: Vec<Panel>,
 }
@@ -193,10 +195,10 @@ impl Plot {
         });
         let (least, most) = if sizes.0 < sizes.1 { sizes } else { (sizes.1, sizes.1 * 10.0 + 1.0) };
         let x =
-            Scale { axis: self.axis, values: (least, most), pixels: (LEFT + 14.0, RIGHT - 14.0) };
+            Scale { axis: self.x_axis, values: (least, most), pixels: (LEFT + 14.0, RIGHT - 14.0) };
         let mut top = HEAD;
         for panel in &self.panels {
-            panel.draw(&mut svg, x, top);
+            panel.draw(&mut svg, (x, self.y_axis), top);
             top += panel.height + GAP;
         }
         let (middle, y) = ((LEFT + RIGHT) / 2.0, height - 14.0);
@@ -208,20 +210,16 @@ impl Plot {
 }
 
 impl Panel {
-    fn draw(&self, svg: &mut String, x: Scale, top: f64) {
+    fn draw(&self, svg: &mut String, (x, axis): (Scale, Axis), top: f64) {
         let costs = self.lines.iter().flat_map(|line| &line.points).map(|&(_, cost)| cost);
         let (least, most) = costs
             .fold((f64::MAX, f64::MIN), |(least, most), cost| (least.min(cost), most.max(cost)));
-        let ticks = match x.axis {
+        let ticks = match axis {
             Axis::Linear => linear_ticks(least, most),
             Axis::Logarithmic => logarithmic_ticks(least, most),
         };
         let bottom = top + self.height;
-        let y = Scale {
-            axis: x.axis,
-            values: (ticks[0], ticks[ticks.len() - 1]),
-            pixels: (bottom, top),
-        };
+        let y = Scale { axis, values: (ticks[0], ticks[ticks.len() - 1]), pixels: (bottom, top) };
         self.draw_axes(svg, (x, y), &ticks);
         let end = |line: &Line| line.points.last().map_or(top, |&(_, cost)| y.at(cost));
         let ends: Vec<f64> = self.lines.iter().map(end).collect();
@@ -328,7 +326,8 @@ mod tests {
             title: "t".into(),
             subtitle: "s".into(),
             x_title: "x".into(),
-            axis,
+            x_axis: axis,
+            y_axis: axis,
             panels: vec![panel],
         };
         let svg = plot.svg();

@@ -335,7 +335,8 @@ fn plot(machine: &Machine, rows: &[Row]) -> Plot {
         title: "What a read costs the policy, by blocks in memory".into(),
         subtitle: machine.to_string(),
         x_title: "blocks in memory".into(),
-        axis: Axis::Logarithmic,
+        x_axis: Axis::Logarithmic,
+        y_axis: Axis::Logarithmic,
         panels: vec![
             Panel {
                 title: "ns a read, with all that follows from it".into(),

@@ -229,6 +229,10 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
     let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
     let runs = runs(args)?;
+    if args.plot.is_some() {
+        let points: Vec<Point> = runs.iter().map(|run| run.point(0.0)).collect();
+        sweep_plot::check(&points).map_err(Failure::usage)?;
+    }
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let activity = activity(args)?;
@@ -247,9 +251,11 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
     if let Some(file) = plot {
-        let points: Vec<Point> = results.iter().map(Row::point).collect();
-        let title = args.trace.display().to_string();
-        file.write(sweep_plot::svg(&points, &title).as_bytes()).map_err(Failure::failed)?;
+        let results = runs.iter().zip(&results);
+        let points = results.map(|(run, row)| run.point(row.result.elapsed_s)).collect::<Vec<_>>();
+        let (title, layout) = (args.trace.display().to_string(), args.layout.to_string());
+        file.write(sweep_plot::svg(&points, &title, &layout).as_bytes())
+            .map_err(Failure::failed)?;
     }
     if let Some(file) = json {
         file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
@@ -377,6 +383,18 @@ struct Run {
     spec: ReplaySpec,
 }
 
+impl Run {
+    fn point(&self, elapsed_s: f64) -> Point {
+        let spec = &self.spec;
+        Point {
+            disks: spec.disks,
+            cache_bytes: spec.cache_bytes,
+            names: [spec.rules.name.to_owned(), spec.disclosed.to_string(), self.disk.clone()],
+            elapsed_s,
+        }
+    }
+}
+
 fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
     let nanos = |micros: f64| Nanos((micros * 1000.0) as u64);
     let work = Work {
@@ -451,15 +469,6 @@ impl Row {
             disks: run.spec.disks,
             cache_bytes: run.spec.cache_bytes,
             result,
-        }
-    }
-
-    fn point(&self) -> Point {
-        Point {
-            disks: self.disks,
-            cache_bytes: self.cache_bytes,
-            names: [self.policy.to_owned(), self.hints.clone(), self.disk.clone()],
-            elapsed_s: self.result.elapsed_s,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The plot of a sweep: elapsed seconds over the disks or the cache, a line for each combination of the rest.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
 
@@ -17,22 +18,104 @@ pub(super) struct Point {
     pub(super) elapsed_s: f64,
 }
 
+/// More are not told apart.
+const LINES_MAX: usize = 12;
+/// Values of the cache that are further apart than so many times are shown by their ratios.
+const LINEAR_RANGE_MAX: f64 = 4.0;
+
+/// The values that a sweep goes through.
+struct Sweep<'a> {
+    points: &'a [Point],
+    disks: BTreeSet<usize>,
+    caches: BTreeSet<u64>,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(points: &'a [Point]) -> Self {
+        let disks = points.iter().map(|point| point.disks).collect();
+        let caches = points.iter().map(|point| point.cache_bytes).collect();
+        Sweep { points, disks, caches }
+    }
+
+    fn is_over_disks(&self) -> bool {
+        self.disks.len() > 1
+    }
+
+    /// Whether lines are of several policies, hints, disks, and caches.
+    fn differ(&self) -> [bool; 4] {
+        let differs =
+            |at: usize| self.points.iter().any(|one| one.names[at] != self.points[0].names[at]);
+        let has_caches = self.is_over_disks() && self.caches.len() > 1;
+        [differs(0), differs(1), differs(2), has_caches]
+    }
+
+    /// What a disk is called: the name of its file, if no other disk's has that too.
+    fn disk(&self, name: &str) -> String {
+        let base = |name: &str| {
+            let base = Path::new(name).file_name();
+            base.map_or(name.to_owned(), |base| base.to_string_lossy().into_owned())
+        };
+        let short = base(name);
+        let other = |point: &Point| point.names[2] != name && base(&point.names[2]) == short;
+        if self.points.iter().any(other) { name.to_owned() } else { short }
+    }
+
+    fn line(&self, point: &Point) -> String {
+        let [policy, hints, disk] = &point.names;
+        let cache = crate::size::display(point.cache_bytes);
+        let parts = [policy.clone(), hints.clone(), self.disk(disk), cache];
+        let parts = parts.into_iter().zip(self.differ());
+        let parts: Vec<String> = parts.filter_map(|(name, is)| is.then_some(name)).collect();
+        if parts.is_empty() { policy.clone() } else { parts.join(", ") }
+    }
+
+    /// What is the same everywhere.
+    fn conditions(&self, layout: &str) -> String {
+        let first = &self.points[0];
+        let [policy, hints, disk] = &first.names;
+        let disk = self.disk(disk);
+        let disk = if self.is_over_disks() { disk } else { format!("{} x {disk}", first.disks) };
+        let cache = (self.caches.len() == 1).then(|| crate::size::display(first.cache_bytes));
+        let [policies, hintings, disks, _] = self.differ();
+        let parts = [
+            (!policies).then(|| policy.clone()),
+            (!hintings).then(|| format!("hints: {hints}")),
+            (!disks).then_some(disk),
+            (disks && !self.is_over_disks()).then(|| format!("{} disks", first.disks)),
+            cache.map(|cache| format!("cache of {cache}")),
+            Some(format!("{layout} layout")),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Refuses a plot of `points` with more lines than can be told apart.
+///
+/// # Errors
+/// In words: what to leave out.
+pub(super) fn check(points: &[Point]) -> Result<(), String> {
+    let sweep = Sweep::new(points);
+    let lines: BTreeSet<String> = points.iter().map(|point| sweep.line(point)).collect();
+    if lines.len() <= LINES_MAX {
+        return Ok(());
+    }
+    let options = ["--policy", "--hints", "--disk", "--cache"].into_iter().zip(sweep.differ());
+    let several: Vec<&str> = options.filter_map(|(option, is)| is.then_some(option)).collect();
+    Err(format!(
+        "--plot: {} lines are more than the {LINES_MAX} that can be told apart; give fewer values of {}",
+        lines.len(),
+        several.join(" or "),
+    ))
+}
+
 /// The plot of `points`, about the recording `title`.
-pub(super) fn svg(points: &[Point], title: &str) -> String {
-    let disks: BTreeSet<usize> = points.iter().map(|point| point.disks).collect();
-    let caches: BTreeSet<u64> = points.iter().map(|point| point.cache_bytes).collect();
-    let over_disks = disks.len() > 1;
+pub(super) fn svg(points: &[Point], title: &str, layout: &str) -> String {
+    let sweep = Sweep::new(points);
+    let over_disks = sweep.is_over_disks();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let mut lines: Vec<Line> = Vec::new();
     for point in points {
-        let differs =
-            |at: &usize| points.iter().any(|other| other.names[*at] != points[0].names[*at]);
-        let mut name: Vec<String> =
-            (0..3).filter(differs).map(|at| point.names[at].clone()).collect();
-        if over_disks && caches.len() > 1 {
-            name.push(crate::size::display(point.cache_bytes));
-        }
-        let name = if name.is_empty() { point.names[0].clone() } else { name.join(", ") };
+        let name = sweep.line(point);
         let x = if over_disks { point.disks as f64 } else { mib(point.cache_bytes) };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, point.elapsed_s)),
@@ -42,11 +125,15 @@ pub(super) fn svg(points: &[Point], title: &str) -> String {
         }
     }
     lines.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+    let caches = || sweep.caches.iter().map(|&cache| mib(cache));
+    let range = caches().next_back().zip(caches().next()).map_or(1.0, |(most, least)| most / least);
+    let is_wide = !over_disks && range > LINEAR_RANGE_MAX;
     let plot = Plot {
         title: format!("{title}, run again"),
-        subtitle: "Predicted by simulation.".into(),
+        subtitle: format!("Predicted by simulation: {}.", sweep.conditions(layout)),
         x_title: if over_disks { "disks" } else { "cache, MiB" }.into(),
-        axis: Axis::Linear,
+        x_axis: if is_wide { Axis::Logarithmic } else { Axis::Linear },
+        y_axis: Axis::Linear,
         panels: vec![Panel { title: "elapsed, s".into(), height: 320.0, lines }],
     };
     plot.svg()
@@ -69,12 +156,42 @@ mod tests {
             point(2, 8, "lru", 2.0),
             point(1, 8, "lru", 4.0),
         ];
-        let svg = svg(&points, "t");
+        let svg = svg(&points, "t", "aged");
         assert!(svg.contains(">1 MiB<") && svg.contains(">8 MiB<"), "{svg}");
-        assert!(!svg.contains("lru"), "{svg}");
+        assert!(svg.contains("simulation: lru, hints: none, hp97560, aged layout."), "{svg}");
         assert!(svg.contains("disks"));
         let caches = [point(1, 1, "lru", 3.0), point(1, 8, "tip2", 2.0)];
-        let svg = super::svg(&caches, "t");
+        let svg = super::svg(&caches, "t", "aged");
         assert!(svg.contains("cache, MiB") && svg.contains("tip2"), "{svg}");
+    }
+
+    #[test]
+    fn caches_far_apart_are_shown_by_their_ratios() {
+        let middle = |mib: [u64; 3]| {
+            let svg = svg(&mib.map(|mib| point(1, mib, "lru", 1.0)), "t", "aged");
+            let text = format!(">{}</text>", mib[1]);
+            let line = svg.lines().find(|line| line.contains(&text)).expect("a label").to_owned();
+            line["<path d=\"M".len()..].split(' ').next().and_then(|x| x.parse::<f64>().ok())
+        };
+        assert_eq!(middle([10, 100, 1000]), Some((98.0 + 686.0) / 2.0));
+        assert_eq!(middle([10, 20, 30]), Some((98.0 + 686.0) / 2.0));
+    }
+
+    #[test]
+    fn disks_have_short_names_and_lines_an_end() {
+        let named = |disk: &str, policy: &str, disks: usize| {
+            let names = [policy, "none", disk].map(str::to_owned);
+            Point { disks, cache_bytes: 1 << 20, names, elapsed_s: 1.0 }
+        };
+        let points = [named("/a/b.toml", "lru", 1), named("/a/c.toml", "lru", 2)];
+        let text = svg(&points, "t", "aged");
+        assert!(text.contains(">b.toml<") && text.contains(">c.toml<"), "{text}");
+        let points = [named("/a/b", "lru", 1), named("/c/b", "lru", 2)];
+        let text = svg(&points, "t", "aged");
+        assert!(text.contains(">/a/b<") && text.contains(">/c/b<"), "{text}");
+        let points: Vec<Point> = (0..13).map(|i| named("a", &i.to_string(), 1)).collect();
+        assert_eq!(check(&points[..12]), Ok(()));
+        let error = check(&points).expect_err("too many");
+        assert!(error.ends_with("give fewer values of --policy"), "{error}");
     }
 }

@@ -80,7 +80,8 @@ impl Figure {
             title: title.into(),
             subtitle: "Simulated.".into(),
             x_title: x_title.into(),
-            axis: Axis::Linear,
+            x_axis: Axis::Linear,
+            y_axis: Axis::Linear,
             panels,
         };
         Figure { name: name.into(), plot }

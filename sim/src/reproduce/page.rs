@@ -123,7 +123,7 @@ fn is_open(cell: &Cell) -> bool {
 pub const LEGEND: [&str; 3] = [
     "No mark: predicted. *: what the paper does not state was chosen so that it comes out near. =: stated, and put in.",
     ">: the paper says only that it is more.",
-    "The median is in per cent of the paper's figure; of figures in %, in points.",
+    "Medians are in per cent of the paper's figure; of percentages, in points.",
 ];
 
 /// The page of `what` was reproduced. `folder` is where its figures are.
