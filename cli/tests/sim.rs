@@ -264,6 +264,32 @@ fn a_root_is_the_same_by_any_of_its_names() {
 }
 
 #[test]
+fn what_a_recording_lacks_is_told() {
+    let (folder, path) = recording("");
+    let file = folder.path().canonicalize().expect("there").join("f");
+    fs::write(&file, [0; 40960]).expect("written");
+    let root = file.parent().expect("a folder").to_string_lossy().into_owned();
+    let name = file.to_string_lossy();
+    let map = format!("7 102.0 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4<{name}>, 0) = 0x7f00\n");
+    let whole = STRACE.replace("/data/f", &name);
+    let mixed = whole.replace("/data/g", &format!("{root}/g"));
+    let gone = "foretell: 1 of 2 files are gone: they are taken to be as large as what was read\n";
+    let mapped = "foretell: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
+    let table = [
+        (whole.clone(), String::new()),
+        (mixed.clone(), gone.to_owned()),
+        (whole + &map, mapped.to_owned()),
+        (mixed + &map, format!("{gone}{mapped}")),
+    ];
+    for (lines, told) in table {
+        fs::write(&path, lines).expect("written");
+        let output = sim_replay(&path, &["--root", &root, "--json", "-"]);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
+        assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+    }
+}
+
+#[test]
 fn replay_reads_standard_input_and_other_formats() {
     let (_folder, path) = recording(ANOMALY);
     let input = fs::File::open(&path).expect("there");

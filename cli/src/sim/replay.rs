@@ -1,5 +1,6 @@
 //! `foretell sim replay`: a recorded run again, on another machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
 use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, Work};
-use foretell_sim::trace::recording::Recording;
+use foretell_sim::trace::recording::{PathIndex, Recording, What};
 use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
@@ -23,7 +24,7 @@ use serde::Serialize;
 use super::sweep_plot::{self, Point};
 use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::array::Switch;
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
 use crate::{array, size};
 
@@ -235,7 +236,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
-    let activity = activity(args)?;
+    let (activity, lacking) = activity(args)?;
     let recorded = Recorded::new(&activity);
     // Their work is the same.
     runs.first().map_or(Ok(()), |run| run.spec.check(&recorded)).map_err(Failure::usage)?;
@@ -248,6 +249,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         result
     });
     progress.finish_and_clear();
+    lacking.iter().for_each(note);
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
     if let Some(file) = plot {
@@ -269,14 +271,15 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
+/// What is run again, and in words what the recording lacks for that.
+fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
     if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
         return Err(Failure::usage(format!(
             "--root: a recording in format {format} has no names of files; leave it out"
         )));
     }
     let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
-    let activity = match args.format {
+    let (activity, lacking) = match args.format {
         Source::Strace => {
             let folder = std::env::current_dir()
                 .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
@@ -285,7 +288,7 @@ fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
         Source::Dxt => of_recording(args, dxt::open(path))?,
         Source::Reads(format) => {
             let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
-            Activity::of_trace(trace, args.block).map_err(Failure::failed)?
+            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
         }
     };
     let of = match &args.root {
@@ -301,20 +304,51 @@ fn activity(args: &ReplayArgs) -> Result<Activity, Failure> {
     if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
         return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
     }
-    Ok(activity)
+    Ok((activity, lacking))
 }
 
 fn of_recording(
     args: &ReplayArgs,
     recording: Result<Recording, TraceError>,
-) -> Result<Activity, Failure> {
+) -> Result<(Activity, Vec<String>), Failure> {
     let mut recording = recording.map_err(Failure::failed)?;
     let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
     let known = |path: &Path| {
         let file = fs::metadata(path).ok()?;
         Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
     };
-    Ok(Activity::of_recording(&recording, root.as_deref(), known))
+    let lacking = lacking(&recording, root.as_deref());
+    Ok((Activity::of_recording(&recording, root.as_deref(), known), lacking))
+}
+
+/// Where files are mapped that every program uses; they count if they are below the root.
+const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
+
+fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
+    let path = |index: PathIndex| recording.paths[index.0 as usize].as_path();
+    let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } => Some(path(file)).filter(|path| counts(path)),
+        _ => None,
+    });
+    let read: BTreeSet<&Path> = read.collect();
+    let gone = read.iter().filter(|path| fs::metadata(path).is_err()).count();
+    let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
+    let mapped = recording.mapped.iter().filter(|&&(file, _)| {
+        let path = path(file);
+        counts(path) && (root.is_some() || !is_system(path))
+    });
+    let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
+    // Where all are gone, it is a recording of elsewhere.
+    let some_gone = (0 < gone && gone < read.len()).then(|| {
+        let all = read.len();
+        format!("{gone} of {all} files are gone: they are taken to be as large as what was read")
+    });
+    let some_mapped = (mapped > 0).then(|| {
+        let mapped = size::display(mapped);
+        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
+    });
+    some_gone.into_iter().chain(some_mapped).collect()
 }
 
 /// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.

@@ -15,6 +15,9 @@ pub struct Recording {
     pub calls: Vec<Call>,
     /// Whether it is known how long any call took.
     pub has_durations: bool,
+    /// How many bytes of which files were mapped into memory, but for programs and libraries; what is read of them
+    /// that way is in no call.
+    pub mapped: Vec<(PathIndex, u64)>,
     /// Lines not understood or not needed.
     pub passed_over: u64,
 }

@@ -1,6 +1,6 @@
 //! What one call did, and what it changes for the calls after it.
 
-use super::super::recording::What;
+use super::super::recording::{PathIndex, What};
 use super::line::{self, Done};
 use super::tables::{Paths, Process};
 
@@ -80,6 +80,23 @@ pub(super) fn what(
         }
     };
     what.unwrap_or(What::Other)
+}
+
+/// What of a file a call maps into memory, unless it is a program or library: those are executed, or marked by the
+/// loader.
+pub(super) fn mapped(
+    paths: &mut Paths,
+    process: &Process,
+    name: &[u8],
+    done: &Done,
+) -> Option<(PathIndex, u64)> {
+    let [_, length_bytes, protection, flags, of, ..] = done.arguments;
+    let is_loaded = has(protection, b"PROT_EXEC") || has(flags, b"MAP_DENYWRITE");
+    if !matches!(name, b"mmap" | b"mmap2") || is_loaded {
+        return None;
+    }
+    let of = line::descriptor(of).filter(|of| of.number.is_some())?;
+    Some((process.file(paths, &of)?, line::decimal(length_bytes)?))
 }
 
 /// Calls that say nothing of files but change what later ones mean.

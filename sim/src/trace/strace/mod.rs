@@ -261,6 +261,7 @@ impl Recorder {
         }
         call.took = Nanos(done.took_ns.unwrap_or_default());
         self.recording.has_durations |= done.took_ns.is_some();
+        self.recording.mapped.extend(calls::mapped(&mut self.paths, process, name, done));
         if calls::makes_process(name) {
             self.forking.retain(|parent| *parent != pid);
             if let Some(child) = done.returned.filter(|child| ![NAMELESS, pid].contains(child)) {

@@ -46,6 +46,22 @@ fn told_of(calls: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn what_is_mapped_is_noted_but_for_programs() {
+    let recording = recorded(concat!(
+        "1 1.0 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3\n",
+        "1 2.0 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3, 0) = 0x7f0000000000\n",
+        "1 3.0 mmap(NULL, 512, PROT_READ, MAP_SHARED, 4</b>, 0x1000) = 0x7f0000000000\n",
+        "1 4.0 mmap(NULL, 9000, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000\n",
+        "1 5.0 mmap(NULL, 9001, PROT_READ|PROT_EXEC, MAP_PRIVATE, 3, 0) = 0x7f0000000000\n",
+        "1 6.0 mmap(NULL, 9002, PROT_READ, MAP_PRIVATE|MAP_DENYWRITE, 3, 0) = 0x7f0000000000\n",
+    ));
+    let name = |index: PathIndex| recording.paths[index.0 as usize].display().to_string();
+    let mapped = recording.mapped.iter().map(|&(file, bytes)| (name(file), bytes));
+    let mapped: Vec<(String, u64)> = mapped.collect();
+    assert_eq!(mapped, [("/a".to_owned(), 8192), ("/b".to_owned(), 512)]);
+}
+
+#[test]
 fn every_form_of_the_process_is_read() {
     for (prefix, reader) in [
         ("1234  ", 1234),
