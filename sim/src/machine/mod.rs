@@ -23,6 +23,9 @@
 //! names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
 //! ([`read_ahead`]).
 //!
+//! Programs may wait for each other ([`Step::Await`]): that is neither work nor stall. One that waits for what nobody
+//! does ends the run with a panic, as soon as nothing else happens.
+//!
 //! Disks may be slow, fail, and return less than asked for, at times given beforehand ([`fault`]). Whatever they do:
 //! nobody is handed a block that has not arrived; after each event the buffers that the policy holds are those in
 //! the books, and no more than there are; every program ends, or the run does with a panic (`watchdog`); and when
@@ -54,7 +57,7 @@ use foretell_policy::{
 use account::{Account, Held};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
-use program::{Program, Step};
+use program::{MarkId, Program, Step};
 use read_ahead::{Advice, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
 use server::{Begun, DeviceSpec, Done, Piece, Run, Server, Sizes};
@@ -218,6 +221,13 @@ enum Inode {
     Known,
 }
 
+/// What a program may wait for of another.
+enum Mark {
+    /// These wait for it, in the order in which they came.
+    Awaited(Vec<usize>),
+    Done,
+}
+
 struct Runner {
     program: Program,
     processor: usize,
@@ -261,6 +271,8 @@ struct Machine {
     /// What each program had done then.
     noted: Vec<Tally>,
     jobs: Slab<Job>,
+    /// What programs wait for of each other.
+    marks: HashMap<MarkId, Mark, Mix>,
     /// The program that disclosed a file last.
     disclosers: HashMap<FileId, usize, Mix>,
     events: Events,
@@ -332,6 +344,7 @@ impl Machine {
             running: programs.iter().filter(|program| !program.background).count(),
             runners: programs.into_iter().enumerate().map(runner).collect(),
             jobs: Slab::new(),
+            marks: HashMap::default(),
             disclosers: HashMap::default(),
             events: Events::default(),
             begun: Vec::new(),
@@ -426,6 +439,18 @@ impl Machine {
                 self.read(index, block, device);
             }
             Some(Step::Compute(work)) => self.work_then_proceed(index, work),
+            Some(Step::Mark(mark)) => {
+                if let Some(Mark::Awaited(waiting)) = self.marks.insert(mark, Mark::Done) {
+                    waiting.into_iter().for_each(|index| self.proceed_at(index, self.now));
+                }
+                self.proceed_at(index, self.now);
+            }
+            Some(Step::Await(mark)) => {
+                match self.marks.entry(mark).or_insert(Mark::Awaited(Vec::new())) {
+                    Mark::Done => self.proceed_at(index, self.now),
+                    Mark::Awaited(waiting) => waiting.push(index),
+                }
+            }
             Some(step) => {
                 self.disclose(index, step);
                 self.proceed_at(index, self.now);
@@ -476,7 +501,7 @@ impl Machine {
                     self.policy.cancel(now, stream);
                 }
             }
-            Step::Open(..) | Step::Read(..) | Step::Compute(_) => {
+            Step::Open(..) | Step::Read(..) | Step::Compute(_) | Step::Mark(_) | Step::Await(_) => {
                 unreachable!("not a disclosure")
             }
         }

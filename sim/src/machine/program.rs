@@ -22,7 +22,15 @@ pub enum Step {
     OpenStream,
     /// Takes back what the stream opened last has disclosed and not yet read.
     Cancel,
+    /// Notes that what others may wait for has been done.
+    Mark(MarkId),
+    /// Waits until some program has noted that this has been done; not at all if it has been already.
+    Await(MarkId),
 }
+
+/// What programs wait for of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MarkId(pub u64);
 
 /// The steps of a program.
 pub type Steps = Box<dyn Iterator<Item = Step>>;
@@ -214,6 +222,7 @@ mod tests {
             Step::Read(..) => 'r',
             Step::Compute(_) => 'c',
             Step::Open(..) | Step::OpenStream | Step::Cancel => '-',
+            Step::Mark(_) | Step::Await(_) => '-',
         };
         steps.map(letter).collect()
     }

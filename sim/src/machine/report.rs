@@ -6,7 +6,8 @@ use serde::Serialize;
 /// A program's reads and time so far.
 ///
 /// For a program with a processor of its own, time is either work or stall:
-/// `elapsed = cpu_ns + stall_ns`. On a shared processor the rest is waiting for the others.
+/// `elapsed = cpu_ns + stall_ns`, but for what it awaits of other programs. On a shared processor the rest is waiting
+/// for the others, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Reads begun: `hits + late + misses`.

@@ -275,3 +275,40 @@ fn the_last_block_is_read_as_far_as_the_file_goes() {
         [16384, 16384, 12288]
     );
 }
+
+/// Steps as they stand here.
+fn steps(steps: impl IntoIterator<Item = Step, IntoIter: 'static>) -> Steps {
+    Box::new(steps.into_iter())
+}
+
+#[test]
+fn programs_wait_for_each_other() {
+    let work = |ms: u64| Step::Compute(Nanos(ms * 1_000_000));
+    let [first, second] = [1, 2].map(MarkId);
+    let run = |processors| {
+        let one = steps([work(10), Step::Mark(first), work(5), Step::Await(second), work(1)]);
+        // What was done long ago is not waited for.
+        let two = steps([Step::Await(first), work(3), Step::Mark(second), Step::Await(first)]);
+        let three = steps([work(20), Step::Await(second), Step::Await(first), work(1)]);
+        let machine = MachineSpec { processors, ..machine(Rules::LRU, 1, flat(Some(1))) };
+        machine.run(vec![program(1, one), program(2, two), program(3, three)])
+    };
+    let report = run(Processors::Own);
+    let ends: Vec<u64> =
+        report.programs.iter().map(|program| program.elapsed_ns / 1_000_000).collect();
+    assert_eq!(ends, [16, 13, 21]);
+    let tally = report.programs[1].tally;
+    assert_eq!((tally.cpu_ns, tally.stall_ns), (3_000_000, 0));
+    assert_eq!(run(Processors::Shared).end_ns, 40_000_000);
+}
+
+#[test]
+#[should_panic(expected = "nothing will happen any more, and [\"p1\", \"p2\"] have not ended")]
+fn who_waits_for_what_nobody_does_is_noticed() {
+    let [first, second] = [1, 2].map(MarkId);
+    let one = steps([Step::Await(second), Step::Mark(first)]);
+    let two = steps([Step::Await(first), Step::Mark(second)]);
+    let three = steps([Step::Compute(CPU)]);
+    let programs = vec![program(1, one), program(2, two), program(3, three)];
+    machine(Rules::LRU, 1, flat(Some(1))).run(programs);
+}
