@@ -67,6 +67,19 @@ pub enum What {
         /// How many; 0: all to the end of the file.
         length_bytes: u64,
     },
+    /// A process or thread was made that has calls in the recording.
+    Fork {
+        /// Who was made.
+        child: ReaderId,
+        /// Whether the call lasts until the child executes a program or ends, as vfork does.
+        waits: bool,
+    },
+    /// A call that lasts until somebody else has done something: a child has ended, a pipe has been written or
+    /// read, a lock has been given back.
+    Wait {
+        /// The child whose end was told, if it is that of one.
+        child: Option<ReaderId>,
+    },
     /// Any other call: only its time matters.
     Other,
 }

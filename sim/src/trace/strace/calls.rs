@@ -1,5 +1,7 @@
 //! What one call did, and what it changes for the calls after it.
 
+use foretell_policy::ReaderId;
+
 use super::super::recording::{PathIndex, What};
 use super::line::{self, Done};
 use super::tables::{Paths, Process};
@@ -7,6 +9,11 @@ use super::tables::{Paths, Process};
 /// Whether a call of this name returns the id of a new process or thread.
 pub(super) fn makes_process(name: &[u8]) -> bool {
     matches!(name, b"clone" | b"clone2" | b"clone3" | b"fork" | b"vfork")
+}
+
+/// Whether the maker of a process waits till it has begun a program or ended; `text` has the arguments of the call.
+pub(super) fn waits_for_child(name: &[u8], text: &[u8]) -> bool {
+    name == b"vfork" || has(text, b"CLONE_VFORK")
 }
 
 /// Whether a call of this name only ends its thread.
@@ -22,8 +29,13 @@ pub(super) fn what(
     done: &Done,
     text: &[u8],
 ) -> What {
+    let waits = if waits(paths, process, name, done) {
+        What::Wait { child: ended_child(name, done, text) }
+    } else {
+        What::Other
+    };
     let Some(returned) = done.returned else {
-        return What::Other;
+        return waits;
     };
     let [first, second, third, fourth, ..] = done.arguments;
     let what = match name {
@@ -79,7 +91,49 @@ pub(super) fn what(
             None
         }
     };
-    what.unwrap_or(What::Other)
+    what.unwrap_or(waits)
+}
+
+/// Whether the call is one that lasts until somebody else has done something. One that a signal interrupted is, one
+/// whose time was up is not.
+fn waits(paths: &mut Paths, process: &Process, name: &[u8], done: &Done) -> bool {
+    let has_something = done.returned.is_some_and(|returned| returned > 0);
+    if !done.is_interrupted && done.returned.is_none() {
+        return false;
+    }
+    let [first, second, third, ..] = done.arguments;
+    let mut is_of_others = |of: &[u8]| is_of_others(paths, process, of);
+    match name {
+        b"wait4" | b"waitpid" | b"poll" | b"ppoll" | b"ppoll_time64" | b"select"
+        | b"_newselect" | b"pselect6" | b"pselect6_time64" | b"epoll_wait" | b"epoll_pwait"
+        | b"epoll_pwait2" => has_something || done.is_interrupted,
+        b"waitid" | b"rt_sigsuspend" | b"sigsuspend" | b"msgrcv" | b"semop" | b"flock" => true,
+        b"futex" | b"futex_time64" => has(second, b"FUTEX_WAIT") || has(second, b"FUTEX_LOCK_PI"),
+        b"fcntl" | b"fcntl64" => matches!(second, b"F_SETLKW" | b"F_SETLKW64" | b"F_OFD_SETLKW"),
+        b"read" | b"readv" | b"write" | b"writev" | b"recv" | b"recvfrom" | b"recvmsg"
+        | b"recvmmsg" | b"accept" | b"accept4" => {
+            // A timer is nobody's.
+            !has(first, b"[timerfd]") && is_of_others(first)
+        }
+        b"splice" => is_of_others(first) || is_of_others(third),
+        _ => false,
+    }
+}
+
+/// Whether a descriptor is no file's: a pipe's, a socket's, an eventfd's, or one of which nothing is known.
+fn is_of_others(paths: &mut Paths, process: &Process, argument: &[u8]) -> bool {
+    let of = line::descriptor(argument).filter(|of| of.number.is_some());
+    of.is_some_and(|of| process.file(paths, &of).is_none())
+}
+
+/// The child whose end the call tells.
+fn ended_child(name: &[u8], done: &Done, text: &[u8]) -> Option<ReaderId> {
+    let child = match name {
+        b"wait4" | b"waitpid" => done.returned,
+        b"waitid" => line::number_behind(text, b"si_pid="),
+        _ => None,
+    };
+    child.filter(|child| *child > 0).map(ReaderId)
 }
 
 /// What of a file a call maps into memory, unless it is a program or library: those are executed, or marked by the

@@ -55,6 +55,8 @@ pub(super) struct Done<'a> {
     pub(super) arguments: [&'a [u8]; ARGUMENTS_MAX],
     /// `None` if the call failed or did not return.
     pub(super) returned: Option<u64>,
+    /// Whether a signal ended the call, which may begin again.
+    pub(super) is_interrupted: bool,
     /// What `-y` says of the descriptor returned.
     pub(super) annotation: Option<&'a [u8]>,
     pub(super) took_ns: Option<u64>,
@@ -141,7 +143,8 @@ pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
     };
     let (digits, rest) = split_digits(result);
     let returned = decimal(digits);
-    Some(Done { arguments, returned, annotation: annotation(rest), took_ns })
+    let is_interrupted = result.starts_with(b"? ERESTART") || result.starts_with(b"-1 EINTR");
+    Some(Done { arguments, returned, is_interrupted, annotation: annotation(rest), took_ns })
 }
 
 /// The first arguments and where the closing bracket is.
@@ -303,6 +306,12 @@ fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_of = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
     let length = text.iter().take_while(is_of).count();
     (length > 0).then(|| text.split_at(length))
+}
+
+/// The number that follows `name` where that stands first.
+pub(super) fn number_behind(text: &[u8], name: &[u8]) -> Option<u64> {
+    let start = find(text, name)? + name.len();
+    decimal(split_digits(&text[start..]).0)
 }
 
 /// Where `wanted` begins first.

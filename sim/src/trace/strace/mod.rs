@@ -8,13 +8,18 @@
 //! Offsets are counted: strace does not tell them. A descriptor is followed through open, dup, fcntl,
 //! lseek, reads and writes, through processes, which share the open files of their parent, and through
 //! threads, which share its descriptors. One that the recording does not open begins at 0 if `-y`
-//! tells its name; otherwise its reads are [`What::Other`].
+//! tells its name; otherwise it is taken for one that is no file's.
 //!
 //! * A: A child may act before the line that tells its id. It is then taken for that of the call of the
 //!   clone family that was begun first and has no child yet: right unless two processes make children
 //!   in the same moment, which mostly have the same descriptors anyhow.
 //! * B: Without `-o` or with a single process, lines name no process. The first that is named later on,
 //!   and is no child, is the one without a name.
+//!
+//! Calls that last until somebody else has done something are [`What::Wait`]: those for the end of a child; reads,
+//! writes and the like of descriptors that are no file's; poll, select and epoll that had something to tell; futexes
+//! and locks. `calls` has the list. What a signal interrupted counts, what ended because its time was up does not, nor
+//! does sleep.
 //!
 //! Not here: pages read by way of mmap, io_uring and aio (no call tells them), `chroot`, appending
 //! writes, and calls of 32-bit programs with other names (`_llseek`).
@@ -25,7 +30,7 @@ mod calls;
 mod line;
 mod tables;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -266,6 +271,8 @@ impl Recorder {
             self.forking.retain(|parent| *parent != pid);
             if let Some(child) = done.returned.filter(|child| ![NAMELESS, pid].contains(child)) {
                 self.made(pid, child, text);
+                let waits = calls::waits_for_child(name, text);
+                self.recording.calls[index].what = What::Fork { child: ReaderId(child), waits };
             }
         }
         Ok(())
@@ -292,6 +299,14 @@ impl Recorder {
         for call in &mut recording.calls {
             if let (ReaderId(NAMELESS), Some(pid)) = (call.reader, self.nameless) {
                 call.reader = ReaderId(pid);
+            }
+        }
+        let seen: HashSet<ReaderId> = recording.calls.iter().map(|call| call.reader).collect();
+        for call in &mut recording.calls {
+            if let What::Fork { child, .. } = call.what
+                && !seen.contains(&child)
+            {
+                call.what = What::Other;
             }
         }
         recording

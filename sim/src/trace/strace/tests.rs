@@ -31,7 +31,7 @@ fn told(text: &str) -> Vec<String> {
             What::Advise { file, offset_bytes, length_bytes } => {
                 format!("advise {} {offset_bytes}+{length_bytes}", name(file))
             }
-            What::Other => return None,
+            What::Fork { .. } | What::Wait { .. } | What::Other => return None,
         };
         Some(format!("{reader} {what}"))
     };
@@ -359,6 +359,90 @@ fn a_child_taken_for_anothers_leaves_the_other_its_own() {
          11 2.6 read(3, \"x\", 10) = 10\n",
     );
     assert_eq!(told[2..], ["11 read /a 0+10", "11 read /a 10+10"]);
+}
+
+/// What the calls of a recording did as far as other processes are concerned, one a line.
+fn ties(text: &str) -> Vec<String> {
+    let tell = |call: &Call| {
+        let what = match call.what {
+            What::Fork { child, waits: false } => format!("makes {}", child.0),
+            What::Fork { child, waits: true } => format!("makes and awaits {}", child.0),
+            What::Wait { child: Some(child) } => format!("awaits {}", child.0),
+            What::Wait { child: None } => "waits".to_owned(),
+            _ => return None,
+        };
+        Some(format!("{} {what}", call.reader.0))
+    };
+    recorded(text).calls.iter().filter_map(tell).collect()
+}
+
+#[test]
+fn children_that_act_are_told_with_their_makers() {
+    let text = "1 1.0 clone(child_stack=NULL, flags=SIGCHLD) = 2\n\
+         1 1.1 fork() = 3\n\
+         1 1.2 vfork( <unfinished ...>\n\
+         4 1.3 getpid() = 4\n\
+         1 1.4 <... vfork resumed>) = 4\n\
+         2 1.5 clone3({flags=CLONE_VM|CLONE_VFORK, exit_signal=SIGCHLD}, 88) = 5\n\
+         5 1.6 getpid() = 5\n\
+         5 1.7 clone(flags=CLONE_VM|CLONE_THREAD) = -1 EAGAIN (Resource temporarily unavailable)\n";
+    // Nothing is known of process 3.
+    assert_eq!(ties(text), ["1 makes 2", "1 makes and awaits 4", "2 makes and awaits 5"]);
+}
+
+#[test]
+fn waits_for_others_are_told_from_work() {
+    let calls = [
+        ("wait4(-1, [{WIFEXITED(s) && WEXITSTATUS(s) == 0}], 0, NULL) = 77", "awaits 77"),
+        ("wait4(-1, 0x7ffc, WNOHANG, NULL) = 0", ""),
+        (
+            "wait4(-1, 0x7ffc, 0, NULL) = ? ERESTARTSYS (To be restarted if SA_RESTART is set)",
+            "waits",
+        ),
+        ("wait4(-1, 0x7ffc, 0, NULL) = -1 ECHILD (No child processes)", ""),
+        (
+            "waitid(P_PID, 78, {si_signo=SIGCHLD, si_pid=78, si_uid=0}, WEXITED, NULL) = 0",
+            "awaits 78",
+        ),
+        (r#"read(3<pipe:[123]>, "12"..., 2) = 2"#, "waits"),
+        (r#"read(3<pipe:[123]>, "", 2) = 0"#, "waits"),
+        (r#"read(3</a>, "", 2) = 0"#, ""),
+        (r#"read(3</dev/tty>, "", 2) = 0"#, ""),
+        (r#"readv(4<UNIX:[1->2]>, [{iov_base="x", iov_len=3}], 1) = 3"#, "waits"),
+        (r#"read(5<anon_inode:[eventfd]>, "1", 8) = 8"#, "waits"),
+        (r#"read(5<anon_inode:[timerfd]>, "1", 8) = 8"#, ""),
+        (r#"read(6, "1", 8) = 8"#, "waits"),
+        (r#"read(5<pipe:[1]>, 0x7f, 8) = -1 EAGAIN (Resource temporarily unavailable)"#, ""),
+        (r#"read(5<pipe:[1]>, 0x7f, 8) = -1 EINTR (Interrupted system call)"#, "waits"),
+        (r#"recvfrom(7<socket:[9]>, "1", 8, 0, NULL, NULL) = 1"#, "waits"),
+        (r#"write(1<pipe:[1]>, "1", 1) = 1"#, "waits"),
+        (r#"write(1</a>, "1", 1) = 1"#, ""),
+        (r#"splice(1</a>, NULL, 2<pipe:[1]>, NULL, 10, 0) = 0"#, "waits"),
+        ("futex(0x7f, FUTEX_WAIT_PRIVATE, 2, NULL) = 0", "waits"),
+        (
+            "futex(0x7f, FUTEX_WAIT_PRIVATE, 2, {tv_sec=1}) = -1 ETIMEDOUT (Connection timed out)",
+            "",
+        ),
+        ("futex(0x7f, FUTEX_WAKE_PRIVATE, 1) = 1", ""),
+        ("poll([{fd=3<pipe:[1]>, events=POLLIN}], 1, 10) = 1 ([{fd=3, revents=POLLIN}])", "waits"),
+        ("poll([{fd=3<pipe:[1]>, events=POLLIN}], 1, 10) = 0 (Timeout)", ""),
+        ("pselect6(4, [3], NULL, NULL, NULL, NULL) = 1 (in [3])", "waits"),
+        ("epoll_wait(3<anon_inode:[eventpoll]>, [], 10, 1) = 0", ""),
+        ("epoll_pwait(3, [{events=EPOLLIN, data=0}], 10, -1, NULL, 8) = 1", "waits"),
+        ("msgrcv(1, {1, \"x\"}, 8, 0, 0) = 1", "waits"),
+        ("semop(1, [{0, -1, 0}], 1) = 0", "waits"),
+        ("flock(3</a>, LOCK_EX) = 0", "waits"),
+        ("fcntl(3</a>, F_SETLKW, {l_type=F_WRLCK}) = 0", "waits"),
+        ("fcntl(3</a>, F_SETLK, {l_type=F_WRLCK}) = 0", ""),
+        ("rt_sigsuspend([], 8) = ? ERESTARTNOHAND (To be restarted if no handler)", "waits"),
+        ("clock_nanosleep(CLOCK_REALTIME, 0, {tv_sec=1}, NULL) = 0", ""),
+        ("nanosleep({tv_sec=1}, {tv_sec=0}) = ? ERESTART_RESTARTBLOCK (Interrupted by signal)", ""),
+    ];
+    for (call, tie) in calls {
+        let told = ties(&format!("1 1.0 {call}\n"));
+        let expected = Some(tie).filter(|tie| !tie.is_empty()).map(|tie| format!("1 {tie}"));
+        assert_eq!(told, Vec::from_iter(expected), "{call}");
+    }
 }
 
 #[test]
