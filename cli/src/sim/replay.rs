@@ -34,7 +34,8 @@ a model: figures are predictions. Record a run with
   strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
 and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the \
 files, as far as they are still there. Of strace without -T, and of the other formats, times are \
-not used: --think-us is the work before each read.
+not used: --think-us is the work before each read. Of several processes, each begins when another \
+makes it, and waits for the others where it did when it was recorded.
 
 Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with \
 scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.

@@ -52,6 +52,18 @@ pub enum Deed {
         /// How many bytes.
         length_bytes: u64,
     },
+    /// Another reader was made, which begins then.
+    Fork {
+        /// Who.
+        child: ReaderId,
+        /// Whether this lasts until the child has begun a program of its own.
+        waits: bool,
+    },
+    /// The program waited until somebody else had done something.
+    Wait {
+        /// The child for whose end, if it was that of one.
+        child: Option<ReaderId>,
+    },
     /// Something else: its time is the program's own.
     Other,
 }
@@ -61,7 +73,7 @@ impl Deed {
     fn file_mut(&mut self) -> Option<&mut FileId> {
         match self {
             Deed::Open(file) | Deed::Read { file, .. } | Deed::Disclose { file, .. } => Some(file),
-            Deed::Other => None,
+            Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => None,
         }
     }
 
@@ -189,6 +201,8 @@ impl Activity {
                         false => push(Deed::Other),
                     }
                 }
+                What::Fork { child, waits } => push(Deed::Fork { child, waits }),
+                What::Wait { child } => push(Deed::Wait { child }),
                 _ => push(Deed::Other),
             }
         }

@@ -6,16 +6,22 @@
 //! on the model for the rest.
 //!
 //! * [`activity`]: what was recorded, whatever the format;
+//! * `links`: which reader began by which, and which waited for which;
 //! * [`steps`]: from there to programs, with or without disclosures.
 //!
 //! A result has three bounds beside it: a program cannot end before its own work is done, nor a device before it has
 //! served what it was asked for, and no policy fetches fewer blocks than one that knows all reads (of one program, whose
 //! order is known). A result below one of them is a bug and ends the run with a panic.
 //!
-//! What is not modelled: that one process waits for another (each begins when it did), writes, and what the
-//! processor does worse when it is shared.
+//! Of several processes, each begins when another one has come to make it, and waits for the others where it did:
+//! that is neither work nor stall. Whom it waited for is known of the ends of children; otherwise it is taken to be the
+//! last who had begun anything by then. What lay between that and the end of the wait is lost.
+//!
+//! What is not modelled: writes, waits that the recording did not have (a pipe that was never empty is not waited
+//! for), and what the processor does worse when it is shared.
 
 pub mod activity;
+mod links;
 pub mod steps;
 
 use std::collections::HashMap;
@@ -24,7 +30,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use foretell_policy::queue::Order;
-use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, ReaderId, Rules};
+use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -37,7 +43,8 @@ use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
 use crate::machine::{MachineSpec, Opens};
 use crate::offline::belady::Belady;
-use activity::{Act, Activity};
+use activity::Activity;
+use links::{Links, Reader};
 
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
@@ -221,8 +228,8 @@ type Fewest = Arc<OnceLock<u64>>;
 #[derive(Debug)]
 pub struct Recorded<'a> {
     activity: &'a Activity,
-    /// What each reader did, in the order of their first acts.
-    readers: Vec<(ReaderId, Vec<&'a Act>)>,
+    readers: Vec<Reader>,
+    links: Links,
     /// What MIN fetches, by the bytes of a block and the blocks of the cache.
     fewest: Mutex<HashMap<(u64, u64), Fewest>>,
 }
@@ -230,27 +237,21 @@ pub struct Recorded<'a> {
 impl<'a> Recorded<'a> {
     /// What `activity` holds, by readers.
     pub fn new(activity: &'a Activity) -> Self {
-        let mut readers: Vec<(ReaderId, Vec<&Act>)> = Vec::new();
-        let mut places = HashMap::new();
-        for act in &activity.acts {
-            let place = *places.entry(act.reader).or_insert(readers.len());
-            if place == readers.len() {
-                readers.push((act.reader, Vec::new()));
-            }
-            readers[place].1.push(act);
-        }
-        Recorded { activity, readers, fewest: Mutex::default() }
+        let mut readers = links::readers(&activity.acts);
+        let links = Links::new(&activity.acts, &mut readers);
+        Recorded { activity, readers, links, fewest: Mutex::default() }
     }
 
     /// What Belady's MIN fetches for the only reader; counted once, whoever asks.
     fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
-        let [(_, acts)] = &self.readers[..] else { return None };
+        let [_] = &self.readers[..] else { return None };
         let key = (block_bytes, capacity_blocks);
         let mut fewest = self.fewest.lock().expect("nothing fails with the lock held");
         let count = Arc::clone(fewest.entry(key).or_default());
         drop(fewest);
         Some(*count.get_or_init(|| {
-            let blocks = acts.iter().flat_map(|act| act.deed.blocks_read(block_bytes));
+            let blocks =
+                self.activity.acts.iter().flat_map(|act| act.deed.blocks_read(block_bytes));
             Belady::run(&blocks.collect::<Vec<Block>>(), capacity_blocks).misses
         }))
     }
@@ -279,10 +280,7 @@ impl ReplaySpec {
     }
 
     fn programs(&self, recorded: &Recorded) -> Vec<Program> {
-        let program = |(reader, own): &(ReaderId, Vec<&Act>)| {
-            steps::program(self, recorded.activity, *reader, own)
-        };
-        recorded.readers.iter().map(program).collect()
+        recorded.readers.iter().map(|reader| steps::program(self, recorded, reader)).collect()
     }
 
     fn machine(&self, activity: &Activity) -> MachineSpec {

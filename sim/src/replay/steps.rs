@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use foretell_policy::{FileId, Hint, NameId, Nanos, ReaderId, Segment, Target};
+use foretell_policy::{FileId, Hint, NameId, Nanos, Segment, Target};
 
 use super::activity::{Act, Activity, Deed};
+use super::links::Reader;
 use super::{DEVICE, Disclosed, Recorded, ReplaySpec};
 use crate::machine::program::{Program, Step};
 
@@ -18,23 +19,23 @@ struct Read {
     segment: Segment,
 }
 
-/// What `reader` did, which are its `own` acts, as a program.
-pub(super) fn program(
-    spec: &ReplaySpec,
-    activity: &Activity,
-    reader: ReaderId,
-    own: &[&Act],
-) -> Program {
-    let reads: Vec<Read> = own
+/// What `reader` did, as a program.
+pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -> Program {
+    let (activity, links) = (recorded.activity, &recorded.links);
+    let reads: Vec<Read> = reader
+        .own
         .iter()
-        .filter_map(|act| match act.deed {
+        .filter_map(|&number| match activity.acts[number].deed {
             Deed::Read { file, offset_bytes, length_bytes } => {
                 Some(Read { file, segment: Segment { offset_bytes, length_bytes } })
             }
             _ => None,
         })
         .collect();
-    let mut steps = match spec.disclosed {
+    let first = reader.own[0];
+    // Who is made by another discloses when it begins.
+    let mut steps: Vec<Step> = links.fork_of(first).map(Step::Await).into_iter().collect();
+    steps.extend(match spec.disclosed {
         Disclosed::None | Disclosed::Recorded => Vec::new(),
         Disclosed::All => hints(&reads, |file| by_name(spec, activity, file)),
         Disclosed::Files => {
@@ -47,11 +48,22 @@ pub(super) fn program(
             let first = &reads[..reads.len().min(ahead as usize)];
             hints(first, |file| by_number(activity, file))
         }
-    };
+    });
     let mut number = 0usize;
-    for (act, work) in with_work(spec, activity, own) {
-        if work > Nanos::ZERO {
-            steps.push(Step::Compute(work));
+    for Worked { act, before, within } in with_work(spec, recorded, reader) {
+        let (at, act) = (act, &activity.acts[act]);
+        steps.extend(links.fork_of(at).filter(|_| at > first).map(Step::Await));
+        let work = |work: Nanos| {
+            let work = spec.scaled(work);
+            (work > Nanos::ZERO).then_some(Step::Compute(work))
+        };
+        match links.begun(at) {
+            Some(mark) => {
+                steps.extend(work(before));
+                steps.push(Step::Mark(mark));
+                steps.extend(work(within));
+            }
+            None => steps.extend(work(Nanos(before.0.saturating_add(within.0)))),
         }
         match act.deed {
             Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
@@ -74,39 +86,56 @@ pub(super) fn program(
                     steps.extend(hints(read.as_slice(), |file| by_number(activity, file)));
                 }
             }
-            Deed::Other => {}
+            Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => {}
         }
+        steps.extend(links.awaited_by(at).map(Step::Await));
+        steps.extend(links.done(at).map(Step::Mark));
     }
-    let start = start(spec, activity, own);
-    let name = reader.0.to_string();
-    Program::new(name, reader, Box::new(steps.into_iter())).starting_at(start)
+    let start = start(spec, activity, reader);
+    let name = reader.id.0.to_string();
+    Program::new(name, reader.id, Box::new(steps.into_iter())).starting_at(start)
 }
 
-/// When one who did this starts.
-fn start(spec: &ReplaySpec, activity: &Activity, own: &[&Act]) -> Nanos {
-    let began = own.first().filter(|_| activity.has_durations).map(|act| act.began);
-    spec.scaled(began.unwrap_or_default())
+/// When `reader` starts, or, if another makes it, a moment before that.
+fn start(spec: &ReplaySpec, activity: &Activity, reader: &Reader) -> Nanos {
+    spec.scaled(if activity.has_durations { reader.start } else { Nanos::ZERO })
 }
 
-/// What one reader did, each act with the work before it.
+/// An act, by its number, and the work that it is and that comes before it, on the recording's machine.
+struct Worked {
+    act: usize,
+    before: Nanos,
+    within: Nanos,
+}
+
+/// What `reader` did.
 fn with_work<'a>(
-    spec: &ReplaySpec,
-    activity: &Activity,
-    own: &[&'a Act],
-) -> impl Iterator<Item = (&'a Act, Nanos)> {
+    spec: &'a ReplaySpec,
+    recorded: &'a Recorded,
+    reader: &'a Reader,
+) -> impl Iterator<Item = Worked> + 'a {
+    let (activity, links) = (recorded.activity, &recorded.links);
     let mut free_since = None;
-    own.iter().map(move |&act| {
+    reader.own.iter().map(move |&number| {
+        let act: &Act = &activity.acts[number];
+        if links.fork_of(number).is_some() {
+            free_since = None;
+        }
         let since = free_since.unwrap_or(act.began);
-        let gap = match activity.has_durations {
+        let before = match activity.has_durations {
             true => act.began.saturating_sub(since).saturating_sub(spec.work.overhead),
             false if matches!(act.deed, Deed::Read { .. }) => spec.work.think,
             false => Nanos::ZERO,
         };
-        // Advice takes the time that it is told in, whether it is taken or not.
-        let is_own = matches!(act.deed, Deed::Other | Deed::Disclose { .. });
-        let other = if is_own { act.took } else { Nanos::ZERO };
+        let is_own = match act.deed {
+            Deed::Open(_) | Deed::Read { .. } => false,
+            // Advice takes the time that it is told in, whether it is taken or not.
+            Deed::Disclose { .. } | Deed::Other => true,
+            Deed::Fork { .. } | Deed::Wait { .. } => links.awaited_by(number).is_none(),
+        };
+        let within = if is_own { act.took } else { Nanos::ZERO };
         free_since = Some(since.max(Nanos(act.began.0.saturating_add(act.took.0))));
-        (act, spec.scaled(Nanos(gap.0.saturating_add(other.0))))
+        Worked { act: number, before, within }
     })
 }
 
@@ -115,17 +144,18 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
     let [hit, driver, open] = [spec.work.hit, spec.work.driver, spec.work.open];
     let (read, open) = (spec.scaled(hit).0 + spec.scaled(driver).0, spec.scaled(open).0);
     let (mut last_start, mut work_ns) = (Nanos::ZERO, 0.0);
-    for (_, own) in &recorded.readers {
-        last_start = last_start.max(start(spec, recorded.activity, own));
-        for (act, work) in with_work(spec, recorded.activity, own) {
-            let of_model = match act.deed {
+    for reader in &recorded.readers {
+        last_start = last_start.max(start(spec, recorded.activity, reader));
+        for Worked { act, before, within } in with_work(spec, recorded, reader) {
+            let deed = recorded.activity.acts[act].deed;
+            let of_model = match deed {
                 Deed::Open(_) => open as f64,
                 Deed::Read { .. } => {
-                    act.deed.blocks_read(spec.block_bytes).count() as f64 * read as f64
+                    deed.blocks_read(spec.block_bytes).count() as f64 * read as f64
                 }
-                Deed::Disclose { .. } | Deed::Other => 0.0,
+                Deed::Disclose { .. } | Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => 0.0,
             };
-            work_ns += work.0 as f64 + of_model;
+            work_ns += spec.scaled(Nanos(before.0.saturating_add(within.0))).0 as f64 + of_model;
         }
     }
     last_start.0 as f64 + work_ns

@@ -271,12 +271,10 @@ fn what_runs_have_in_common_is_counted_once() {
         act.reader = ReaderId([5, 3, 5, 4][at % 4]);
     }
     let recorded = Recorded::new(&activity);
-    assert_eq!(recorded.readers.iter().map(|(reader, _)| reader.0).collect::<Vec<_>>(), [5, 3, 4]);
-    assert!(recorded.readers.iter().all(|(_, acts)| acts.is_sorted_by_key(|act| act.began)));
-    assert_eq!(
-        recorded.readers.iter().map(|(_, acts)| acts.len()).sum::<usize>(),
-        activity.acts.len()
-    );
+    assert_eq!(recorded.readers.iter().map(|reader| reader.id.0).collect::<Vec<_>>(), [5, 3, 4]);
+    assert!(recorded.readers.iter().all(|reader| reader.own.is_sorted()));
+    let acts: usize = recorded.readers.iter().map(|reader| reader.own.len()).sum();
+    assert_eq!(acts, activity.acts.len());
     assert_eq!(spec().run(&recorded).bound_fetches, None);
 }
 
@@ -290,18 +288,193 @@ fn hints_are_known_by_name() {
     }
 }
 
+/// Acts of `reader`, one after another from `began` on, with so many milliseconds before each and for each.
+fn of_reader(reader: u64, mut began: u64, acts: &[(u64, u64, Deed)]) -> Vec<Act> {
+    let act = |&(before, took, deed): &(u64, u64, Deed)| {
+        let act = Act {
+            reader: ReaderId(reader),
+            began: Nanos((began + before) * MS),
+            took: Nanos(took * MS),
+            deed,
+        };
+        began += before + took;
+        act
+    };
+    acts.iter().map(act).collect()
+}
+
+fn together(readers: impl IntoIterator<Item = Vec<Act>>) -> Activity {
+    let mut acts: Vec<Act> = readers.into_iter().flatten().collect();
+    acts.sort_by_key(|act| act.began);
+    Activity { acts, has_durations: true, ..Activity::default() }
+}
+
+/// Work is what was recorded, and nothing else.
+fn only_recorded() -> ReplaySpec {
+    let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
+    ReplaySpec { work, ..spec() }
+}
+
+fn of_shell(activities: &[Activity]) -> Activity {
+    let mut activity = Activity { has_durations: true, ..Activity::default() };
+    let mut now = Nanos::ZERO;
+    let mut shell = Vec::new();
+    for (child, of) in (10..).map(ReaderId).zip(activities) {
+        let mut push = |now, took, deed| {
+            shell.push(Act { reader: ReaderId(1), began: now, took, deed });
+        };
+        push(now, Nanos(MS), Deed::Fork { child, waits: false });
+        let began = now + Nanos(MS);
+        let acts =
+            of.acts.iter().map(|act| Act { reader: child, began: began + act.began, ..*act });
+        let first = activity.acts.len();
+        activity.acts.extend(acts);
+        let last = activity.acts[first..].last().expect("it reads");
+        now = last.began + last.took + Nanos(MS);
+        let took = now.saturating_sub(began);
+        push(began, took, Deed::Wait { child: Some(child) });
+        activity.files.extend(&of.files);
+    }
+    activity.acts.extend(shell);
+    activity.acts.sort_by_key(|act| act.began);
+    activity
+}
+
+#[test]
+fn a_shell_gains_what_its_programs_gain() {
+    let waited = Nanos(20 * MS);
+    let parts: Vec<Activity> = (0..2)
+        .map(|part| {
+            let mut activity = searched(&[50_000; 40], Nanos(MS), waited);
+            let renumber = |file: &mut FileId| file.0 += 1000 * part;
+            for act in &mut activity.acts {
+                if let Deed::Open(file) | Deed::Read { file, .. } = &mut act.deed {
+                    renumber(file);
+                }
+            }
+            activity.files =
+                activity.files.iter().map(|(f, s)| (FileId(f.0 + 1000 * part), *s)).collect();
+            activity
+        })
+        .collect();
+    let shell = of_shell(&parts);
+    for (disks, disclosed) in [(1, Disclosed::None), (1, Disclosed::All), (4, Disclosed::Files)] {
+        let run = |activity: &Activity| {
+            ReplaySpec { disks, disclosed, ..spec() }.run(&Recorded::new(activity))
+        };
+        let alone: Vec<ReplayResult> = parts.iter().map(run).collect();
+        let both = run(&shell);
+        let sum = |of: fn(&ReplayResult) -> f64| alone.iter().map(of).sum::<f64>();
+        // The shell's own millisecond for each; the first gap of a child is not its own.
+        assert!(
+            (both.elapsed_s / sum(|one| one.elapsed_s) - 1.0).abs() < 0.05,
+            "{both:?} {alone:?}"
+        );
+        assert!((both.cpu_s / sum(|one| one.cpu_s) - 1.0).abs() < 0.05, "{both:?} {alone:?}");
+    }
+    let elapsed =
+        |disclosed| ReplaySpec { disclosed, ..spec() }.run(&Recorded::new(&shell)).elapsed_s;
+    assert!(elapsed(Disclosed::All) * 2.0 < elapsed(Disclosed::None));
+}
+
+#[test]
+fn a_child_begins_with_the_fork_and_its_parent_waits_for_its_end() {
+    let run = |waits, first| {
+        let fork = (5, 4, Deed::Fork { child: ReaderId(2), waits });
+        let wait = (1, 90, Deed::Wait { child: Some(ReaderId(2)) });
+        let parent = of_reader(1, 0, &[(0, 0, Deed::Other), fork, wait, (3, 0, Deed::Other)]);
+        // It is made at 5 ms; its first call is at `first`.
+        let child = of_reader(2, first, &[(0, 2, Deed::Other), (20, 10, Deed::Other)]);
+        only_recorded().run(&Recorded::new(&together([parent, child])))
+    };
+    // 5 to the fork, 32 of the child, and 3 after the wait.
+    let result = run(false, 7);
+    assert!((result.elapsed_s - 0.040).abs() < 1e-9, "{result:?}");
+    assert!((result.cpu_s - (0.005 + 0.004 + 0.001 + 0.032 + 0.003)).abs() < 1e-9, "{result:?}");
+    assert_eq!((result.stall_s, result.bound_cpu_s), (0.0, 0.032));
+    // With vfork, the parent's 4 ms are a wait for the first 2 of the child.
+    let result = run(true, 6);
+    assert!((result.elapsed_s - 0.040).abs() < 1e-9, "{result:?}");
+    assert!((result.cpu_s - (0.005 + 0.001 + 0.032 + 0.003)).abs() < 1e-9, "{result:?}");
+}
+
+#[test]
+fn a_consumer_ends_just_after_its_producer() {
+    const WAIT: Deed = Deed::Wait { child: None };
+    let (mut producer, mut consumer) = (Vec::new(), Vec::new());
+    for offset_bytes in (0..100).map(|at| at * 200_000) {
+        let read = Deed::Read { file: FileId(7), offset_bytes, length_bytes: 200_000 };
+        producer.extend([(0, 30, read), (1, 1, Deed::Other)]);
+        // The wait lasts until the producer has written.
+        consumer.extend([(0, 31, WAIT), (1, 0, Deed::Other)]);
+    }
+    let mut activity = together([of_reader(1, 0, &producer), of_reader(2, 0, &consumer)]);
+    activity.files.insert(FileId(7), 20_000_000);
+    let run = |disclosed, disks| {
+        let spec = ReplaySpec { disclosed, disks, ..only_recorded() };
+        let alone: Vec<Act> =
+            activity.acts.iter().filter(|act| act.reader == ReaderId(1)).copied().collect();
+        let alone = Activity { acts: alone, ..activity.clone() };
+        let [both, alone] = [&activity, &alone].map(|activity| spec.run(&Recorded::new(activity)));
+        assert!((0.0..0.005).contains(&(both.elapsed_s - alone.elapsed_s)), "{both:?} {alone:?}");
+        // 100 ms of its own; waits are nobody's work.
+        assert!((both.cpu_s - alone.cpu_s - 0.100).abs() < 1e-9, "{both:?} {alone:?}");
+        assert_eq!(both.stall_s, alone.stall_s);
+        both.elapsed_s
+    };
+    let plain = run(Disclosed::None, 1);
+    assert!(run(Disclosed::All, 4) < 0.5 * plain);
+}
+
+#[test]
+fn a_wait_in_which_nobody_did_anything_is_the_programs_own() {
+    let wait = |child| (1, 50, Deed::Wait { child });
+    let fork = |waits| (0, 2, Deed::Fork { child: ReaderId(3), waits });
+    let one = of_reader(
+        1,
+        0,
+        &[wait(None), wait(Some(ReaderId(3))), wait(Some(ReaderId(1))), fork(true)],
+    );
+    let two = of_reader(2, 200, &[(0, 1, Deed::Other)]);
+    let result = only_recorded().run(&Recorded::new(&together([one, two])));
+    assert!((result.cpu_s - (0.152 + 0.002 + 0.001)).abs() < 1e-9, "{result:?}");
+}
+
+#[test]
+fn a_number_that_is_given_again_is_another_child() {
+    let fork = (1, 1, Deed::Fork { child: ReaderId(2), waits: false });
+    let wait = (0, 20, Deed::Wait { child: Some(ReaderId(2)) });
+    let parent = of_reader(1, 0, &[fork, wait, (30, 0, Deed::Other), fork, wait]);
+    let life = [(0, 10, Deed::Other)];
+    let children = [of_reader(2, 3, &life), of_reader(2, 55, &life)];
+    let result = only_recorded()
+        .run(&Recorded::new(&together([vec![], parent].into_iter().chain(children))));
+    // The first gap of the parent is its start; 42 ms between the lives are not the child's work.
+    assert!((result.cpu_s - (0.001 + 0.010 + 0.030 + 0.002 + 0.010)).abs() < 1e-9, "{result:?}");
+    assert!(
+        (result.elapsed_s - (0.001 + 0.010 + 0.030 + 0.001 + 0.010)).abs() < 1e-9,
+        "{result:?}"
+    );
+}
+
+/// Of up to five readers, with times that recordings have not: many at once, and calls that overlap those after them.
 fn acts() -> impl Strategy<Value = Activity> {
-    let act = (0u64..3, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20 * MS, 0u64..30 * MS, 0..5);
+    let act = (0u64..5, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20, 0u64..60, 0..9);
     prop::collection::vec(act, 1..60).prop_map(|acts| {
         let mut activity = Activity { has_durations: true, ..Activity::default() };
         let mut now = Nanos::ZERO;
         for (reader, file, offset_bytes, length_bytes, gap, took, kind) in acts {
-            now += Nanos(gap);
-            let (reader, began, took, file) = (ReaderId(reader), now, Nanos(took), FileId(file));
+            now += Nanos(gap.saturating_sub(8) * MS);
+            let other = ReaderId(file);
+            let took = Nanos(took.saturating_sub(10) * MS);
+            let (reader, began, file) = (ReaderId(reader), now, FileId(file));
             let deed = match kind {
                 0 => Deed::Open(file),
                 1 => Deed::Other,
                 2 => Deed::Disclose { file, offset_bytes, length_bytes: length_bytes % 100_000 },
+                3 => Deed::Fork { child: other, waits: offset_bytes.is_multiple_of(2) },
+                4 => Deed::Wait { child: None },
+                5 => Deed::Wait { child: Some(other) },
                 _ => Deed::Read { file, offset_bytes, length_bytes },
             };
             activity.acts.push(Act { reader, began, took, deed });
@@ -315,7 +488,7 @@ fn acts() -> impl Strategy<Value = Activity> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// Whatever is recorded and asked for, all programs finish, no bound is beaten (the run would
     /// panic), and a run is the same twice.

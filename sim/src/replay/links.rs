@@ -1,0 +1,167 @@
+//! Who began by whom, and who waited for whom: what ties the programs of a recording together.
+//!
+//! * A reader that was made by another one begins when that has come to the [fork](Deed::Fork).
+//! * A [wait](Deed::Wait) for the end of a child that is known ends when the child has done its last act.
+//! * Any other wait ends with that act of another reader which was the last to begin before the wait's end: when it has
+//!   been done, if it had been by then, and otherwise when it begins. If nobody else began anything in the time, the
+//!   wait was for a timer or for somebody outside the recording, and is the program's own time. So is one for a child
+//!   of which this cannot be told.
+//!
+//! **Nobody waits for ever.** Two things happen to each act: it begins, when the program has done all before it, and it
+//! is done. Let *n* be the number of an act in the recording, and *E* the number of the first act that began after it
+//! had been done, and no later one than the reader's next. What happens is put in an order: all that belongs to a lower
+//! number comes first, the beginning of act *n* belonging to *n* and its end to *E*; of what belongs to one number the ends
+//! come first, by their recorded times, and of those of one time that of the later act. What anything needs has come
+//! before it in this order:
+//! * a beginning needs the end of the reader's act before, whose *E* is *n* at most, or a fork of lower number;
+//! * an end needs its own beginning (*n* < *E*), and that for which is waited: a beginning of lower number than *E*, or
+//!   an end that comes before it in this very order ([`Done`]); nothing else is waited for.
+//!
+//! So there is no circle, whatever the times of the recording are.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use foretell_policy::{Nanos, ReaderId};
+
+use super::activity::{Act, Deed};
+use crate::machine::program::MarkId;
+
+/// A reader of a recording.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) id: ReaderId,
+    /// The numbers of its acts, in their order; not empty.
+    pub(super) own: Vec<usize>,
+    /// When it began, if nobody made it; otherwise when the first of those who did began, before which it cannot be.
+    pub(super) start: Nanos,
+}
+
+/// All readers, in the order of their first acts.
+pub(super) fn readers(acts: &[Act]) -> Vec<Reader> {
+    let mut readers: Vec<Reader> = Vec::new();
+    let mut places = HashMap::new();
+    for (number, act) in acts.iter().enumerate() {
+        let place = *places.entry(act.reader).or_insert(readers.len());
+        if place == readers.len() {
+            readers.push(Reader { id: act.reader, own: Vec::new(), start: act.began });
+        }
+        readers[place].own.push(number);
+    }
+    readers
+}
+
+/// What ties readers together; acts are meant by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// The forks by which readers came to do these acts, their first ones.
+    forks: HashMap<usize, usize>,
+    /// What acts wait for.
+    awaits: HashMap<usize, MarkId>,
+    /// All that is waited for.
+    awaited: HashSet<MarkId>,
+}
+
+/// When an act is done, in the order of the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Done {
+    before: usize,
+    at: Nanos,
+    act: Reverse<usize>,
+}
+
+impl Links {
+    /// Those of `readers`, who did `acts`; their starts become those of who made them.
+    pub(super) fn new(acts: &[Act], readers: &mut [Reader]) -> Self {
+        let mut links = Links::default();
+        let ties = |act: &Act| matches!(act.deed, Deed::Fork { .. } | Deed::Wait { .. });
+        if !acts.iter().any(ties) {
+            return links;
+        }
+        let mut next = vec![acts.len(); acts.len()];
+        for reader in &*readers {
+            reader.own.iter().zip(&reader.own[1..]).for_each(|(&act, &after)| next[act] = after);
+        }
+        let done = |number: usize| {
+            let (act, next) = (&acts[number], next[number]);
+            let at = Nanos(act.began.0.saturating_add(act.took.0));
+            let at = acts.get(next).map_or(at, |next| at.min(next.began));
+            let before = acts.partition_point(|act| act.began <= at).clamp(number + 1, next);
+            Done { before, at, act: Reverse(number) }
+        };
+        let own: HashMap<ReaderId, &[usize]> =
+            readers.iter().map(|reader| (reader.id, &reader.own[..])).collect();
+        let own = |reader: ReaderId| own.get(&reader).copied().unwrap_or_default();
+        for (number, act) in acts.iter().enumerate() {
+            let end = done(number);
+            // Nobody is waited for in vain: see the module.
+            let either = |other: usize| {
+                if done(other) < end { end_of(other) } else { beginning(other) }
+            };
+            // The last before the end. Between two acts of a reader there are others' only.
+            let last_of = |own: &[usize]| {
+                own[..own.partition_point(|&other| other < end.before)].last().copied()
+            };
+            let meanwhile = |other: &usize| *other > number;
+            let awaited = match act.deed {
+                Deed::Fork { child, waits } => {
+                    let own = own(child);
+                    if let Some(&first) = own.get(own.partition_point(|&act| act <= number)) {
+                        links.forks.insert(first, number);
+                        links.awaited.insert(beginning(number));
+                    }
+                    last_of(own).filter(meanwhile).filter(|_| waits).map(either)
+                }
+                Deed::Wait { child } => {
+                    let ended = child.filter(|&child| child != act.reader);
+                    let ended = ended.and_then(|child| last_of(own(child)));
+                    let ended = ended.filter(|&last| done(last) < end).map(end_of);
+                    let lasted = act.took > Nanos::ZERO;
+                    let last = Some(end.before - 1).filter(meanwhile).filter(|_| lasted);
+                    ended.or_else(|| last.map(either))
+                }
+                _ => None,
+            };
+            if let Some(mark) = awaited {
+                links.awaits.insert(number, mark);
+                links.awaited.insert(mark);
+            }
+        }
+        let mut starts = HashMap::new();
+        for reader in readers {
+            if let Some(&fork) = links.forks.get(&reader.own[0]) {
+                reader.start = starts[&acts[fork].reader];
+            }
+            starts.insert(reader.id, reader.start);
+        }
+        links
+    }
+
+    /// What the reader must wait for before it does this act, the first of its life.
+    pub(super) fn fork_of(&self, act: usize) -> Option<MarkId> {
+        self.forks.get(&act).map(|&fork| beginning(fork))
+    }
+
+    /// What this act waits for.
+    pub(super) fn awaited_by(&self, act: usize) -> Option<MarkId> {
+        self.awaits.get(&act).copied()
+    }
+
+    /// What others wait for of this act's beginning.
+    pub(super) fn begun(&self, act: usize) -> Option<MarkId> {
+        Some(beginning(act)).filter(|mark| self.awaited.contains(mark))
+    }
+
+    /// What others wait for of this act's end.
+    pub(super) fn done(&self, act: usize) -> Option<MarkId> {
+        Some(end_of(act)).filter(|mark| self.awaited.contains(mark))
+    }
+}
+
+fn beginning(act: usize) -> MarkId {
+    MarkId(2 * act as u64)
+}
+
+fn end_of(act: usize) -> MarkId {
+    MarkId(2 * act as u64 + 1)
+}
