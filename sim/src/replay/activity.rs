@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
 use crate::random::hash;
-use crate::trace::recording::{PathIndex, Recording, What};
+use crate::trace::recording::{PathIndex, Recording, What, Whom};
 use crate::trace::{Fault, Trace, TraceError, touched};
 
 /// Bytes of a folder that its listing reads.
@@ -60,10 +60,7 @@ pub enum Deed {
         waits: bool,
     },
     /// The program waited until somebody else had done something.
-    Wait {
-        /// The child for whose end, if it was that of one.
-        child: Option<ReaderId>,
-    },
+    Wait(Whom),
     /// Something else: its time is the program's own.
     Other,
 }
@@ -73,7 +70,7 @@ impl Deed {
     fn file_mut(&mut self) -> Option<&mut FileId> {
         match self {
             Deed::Open(file) | Deed::Read { file, .. } | Deed::Disclose { file, .. } => Some(file),
-            Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => None,
+            Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => None,
         }
     }
 
@@ -202,7 +199,7 @@ impl Activity {
                     }
                 }
                 What::Fork { child, waits } => push(Deed::Fork { child, waits }),
-                What::Wait { child } => push(Deed::Wait { child }),
+                What::Wait(whom) => push(Deed::Wait(whom)),
                 _ => push(Deed::Other),
             }
         }

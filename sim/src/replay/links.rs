@@ -2,6 +2,9 @@
 //!
 //! * A reader that was made by another one begins when that has come to the [fork](Deed::Fork).
 //! * A [wait](Deed::Wait) for the end of a child that is known ends when the child has done its last act.
+//! * What is read from a pipe must have been written: a read waits for the last write to it that began before the
+//!   read's end. Its time is the program's own if the write began before the read. A write waits for a read of its pipe
+//!   if one began within it, the last of those.
 //! * Any other wait ends with that act of another reader which was the last to begin before the wait's end: when it has
 //!   been done, if it had been by then, and otherwise when it begins. If nobody else began anything in the time, the
 //!   wait was for a timer or for somebody outside the recording, and is the program's own time. So is one for a child
@@ -26,6 +29,7 @@ use foretell_policy::{Nanos, ReaderId};
 
 use super::activity::{Act, Deed};
 use crate::machine::program::MarkId;
+use crate::trace::recording::Whom;
 
 /// A reader of a recording.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ pub(super) struct Links {
     forks: HashMap<usize, usize>,
     /// What acts wait for.
     awaits: HashMap<usize, MarkId>,
+    /// Those of them whose time is the program's own nevertheless.
+    short: HashSet<usize>,
     /// All that is waited for.
     awaited: HashSet<MarkId>,
 }
@@ -74,7 +80,7 @@ impl Links {
     /// Those of `readers`, who did `acts`; their starts become those of who made them.
     pub(super) fn new(acts: &[Act], readers: &mut [Reader]) -> Self {
         let mut links = Links::default();
-        let ties = |act: &Act| matches!(act.deed, Deed::Fork { .. } | Deed::Wait { .. });
+        let ties = |act: &Act| matches!(act.deed, Deed::Fork { .. } | Deed::Wait(_));
         if !acts.iter().any(ties) {
             return links;
         }
@@ -89,6 +95,14 @@ impl Links {
             let before = acts.partition_point(|act| act.began <= at).clamp(number + 1, next);
             Done { before, at, act: Reverse(number) }
         };
+        let (mut writes, mut reads): (Pipes, Pipes) = Default::default();
+        for (number, act) in acts.iter().enumerate() {
+            match act.deed {
+                Deed::Wait(Whom::Writer(pipe)) => reads.entry(pipe).or_default().push(number),
+                Deed::Wait(Whom::Reader(pipe)) => writes.entry(pipe).or_default().push(number),
+                _ => {}
+            }
+        }
         let own: HashMap<ReaderId, &[usize]> =
             readers.iter().map(|reader| (reader.id, &reader.own[..])).collect();
         let own = |reader: ReaderId| own.get(&reader).copied().unwrap_or_default();
@@ -103,6 +117,7 @@ impl Links {
                 own[..own.partition_point(|&other| other < end.before)].last().copied()
             };
             let meanwhile = |other: &usize| *other > number;
+            let lasted = act.took > Nanos::ZERO;
             let awaited = match act.deed {
                 Deed::Fork { child, waits } => {
                     let own = own(child);
@@ -112,11 +127,24 @@ impl Links {
                     }
                     last_of(own).filter(meanwhile).filter(|_| waits).map(either)
                 }
-                Deed::Wait { child } => {
-                    let ended = child.filter(|&child| child != act.reader);
-                    let ended = ended.and_then(|child| last_of(own(child)));
+                Deed::Wait(Whom::Writer(pipe)) => {
+                    let write = last_of(of_pipe(&writes, pipe));
+                    if write.is_some_and(|write| write < number) {
+                        links.short.insert(number);
+                    }
+                    write.map(either)
+                }
+                Deed::Wait(Whom::Reader(pipe)) => {
+                    let read = last_of(of_pipe(&reads, pipe)).filter(meanwhile);
+                    read.filter(|_| lasted).map(either)
+                }
+                Deed::Wait(whom) => {
+                    let child = match whom {
+                        Whom::Child(child) if child != act.reader => Some(child),
+                        _ => None,
+                    };
+                    let ended = child.and_then(|child| last_of(own(child)));
                     let ended = ended.filter(|&last| done(last) < end).map(end_of);
-                    let lasted = act.took > Nanos::ZERO;
                     let last = Some(end.before - 1).filter(meanwhile).filter(|_| lasted);
                     ended.or_else(|| last.map(either))
                 }
@@ -147,6 +175,11 @@ impl Links {
         self.awaits.get(&act).copied()
     }
 
+    /// Whether its time is but that of waiting.
+    pub(super) fn is_wait(&self, act: usize) -> bool {
+        self.awaits.contains_key(&act) && !self.short.contains(&act)
+    }
+
     /// What others wait for of this act's beginning.
     pub(super) fn begun(&self, act: usize) -> Option<MarkId> {
         Some(beginning(act)).filter(|mark| self.awaited.contains(mark))
@@ -156,6 +189,13 @@ impl Links {
     pub(super) fn done(&self, act: usize) -> Option<MarkId> {
         Some(end_of(act)).filter(|mark| self.awaited.contains(mark))
     }
+}
+
+/// Acts, by the numbers of pipes.
+type Pipes = HashMap<u64, Vec<usize>>;
+
+fn of_pipe(pipes: &Pipes, pipe: u64) -> &[usize] {
+    pipes.get(&pipe).map_or(&[], |acts| &acts[..])
 }
 
 fn beginning(act: usize) -> MarkId {

@@ -14,11 +14,11 @@
 //! order is known). A result below one of them is a bug and ends the run with a panic.
 //!
 //! Of several processes, each begins when another one has come to make it, and waits for the others where it did:
-//! that is neither work nor stall. Whom it waited for is known of the ends of children; otherwise it is taken to be the
-//! last who had begun anything by then. What lay between that and the end of the wait is lost.
+//! that is neither work nor stall. Whom it waited for is known of the ends of children, and of pipes that the
+//! recording tells; otherwise it is taken to be the last who had begun anything by then. What lay between that and the end of the wait is lost.
 //!
-//! What is not modelled: writes, waits that the recording did not have (a pipe that was never empty is not waited
-//! for), and what the processor does worse when it is shared.
+//! What is not modelled: writes, waits that the recording did not have (but for what is read from a pipe, which
+//! must have been written), and what the processor does worse when it is shared.
 
 pub mod activity;
 mod links;

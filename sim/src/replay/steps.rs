@@ -86,7 +86,7 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
                     steps.extend(hints(read.as_slice(), |file| by_number(activity, file)));
                 }
             }
-            Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => {}
+            Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => {}
         }
         steps.extend(links.awaited_by(at).map(Step::Await));
         steps.extend(links.done(at).map(Step::Mark));
@@ -131,7 +131,7 @@ fn with_work<'a>(
             Deed::Open(_) | Deed::Read { .. } => false,
             // Advice takes the time that it is told in, whether it is taken or not.
             Deed::Disclose { .. } | Deed::Other => true,
-            Deed::Fork { .. } | Deed::Wait { .. } => links.awaited_by(number).is_none(),
+            Deed::Fork { .. } | Deed::Wait(_) => !links.is_wait(number),
         };
         let within = if is_own { act.took } else { Nanos::ZERO };
         free_since = Some(since.max(Nanos(act.began.0.saturating_add(act.took.0))));
@@ -153,7 +153,7 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
                 Deed::Read { .. } => {
                     deed.blocks_read(spec.block_bytes).count() as f64 * read as f64
                 }
-                Deed::Disclose { .. } | Deed::Fork { .. } | Deed::Wait { .. } | Deed::Other => 0.0,
+                Deed::Disclose { .. } | Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => 0.0,
             };
             work_ns += spec.scaled(Nanos(before.0.saturating_add(within.0))).0 as f64 + of_model;
         }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::activity::{Act, Deed, Known};
 use super::*;
+use crate::trace::recording::Whom;
 use crate::trace::{Format, Trace, strace};
 
 const MS: u64 = 1_000_000;
@@ -332,7 +333,7 @@ fn of_shell(activities: &[Activity]) -> Activity {
         let last = activity.acts[first..].last().expect("it reads");
         now = last.began + last.took + Nanos(MS);
         let took = now.saturating_sub(began);
-        push(began, took, Deed::Wait { child: Some(child) });
+        push(began, took, Deed::Wait(Whom::Child(child)));
         activity.files.extend(&of.files);
     }
     activity.acts.extend(shell);
@@ -381,7 +382,7 @@ fn a_shell_gains_what_its_programs_gain() {
 fn a_child_begins_with_the_fork_and_its_parent_waits_for_its_end() {
     let run = |waits, first| {
         let fork = (5, 4, Deed::Fork { child: ReaderId(2), waits });
-        let wait = (1, 90, Deed::Wait { child: Some(ReaderId(2)) });
+        let wait = (1, 90, Deed::Wait(Whom::Child(ReaderId(2))));
         let parent = of_reader(1, 0, &[(0, 0, Deed::Other), fork, wait, (3, 0, Deed::Other)]);
         // It is made at 5 ms; its first call is at `first`.
         let child = of_reader(2, first, &[(0, 2, Deed::Other), (20, 10, Deed::Other)]);
@@ -400,11 +401,12 @@ fn a_child_begins_with_the_fork_and_its_parent_waits_for_its_end() {
 
 #[test]
 fn a_consumer_ends_just_after_its_producer() {
-    const WAIT: Deed = Deed::Wait { child: None };
+    const WAIT: Deed = Deed::Wait(Whom::Writer(5));
+    const WRITE: Deed = Deed::Wait(Whom::Reader(5));
     let (mut producer, mut consumer) = (Vec::new(), Vec::new());
     for offset_bytes in (0..100).map(|at| at * 200_000) {
         let read = Deed::Read { file: FileId(7), offset_bytes, length_bytes: 200_000 };
-        producer.extend([(0, 30, read), (1, 1, Deed::Other)]);
+        producer.extend([(0, 30, read), (1, 1, WRITE)]);
         // The wait lasts until the producer has written.
         consumer.extend([(0, 31, WAIT), (1, 0, Deed::Other)]);
     }
@@ -428,12 +430,17 @@ fn a_consumer_ends_just_after_its_producer() {
 
 #[test]
 fn a_wait_in_which_nobody_did_anything_is_the_programs_own() {
-    let wait = |child| (1, 50, Deed::Wait { child });
+    let wait = |whom| (1, 50, Deed::Wait(whom));
     let fork = |waits| (0, 2, Deed::Fork { child: ReaderId(3), waits });
     let one = of_reader(
         1,
         0,
-        &[wait(None), wait(Some(ReaderId(3))), wait(Some(ReaderId(1))), fork(true)],
+        &[
+            wait(Whom::Unknown),
+            wait(Whom::Child(ReaderId(3))),
+            wait(Whom::Child(ReaderId(1))),
+            fork(true),
+        ],
     );
     let two = of_reader(2, 200, &[(0, 1, Deed::Other)]);
     let result = only_recorded().run(&Recorded::new(&together([one, two])));
@@ -443,7 +450,7 @@ fn a_wait_in_which_nobody_did_anything_is_the_programs_own() {
 #[test]
 fn a_number_that_is_given_again_is_another_child() {
     let fork = (1, 1, Deed::Fork { child: ReaderId(2), waits: false });
-    let wait = (0, 20, Deed::Wait { child: Some(ReaderId(2)) });
+    let wait = (0, 20, Deed::Wait(Whom::Child(ReaderId(2))));
     let parent = of_reader(1, 0, &[fork, wait, (30, 0, Deed::Other), fork, wait]);
     let life = [(0, 10, Deed::Other)];
     let children = [of_reader(2, 3, &life), of_reader(2, 55, &life)];
@@ -459,7 +466,7 @@ fn a_number_that_is_given_again_is_another_child() {
 
 /// Of up to five readers, with times that recordings have not: many at once, and calls that overlap those after them.
 fn acts() -> impl Strategy<Value = Activity> {
-    let act = (0u64..5, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20, 0u64..60, 0..9);
+    let act = (0u64..5, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20, 0u64..60, 0..11);
     prop::collection::vec(act, 1..60).prop_map(|acts| {
         let mut activity = Activity { has_durations: true, ..Activity::default() };
         let mut now = Nanos::ZERO;
@@ -473,8 +480,10 @@ fn acts() -> impl Strategy<Value = Activity> {
                 1 => Deed::Other,
                 2 => Deed::Disclose { file, offset_bytes, length_bytes: length_bytes % 100_000 },
                 3 => Deed::Fork { child: other, waits: offset_bytes.is_multiple_of(2) },
-                4 => Deed::Wait { child: None },
-                5 => Deed::Wait { child: Some(other) },
+                4 => Deed::Wait(Whom::Unknown),
+                5 => Deed::Wait(Whom::Child(other)),
+                6 => Deed::Wait(Whom::Writer(file.0 % 2)),
+                7 => Deed::Wait(Whom::Reader(file.0 % 2)),
                 _ => Deed::Read { file, offset_bytes, length_bytes },
             };
             activity.acts.push(Act { reader, began, took, deed });

@@ -76,12 +76,22 @@ pub enum What {
     },
     /// A call that lasts until somebody else has done something: a child has ended, a pipe has been written or
     /// read, a lock has been given back.
-    Wait {
-        /// The child whose end was told, if it is that of one.
-        child: Option<ReaderId>,
-    },
+    Wait(Whom),
     /// Any other call: only its time matters.
     Other,
+}
+
+/// Who ended a call that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// This child, by its end.
+    Child(ReaderId),
+    /// Who wrote to the pipe of this number, from which something was read.
+    Writer(u64),
+    /// Who read from the pipe of this number, to which something was written: if it was full.
+    Reader(u64),
+    /// Anybody.
+    Unknown,
 }
 
 impl Recording {

@@ -2,7 +2,7 @@
 
 use foretell_policy::ReaderId;
 
-use super::super::recording::{PathIndex, What};
+use super::super::recording::{PathIndex, What, Whom};
 use super::line::{self, Done};
 use super::tables::{Paths, Process};
 
@@ -29,11 +29,7 @@ pub(super) fn what(
     done: &Done,
     text: &[u8],
 ) -> What {
-    let waits = if waits(paths, process, name, done) {
-        What::Wait { child: ended_child(name, done, text) }
-    } else {
-        What::Other
-    };
+    let waits = whom(paths, process, name, done, text).map_or(What::Other, What::Wait);
     let Some(returned) = done.returned else {
         return waits;
     };
@@ -94,30 +90,59 @@ pub(super) fn what(
     what.unwrap_or(waits)
 }
 
-/// Whether the call is one that lasts until somebody else has done something. One that a signal interrupted is, one
-/// whose time was up is not.
-fn waits(paths: &mut Paths, process: &Process, name: &[u8], done: &Done) -> bool {
+/// For whom the call lasts until that has done something. One that a signal interrupted is a wait, one whose time was
+/// up is not.
+fn whom(
+    paths: &mut Paths,
+    process: &Process,
+    name: &[u8],
+    done: &Done,
+    text: &[u8],
+) -> Option<Whom> {
     let has_something = done.returned.is_some_and(|returned| returned > 0);
     if !done.is_interrupted && done.returned.is_none() {
-        return false;
+        return None;
     }
     let [first, second, third, ..] = done.arguments;
-    let mut is_of_others = |of: &[u8]| is_of_others(paths, process, of);
+    let anybody_if = |waits: bool| waits.then_some(Whom::Unknown);
     match name {
-        b"wait4" | b"waitpid" | b"poll" | b"ppoll" | b"ppoll_time64" | b"select"
-        | b"_newselect" | b"pselect6" | b"pselect6_time64" | b"epoll_wait" | b"epoll_pwait"
-        | b"epoll_pwait2" => has_something || done.is_interrupted,
-        b"waitid" | b"rt_sigsuspend" | b"sigsuspend" | b"msgrcv" | b"semop" | b"flock" => true,
-        b"futex" | b"futex_time64" => has(second, b"FUTEX_WAIT") || has(second, b"FUTEX_LOCK_PI"),
-        b"fcntl" | b"fcntl64" => matches!(second, b"F_SETLKW" | b"F_SETLKW64" | b"F_OFD_SETLKW"),
-        b"read" | b"readv" | b"write" | b"writev" | b"recv" | b"recvfrom" | b"recvmsg"
-        | b"recvmmsg" | b"accept" | b"accept4" => {
-            // A timer is nobody's.
-            !has(first, b"[timerfd]") && is_of_others(first)
+        b"wait4" | b"waitpid" => match done.returned {
+            Some(child) => (child > 0).then_some(Whom::Child(ReaderId(child))),
+            None => Some(Whom::Unknown),
+        },
+        b"waitid" => {
+            let child = line::number_behind(text, b"si_pid=").filter(|child| *child > 0);
+            Some(child.map_or(Whom::Unknown, |child| Whom::Child(ReaderId(child))))
         }
-        b"splice" => is_of_others(first) || is_of_others(third),
-        _ => false,
+        b"poll" | b"ppoll" | b"ppoll_time64" | b"select" | b"_newselect" | b"pselect6"
+        | b"pselect6_time64" | b"epoll_wait" | b"epoll_pwait" | b"epoll_pwait2" => {
+            anybody_if(has_something || done.is_interrupted)
+        }
+        b"rt_sigsuspend" | b"sigsuspend" | b"msgrcv" | b"semop" | b"flock" => Some(Whom::Unknown),
+        b"futex" | b"futex_time64" => {
+            anybody_if(has(second, b"FUTEX_WAIT") || has(second, b"FUTEX_LOCK_PI"))
+        }
+        b"fcntl" | b"fcntl64" => {
+            anybody_if(matches!(second, b"F_SETLKW" | b"F_SETLKW64" | b"F_OFD_SETLKW"))
+        }
+        b"read" | b"readv" | b"splice" if has_something && pipe(first).is_some() => {
+            pipe(first).map(Whom::Writer)
+        }
+        b"write" | b"writev" => pipe(first).map(Whom::Reader),
+        b"splice" if pipe(third).is_some() => pipe(third).map(Whom::Reader),
+        b"read" | b"readv" | b"splice" | b"recv" | b"recvfrom" | b"recvmsg" | b"recvmmsg"
+        | b"accept" | b"accept4" => {
+            // A timer is nobody's.
+            anybody_if(!has(first, b"[timerfd]") && is_of_others(paths, process, first))
+        }
+        _ => None,
     }
+}
+
+/// The number of the pipe that a descriptor is annotated with.
+fn pipe(argument: &[u8]) -> Option<u64> {
+    let annotation = line::descriptor(argument)?.annotation?;
+    if annotation.starts_with(b"pipe:[") { line::number_behind(annotation, b"[") } else { None }
 }
 
 /// Whether a descriptor is no file's: a pipe's, a socket's, an eventfd's, or one of which nothing is known.
@@ -126,6 +151,7 @@ fn is_of_others(paths: &mut Paths, process: &Process, argument: &[u8]) -> bool {
     of.is_some_and(|of| process.file(paths, &of).is_none())
 }
 
+<<<<<<< HEAD
 /// The child whose end the call tells.
 fn ended_child(name: &[u8], done: &Done, text: &[u8]) -> Option<ReaderId> {
     let child = match name {
@@ -153,6 +179,8 @@ pub(super) fn mapped(
     Some((process.file(paths, &of)?, line::decimal(length_bytes)?))
 }
 
+=======
+>>>>>>> d61d85c (What is read from a pipe waits for who wrote to that pipe)
 /// Calls that say nothing of files but change what later ones mean.
 fn change(paths: &mut Paths, process: &mut Process, name: &[u8], done: &Done, text: &[u8]) {
     let [first, second, third, ..] = done.arguments;

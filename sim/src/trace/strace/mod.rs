@@ -16,8 +16,8 @@
 //! * B: Without `-o` or with a single process, lines name no process. The first that is named later on,
 //!   and is no child, is the one without a name.
 //!
-//! Calls that last until somebody else has done something are [`What::Wait`]: those for the end of a child; reads,
-//! writes and the like of descriptors that are no file's; poll, select and epoll that had something to tell; futexes
+//! Calls that last until somebody else has done something are [`What::Wait`]: those for the end of a child; reads
+//! and the like of descriptors that are no file's; writes to pipes that `-y` tells; poll, select and epoll that had something to tell; futexes
 //! and locks. `calls` has the list. What a signal interrupted counts, what ended because its time was up does not, nor
 //! does sleep.
 //!

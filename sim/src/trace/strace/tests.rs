@@ -5,6 +5,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
+use super::super::recording::Whom;
 use super::*;
 
 fn outcome(bytes: impl Into<Vec<u8>>) -> Result<Recording, TraceError> {
@@ -31,7 +32,7 @@ fn told(text: &str) -> Vec<String> {
             What::Advise { file, offset_bytes, length_bytes } => {
                 format!("advise {} {offset_bytes}+{length_bytes}", name(file))
             }
-            What::Fork { .. } | What::Wait { .. } | What::Other => return None,
+            What::Fork { .. } | What::Wait(_) | What::Other => return None,
         };
         Some(format!("{reader} {what}"))
     };
@@ -367,8 +368,10 @@ fn ties(text: &str) -> Vec<String> {
         let what = match call.what {
             What::Fork { child, waits: false } => format!("makes {}", child.0),
             What::Fork { child, waits: true } => format!("makes and awaits {}", child.0),
-            What::Wait { child: Some(child) } => format!("awaits {}", child.0),
-            What::Wait { child: None } => "waits".to_owned(),
+            What::Wait(Whom::Child(child)) => format!("awaits {}", child.0),
+            What::Wait(Whom::Writer(pipe)) => format!("awaits writer of {pipe}"),
+            What::Wait(Whom::Reader(pipe)) => format!("awaits reader of {pipe}"),
+            What::Wait(Whom::Unknown) => "waits".to_owned(),
             _ => return None,
         };
         Some(format!("{} {what}", call.reader.0))
@@ -404,7 +407,7 @@ fn waits_for_others_are_told_from_work() {
             "waitid(P_PID, 78, {si_signo=SIGCHLD, si_pid=78, si_uid=0}, WEXITED, NULL) = 0",
             "awaits 78",
         ),
-        (r#"read(3<pipe:[123]>, "12"..., 2) = 2"#, "waits"),
+        (r#"read(3<pipe:[123]>, "12"..., 2) = 2"#, "awaits writer of 123"),
         (r#"read(3<pipe:[123]>, "", 2) = 0"#, "waits"),
         (r#"read(3</a>, "", 2) = 0"#, ""),
         (r#"read(3</dev/tty>, "", 2) = 0"#, ""),
@@ -415,9 +418,9 @@ fn waits_for_others_are_told_from_work() {
         (r#"read(5<pipe:[1]>, 0x7f, 8) = -1 EAGAIN (Resource temporarily unavailable)"#, ""),
         (r#"read(5<pipe:[1]>, 0x7f, 8) = -1 EINTR (Interrupted system call)"#, "waits"),
         (r#"recvfrom(7<socket:[9]>, "1", 8, 0, NULL, NULL) = 1"#, "waits"),
-        (r#"write(1<pipe:[1]>, "1", 1) = 1"#, "waits"),
+        (r#"write(1<pipe:[1]>, "1", 1) = 1"#, "awaits reader of 1"),
         (r#"write(1</a>, "1", 1) = 1"#, ""),
-        (r#"splice(1</a>, NULL, 2<pipe:[1]>, NULL, 10, 0) = 0"#, "waits"),
+        (r#"splice(1</a>, NULL, 2<pipe:[1]>, NULL, 10, 0) = 0"#, "awaits reader of 1"),
         ("futex(0x7f, FUTEX_WAIT_PRIVATE, 2, NULL) = 0", "waits"),
         (
             "futex(0x7f, FUTEX_WAIT_PRIVATE, 2, {tv_sec=1}) = -1 ETIMEDOUT (Connection timed out)",
