@@ -4,7 +4,7 @@
 //! * A [wait](Deed::Wait) for the end of a child that is known ends when the child has done its last act.
 //! * What is read from a pipe must have been written: a read waits for the last write to it that began before the
 //!   read's end. Its time is the program's own if the write began before the read. A write waits for a read of its pipe
-//!   if one began within it, the last of those.
+//!   if one began within it, the last of those, and it took [as long as that](FULL_PIPE_MIN).
 //! * Any other wait ends with that act of another reader which was the last to begin before the wait's end: when it has
 //!   been done, if it had been by then, and otherwise when it begins. If nobody else began anything in the time, the
 //!   wait was for a timer or for somebody outside the recording, and is the program's own time. So is one for a child
@@ -30,6 +30,9 @@ use foretell_policy::{Nanos, ReaderId};
 use super::activity::{Act, Deed};
 use crate::machine::program::MarkId;
 use crate::trace::recording::Whom;
+
+/// How long a write to a full pipe takes at least: shorter ones had room, whoever read meanwhile.
+const FULL_PIPE_MIN: Nanos = Nanos(1_000_000);
 
 /// A reader of a recording.
 #[derive(Debug)]
@@ -136,7 +139,7 @@ impl Links {
                 }
                 Deed::Wait(Whom::Reader(pipe)) => {
                     let read = last_of(of_pipe(&reads, pipe)).filter(meanwhile);
-                    read.filter(|_| lasted).map(either)
+                    read.filter(|_| act.took >= FULL_PIPE_MIN).map(either)
                 }
                 Deed::Wait(whom) => {
                     let child = match whom {
