@@ -151,17 +151,6 @@ fn is_of_others(paths: &mut Paths, process: &Process, argument: &[u8]) -> bool {
     of.is_some_and(|of| process.file(paths, &of).is_none())
 }
 
-<<<<<<< HEAD
-/// The child whose end the call tells.
-fn ended_child(name: &[u8], done: &Done, text: &[u8]) -> Option<ReaderId> {
-    let child = match name {
-        b"wait4" | b"waitpid" => done.returned,
-        b"waitid" => line::number_behind(text, b"si_pid="),
-        _ => None,
-    };
-    child.filter(|child| *child > 0).map(ReaderId)
-}
-
 /// What of a file a call maps into memory, unless it is a program or library: those are executed, or marked by the
 /// loader.
 pub(super) fn mapped(
@@ -179,8 +168,6 @@ pub(super) fn mapped(
     Some((process.file(paths, &of)?, line::decimal(length_bytes)?))
 }
 
-=======
->>>>>>> d61d85c (What is read from a pipe waits for who wrote to that pipe)
 /// Calls that say nothing of files but change what later ones mean.
 fn change(paths: &mut Paths, process: &mut Process, name: &[u8], done: &Done, text: &[u8]) {
     let [first, second, third, ..] = done.arguments;
