@@ -40,7 +40,7 @@ makes it, and waits for the others where it did when it was recorded.
 Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with \
 scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
 
-Hints, each a program's own:
+Hints, each a program's own, but files and all of those it starts, too:
   none       nothing is disclosed, and then there is the kernel's read-ahead
   recorded   what it asked the kernel for by posix_fadvise(WILLNEED) or readahead, when it did
              (strace tells)

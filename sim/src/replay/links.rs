@@ -40,8 +40,18 @@ pub(super) struct Reader {
     pub(super) id: ReaderId,
     /// The numbers of its acts, in their order; not empty.
     pub(super) own: Vec<usize>,
+    /// The acts of which it discloses the reads: its own and those of all whom it and they made, unless it was made
+    /// itself. `None`: its own.
+    told: Option<Vec<usize>>,
     /// When it began, if nobody made it; otherwise when the first of those who did began, before which it cannot be.
     pub(super) start: Nanos,
+}
+
+impl Reader {
+    /// See [`told`](Self::told).
+    pub(super) fn told(&self) -> &[usize] {
+        self.told.as_deref().unwrap_or(&self.own)
+    }
 }
 
 /// All readers, in the order of their first acts.
@@ -51,7 +61,7 @@ pub(super) fn readers(acts: &[Act]) -> Vec<Reader> {
     for (number, act) in acts.iter().enumerate() {
         let place = *places.entry(act.reader).or_insert(readers.len());
         if place == readers.len() {
-            readers.push(Reader { id: act.reader, own: Vec::new(), start: act.began });
+            readers.push(Reader { id: act.reader, own: Vec::new(), told: None, start: act.began });
         }
         readers[place].own.push(number);
     }
@@ -158,14 +168,32 @@ impl Links {
                 links.awaited.insert(mark);
             }
         }
-        let mut starts = HashMap::new();
-        for reader in readers {
-            if let Some(&fork) = links.forks.get(&reader.own[0]) {
-                reader.start = starts[&acts[fork].reader];
+        // Whoever made others came before them: the first of a family is known to all of it.
+        let mut firsts: HashMap<ReaderId, usize> = HashMap::new();
+        for place in 0..readers.len() {
+            let first = match links.forks.get(&readers[place].own[0]) {
+                Some(&fork) => firsts[&acts[fork].reader],
+                None => place,
+            };
+            firsts.insert(readers[place].id, first);
+            if first != place {
+                readers[place].start = readers[first].start;
+                readers[place].told = Some(Vec::new());
+                let (before, after) = readers.split_at_mut(place);
+                let first = &mut before[first];
+                let told = first.told.get_or_insert_with(|| first.own.clone());
+                told.extend(&after[0].own);
             }
-            starts.insert(reader.id, reader.start);
+        }
+        for told in readers.iter_mut().filter_map(|reader| reader.told.as_mut()) {
+            told.sort_unstable();
         }
         links
+    }
+
+    /// Whether any reader was made by another.
+    pub(super) fn has_forks(&self) -> bool {
+        !self.forks.is_empty()
     }
 
     /// What the reader must wait for before it does this act, the first of its life.

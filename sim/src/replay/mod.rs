@@ -41,7 +41,7 @@ use crate::machine::program::Program;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
-use crate::machine::{MachineSpec, Opens};
+use crate::machine::{MachineSpec, Opens, Readers};
 use crate::offline::belady::Belady;
 use activity::Activity;
 use links::{Links, Reader};
@@ -269,7 +269,7 @@ impl ReplaySpec {
 
     /// Runs what was recorded, if that [can be](Self::check).
     pub fn run(&self, recorded: &Recorded) -> ReplayResult {
-        let report = self.machine(recorded.activity).run(self.programs(recorded));
+        let report = self.machine(recorded).run(self.programs(recorded));
         let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
         let fewest = recorded.fewest_fetches(self.block_bytes, capacity_blocks + 1);
         let result = self.result(&report, fewest);
@@ -283,7 +283,8 @@ impl ReplaySpec {
         recorded.readers.iter().map(|reader| steps::program(self, recorded, reader)).collect()
     }
 
-    fn machine(&self, activity: &Activity) -> MachineSpec {
+    fn machine(&self, recorded: &Recorded) -> MachineSpec {
+        let activity = recorded.activity;
         let config = Config::new(Memory::Owned, self.block_bytes, self.cache_bytes);
         let policy = Config { rules: self.rules, ..config };
         let [hit, driver, open] =
@@ -315,6 +316,8 @@ impl ReplaySpec {
         MachineSpec {
             opens: Opens { work: open, read_inodes: self.inodes },
             read_ahead: self.read_ahead,
+            // The first of a family discloses for all of it.
+            readers: if recorded.links.has_forks() { Readers::Anybody } else { Readers::Hinter },
             sizes_bytes: activity.files.clone(),
             names: activity.files.keys().map(name).collect::<HashMap<_, _>>(),
             ..MachineSpec::new(policy, hit, driver, devices)

@@ -22,25 +22,24 @@ struct Read {
 /// What `reader` did, as a program.
 pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -> Program {
     let (activity, links) = (recorded.activity, &recorded.links);
-    let reads: Vec<Read> = reader
-        .own
-        .iter()
-        .filter_map(|&number| match activity.acts[number].deed {
-            Deed::Read { file, offset_bytes, length_bytes } => {
-                Some(Read { file, segment: Segment { offset_bytes, length_bytes } })
-            }
-            _ => None,
-        })
-        .collect();
+    let read = |&number: &usize| match activity.acts[number].deed {
+        Deed::Read { file, offset_bytes, length_bytes } => {
+            Some(Read { file, segment: Segment { offset_bytes, length_bytes } })
+        }
+        _ => None,
+    };
+    let reads: Vec<Read> = reader.own.iter().filter_map(read).collect();
+    let told = || reader.told().iter().filter_map(read);
     let first = reader.own[0];
-    // Who is made by another discloses when it begins.
     let mut steps: Vec<Step> = links.fork_of(first).map(Step::Await).into_iter().collect();
     steps.extend(match spec.disclosed {
         Disclosed::None | Disclosed::Recorded => Vec::new(),
-        Disclosed::All => hints(&reads, |file| by_name(spec, activity, file)),
+        Disclosed::All => {
+            hints(&told().collect::<Vec<Read>>(), |file| by_name(spec, activity, file))
+        }
         Disclosed::Files => {
             let mut named = HashSet::new();
-            let first = reads.iter().map(|read| read.file).filter(|&file| named.insert(file));
+            let first = told().map(|read| read.file).filter(|&file| named.insert(file));
             let hint = |file| Hint::whole_file(by_name(spec, activity, file), DEVICE);
             first.map(|file| Step::Hint(hint(file))).collect()
         }
