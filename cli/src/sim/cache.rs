@@ -48,7 +48,7 @@ pub(crate) struct CacheArgs {
     #[arg(long, required = true, value_name = "N,...", value_delimiter = ',', value_parser = capacity, allow_negative_numbers = true)]
     capacity: Vec<u64>,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, tiptoe, foretell, belady;
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell, belady;
     /// several with commas between them
     #[arg(long, required = true, value_name = "NAME,...", value_delimiter = ',')]
     policy: Vec<CachePolicy>,

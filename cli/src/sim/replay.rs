@@ -108,7 +108,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, tiptoe, foretell
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
