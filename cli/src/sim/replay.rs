@@ -40,8 +40,8 @@ makes it, and waits for the others where it did when it was recorded.
 Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with \
 scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
 
-Hints, each a program's own, but files and all of those it starts, too:
-  none       nothing is disclosed, and then there is the kernel's read-ahead
+Hints are each program's own; files and all are those of the programs that it starts, too:
+  none       nothing is disclosed, nor what it told the kernel; there is the kernel's read-ahead
   recorded   what it asked the kernel for by posix_fadvise(WILLNEED) or readahead, when it did
              (strace tells)
   files      the names of all files it reads, before the first read, as `foretell run` discloses
@@ -51,10 +51,11 @@ Hints, each a program's own, but files and all of those it starts, too:
 
 Several values with commas between them make a row each, in every combination.
 
-Columns: seconds elapsed, of work, and of waiting for devices; blocks read and how many of them \
-were in memory, on their way, or missing; requests and bytes of the disks; the busiest disk's share \
-of the time; and the bound: no run on these disks is shorter than the program's work or the busiest \
-disk's service.
+Columns: seconds elapsed, of work, and of waiting for devices, these two of all processes together; \
+blocks read and how many of them were in memory, on their way, or missing; requests and bytes of the \
+disks; the busiest disk's share of the time; and the bound: this run cannot be shorter than a \
+program's work, or than the busiest disk's service of what it was asked for. (In another order, or \
+asked for less, that disk may need less.)
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
