@@ -327,7 +327,7 @@ impl Cache {
         let stream = self.streams[index.0 as usize].as_ref();
         let hinted_at = stream.and_then(|stream| stream.hinted_at);
         let pause = Nanos(self.costs.at(device).disk_ns as u64);
-        hinted_at.is_some_and(|hinted_at| now < hinted_at + pause)
+        hinted_at.is_some_and(|hinted_at| now.saturating_sub(hinted_at) < pause)
     }
 
     fn take_cluster(

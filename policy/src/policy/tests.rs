@@ -1,5 +1,6 @@
 use super::*;
-use crate::contract::Work;
+use crate::contract::{CostModel, CostSource, Work};
+
 use crate::depth::DEPTH_FIRST;
 use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
 use proptest::prelude::*;
@@ -387,6 +388,23 @@ fn a_lookup_at_one_device_does_not_hold_up_another_device_for_ever() {
     policy.completed(Nanos(2_000_000_000), lookup.id, outcome);
     let late = policy.next_fetch(Nanos(2_000_000_000), DISK).expect("the file that was found");
     assert_eq!(late.work, Work::Read { file: FileId(0), first_block: 0, blocks: 1 });
+}
+
+#[test]
+fn a_hint_at_the_end_of_time_is_fetched() {
+    // A horizon of some ten blocks: those beyond it wait until no more hints come.
+    let costs = CostModel { hit_ns: 1000.0, driver_ns: 10.0, disk_ns: 10_000.0 };
+    let costs = CostSource::Fixed(costs);
+    let memory = Memory::Owned;
+    let single =
+        Config { cluster_blocks_max: 1, costs, memory, outstanding_max: 50, ..config(100) };
+    let mut policy = Policy::new(single);
+    let end = Nanos(u64::MAX);
+    let stream = policy.open_stream(end, HINTER, None);
+    let target = Target::File { file: FileId(0), size_bytes: 10_000 };
+    policy.hint(end, stream, Hint::whole_file(target, DISK));
+    let fetched = std::iter::from_fn(|| policy.next_fetch(end, DISK)).count();
+    assert!(fetched > 0);
 }
 
 #[test]
