@@ -65,7 +65,7 @@ pub fn open(path: &Path, folder: &Path) -> Result<Recording, TraceError> {
 /// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
 ///
 /// # Errors
-/// As for [`open`](Self::open).
+/// As for [`open`].
 pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Recording, TraceError> {
     let input = Input::with_lines(bytes, LINE_BYTES_MAX);
     let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
