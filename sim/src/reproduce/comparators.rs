@@ -278,4 +278,7 @@ the same. What they are is in the table of `policy/src/rules.rs`. Times of searc
 layouts or planes; of two programs they are until both have ended. *Today* is the same array and program, but a hit, a fetch and an
 open take the processor 2, 10 and 5 µs and not 243, 580 and 250.
 
+The weights by which the default notices that a device cannot keep up were chosen on some of these programs, so that they
+are no independent test of it; and the bounds of the reasons below are set just above what came out.
+
 ";
