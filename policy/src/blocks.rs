@@ -3,7 +3,6 @@
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
 //! A slot is 40 bytes; the table of handles adds 12 to 24 more, 12 when memory is full.
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 
 use crate::handles::Handles;
@@ -146,8 +145,9 @@ pub(crate) struct BlockTable {
     free: u64,
     handles: Handles,
     most: usize,
-    /// The blocks last loaded, with the slots they had, from the one that is expected next.
-    loaded: VecDeque<(Block, SlotId)>,
+    /// The blocks last loaded, with the slots they had, and the one that is expected next.
+    loaded: Vec<(Block, SlotId)>,
+    expected: usize,
 }
 
 /// Blocks that are loaded together.
@@ -171,13 +171,14 @@ impl Default for BlockTable {
 impl BlockTable {
     /// An empty table, of at most `most` blocks.
     pub(crate) fn new(most: usize) -> Self {
-        let loaded = VecDeque::with_capacity(LOADED_MAX);
+        let loaded = Vec::with_capacity(LOADED_MAX);
         BlockTable {
             slots: Vec::new(),
             free: NONE_FREE,
             handles: Handles::with_most(most),
             most,
             loaded,
+            expected: 0,
         }
     }
 
@@ -199,27 +200,46 @@ impl BlockTable {
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         let mut hashes = [0; LOADED_MAX];
         self.loaded.clear();
+        self.expected = 0;
         for (place, block) in hashes.iter_mut().zip(blocks) {
             *place = hash_block(block);
             black_box(self.handles.load(*place));
-            self.loaded.push_back((block, NO_SLOT));
+            self.loaded.push((block, NO_SLOT));
         }
-        for ((_, loaded), &hash) in self.loaded.iter_mut().zip(&hashes) {
+        for ((_, slot), &hash) in self.loaded.iter_mut().zip(&hashes) {
             // The right one but for a hash in four thousand millions, and so it is compared when it is used.
-            if let Some(handle) = self.handles.find(hash, |_| true)
-                && let Some(slot) = self.slots.get(handle as usize)
-            {
-                // Both ends: it may lie across two lines.
-                black_box((slot.block.file, slot.flags));
-                *loaded = SlotId(handle);
+            if let Some(handle) = self.handles.find(hash, |_| true) {
+                *slot = SlotId(handle);
             }
         }
+        // In a loop of their own: a guess of the processor's that the search disproves would lose them.
+        for &(_, slot) in &self.loaded {
+            if let Some(slot) = self.slots.get(slot.0 as usize) {
+                // Both ends: it may lie across two lines.
+                black_box((slot.block.file, slot.flags));
+            }
+        }
+    }
+
+    /// The blocks that were loaded last.
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = Block> {
+        self.loaded.iter().map(|&(block, _)| block)
+    }
+
+    /// Loads a slot that will soon be [removed](BlockTable::remove), and what leads to it; and returns its block.
+    #[inline]
+    pub(crate) fn load_slot(&self, slot: SlotId) -> Block {
+        let known = &self.slots[slot.0 as usize];
+        black_box(known.flags);
+        black_box(self.handles.load(hash_block(known.block)));
+        known.block
     }
 
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
     #[inline]
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
-        while let Some((loaded, slot)) = self.loaded.pop_front() {
+        while let Some(&(loaded, slot)) = self.loaded.get(self.expected) {
+            self.expected += 1;
             if loaded != block {
                 continue; // Passed over, or `block` was not loaded.
             }

@@ -699,6 +699,14 @@ impl Cache {
         }
     }
 
+    /// Loads what is kept of `blocks`, which are about to be read, into the processor's caches.
+    pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
+        self.blocks.load(blocks);
+        for queue in [&self.recent, &self.consumed] {
+            queue.load_ghosts(self.blocks.loaded());
+        }
+    }
+
     /// Puts a block in memory into one of the queues, on top.
     pub(crate) fn enqueue(&mut self, slot: SlotId, queue: Queue) {
         let (mut scene, recent, consumed) = self.scene();

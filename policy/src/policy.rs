@@ -333,7 +333,7 @@ impl Policy {
     /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
     /// time by it when memory holds a million blocks.
     pub fn prepare(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.cache.blocks.load(blocks.into_iter());
+        self.cache.load(blocks.into_iter());
     }
 
     /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had

@@ -201,7 +201,9 @@ pub fn run(reads: &[Block], options: &CacheOptions, progress: &mut dyn FnMut(u64
                 for blocks in chunk.chunks(PREPARED_MAX) {
                     driver.policy.prepare(blocks.iter().copied());
                     for &block in blocks {
-                        driver.prefetch();
+                        if options.hints != Hints::None {
+                            driver.prefetch();
+                        }
                         driver.read(block);
                     }
                 }

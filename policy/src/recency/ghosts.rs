@@ -5,6 +5,8 @@
 //! numbers only and compares blocks through them; its share of the log, like a
 //! resident's, is another 10 to 20.
 
+use std::hint::black_box;
+
 use super::Stamp;
 use crate::handles::Handles;
 use crate::hash::hash_block;
@@ -74,6 +76,18 @@ impl Ghosts {
         let removed = self.table.remove(hash, |other| other == number);
         removed.expect("a ghost in the stack is in the table");
         self.release(number);
+    }
+
+    /// Loads the ghost of `block`, or the place where it would be, into the processor's caches.
+    #[inline]
+    pub(super) fn load(&self, block: Block) {
+        black_box(self.table.load(hash_block(block)));
+    }
+
+    /// The same for the ghost of this number.
+    #[inline]
+    pub(super) fn load_number(&self, number: u32) {
+        self.load(self.ghosts[number as usize].0);
     }
 
     /// Notes that the entry of this number has moved.

@@ -267,6 +267,40 @@ impl Stack {
         None
     }
 
+    /// The deepest residents, deepest first: of the `most` entries from there on, those that are no ghosts.
+    pub(crate) fn deepest(&self, most: usize) -> impl Iterator<Item = SlotId> {
+        self.entries_from(self.oldest_resident).take(most).filter_map(|entry| match entry {
+            Entry::Resident(slot) => Some(slot),
+            Entry::Ghost(_) => None,
+        })
+    }
+
+    /// Loads the ghosts of `blocks`, or the places where they would be, into the processor's caches.
+    #[inline]
+    pub(crate) fn load_ghosts(&self, blocks: impl Iterator<Item = Block>) {
+        if self.keeps_ghosts {
+            blocks.for_each(|block| self.ghosts.load(block));
+        }
+    }
+
+    /// Loads ghosts that will be the next to be dropped: as many as there are among `most` entries.
+    pub(crate) fn load_deepest_ghosts(&self, most: usize) {
+        for entry in self.entries_from(self.oldest_ghost).take(most) {
+            if let Entry::Ghost(number) = entry {
+                self.ghosts.load_number(number);
+            }
+        }
+    }
+
+    /// The live entries at `from` and above.
+    fn entries_from(&self, mut from: Position) -> impl Iterator<Item = Entry> {
+        std::iter::from_fn(move || {
+            let position = self.log.next_live(from)?;
+            from = position + 1;
+            Some(Entry::decode(self.log.get(position)))
+        })
+    }
+
     #[inline]
     fn resident_at(&self, stamp: Stamp) -> Position {
         let position = self.log.position(stamp.0);
