@@ -432,7 +432,8 @@ impl Cache {
     }
 
     /// The same where blocks have owners, who choose: see [`allocation`](crate::allocation). Who takes a buffer of its own
-    /// wants it for something that is worth more.
+    /// wants it for something that is worth more, and nobody prefetches in the place of what another has prefetched
+    /// and not read: two would do so to each other for ever.
     fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
         let asking = need.by.map(|index| self.stream(index).hinter);
         let mut paid = 0.0;
@@ -444,6 +445,10 @@ impl Cache {
             let candidate = candidate.ok_or(TooDear(f64::INFINITY))?;
             let owner = allocation.owner(candidate);
             let (given_up, picker, cost) = self.choice_of(owner, candidate);
+            let is_others = need.by.is_some() && owner != asking;
+            if is_others && self.blocks[given_up].is_unread() {
+                return Err(TooDear(cost.max(need.worth)));
+            }
             if owner.is_some() && owner == asking && cost >= need.worth {
                 return Err(TooDear(cost));
             }

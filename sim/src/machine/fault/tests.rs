@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use foretell_policy::{FileId, Hint, NameId, ReaderId, Rules, Target};
+use foretell_policy::{CostModel, CostSource, FileId, Hint, NameId, ReaderId, Rules, Target};
 use proptest::prelude::*;
 
 use super::*;
@@ -463,6 +463,13 @@ fn has_slots(spec: &MachineSpec, device: &DeviceReport, count: usize) -> bool {
     }
 }
 
+/// A program that reads runs of blocks of files.
+fn reading(runs: &[(u64, RangeInclusive<u64>)], telling: Telling, cpu: u64, start: u64) -> Drawn {
+    let run = |(file, blocks): (u64, RangeInclusive<u64>)| blocks.map(move |at| (file, at));
+    let reads = runs.iter().cloned().flat_map(run).collect();
+    Drawn { reads, telling, cpu: Nanos(cpu), start: Nanos(start), is_long: false }
+}
+
 /// What holds for whatever was run.
 fn check(spec: &MachineSpec, drawn: &[Drawn], report: &Report) {
     for (program, drawn) in report.programs.iter().zip(drawn) {
@@ -515,22 +522,50 @@ fn equal_values_do_not_go_to_and_fro() {
     spec.processors = Processors::Shared;
     spec.opens = Opens { work: Nanos(100_000), read_inodes: false };
     know_files(&mut spec);
-    let drawn = |runs: &[(u64, RangeInclusive<u64>)], telling, cpu, start| {
-        let run = |(file, blocks): (u64, RangeInclusive<u64>)| blocks.map(move |at| (file, at));
-        let reads = runs.iter().cloned().flat_map(run).collect();
-        Drawn { reads, telling, cpu: Nanos(cpu), start: Nanos(start), is_long: false }
-    };
     let names =
         [(1, 45..=53), (0, 47..=54), (2, 34..=44), (0, 47..=54), (2, 56..=59), (1, 36..=45)];
     let whole = [(1, 26..=26), (1, 22..=23), (1, 27..=36), (2, 26..=40), (2, 25..=25)];
-    let long = drawn(&[(0, 27..=31), (2, 14..=27)], Telling::Whole(3), 4_980_740, 95_629_603);
-    let drawn = [
-        drawn(&[(1, 59..=59)], Telling::Batches(14), 6_994_565, 135_686_887),
-        drawn(&names, Telling::Names, 5_842_947, 98_708_351),
-        drawn(&whole, Telling::Whole(1), 9_364_366, 26_001_463),
+    let long = reading(&[(0, 27..=31), (2, 14..=27)], Telling::Whole(3), 4_980_740, 95_629_603);
+    let all = [
+        reading(&[(1, 59..=59)], Telling::Batches(14), 6_994_565, 135_686_887),
+        reading(&names, Telling::Names, 5_842_947, 98_708_351),
+        reading(&whole, Telling::Whole(1), 9_364_366, 26_001_463),
         Drawn { is_long: true, ..long },
     ];
-    check(&spec, &drawn, &run(&spec, &drawn));
+    check(&spec, &all, &run(&spec, &all));
+}
+
+/// Under `lru-sp`, two programs prefetched each in the place of what the other had prefetched, for ever.
+#[test]
+fn owners_do_not_take_prefetches_from_each_other() {
+    let mut spec = machine(Rules::LRU_SP, 43, flat(None));
+    spec.devices.push((OTHER, flat(Some(1))));
+    spec.policy.cluster_blocks_max = 16;
+    spec.policy.outstanding_max = 25;
+    spec.policy.resolved_max = 2;
+    spec.policy.costs =
+        CostSource::Measured(CostModel { hit_ns: 2000.0, driver_ns: 10000.0, disk_ns: 5000000.0 });
+    spec.processors = Processors::Shared;
+    spec.opens = Opens { work: Nanos(100_000), read_inodes: false };
+    know_files(&mut spec);
+    let cancelled = [
+        (0, 50..=59),
+        (1, 47..=59),
+        (0, 30..=33),
+        (1, 49..=53),
+        (1, 3..=5),
+        (1, 15..=29),
+        (0, 50..=59),
+    ];
+    let names = [(2, 51..=59), (0, 3..=20), (2, 41..=54)];
+    let long = [(0, 39..=39), (2, 41..=43), (1, 38..=53), (1, 10..=14), (2, 55..=59)];
+    let long = reading(&long, Telling::Whole(2), 8_198_952, 10_844_069);
+    let all = [
+        reading(&cancelled, Telling::Cancelled, 8_814_170, 150_915_398),
+        reading(&names, Telling::Names, 1_279_361, 73_992_773),
+        Drawn { is_long: true, ..long },
+    ];
+    check(&spec, &all, &run(&spec, &all));
 }
 
 proptest! {
