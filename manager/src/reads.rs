@@ -35,8 +35,8 @@ pub(crate) struct Reads<'a> {
     policy: &'a mut Policy,
     now: Nanos,
     of: ReaderId,
-    /// Blocks, and whether their calls had to wait.
-    next: Vec<(Block, bool)>,
+    /// Blocks, and how long their calls had to wait, if they had to: all of it at a call's first block.
+    next: Vec<(Block, Option<Nanos>)>,
     told_blocks: u64,
 }
 
@@ -63,7 +63,8 @@ impl<'a> Reads<'a> {
         }
         // A record is a program's word; more blocks than any one call reads are not believed.
         for index in first..=last.min(first + CALL_BLOCKS_MAX) {
-            self.next.push((Block { file, index }, stalled));
+            let waited = if index == first { Nanos(record.duration_ns) } else { Nanos::ZERO };
+            self.next.push((Block { file, index }, stalled.then_some(waited)));
             if self.next.len() == PREPARED_MAX {
                 self.tell();
             }
@@ -79,8 +80,11 @@ impl<'a> Reads<'a> {
     pub(crate) fn tell(&mut self) {
         self.told_blocks += self.next.len() as u64;
         self.policy.prepare(self.next.iter().map(|&(block, _)| block));
-        for (block, stalled) in self.next.drain(..) {
-            self.policy.read(self.now, self.of, block, stalled);
+        for (block, waited) in self.next.drain(..) {
+            self.policy.read(self.now, self.of, block, waited.is_some());
+            if let Some(waited) = waited {
+                self.policy.waited(self.of, waited);
+            }
         }
     }
 }

@@ -51,7 +51,12 @@ impl Allocation {
     pub(crate) fn remove(&mut self, slot: SlotId) {
         let Some(place) = self.places.remove(&slot) else { return };
         self.order.remove(&place.stamp);
-        if let Some(block) = place.kept_for {
+        self.forget(place.kept_for);
+    }
+
+    /// The block of a placeholder that leads to nothing any more.
+    fn forget(&mut self, given_up: Option<Block>) {
+        if let Some(block) = given_up {
             self.placeholders.remove(&block);
         }
     }
@@ -61,18 +66,23 @@ impl Allocation {
         self.places.get(&slot).and_then(|place| place.owner)
     }
 
-    /// The block whose owner makes room for `wanted`, among those that can go.
+    /// The block whose owner makes room for `wanted`, among those that can go. Nothing changes by asking: who asks may be
+    /// refused.
     pub(crate) fn candidate(
-        &mut self,
+        &self,
         wanted: Block,
         can_go: impl Fn(SlotId) -> bool,
     ) -> Option<SlotId> {
-        let kept = self.placeholders.remove(&wanted);
-        if let Some(slot) = kept {
-            self.places.get_mut(&slot).expect("placeholders go with their blocks").kept_for = None;
-        }
+        let kept = self.placeholders.get(&wanted).copied();
         kept.filter(|&slot| can_go(slot))
             .or_else(|| self.order.values().copied().find(|&slot| can_go(slot)))
+    }
+
+    /// Room was made for `wanted`: its placeholder has served.
+    pub(crate) fn admitted(&mut self, wanted: Block) {
+        if let Some(slot) = self.placeholders.remove(&wanted) {
+            self.places.get_mut(&slot).expect("placeholders go with their blocks").kept_for = None;
+        }
     }
 
     /// All blocks from the least recent on.
@@ -88,10 +98,9 @@ impl Allocation {
             self.order.insert(stamp, slot);
             self.places.get_mut(&slot).expect("it has a stamp").stamp = stamp;
         }
-        let kept_for = &mut self.places.get_mut(&kept).expect("it has a stamp").kept_for;
-        if let Some(before) = kept_for.replace(block) {
-            self.placeholders.remove(&before);
-        }
+        self.admitted(block); // It may have come back without, and be given up again.
+        let before = self.places.get_mut(&kept).expect("it has a stamp").kept_for.replace(block);
+        self.forget(before);
         self.placeholders.insert(block, kept);
     }
 }
@@ -136,9 +145,24 @@ mod tests {
         let mut allocation = with(4);
         allocation.swap(SlotId(3), block(3), SlotId(0));
         allocation.remove(SlotId(3));
-        assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(0)));
-        // Once.
+        for _ in 0..2 {
+            assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(0)));
+        }
+        // Once it has.
+        allocation.admitted(block(3));
         assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(1)));
+    }
+
+    #[test]
+    fn a_block_that_is_given_up_again_has_the_last_placeholder() {
+        let mut allocation = with(5);
+        allocation.swap(SlotId(4), block(4), SlotId(0));
+        allocation.remove(SlotId(4));
+        allocation.touch(SlotId(4), OWNER);
+        allocation.swap(SlotId(4), block(4), SlotId(1));
+        allocation.remove(SlotId(4));
+        allocation.remove(SlotId(0));
+        assert_eq!(allocation.candidate(block(4), |_| true), Some(SlotId(1)));
     }
 
     #[test]

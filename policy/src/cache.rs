@@ -438,9 +438,9 @@ impl Cache {
         let asking = need.by.map(|index| self.stream(index).hinter);
         let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
-            let (blocks, allocation) = (&self.blocks, &mut self.allocation);
+            let (blocks, allocation) = (&self.blocks, &self.allocation);
             let can_go = |slot: SlotId| !blocks[slot].is_in_flight();
-            let allocation = allocation.as_mut().expect("blocks have owners");
+            let allocation = allocation.as_ref().expect("blocks have owners");
             let candidate = allocation.candidate(need.block, can_go);
             let candidate = candidate.ok_or(TooDear(f64::INFINITY))?;
             let owner = allocation.owner(candidate);
@@ -460,6 +460,7 @@ impl Cache {
             self.leave(now, given_up, picker, (cost, need.worth));
             paid = cost;
         }
+        self.allocation.as_mut().expect("blocks have owners").admitted(need.block);
         Ok(paid)
     }
 
@@ -735,9 +736,7 @@ impl Cache {
         self.blocks[slot].arrived();
         self.orphans.release(slot);
         if let Some(claim) = self.blocks[slot].claim() {
-            let stream = self.stream(claim.stream);
-            stream.pace.arrived(now, claim.position);
-            if stream.expects(claim.position) {
+            if self.stream(claim.stream).expects(claim.position) {
                 let stream = self.streams[claim.stream.0 as usize].as_mut().expect("it claims");
                 stream.track_arrived(&self.blocks[slot], claim.position);
                 self.touch(claim.stream);

@@ -349,7 +349,7 @@ impl Policy {
         }
         if let Some(index) = self.goes_on(reader, block, slot) {
             let position = self.cache.stream(index).cursor.front();
-            let access = self.read_hinted(now, (index, position), block, slot, stalled);
+            let access = self.read_hinted(now, reader, (index, position), (block, slot), stalled);
             self.note_stall(access, stalled);
             self.check();
             return access;
@@ -363,7 +363,8 @@ impl Policy {
                         self.cache.stream(before).is_left_by(reader);
                     }
                 }
-                let access = self.read_hinted(now, (index, position), block, slot, stalled);
+                let access =
+                    self.read_hinted(now, reader, (index, position), (block, slot), stalled);
                 self.cache.stream(index).lingers_with(reader);
                 access
             }
@@ -490,6 +491,15 @@ impl Policy {
             }
         }
         self.check();
+    }
+
+    /// The last read of `reader`, which [`read`](Self::read) was told of, has ended, and the program waited for it for so
+    /// long: for the device, or for another's fetch. To be told of every read that waited, before the reader's next one;
+    /// a driver that does not gets no answer to a device that cannot keep up.
+    pub fn waited(&mut self, reader: ReaderId, waited: Nanos) {
+        if let Some(&index) = self.last_stream.get(&reader) {
+            self.cache.stream(index).pace.waited(reader, waited);
+        }
     }
 
     /// Takes in a measured cost. `T_hit` and `T_driver` are the machine's, whatever the `device`; `T_disk` is

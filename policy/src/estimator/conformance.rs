@@ -438,7 +438,8 @@ impl Fixture for Hinted {
             0 => {
                 self.now += Nanos(1000);
                 for _ in 0..16 {
-                    self.stream.note_pace(self.now, self.stream.cursor.front(), kind >= 128, 1.0);
+                    self.stream.note_pace(self.now, READER, kind >= 128, 1.0);
+                    self.stream.pace.waited(READER, Nanos(1000));
                 }
                 Change::default()
             }

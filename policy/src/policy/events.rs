@@ -377,9 +377,9 @@ impl Policy {
     pub(super) fn read_hinted(
         &mut self,
         now: Nanos,
+        reader: ReaderId,
         (index, position): (StreamIndex, u64),
-        block: Block,
-        slot: Option<SlotId>,
+        (block, slot): (Block, Option<SlotId>),
         stalled: bool,
     ) -> Access {
         self.cache.count_access(Some(index));
@@ -408,7 +408,7 @@ impl Policy {
             Memory::Owned => access != Access::Hit,
             Memory::Kernel { .. } => stalled,
         };
-        stream.note_pace(now, position, waits, hit_ns);
+        stream.note_pace(now, reader, waits, hit_ns);
         let mut behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
         let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {

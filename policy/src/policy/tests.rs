@@ -3,6 +3,7 @@ use crate::contract::{CostModel, CostSource, Work};
 
 use crate::depth::DEPTH_FIRST;
 use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
+use crate::rules::Rules;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -169,12 +170,13 @@ fn the_queue_deepens_once_a_fetch_was_worth_it() {
 }
 
 /// Fetches under way at a device with one server that cannot keep up with its reader.
-fn under_way(capacity_blocks: u64) -> usize {
+fn under_way(memory: Memory, overload: bool, capacity_blocks: u64) -> usize {
     const SERVICE: Nanos = Nanos(10_000_000);
-    let single = Config { cluster_blocks_max: 1, ..config(capacity_blocks) };
+    let rules = Rules { overload, ..Rules::FORETELL };
+    let single = Config { cluster_blocks_max: 1, memory, rules, ..config(capacity_blocks) };
     let (mut policy, _) = hinted(single, 1);
     let (mut now, mut queue) = (NOW, VecDeque::new());
-    for index in 0..100 {
+    for index in 0..500 {
         while let Some(fetch) = policy.next_fetch(now, DISK) {
             let Work::Resolve { .. } = fetch.work else {
                 queue.push_back(fetch);
@@ -183,21 +185,28 @@ fn under_way(capacity_blocks: u64) -> usize {
             let outcome = Outcome::Resolved { file: FileId(0), size_bytes: 10_000 };
             policy.completed(now, fetch.id, outcome);
         }
+        while policy.next_eviction().is_some() {}
         policy.read(now, READER, block(0, index), true);
         now += SERVICE;
         let served = queue.pop_front().expect("the device is never idle");
         policy.completed(now, served.id, Outcome::Fetched);
+        policy.waited(READER, SERVICE);
     }
     queue.len()
 }
 
 #[test]
 fn a_device_that_cannot_keep_up_has_a_long_queue_only_while_memory_is_free() {
-    let (free, some_free, scarce) = (under_way(1000), under_way(80), under_way(8));
-    assert!(free >= 60, "{free}: all slots");
-    // And what is within the horizon.
-    assert!((55..=64).contains(&some_free), "{some_free}: all but a quarter of memory");
-    assert!((4..=7).contains(&scarce), "{scarce}: five for a server, and the horizon");
+    for memory in [Memory::Owned, Memory::Kernel { keeps: false }, Memory::Kernel { keeps: true }] {
+        let queues = |overload| [1000, 80, 8].map(|blocks| under_way(memory, overload, blocks));
+        let [free, some_free, scarce] = queues(true);
+        assert!(free >= 60, "{free}: all slots");
+        assert!((59..=60).contains(&some_free), "{some_free}: all but a quarter of memory");
+        assert!((5..=6).contains(&scarce), "{scarce}: five for a server, and one block");
+        let [_, unnoticed, scarce_unnoticed] = queues(false);
+        assert!(some_free < unnoticed, "{unnoticed}");
+        assert!(scarce < scarce_unnoticed, "{scarce_unnoticed}");
+    }
 }
 
 #[test]

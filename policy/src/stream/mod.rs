@@ -577,9 +577,9 @@ impl Stream {
     }
 
     /// Notes when a read came, and whether it had to wait.
-    pub(crate) fn note_pace(&mut self, now: Nanos, position: u64, waits: bool, hit_ns: f64) {
+    pub(crate) fn note_pace(&mut self, now: Nanos, by: ReaderId, waits: bool, hit_ns: f64) {
         self.hinted_at = None;
-        self.pace.read(now, position, waits, hit_ns);
+        self.pace.read(now, by, waits, hit_ns);
     }
 
     /// Whether the access at `position` is still to come, or going on.

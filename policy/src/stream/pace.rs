@@ -8,6 +8,7 @@
 //!
 //! Cost: O(1) a read.
 
+use crate::hint::ReaderId;
 use crate::time::Nanos;
 
 /// Reads that a sample of the gap is made of: drivers may report several at one time.
@@ -25,6 +26,9 @@ const HURRY_MAX: f64 = 8.0;
 const LATE_WEIGHT: f64 = 1.0 / 512.0;
 /// The share from which on it is not by accident.
 const LATE_SHARE: f64 = 0.1;
+/// A longer time than so many times the mean counts as that: one alone, of however long, makes nobody late, nor lets
+/// anybody be forgiven.
+const SAMPLE_MAX: f64 = 48.0;
 /// A shorter time is none: it could not be told from none in a sum, and a number that goes on shrinking ends as one that
 /// processors are slow with.
 const LEAST_NS: f64 = 1e-3;
@@ -37,8 +41,8 @@ pub(crate) struct Pace {
     sample: Option<(Nanos, u32)>,
     hurry: f64,
     last_read: Option<Nanos>,
-    /// The position of a read that waits, and since when.
-    waits: Option<(u64, Nanos)>,
+    /// Whose read waits.
+    waits: Option<ReaderId>,
     /// What has been waited since the last read.
     waited: Nanos,
     /// Mean time of late from one read to the next, and how much of that was waited.
@@ -62,8 +66,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A read at `position`, which waits or does not. `hit_ns` is the shortest time between two that there can be.
-    pub(crate) fn read(&mut self, now: Nanos, position: u64, waits: bool, hit_ns: f64) {
+    /// A read, which waits or does not. `hit_ns` is the shortest time between two that there can be.
+    pub(crate) fn read(&mut self, now: Nanos, by: ReaderId, waits: bool, hit_ns: f64) {
         match &mut self.sample {
             _ if waits => self.sample = None,
             None => self.sample = Some((now, 0)),
@@ -87,22 +91,32 @@ impl Pace {
             let most = (gap_ns / hit_ns).clamp(1.0, HURRY_MAX);
             self.hurry = (self.hurry.min(most) * change).clamp(1.0, most);
         }
-        self.waits = waits.then_some((position, now));
+        if waits {
+            self.waits = Some(by);
+        } else {
+            self.waits.take_if(|waiting| *waiting == by);
+        }
         let waited = std::mem::take(&mut self.waited);
         if let Some(last) = self.last_read.replace(now) {
-            let moved = |mean_ns: f64, sample: Nanos| {
-                let mean_ns = mean_ns + LATE_WEIGHT * (sample.0 as f64 - mean_ns);
+            let (spent_ns, waited_ns) = (now.saturating_sub(last).0 as f64, waited.0 as f64);
+            // Drivers may tell of several reads at one time: what they waited then falls to reads between which there was
+            // no time.
+            let most_ns = if self.spent_ns > 0.0 { SAMPLE_MAX * self.spent_ns } else { f64::MAX };
+            let scale = if spent_ns > most_ns { most_ns / spent_ns } else { 1.0 };
+            let moved = |mean_ns: f64, sample_ns: f64| {
+                let sample_ns = (sample_ns * scale).min(most_ns);
+                let mean_ns = mean_ns + LATE_WEIGHT * (sample_ns - mean_ns);
                 if mean_ns < LEAST_NS { 0.0 } else { mean_ns }
             };
-            self.spent_ns = moved(self.spent_ns, now.saturating_sub(last));
-            self.waited_ns = moved(self.waited_ns, waited);
+            self.spent_ns = moved(self.spent_ns, spent_ns);
+            self.waited_ns = moved(self.waited_ns, waited_ns);
         }
     }
 
-    /// What is read at `position` has arrived.
-    pub(crate) fn arrived(&mut self, now: Nanos, position: u64) {
-        if let Some((_, since)) = self.waits.take_if(|(at, _)| *at == position) {
-            self.waited += now.saturating_sub(since);
+    /// The read of `reader` has ended, for which it waited for so long.
+    pub(crate) fn waited(&mut self, reader: ReaderId, waited: Nanos) {
+        if self.waits.take_if(|waiting| *waiting == reader).is_some() {
+            self.waited += waited;
         }
     }
 
@@ -129,19 +143,28 @@ mod tests {
 
     const GAP: u64 = 1000;
 
+    const READER: ReaderId = ReaderId(1);
+
     /// So many reads, of which each `waits_each`-th waits for `wait_ns`.
     fn after(reads: u64, waits_each: u64, wait_ns: u64) -> Pace {
-        let (mut pace, mut now) = (Pace::default(), Nanos::ZERO);
-        for position in 0..reads {
-            now += Nanos(GAP);
-            let waits = position % waits_each == waits_each - 1;
-            pace.read(now, position, waits, 1.0);
-            if waits {
-                now += Nanos(wait_ns);
-                pace.arrived(now, position);
-            }
-        }
+        let mut pace = Pace::default();
+        go_on(&mut pace, Nanos::ZERO, reads, |read| match read % waits_each == waits_each - 1 {
+            true => wait_ns,
+            false => 0,
+        });
         pace
+    }
+
+    /// So many reads more, and how long each of them waits.
+    fn go_on(pace: &mut Pace, mut now: Nanos, reads: u64, wait_ns: impl Fn(u64) -> u64) -> Nanos {
+        for read in 0..reads {
+            now += Nanos(GAP);
+            let wait = Nanos(wait_ns(read));
+            pace.read(now, READER, wait > Nanos::ZERO, 1.0);
+            now += wait;
+            pace.waited(READER, wait);
+        }
+        now
     }
 
     #[test]
@@ -171,13 +194,31 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_counts_until_what_is_read_arrives() {
+    fn one_long_time_decides_nothing() {
         let mut pace = Pace::default();
-        pace.read(Nanos(0), 7, true, 1.0);
-        pace.arrived(Nanos(50), 8);
-        pace.arrived(Nanos(100), 7);
-        pace.arrived(Nanos(1000), 7);
-        pace.read(Nanos(2000), 8, false, 1.0);
+        let waiting = go_on(&mut pace, Nanos::ZERO, 5000, |_| 10_000_000);
+        assert!(pace.is_late());
+        // It pauses for an hour.
+        let after = go_on(&mut pace, Nanos(waiting.0 + 3_600_000_000_000), 1, |_| 10_000_000);
+        assert!(pace.is_late());
+        // It waits no more, but once, for a disk that begins to turn.
+        let after = go_on(&mut pace, after, 50_000, |_| 0);
+        assert!(!pace.is_late());
+        go_on(&mut pace, after, 2, |read| if read == 0 { 10_000_000_000 } else { 0 });
+        assert!(!pace.is_late());
+    }
+
+    #[test]
+    fn what_counts_is_the_wait_of_who_reads_the_stream() {
+        let other = ReaderId(2);
+        let mut pace = Pace::default();
+        pace.read(Nanos(0), READER, true, 1.0);
+        pace.read(Nanos(0), other, false, 1.0);
+        pace.waited(other, Nanos(1000));
+        pace.waited(READER, Nanos(100));
+        pace.waited(READER, Nanos(1000));
+        pace.read(Nanos(2000), READER, false, 1.0);
+        pace.waited(READER, Nanos(1000));
         assert_eq!(pace.waited_ns, LATE_WEIGHT * 100.0);
         assert_eq!(pace.spent_ns, LATE_WEIGHT * 2000.0);
     }

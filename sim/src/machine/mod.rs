@@ -776,7 +776,11 @@ impl Machine {
     fn stop_waiting(&mut self, index: usize) {
         let runner = &mut self.runners[index];
         let wait = runner.wait.take().expect("it waits");
-        runner.tally.stall_ns += wait.stall(self.now).0;
+        let stall = wait.stall(self.now);
+        runner.tally.stall_ns += stall.0;
+        if runner.reading.is_some() {
+            self.policy.waited(runner.program.reader, stall);
+        }
     }
 
     /// What the program waited for is over, and is so much work.
