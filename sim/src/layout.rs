@@ -9,7 +9,8 @@
 //! runs over one folder, with and without hints, read the same sectors.
 //!
 //! * A, *sequential*: files one after another in the order given, each as its inode's block and
-//!   then its data. A file that was not given lies in one piece at a place drawn from its number.
+//!   then its data, which begins at a multiple of 8 KiB. A file that was not given lies in one piece at a place drawn
+//!   from its number.
 //! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken
 //!   into runs of two to four blocks of 8 KiB, mean three, each somewhere in the volume; a file of
 //!   two blocks or less is always in one piece. The inode lies in the inode table at the beginning
@@ -93,9 +94,11 @@ impl Layout {
         let mut next = 0u64;
         for (file, size_bytes) in files {
             if let std::collections::hash_map::Entry::Vacant(entry) = starts.entry(file) {
-                entry.insert(next);
+                // So that its data is aligned.
+                let start = aligned(next);
+                entry.insert(start);
                 let data = size_bytes.div_ceil(4096) * (4096 / SECTOR_BYTES);
-                next = next.wrapping_add(INODE_SECTORS + data);
+                next = start.wrapping_add(INODE_SECTORS + data);
             }
         }
         Layout::new(volume_sectors, Kind::Sequential { starts })
@@ -196,8 +199,8 @@ impl Layout {
 
     fn sequential_start(&self, starts: &HashMap<FileId, u64, Mix>, file: FileId) -> u64 {
         let drawn = || {
-            let blocks = (self.volume_sectors / INODE_SECTORS).max(1);
-            scale(hash(&[file.0, Purpose::Whole as u64]), blocks) * INODE_SECTORS
+            let blocks = (self.volume_sectors / BLOCK_SECTORS).max(1);
+            aligned(scale(hash(&[file.0, Purpose::Whole as u64]), blocks) * BLOCK_SECTORS)
         };
         starts.get(&file).copied().unwrap_or_else(drawn)
     }
@@ -205,6 +208,12 @@ impl Layout {
     fn groups(&self) -> u64 {
         (self.volume_sectors / GROUP_SECTORS).max(1)
     }
+}
+
+/// The first sector from `sector` on at which an inode's block has data behind it that begins at a multiple of 8 KiB.
+fn aligned(sector: u64) -> u64 {
+    let block = sector.wrapping_add(INODE_SECTORS - 1) / BLOCK_SECTORS;
+    block * BLOCK_SECTORS + BLOCK_SECTORS - INODE_SECTORS
 }
 
 /// Where a file was put, or the beginning of the volume.
@@ -265,11 +274,11 @@ mod tests {
         let files = [(FileId(9), 5000), (FileId(4), 0), (FileId(7), 4096)];
         let layout = Layout::sequential(VOLUME, files);
         let at = |file| layout.inode(FileId(file)).next();
-        assert_eq!(at(9), Some(Extent { sector: 0, sectors: 8 }));
-        assert_eq!(at(4), Some(Extent { sector: 8 + 16, sectors: 8 }));
-        assert_eq!(at(7), Some(Extent { sector: 8 + 16 + 8, sectors: 8 }));
+        assert_eq!(at(9), Some(Extent { sector: 8, sectors: 8 }));
+        assert_eq!(at(4), Some(Extent { sector: 16 + 16 + 8, sectors: 8 }));
+        assert_eq!(at(7), Some(Extent { sector: 48 + 8, sectors: 8 }));
         let data: Vec<Extent> = layout.extents(FileId(9), 0, 5000).collect();
-        assert_eq!(data, [Extent { sector: 8, sectors: 10 }]);
+        assert_eq!(data, [Extent { sector: 16, sectors: 10 }]);
         assert_eq!(layout.extents(FileId(9), 100, 0).count(), 0);
     }
 
@@ -281,10 +290,21 @@ mod tests {
     }
 
     #[test]
+    fn data_is_aligned_so_that_blocks_are_in_one_piece() {
+        let known = (0..50).map(|file| (FileId(file), file * 1000));
+        let layout = Layout::sequential(VOLUME, known);
+        for file in 0..100 {
+            let first = layout.extents(FileId(file), 0, 1).next().expect("a byte");
+            assert_eq!(first.sector % BLOCK_SECTORS, 0);
+        }
+        assert_eq!([0, 8, 9, 24, 25, u64::MAX].map(aligned)[..5], [8, 8, 24, 24, 40]);
+    }
+
+    #[test]
     fn a_volume_too_small_wraps() {
         let layout = Layout::sequential(100, [(FileId(1), 1 << 20)]);
         let pieces: Vec<Extent> = layout.extents(FileId(1), 0, 100 * 512).collect();
-        let expected = [Extent { sector: 8, sectors: 92 }, Extent { sector: 0, sectors: 8 }];
+        let expected = [Extent { sector: 16, sectors: 84 }, Extent { sector: 0, sectors: 16 }];
         assert_eq!(pieces, expected);
     }
 

@@ -45,6 +45,7 @@ mod watchdog;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use foretell_policy::hash::Mix;
@@ -58,7 +59,7 @@ use account::{Account, Held};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
 use program::{MarkId, Program, Step};
-use read_ahead::{Advice, ReadAhead, ReadAheadSpec};
+use read_ahead::{Advice, Call, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
 use server::{Begun, DeviceSpec, Done, Piece, Run, Server, Sizes};
 use slab::{Key, Slab};
@@ -234,6 +235,8 @@ struct Runner {
     streams: Vec<StreamId>,
     /// What it has disclosed: nothing is read ahead of these files.
     disclosed: HashSet<FileId, Mix>,
+    /// The blocks that its present call has asked for and that are not read yet, and what serves them.
+    called: Option<(FileId, Range<u64>, DeviceId)>,
     read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
@@ -275,6 +278,8 @@ struct Machine {
     marks: HashMap<MarkId, Mark, Mix>,
     /// The program that disclosed a file last.
     disclosers: HashMap<FileId, usize, Mix>,
+    /// What programs have disclosed themselves.
+    disclosed: HashSet<FileId, Mix>,
     events: Events,
     /// Scratch space of single calls.
     begun: Vec<Begun>,
@@ -310,6 +315,7 @@ impl Machine {
             processor: index % processors,
             streams: Vec::new(),
             disclosed: HashSet::default(),
+            called: None,
             read_ahead: ReadAhead::default(),
             tally: Tally::default(),
             wait: None,
@@ -346,6 +352,7 @@ impl Machine {
             jobs: Slab::new(),
             marks: HashMap::default(),
             disclosers: HashMap::default(),
+            disclosed: HashSet::default(),
             events: Events::default(),
             begun: Vec::new(),
             now: Nanos::ZERO,
@@ -432,10 +439,23 @@ impl Machine {
             return;
         }
         self.watchdog.step();
+        if let Some((file, blocks, device)) = &mut runner.called {
+            if let Some(index_in_file) = blocks.next() {
+                let (block, device) = (Block { file: *file, index: index_in_file }, *device);
+                return self.read(index, block, device);
+            }
+            runner.called = None;
+        }
         match runner.program.steps.next() {
             Some(Step::Open(file, device)) => self.open(index, file, device),
+            Some(Step::Call { first, blocks, device }) => {
+                self.look_ahead(index, first, blocks, device);
+                let end = first.index.saturating_add(blocks);
+                self.runners[index].called = Some((first.file, first.index..end, device));
+                self.proceed_at(index, self.now);
+            }
             Some(Step::Read(block, device)) => {
-                self.look_ahead(index, block, device);
+                self.look_ahead(index, block, 1, device);
                 self.read(index, block, device);
             }
             Some(Step::Compute(work)) => self.work_then_proceed(index, work),
@@ -491,6 +511,7 @@ impl Machine {
                 self.watchdog.disclose(watchdog::accesses(&hint, size_bytes, block_bytes));
                 if let Some(file) = file {
                     runner.disclosed.insert(file);
+                    self.disclosed.insert(file);
                     self.disclosers.insert(file, index);
                 }
                 self.policy.hint(now, stream, hint);
@@ -501,44 +522,48 @@ impl Machine {
                     self.policy.cancel(now, stream);
                 }
             }
-            Step::Open(..) | Step::Read(..) | Step::Compute(_) | Step::Mark(_) | Step::Await(_) => {
-                unreachable!("not a disclosure")
-            }
+            Step::Open(..)
+            | Step::Call { .. }
+            | Step::Read(..)
+            | Step::Compute(_)
+            | Step::Mark(_)
+            | Step::Await(_) => unreachable!("not a disclosure"),
         }
     }
 
-    /// What a kernel would read ahead because of this read is disclosed, and begun before it.
-    fn look_ahead(&mut self, index: usize, block: Block, device: DeviceId) {
-        let (Some(spec), Some(&size)) = (self.read_ahead, self.sizes_bytes.get(&block.file)) else {
-            return;
-        };
-        let (now, runner, policy) = (self.now, &mut self.runners[index], &mut self.policy);
-        if runner.disclosed.contains(&block.file) {
+    /// What a kernel would ask for because of this call, of so many blocks, is disclosed, and begun before it.
+    fn look_ahead(&mut self, index: usize, first: Block, blocks: u64, device: DeviceId) {
+        let file = first.file;
+        let Some(&size) = self.sizes_bytes.get(&file) else { return };
+        let by_all = self.readers == Readers::Anybody && self.disclosed.contains(&file);
+        if by_all || self.runners[index].disclosed.contains(&file) {
             return;
         }
+        let (now, runner, policy) = (self.now, &mut self.runners[index], &mut self.policy);
         let block_bytes = policy.config().block_bytes;
         let reader = runner.program.reader;
         let hinter = HinterId(reader.0 | READ_AHEAD_HINTER);
         let open = || policy.open_stream(now, hinter, Some(reader));
-        let (at, blocks) = ((block.file, block.index), size.div_ceil(block_bytes));
+        let call = Call { file, first: first.index, blocks };
         let mut closed = None;
-        let advice = runner.read_ahead.before(spec, at, blocks, open, &mut closed);
+        let in_file = size.div_ceil(block_bytes);
+        let advice = runner.read_ahead.before(self.read_ahead, call, in_file, open, &mut closed);
         if let Some(stream) = closed {
             policy.close(now, stream);
         }
-        match advice {
-            Some(Advice::Disclose(stream, range)) => {
-                self.disclosers.insert(block.file, index);
-                self.watchdog.disclose(range.end - range.start);
-                let target = Target::File { file: block.file, size_bytes: size };
-                let segment = Segment {
-                    offset_bytes: range.start * block_bytes,
-                    length_bytes: (range.end - range.start) * block_bytes,
-                };
-                policy.hint(now, stream, Hint::segments(target, device, &[segment]));
-            }
-            Some(Advice::TakeBack(stream)) => policy.cancel(now, stream),
-            None => return,
+        let Some(Advice { stream, takes_back, discloses }) = advice else { return };
+        if takes_back {
+            policy.cancel(now, stream);
+        }
+        if let Some(range) = discloses {
+            self.disclosers.insert(file, index);
+            self.watchdog.disclose(range.end - range.start);
+            let target = Target::File { file, size_bytes: size };
+            let segment = Segment {
+                offset_bytes: range.start * block_bytes,
+                length_bytes: (range.end - range.start) * block_bytes,
+            };
+            policy.hint(now, stream, Hint::segments(target, device, &[segment]));
         }
         self.evict();
         self.prefetch();

@@ -12,8 +12,18 @@ pub enum Step {
     /// Opens a file that this device serves: its inode is read, if the machine's opens cost that and nobody has
     /// before.
     Open(FileId, DeviceId),
-    /// Reads a block, and waits for it if need be.
+    /// Reads a block in a call of its own, and waits for it if need be.
     Read(Block, DeviceId),
+    /// Reads several blocks in one call: what of them nobody has disclosed is asked for at once, and then waited for in
+    /// order.
+    Call {
+        /// The first of them.
+        first: Block,
+        /// How many.
+        blocks: u64,
+        /// The device that serves them.
+        device: DeviceId,
+    },
     /// Works for this long (`T_cpu`).
     Compute(Nanos),
     /// Discloses, in the stream opened last; the first hint opens one.
@@ -219,7 +229,7 @@ mod tests {
     fn letters(steps: Steps) -> String {
         let letter = |step| match step {
             Step::Hint(_) => 'h',
-            Step::Read(..) => 'r',
+            Step::Read(..) | Step::Call { .. } => 'r',
             Step::Compute(_) => 'c',
             Step::Open(..) | Step::OpenStream | Step::Cancel => '-',
             Step::Mark(_) | Step::Await(_) => '-',

@@ -2,7 +2,8 @@
 //!
 //! It is a hinter like others. For each file that a program reads, a stream of its own names a *window* of
 //! blocks, and the next one when half of it is read; each is twice as long as the one before, up to a limit.
-//! A read out of sequence takes back what was disclosed, and two in sequence begin anew. A file whose first block
+//! A call out of sequence takes back what was disclosed, and two in sequence begin anew; of several blocks it asks for
+//! all of them at once, whether anything is read ahead or not. A file whose first block
 //! is read first is taken to be read in sequence. So buffers have one owner: under `tip1` nothing is weighed and a
 //! window is fetched at once, as a kernel does it; under other rules it competes like anything disclosed.
 //!
@@ -50,13 +51,23 @@ struct Followed {
     window: u64,
 }
 
-/// What is to be disclosed, or taken back.
+/// Blocks that one call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) file: FileId,
+    pub(super) first: u64,
+    pub(super) blocks: u64,
+}
+
+/// What is to be taken back, and then to be disclosed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
-    /// These blocks of the file.
-    Disclose(StreamId, Range<u64>),
-    /// All that was disclosed of it.
-    TakeBack(StreamId),
+pub(super) struct Advice {
+    /// The stream of the file.
+    pub(super) stream: StreamId,
+    /// Whether all that it has disclosed is taken back.
+    pub(super) takes_back: bool,
+    /// The blocks of the file that it discloses; some.
+    pub(super) discloses: Option<Range<u64>>,
 }
 
 /// The read-ahead of one program; see the [module](self).
@@ -67,17 +78,20 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Block `index` of a file of `blocks` blocks is about to be read. `open` makes a stream for a file that is
+    /// A call is about to be made for blocks of a file of `in_file` blocks. `open` makes a stream for a file that is
     /// new; a stream that is not needed any more is put into `closed`.
     pub(super) fn before(
         &mut self,
-        spec: ReadAheadSpec,
-        (file, index): (FileId, u64),
-        blocks: u64,
+        spec: Option<ReadAheadSpec>,
+        call: Call,
+        in_file: u64,
         open: impl FnOnce() -> StreamId,
         closed: &mut Option<StreamId>,
     ) -> Option<Advice> {
-        let at = self.files.iter().position(|followed| followed.file == file);
+        if spec.is_none() && call.blocks <= 1 {
+            return None;
+        }
+        let at = self.files.iter().position(|followed| followed.file == call.file);
         let mut followed = match at.and_then(|at| self.files.remove(at)) {
             Some(followed) => followed,
             None => {
@@ -85,10 +99,10 @@ impl ReadAhead {
                     *closed = self.files.pop_front().map(|oldest| oldest.stream);
                 }
                 // Its first block would be in sequence; any other is not.
-                Followed { file, stream: open(), next: 0, until: 0, window: 0 }
+                Followed { file: call.file, stream: open(), next: 0, until: 0, window: 0 }
             }
         };
-        let advice = followed.read(spec, index, blocks);
+        let advice = followed.call(spec, call, in_file);
         self.files.push_back(followed);
         advice
     }
@@ -100,27 +114,42 @@ impl ReadAhead {
 }
 
 impl Followed {
-    fn read(&mut self, spec: ReadAheadSpec, index: u64, blocks: u64) -> Option<Advice> {
-        let in_sequence = index == self.next || index + 1 == self.next;
-        self.next = index + 1;
-        if !in_sequence {
-            let had = std::mem::take(&mut self.window) > 0;
-            return had.then_some(Advice::TakeBack(self.stream));
+    fn call(&mut self, spec: Option<ReadAheadSpec>, call: Call, in_file: u64) -> Option<Advice> {
+        let Call { first, blocks, .. } = call;
+        let in_sequence = first == self.next || first + 1 == self.next;
+        let end = first.saturating_add(blocks);
+        self.next = end;
+        let (mut takes_back, mut range) = (false, None);
+        match spec {
+            Some(spec) if in_sequence => range = self.go_on(spec, first, end),
+            _ => {
+                takes_back = std::mem::take(&mut self.window) > 0;
+                if blocks > 1 {
+                    range = Some(first..end);
+                }
+            }
         }
-        let range = match self.window {
+        let range = range.map(|range| range.start..range.end.min(in_file));
+        let discloses = range.filter(|range| !range.is_empty());
+        let advice = Advice { stream: self.stream, takes_back, discloses };
+        (advice.takes_back || advice.discloses.is_some()).then_some(advice)
+    }
+
+    /// What is disclosed for a call in sequence: the call, and a window.
+    fn go_on(&mut self, spec: ReadAheadSpec, first: u64, end: u64) -> Option<Range<u64>> {
+        let from = match self.window {
             0 => {
                 self.window = spec.first_blocks;
-                index..index + self.window
+                first
             }
-            window if index + window / 2 >= self.until => {
+            window if end - 1 + window / 2 >= self.until => {
                 self.window = (2 * window).min(spec.most_blocks);
-                self.until..self.until + self.window
+                self.until
             }
             _ => return None,
         };
-        let range = range.start..range.end.min(blocks);
-        self.until = range.end.max(range.start);
-        (!range.is_empty()).then_some(Advice::Disclose(self.stream, range))
+        self.until = (from + self.window).max(end);
+        Some(from..self.until)
     }
 }
 
@@ -128,20 +157,58 @@ impl Followed {
 mod tests {
     use super::*;
 
-    /// What reads of one file lead to.
-    fn advice(spec: ReadAheadSpec, blocks: u64, reads: &[u64]) -> Vec<(u64, Option<Range<u64>>)> {
+    /// What calls for blocks of one file of `in_file` blocks lead to: of whom, whether something is taken back, and what
+    /// is disclosed.
+    fn advice_of(
+        spec: Option<ReadAheadSpec>,
+        in_file: u64,
+        calls: &[(u64, u64)],
+    ) -> Vec<(u64, bool, Option<Range<u64>>)> {
         let mut ahead = ReadAhead::default();
         let mut all = Vec::new();
-        for &index in reads {
-            let mut closed = None;
-            let file = (FileId(1), index);
-            match ahead.before(spec, file, blocks, || StreamId(9), &mut closed) {
-                Some(Advice::Disclose(_, range)) => all.push((index, Some(range))),
-                Some(Advice::TakeBack(_)) => all.push((index, None)),
-                None => {}
-            }
+        for &(first, blocks) in calls {
+            let call = Call { file: FileId(1), first, blocks };
+            let advice = ahead.before(spec, call, in_file, || StreamId(9), &mut None);
+            all.extend(advice.map(|advice| (first, advice.takes_back, advice.discloses)));
         }
         all
+    }
+
+    /// The same for calls for one block, which do not both.
+    fn advice(spec: ReadAheadSpec, blocks: u64, reads: &[u64]) -> Vec<(u64, Option<Range<u64>>)> {
+        let calls: Vec<(u64, u64)> = reads.iter().map(|&read| (read, 1)).collect();
+        let all = advice_of(Some(spec), blocks, &calls);
+        let one = |(read, takes_back, range): (u64, bool, Option<Range<u64>>)| {
+            assert_ne!(takes_back, range.is_some());
+            (read, range)
+        };
+        all.into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_call_out_of_sequence_asks_for_its_blocks_and_no_more() {
+        let random = [(50, 2), (20, 2), (70, 1), (30, 3)];
+        let expected =
+            [(50, false, Some(50..52)), (20, false, Some(20..22)), (30, false, Some(30..33))];
+        for spec in [None, Some(ReadAheadSpec::linux(8192))] {
+            assert_eq!(advice_of(spec, 100, &random), expected);
+        }
+        // Nor is anything read ahead of the first block of a file, but what is asked for.
+        assert_eq!(advice_of(None, 100, &[(0, 2), (2, 1)]), [(0, false, Some(0..2))]);
+    }
+
+    #[test]
+    fn a_call_in_sequence_is_read_ahead_of_and_a_jump_does_both() {
+        let spec = ReadAheadSpec { first_blocks: 4, most_blocks: 8 };
+        let expected = [
+            (0, false, Some(0..4)),
+            (2, false, Some(4..12)),
+            (8, false, Some(12..40)),
+            (50, true, Some(50..52)),
+            (52, false, Some(52..56)),
+        ];
+        let calls = [(0, 2), (2, 2), (4, 4), (8, 32), (50, 2), (52, 2)];
+        assert_eq!(advice_of(Some(spec), 100, &calls), expected);
     }
 
     #[test]
@@ -174,7 +241,8 @@ mod tests {
         let mut closed = Vec::new();
         for file in 0..FILES_MAX as u64 + 2 {
             let mut gone = None;
-            ahead.before(ReadAheadSpec::OSF1, (FileId(file), 0), 9, || StreamId(file), &mut gone);
+            let call = Call { file: FileId(file), first: 0, blocks: 1 };
+            ahead.before(Some(ReadAheadSpec::OSF1), call, 9, || StreamId(file), &mut gone);
             closed.extend(gone);
         }
         assert_eq!(closed, [StreamId(0), StreamId(1)]);

@@ -74,16 +74,17 @@ impl Deed {
         }
     }
 
+    /// The file and the blocks of it that it reads, if it is a read; some.
+    pub(super) fn range_read(self, block_bytes: u64) -> Option<(FileId, Range<u64>)> {
+        let Deed::Read { file, offset_bytes, length_bytes } = self else { return None };
+        let touched = touched(offset_bytes, length_bytes, block_bytes);
+        let (first, blocks) = touched.expect("a read ends at byte 2^63 at most");
+        Some((file, first..first + blocks))
+    }
+
     /// The blocks that it reads, in ascending order.
     pub(super) fn blocks_read(self, block_bytes: u64) -> impl Iterator<Item = Block> {
-        let read = match self {
-            Deed::Read { file, offset_bytes, length_bytes } => {
-                let touched = touched(offset_bytes, length_bytes, block_bytes);
-                let (first, blocks) = touched.expect("a read ends at byte 2^63 at most");
-                Some((file, first..first + blocks))
-            }
-            _ => None,
-        };
+        let read = self.range_read(block_bytes);
         let blocks =
             |(file, range): (FileId, Range<u64>)| range.map(move |index| Block { file, index });
         read.into_iter().flat_map(blocks)

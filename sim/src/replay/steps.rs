@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use foretell_policy::{FileId, Hint, NameId, Nanos, Segment, Target};
+use foretell_policy::{Block, FileId, Hint, NameId, Nanos, Segment, Target};
 
 use super::activity::{Act, Activity, Deed};
 use super::links::Reader;
@@ -38,10 +38,9 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
             hints(&told().collect::<Vec<Read>>(), |file| by_name(spec, activity, file))
         }
         Disclosed::Files => {
-            let mut named = HashSet::new();
-            let first = told().map(|read| read.file).filter(|&file| named.insert(file));
             let hint = |file| Hint::whole_file(by_name(spec, activity, file), DEVICE);
-            first.map(|file| Step::Hint(hint(file))).collect()
+            let told = reader.told().iter().map(|&number| activity.acts[number].deed);
+            files_opened(told).map(|file| Step::Hint(hint(file))).collect()
         }
         Disclosed::Ahead(ahead) => {
             let first = &reads[..reads.len().min(ahead as usize)];
@@ -73,8 +72,11 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
                     steps.extend(hints(&[*next], |file| by_number(activity, file)));
                 }
                 number += 1;
-                let blocks = act.deed.blocks_read(spec.block_bytes);
-                steps.extend(blocks.map(|block| Step::Read(block, DEVICE)));
+                if let Some((file, blocks)) = act.deed.range_read(spec.block_bytes) {
+                    let first = Block { file, index: blocks.start };
+                    let blocks = blocks.end - blocks.start;
+                    steps.push(Step::Call { first, blocks, device: DEVICE });
+                }
             }
             Deed::Disclose { file, offset_bytes, length_bytes } => {
                 if spec.disclosed == Disclosed::Recorded {
@@ -93,6 +95,21 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
     let start = start(spec, activity, reader);
     let name = reader.id.0.to_string();
     Program::new(name, reader.id, Box::new(steps.into_iter())).starting_at(start)
+}
+
+/// The files that are read, in the order of their first reads: again for each time that one is opened again and read, as
+/// an argument that is given twice is.
+fn files_opened(deeds: impl Iterator<Item = Deed>) -> impl Iterator<Item = FileId> {
+    // Those that were read since they were opened last.
+    let mut named = HashSet::new();
+    deeds.filter_map(move |deed| match deed {
+        Deed::Open(file) => {
+            named.remove(&file);
+            None
+        }
+        Deed::Read { file, .. } => named.insert(file).then_some(file),
+        _ => None,
+    })
 }
 
 /// When `reader` starts, or, if another makes it, a moment before that.
@@ -132,7 +149,7 @@ fn with_work<'a>(
             Deed::Disclose { .. } | Deed::Other => true,
             Deed::Fork { .. } | Deed::Wait(_) => !links.is_wait(number),
         };
-        let within = if is_own { act.took } else { Nanos::ZERO };
+        let within = if is_own && activity.has_durations { act.took } else { Nanos::ZERO };
         free_since = Some(since.max(Nanos(act.began.0.saturating_add(act.took.0))));
         Worked { act: number, before, within }
     })
@@ -150,7 +167,8 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
             let of_model = match deed {
                 Deed::Open(_) => open as f64,
                 Deed::Read { .. } => {
-                    deed.blocks_read(spec.block_bytes).count() as f64 * read as f64
+                    let blocks = deed.range_read(spec.block_bytes).map(|(_, blocks)| blocks);
+                    blocks.map_or(0, |blocks| blocks.end - blocks.start) as f64 * read as f64
                 }
                 Deed::Disclose { .. } | Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => 0.0,
             };
