@@ -166,6 +166,8 @@ pub(super) struct Done {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     job: Key,
+    /// Which of the job's requests it is.
+    number: u32,
     request: Request,
     class: Class,
 }
@@ -179,6 +181,8 @@ struct Disk {
     demands_waiting: usize,
     /// Dispatched and not begun, oldest first.
     held: Held<Part>,
+    /// Demand requests among them.
+    demands_held: usize,
     serving: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
@@ -195,8 +199,10 @@ struct Job {
     parts_left: usize,
     blocks: u64,
     arrival: Arrival,
-    /// Not dispatched yet: disk and request.
-    queued: Vec<(DiskIndex, Request)>,
+    /// Its requests, each with its disk, and whether they were dispatched.
+    parts: Vec<(DiskIndex, Request)>,
+    is_dispatched: Vec<bool>,
+    /// When the first of them was.
     dispatched: Option<Nanos>,
 }
 
@@ -226,7 +232,7 @@ pub(super) struct Server {
     /// Disks to which something has happened since they were last asked what they can begin.
     stirred: Vec<usize>,
     /// Room for the requests of jobs to come.
-    spare: Vec<Vec<(DiskIndex, Request)>>,
+    spare: Vec<(Vec<(DiskIndex, Request)>, Vec<bool>)>,
     report: DeviceReport,
 }
 
@@ -295,15 +301,25 @@ impl Server {
     pub(super) fn submit(&mut self, job: Key, class: Class, piece: Piece) {
         let is_awaited = class == Class::Demand;
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
-        let mut parts = self.spare.pop().unwrap_or_default();
+        let (mut parts, mut is_dispatched) = self.spare.pop().unwrap_or_default();
         self.requests(piece, &mut parts);
-        for &(DiskIndex(disk), request) in &parts {
-            self.disks[disk].push(Part { job, request, class });
+        for (number, &(DiskIndex(disk), request)) in (0..).zip(&parts) {
+            self.disks[disk].push(Part { job, number, request, class });
             self.stirred.push(disk);
         }
+        is_dispatched.resize(parts.len(), false);
         let (parts_left, blocks) = (parts.len(), piece.blocks());
-        let (queued, dispatched, arrival) = (parts, None, Arrival::Whole);
-        let entry = Job { class, is_awaited, parts_left, blocks, arrival, queued, dispatched };
+        let (dispatched, arrival) = (None, Arrival::Whole);
+        let entry = Job {
+            class,
+            is_awaited,
+            parts_left,
+            blocks,
+            arrival,
+            parts,
+            is_dispatched,
+            dispatched,
+        };
         let before = self.jobs.insert(job, entry);
         assert!(before.is_none(), "{job:?} came twice");
     }
@@ -314,13 +330,14 @@ impl Server {
         if std::mem::replace(&mut entry.is_awaited, true) {
             return;
         }
-        self.report.promoted += u64::from(!entry.queued.is_empty());
+        self.report.promoted += u64::from(entry.is_dispatched.contains(&false));
         if self.priority != Priority::Promotion {
             return;
         }
         entry.class = Class::Demand;
-        for &(DiskIndex(disk), request) in &entry.queued {
-            self.disks[disk].push(Part { job, request, class: Class::Demand });
+        let queued = (0..).zip(entry.parts.iter().zip(&entry.is_dispatched));
+        for (number, (&(DiskIndex(disk), request), _)) in queued.filter(|(_, (_, gone))| !**gone) {
+            self.disks[disk].push(Part { job, number, request, class: Class::Demand });
             self.stirred.push(disk);
         }
     }
@@ -364,7 +381,11 @@ impl Server {
         }
         let dispatched = job.dispatched.expect("what has ended was dispatched");
         let arrival = job.arrival;
-        self.spare.extend(self.jobs.remove(part.job).map(|job| job.queued));
+        if let Some(Job { mut parts, mut is_dispatched, .. }) = self.jobs.remove(part.job) {
+            parts.clear();
+            is_dispatched.clear();
+            self.spare.push((parts, is_dispatched));
+        }
         Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
 
@@ -419,16 +440,11 @@ impl Server {
             let Some((class, _, part)) = disk.queue.pop() else { return };
             disk.queue.completed();
             disk.demands_waiting -= usize::from(class == Class::Demand);
-            let job = self.jobs.get_mut(part.job);
-            let waiting = job.and_then(|job| {
-                let wanted = (DiskIndex(index), part.request);
-                let at = job.queued.iter().position(|&queued| queued == wanted)?;
-                (job.class == part.class).then(|| {
-                    job.queued.swap_remove(at);
-                    job
-                })
-            });
-            let Some(job) = waiting else { continue }; // Promoted since.
+            let Some(job) = self.jobs.get_mut(part.job) else { continue };
+            let is_dispatched = &mut job.is_dispatched[part.number as usize];
+            if job.class != part.class || std::mem::replace(is_dispatched, true) {
+                continue; // Promoted since.
+            }
             job.dispatched.get_or_insert(now);
             match job.is_awaited {
                 true => self.report.demand_requests += 1,
@@ -438,6 +454,7 @@ impl Server {
                 assert_eq!(disk.demands_waiting, 0, "a prefetch overtakes a demand request");
                 disk.prefetches_dispatched += 1;
             }
+            disk.demands_held += usize::from(part.class == Class::Demand);
             disk.held.push(part.request, part);
         }
     }
@@ -451,6 +468,7 @@ impl Disk {
             queue: DeviceQueue::new(order, usize::MAX),
             demands_waiting: 0,
             held: Held::default(),
+            demands_held: 0,
             serving: 0,
             prefetches_dispatched: 0,
             prefetches_max: prefetches_max.max(1),
@@ -467,8 +485,7 @@ impl Disk {
     /// Whether the head of the queue may go to the drive.
     fn may_dispatch(&self) -> bool {
         self.demands_waiting > 0
-            || self.prefetches_dispatched < self.prefetches_max
-                && self.held.iter().all(|part| part.class == Class::Prefetch)
+            || self.prefetches_dispatched < self.prefetches_max && self.demands_held == 0
     }
 
     /// Begins what the drive chooses, and says how long it takes.
@@ -477,6 +494,7 @@ impl Disk {
             return None;
         }
         let part = self.held.take_next(self.device.as_ref(), now)?;
+        self.demands_held -= usize::from(part.class == Class::Demand);
         let took = self.device.service(now, part.request).total();
         self.serving += 1;
         Some((part, took))
