@@ -2,7 +2,8 @@
 //!
 //! * A reader that was made by another one begins when that has come to the [fork](Deed::Fork).
 //! * A [wait](Deed::Wait) for the end of a child that is known ends when the child has done its last act.
-//! * What is read from a pipe must have been written: a read waits for the last write to it that began before the
+//! * What is read from a pipe must have been written: a read waits for the write to it that has the read's last byte, and
+//!   where that is not known (not all that was written is recorded) for the last one that began before the
 //!   read's end. Its time is the program's own if the write began before the read. A write waits for a read of its pipe
 //!   if one began within it, the last of those, and it took [as long as that](FULL_PIPE_MIN).
 //! * Any other wait ends with that act of another reader which was the last to begin before the wait's end: when it has
@@ -111,8 +112,12 @@ impl Links {
         let (mut writes, mut reads): (Pipes, Pipes) = Default::default();
         for (number, act) in acts.iter().enumerate() {
             match act.deed {
-                Deed::Wait(Whom::Writer(pipe)) => reads.entry(pipe).or_default().push(number),
-                Deed::Wait(Whom::Reader(pipe)) => writes.entry(pipe).or_default().push(number),
+                Deed::Wait(Whom::Writer { pipe, bytes }) => {
+                    reads.entry(pipe).or_default().push(number, bytes);
+                }
+                Deed::Wait(Whom::Reader { pipe, bytes }) => {
+                    writes.entry(pipe).or_default().push(number, bytes);
+                }
                 _ => {}
             }
         }
@@ -140,15 +145,19 @@ impl Links {
                     }
                     last_of(own).filter(meanwhile).filter(|_| waits).map(either)
                 }
-                Deed::Wait(Whom::Writer(pipe)) => {
-                    let write = last_of(of_pipe(&writes, pipe));
+                Deed::Wait(Whom::Writer { pipe, .. }) => {
+                    let writes = of_pipe(&writes, pipe);
+                    let read_bytes = of_pipe(&reads, pipe).bytes_after(number);
+                    let last = last_of(&writes.acts);
+                    let write =
+                        last.map(|last| writes.first_to(read_bytes).unwrap_or(last).min(last));
                     if write.is_some_and(|write| write < number) {
                         links.short.insert(number);
                     }
                     write.map(either)
                 }
-                Deed::Wait(Whom::Reader(pipe)) => {
-                    let read = last_of(of_pipe(&reads, pipe)).filter(meanwhile);
+                Deed::Wait(Whom::Reader { pipe, .. }) => {
+                    let read = last_of(&of_pipe(&reads, pipe).acts).filter(meanwhile);
                     read.filter(|_| act.took >= FULL_PIPE_MIN).map(either)
                 }
                 Deed::Wait(whom) => {
@@ -222,11 +231,40 @@ impl Links {
     }
 }
 
-/// Acts, by the numbers of pipes.
-type Pipes = HashMap<u64, Vec<usize>>;
+/// Acts at one end of a pipe.
+#[derive(Debug, Default)]
+struct End {
+    acts: Vec<usize>,
+    /// After each of them, the bytes of all till then.
+    bytes: Vec<u64>,
+}
 
-fn of_pipe(pipes: &Pipes, pipe: u64) -> &[usize] {
-    pipes.get(&pipe).map_or(&[], |acts| &acts[..])
+impl End {
+    fn push(&mut self, act: usize, bytes: u64) {
+        let before = self.bytes.last().copied().unwrap_or(0);
+        self.acts.push(act);
+        self.bytes.push(before.saturating_add(bytes));
+    }
+
+    /// The bytes of all acts up to and including this one.
+    fn bytes_after(&self, act: usize) -> u64 {
+        self.acts.binary_search(&act).map_or(0, |at| self.bytes[at])
+    }
+
+    /// The first act with which there were so many bytes.
+    fn first_to(&self, bytes: u64) -> Option<usize> {
+        self.acts.get(self.bytes.partition_point(|&all| all < bytes)).copied()
+    }
+}
+
+/// By the numbers of pipes.
+type Pipes = HashMap<u64, End>;
+
+/// Nobody's end.
+static NO_END: End = End { acts: Vec::new(), bytes: Vec::new() };
+
+fn of_pipe(pipes: &Pipes, pipe: u64) -> &End {
+    pipes.get(&pipe).unwrap_or(&NO_END)
 }
 
 fn beginning(act: usize) -> MarkId {

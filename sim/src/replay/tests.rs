@@ -504,8 +504,8 @@ fn a_child_begins_with_the_fork_and_its_parent_waits_for_its_end() {
 
 #[test]
 fn a_consumer_ends_just_after_its_producer() {
-    const WAIT: Deed = Deed::Wait(Whom::Writer(5));
-    const WRITE: Deed = Deed::Wait(Whom::Reader(5));
+    const WAIT: Deed = Deed::Wait(Whom::Writer { pipe: 5, bytes: 100 });
+    const WRITE: Deed = Deed::Wait(Whom::Reader { pipe: 5, bytes: 100 });
     let (mut producer, mut consumer) = (Vec::new(), Vec::new());
     for offset_bytes in (0..100).map(|at| at * 200_000) {
         let read = Deed::Read { file: FileId(7), offset_bytes, length_bytes: 200_000 };
@@ -529,6 +529,31 @@ fn a_consumer_ends_just_after_its_producer() {
     };
     let plain = run(Disclosed::None, 1);
     assert!(run(Disclosed::All, 4) < 0.5 * plain);
+}
+
+/// A producer that was far ahead when it was recorded, and is not on a slow disk: each item is taken when it is there.
+#[test]
+fn a_read_of_a_pipe_waits_for_the_bytes_that_it_has() {
+    const ITEMS: u64 = 16;
+    const WRITE: Deed = Deed::Wait(Whom::Reader { pipe: 5, bytes: 100 });
+    let (mut producer, mut consumer) = (Vec::new(), Vec::new());
+    for offset_bytes in (0..ITEMS).map(|at| at * 200_000) {
+        let read = Deed::Read { file: FileId(7), offset_bytes, length_bytes: 200_000 };
+        producer.extend([(0, 1, read), (0, 0, WRITE)]);
+        // Two reads for one write.
+        let half = Deed::Wait(Whom::Writer { pipe: 5, bytes: 50 });
+        consumer.extend([(0, 0, half), (5, 0, half), (5, 0, Deed::Other)]);
+    }
+    consumer[0].0 = 2;
+    let mut activity = together([of_reader(1, 0, &producer), of_reader(2, 0, &consumer)]);
+    activity.files.insert(FileId(7), 20_000_000);
+    let spec = ReplaySpec { disks: 1, ..only_recorded() };
+    let result = spec.run(&Recorded::new(&activity));
+    let alone = activity.acts.iter().filter(|act| act.reader == ReaderId(1)).copied().collect();
+    let alone = spec.run(&Recorded::new(&Activity { acts: alone, ..activity }));
+    // An item takes the disk longer than it takes the consumer, which is through with the last one 10 ms after it came.
+    assert!(alone.elapsed_s > 0.010 * ITEMS as f64, "{alone:?}");
+    assert!((result.elapsed_s - alone.elapsed_s - 0.010).abs() < 0.002, "{result:?} {alone:?}");
 }
 
 #[test]
@@ -585,8 +610,8 @@ fn acts() -> impl Strategy<Value = Activity> {
                 3 => Deed::Fork { child: other, waits: offset_bytes.is_multiple_of(2) },
                 4 => Deed::Wait(Whom::Unknown),
                 5 => Deed::Wait(Whom::Child(other)),
-                6 => Deed::Wait(Whom::Writer(file.0 % 2)),
-                7 => Deed::Wait(Whom::Reader(file.0 % 2)),
+                6 => Deed::Wait(Whom::Writer { pipe: file.0 % 2, bytes: file.0 }),
+                7 => Deed::Wait(Whom::Reader { pipe: file.0 % 2, bytes: file.0 % 3 }),
                 _ => Deed::Read { file, offset_bytes, length_bytes },
             };
             activity.acts.push(Act { reader, began, took, deed });

@@ -86,10 +86,20 @@ pub enum What {
 pub enum Whom {
     /// This child, by its end.
     Child(ReaderId),
-    /// Who wrote to the pipe of this number, from which something was read.
-    Writer(u64),
-    /// Who read from the pipe of this number, to which something was written: if it was full.
-    Reader(u64),
+    /// Who wrote to the pipe of this number, from which so many bytes were read.
+    Writer {
+        /// Its number.
+        pipe: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Who read from the pipe of this number, to which so many bytes were written: if it was full.
+    Reader {
+        /// Its number.
+        pipe: u64,
+        /// How many.
+        bytes: u64,
+    },
     /// Anybody.
     Unknown,
 }

@@ -99,7 +99,8 @@ fn whom(
     done: &Done,
     text: &[u8],
 ) -> Option<Whom> {
-    let has_something = done.returned.is_some_and(|returned| returned > 0);
+    let bytes = done.returned.unwrap_or(0);
+    let has_something = bytes > 0;
     if !done.is_interrupted && done.returned.is_none() {
         return None;
     }
@@ -126,10 +127,10 @@ fn whom(
             anybody_if(matches!(second, b"F_SETLKW" | b"F_SETLKW64" | b"F_OFD_SETLKW"))
         }
         b"read" | b"readv" | b"splice" if has_something && pipe(first).is_some() => {
-            pipe(first).map(Whom::Writer)
+            pipe(first).map(|pipe| Whom::Writer { pipe, bytes })
         }
-        b"write" | b"writev" => pipe(first).map(Whom::Reader),
-        b"splice" if pipe(third).is_some() => pipe(third).map(Whom::Reader),
+        b"write" | b"writev" => pipe(first).map(|pipe| Whom::Reader { pipe, bytes }),
+        b"splice" if pipe(third).is_some() => pipe(third).map(|pipe| Whom::Reader { pipe, bytes }),
         b"read" | b"readv" | b"splice" | b"recv" | b"recvfrom" | b"recvmsg" | b"recvmmsg"
         | b"accept" | b"accept4" => {
             // A timer is nobody's.
