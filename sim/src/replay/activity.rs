@@ -61,6 +61,9 @@ pub enum Deed {
     },
     /// The program waited until somebody else had done something.
     Wait(Whom),
+    /// A name was looked up that is not there, or what was read had come to its end. Its time was a device's, if
+    /// anybody's.
+    Nothing,
     /// Something else: its time is the program's own.
     Other,
 }
@@ -70,7 +73,7 @@ impl Deed {
     fn file_mut(&mut self) -> Option<&mut FileId> {
         match self {
             Deed::Open(file) | Deed::Read { file, .. } | Deed::Disclose { file, .. } => Some(file),
-            Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => None,
+            Deed::Fork { .. } | Deed::Wait(_) | Deed::Nothing | Deed::Other => None,
         }
     }
 
@@ -177,7 +180,6 @@ impl Activity {
             match call.what {
                 What::Open(index) | What::Look(index) if counts(path(index)) => {
                     // The folders on the way are looked up before it. The root is known to all.
-                    folders.clear();
                     let below = path(index).ancestors().take_while(|&at| Some(at) != root);
                     folders.extend(below.take(if root.is_some() { usize::MAX } else { 1 }));
                     for at in folders.drain(..).rev() {
@@ -196,9 +198,19 @@ impl Activity {
                         true => {
                             push(Deed::Read { file, offset_bytes: 0, length_bytes: FOLDER_BYTES })
                         }
-                        false => push(Deed::Other),
+                        false => push(Deed::Nothing),
                     }
                 }
+                What::Missing(index) if counts(path(index)) => {
+                    // Those on the way were looked up all the same.
+                    let below = path(index).ancestors().take_while(|&at| Some(at) != root);
+                    folders.extend(below.skip(1).take(if root.is_some() { usize::MAX } else { 0 }));
+                    for at in folders.drain(..).rev() {
+                        push(Deed::Open(identify(at)));
+                    }
+                    push(Deed::Nothing);
+                }
+                What::End(index) if counts(path(index)) => push(Deed::Nothing),
                 What::Fork { child, waits } => push(Deed::Fork { child, waits }),
                 What::Wait(whom) => push(Deed::Wait(whom)),
                 _ => push(Deed::Other),

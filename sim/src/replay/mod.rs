@@ -178,8 +178,10 @@ pub struct ReplayResult {
     pub stall_s: f64,
     /// Blocks read.
     pub reads: u64,
-    /// Found in memory.
+    /// Found in memory, where they had been read before.
     pub hits: u64,
+    /// Found in memory, because they were fetched ahead of the read.
+    pub ahead: u64,
     /// Found on their way.
     pub late: u64,
     /// Not found.
@@ -347,7 +349,8 @@ impl ReplaySpec {
             cpu_s: seconds(of(|tally| tally.cpu_ns)),
             stall_s: seconds(of(|tally| tally.stall_ns)),
             reads: of(|tally| tally.reads),
-            hits: of(|tally| tally.hits),
+            hits: of(|tally| tally.hits - tally.prefetched_hits),
+            ahead: of(|tally| tally.prefetched_hits),
             late: of(|tally| tally.late),
             misses: of(|tally| tally.misses),
             opens: of(|tally| tally.opens),

@@ -87,7 +87,7 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
                     steps.extend(hints(read.as_slice(), |file| by_number(activity, file)));
                 }
             }
-            Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => {}
+            Deed::Fork { .. } | Deed::Wait(_) | Deed::Nothing | Deed::Other => {}
         }
         steps.extend(links.awaited_by(at).map(Step::Await));
         steps.extend(links.done(at).map(Step::Mark));
@@ -144,7 +144,7 @@ fn with_work<'a>(
             false => Nanos::ZERO,
         };
         let is_own = match act.deed {
-            Deed::Open(_) | Deed::Read { .. } => false,
+            Deed::Open(_) | Deed::Read { .. } | Deed::Nothing => false,
             // Advice takes the time that it is told in, whether it is taken or not.
             Deed::Disclose { .. } | Deed::Other => true,
             Deed::Fork { .. } | Deed::Wait(_) => !links.is_wait(number),
@@ -170,7 +170,11 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
                     let blocks = deed.range_read(spec.block_bytes).map(|(_, blocks)| blocks);
                     blocks.map_or(0, |blocks| blocks.end - blocks.start) as f64 * read as f64
                 }
-                Deed::Disclose { .. } | Deed::Fork { .. } | Deed::Wait(_) | Deed::Other => 0.0,
+                Deed::Disclose { .. }
+                | Deed::Fork { .. }
+                | Deed::Wait(_)
+                | Deed::Nothing
+                | Deed::Other => 0.0,
             };
             work_ns += spec.scaled(Nanos(before.0.saturating_add(within.0))).0 as f64 + of_model;
         }

@@ -253,7 +253,27 @@ fn what_strace_recorded_below_the_root_counts() {
     assert_eq!((result.reads, result.opens, result.inode_waits), (2, 4, 3));
     // All but the waits below the root: 4 ms before the first, and 1 ms between them.
     assert!((result.cpu_s - 0.008).abs() < 1e-4, "{}", result.cpu_s);
-    assert_eq!(read(None).acts.iter().filter(|act| act.deed != Deed::Other).count(), 6);
+    assert_eq!(read(None).acts.iter().filter(|act| act.deed != Deed::Other).count(), 7);
+}
+
+/// The time of what was not there, or at its end, is the time of the disk that was recorded.
+#[test]
+fn what_brings_nothing_is_no_work() {
+    let text = concat!(
+        "7 100.000000 openat(AT_FDCWD, \"/data/a/f\", O_RDONLY) = 3 <0.020000>\n",
+        "7 100.020000 read(3, \"\"..., 4096) = 100 <0.020000>\n",
+        "7 100.040000 read(3, \"\", 4096) = 0 <0.020000>\n",
+        "7 100.060000 stat(\"/data/b/g\", 0x7f) = -1 ENOENT (No such file or directory) <0.020000>\n",
+        "7 100.080000 stat(\"/home/g\", 0x7f) = -1 ENOENT (No such file or directory) <0.020000>\n",
+    );
+    let recording = strace::of(text.as_bytes(), Path::new("t"), Path::new("/")).expect("strace");
+    let activity = Activity::of_recording(&recording, Some(Path::new("/data")), |_| None);
+    let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
+    let result = ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity));
+    // What lies elsewhere is the program's own time.
+    assert!((result.cpu_s - 0.020).abs() < 1e-9, "{result:?}");
+    // The folder of what is missing was looked up.
+    assert_eq!((result.opens, result.inode_waits), (3, 3));
 }
 
 #[test]

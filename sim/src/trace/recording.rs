@@ -58,6 +58,10 @@ pub enum What {
     },
     /// Entries of a folder were listed; not the empty answer at its end.
     List(PathIndex),
+    /// There was nothing of this name, or it could not be had.
+    Missing(PathIndex),
+    /// A read or listing of this file was at its end.
+    End(PathIndex),
     /// The program has asked the kernel to read ahead: posix_fadvise with WILLNEED, or readahead.
     Advise {
         /// What of.

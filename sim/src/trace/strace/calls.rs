@@ -31,7 +31,8 @@ pub(super) fn what(
 ) -> What {
     let waits = whom(paths, process, name, done, text).map_or(What::Other, What::Wait);
     let Some(returned) = done.returned else {
-        return waits;
+        let missing = if done.is_interrupted { None } else { named(paths, process, name, done) };
+        return missing.map_or(waits, What::Missing);
     };
     let [first, second, third, fourth, ..] = done.arguments;
     let what = match name {
@@ -40,20 +41,12 @@ pub(super) fn what(
         b"openat" | b"openat2" => {
             open(paths, process, Some(first), second, done, has(third, b"O_CLOEXEC"))
         }
-        b"stat" | b"stat64" | b"lstat" | b"lstat64" | b"access" | b"readlink" => {
-            process.resolve(paths, None, first).map(What::Look)
-        }
-        b"newfstatat" | b"fstatat64" | b"statx" | b"faccessat" | b"faccessat2" | b"readlinkat" => {
-            process.resolve(paths, Some(first), second).map(What::Look)
-        }
         b"execve" | b"execveat" => {
-            let is_at = name == b"execveat";
-            let (from, name) = if is_at { (Some(first), second) } else { (None, first) };
-            let what = process.resolve(paths, from, name).map(What::Look);
+            let what = named(paths, process, name, done).map(What::Look);
             process.execute();
             what
         }
-        b"chdir" => process.resolve(paths, None, first).map(|folder| {
+        b"chdir" => named(paths, process, name, done).map(|folder| {
             process.enter(folder);
             What::Look(folder)
         }),
@@ -79,15 +72,33 @@ pub(super) fn what(
             advise(paths, process, first, second, third)
         }
         b"readahead" => advise(paths, process, first, second, third),
-        b"getdents64" | b"getdents" if returned > 0 => {
-            line::descriptor(first).and_then(|of| process.file(paths, &of)).map(What::List)
+        b"getdents64" | b"getdents" => {
+            let folder = line::descriptor(first).and_then(|of| process.file(paths, &of));
+            folder.map(if returned > 0 { What::List } else { What::End })
         }
         _ => {
             change(paths, process, name, done, text);
-            None
+            named(paths, process, name, done).map(What::Look)
         }
     };
-    what.unwrap_or(waits)
+    match what {
+        Some(What::End(_)) if waits != What::Other => waits,
+        what => what.unwrap_or(waits),
+    }
+}
+
+/// The name that a call resolves, if it is one that does.
+fn named(paths: &mut Paths, process: &Process, name: &[u8], done: &Done) -> Option<PathIndex> {
+    let [first, second, ..] = done.arguments;
+    match name {
+        b"open" | b"creat" | b"stat" | b"stat64" | b"lstat" | b"lstat64" | b"access"
+        | b"readlink" | b"execve" | b"chdir" => process.resolve(paths, None, first),
+        b"openat" | b"openat2" | b"newfstatat" | b"fstatat64" | b"statx" | b"faccessat"
+        | b"faccessat2" | b"readlinkat" | b"execveat" => {
+            process.resolve(paths, Some(first), second)
+        }
+        _ => None,
+    }
 }
 
 /// For whom the call lasts until that has done something. One that a signal interrupted is a wait, one whose time was
@@ -258,7 +269,10 @@ fn read(
         At::Position => description.advance(length_bytes),
         At::Offset(offset_bytes) => offset_bytes,
     };
-    (length_bytes > 0).then_some(What::Read { file, offset_bytes, length_bytes })
+    Some(match length_bytes {
+        0 => What::End(file),
+        _ => What::Read { file, offset_bytes, length_bytes },
+    })
 }
 
 fn advise(

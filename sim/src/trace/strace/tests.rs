@@ -32,6 +32,8 @@ fn told(text: &str) -> Vec<String> {
             What::Advise { file, offset_bytes, length_bytes } => {
                 format!("advise {} {offset_bytes}+{length_bytes}", name(file))
             }
+            What::Missing(file) => format!("no {}", name(file)),
+            What::End(file) => format!("end {}", name(file)),
             What::Fork { .. } | What::Wait(_) | What::Other => return None,
         };
         Some(format!("{reader} {what}"))
@@ -137,7 +139,7 @@ fn an_annotation_before_an_interruption_ends_there() {
 }
 
 #[test]
-fn what_fails_or_never_returns_is_another_call() {
+fn what_fails_or_never_returns_is_another_call_or_of_what_is_missing() {
     let calls = [
         "openat(AT_FDCWD, \"/a\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.1>",
         "stat(\"/a\", 0x7ffd) = -1 ENOENT (No such file or directory)",
@@ -147,7 +149,7 @@ fn what_fails_or_never_returns_is_another_call() {
         "read(3, 0x5, 10) = ?",
         "pause() = ? <unavailable>",
     ];
-    assert_eq!(told_of(&calls), Vec::<String>::new());
+    assert_eq!(told_of(&calls), ["no /a", "no /a"]);
     assert_eq!(recorded("1 1.0 pause() = ?\n1 2.0 exit_group(0) = ?\n").calls.len(), 1);
 }
 
@@ -204,6 +206,7 @@ fn annotations_win_and_are_files_or_not() {
         "look /tmp/b",
         "look /dir/b",
         "list /dir",
+        "end /dir",
     ];
     assert_eq!(told_of(&calls), expected);
 }
