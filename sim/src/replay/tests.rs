@@ -680,7 +680,8 @@ proptest! {
             _ => 0,
         }).sum();
         prop_assert_eq!(result.reads, blocks);
-        prop_assert_eq!(result.reads, result.hits + result.late + result.misses);
+        let found = result.hits + result.ahead + result.late + result.misses;
+        prop_assert_eq!(result.reads, found);
         prop_assert_eq!(&result, &spec.run(&Recorded::new(&activity)));
     }
 }
