@@ -431,9 +431,9 @@ impl Cache {
         Ok(paid)
     }
 
-    /// The same where blocks have owners, who choose: see [`allocation`](crate::allocation). Who takes a buffer of its own
-    /// wants it for something that is worth more, and nobody prefetches in the place of what another has prefetched
-    /// and not read: two would do so to each other for ever.
+    /// The same where blocks have owners, who choose: see [`allocation`](crate::allocation). Who takes a buffer of its own,
+    /// or one with what another has prefetched and not read, wants it for something that is worth more: two would take
+    /// them from each other for ever.
     fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
         let asking = need.by.map(|index| self.stream(index).hinter);
         let mut paid = 0.0;
@@ -445,11 +445,8 @@ impl Cache {
             let candidate = candidate.ok_or(TooDear(f64::INFINITY))?;
             let owner = allocation.owner(candidate);
             let (given_up, picker, cost) = self.choice_of(owner, candidate);
-            let is_others = need.by.is_some() && owner != asking;
-            if is_others && self.blocks[given_up].is_unread() {
-                return Err(TooDear(cost.max(need.worth)));
-            }
-            if owner.is_some() && owner == asking && cost >= need.worth {
+            let is_own = owner.is_some() && owner == asking;
+            if (is_own || self.blocks[given_up].is_unread()) && cost >= need.worth {
                 return Err(TooDear(cost));
             }
             if given_up != candidate {
