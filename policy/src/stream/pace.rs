@@ -26,9 +26,8 @@ const HURRY_MAX: f64 = 8.0;
 const LATE_WEIGHT: f64 = 1.0 / 512.0;
 /// The share from which on it is not by accident.
 const LATE_SHARE: f64 = 0.1;
-/// A longer time than so many times the mean counts as that: one alone, of however long, makes nobody late, nor lets
-/// anybody be forgiven.
-const SAMPLE_MAX: f64 = 48.0;
+/// A longer time counts as this: that of a pause, or of a fault, would decide for long what comes after it.
+const LONGEST_NS: f64 = 1e9;
 /// A shorter time is none: it could not be told from none in a sum, and a number that goes on shrinking ends as one that
 /// processors are slow with.
 const LEAST_NS: f64 = 1e-3;
@@ -99,12 +98,11 @@ impl Pace {
         let waited = std::mem::take(&mut self.waited);
         if let Some(last) = self.last_read.replace(now) {
             let (spent_ns, waited_ns) = (now.saturating_sub(last).0 as f64, waited.0 as f64);
-            // Drivers may tell of several reads at one time: what they waited then falls to reads between which there was
+            // Drivers may tell of several reads at one time: what was waited then falls to reads between which there was
             // no time.
-            let most_ns = if self.spent_ns > 0.0 { SAMPLE_MAX * self.spent_ns } else { f64::MAX };
-            let scale = if spent_ns > most_ns { most_ns / spent_ns } else { 1.0 };
+            let scale = if spent_ns > LONGEST_NS { LONGEST_NS / spent_ns } else { 1.0 };
             let moved = |mean_ns: f64, sample_ns: f64| {
-                let sample_ns = (sample_ns * scale).min(most_ns);
+                let sample_ns = (sample_ns * scale).min(LONGEST_NS);
                 let mean_ns = mean_ns + LATE_WEIGHT * (sample_ns - mean_ns);
                 if mean_ns < LEAST_NS { 0.0 } else { mean_ns }
             };
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_time_decides_nothing() {
+    fn one_long_time_decides_nothing_for_long() {
         let mut pace = Pace::default();
         let waiting = go_on(&mut pace, Nanos::ZERO, 5000, |_| 10_000_000);
         assert!(pace.is_late());
@@ -204,7 +202,7 @@ mod tests {
         // It waits no more, but once, for a disk that begins to turn.
         let after = go_on(&mut pace, after, 50_000, |_| 0);
         assert!(!pace.is_late());
-        go_on(&mut pace, after, 2, |read| if read == 0 { 10_000_000_000 } else { 0 });
+        go_on(&mut pace, after, 6000, |read| if read == 0 { 100_000_000_000 } else { 0 });
         assert!(!pace.is_late());
     }
 
