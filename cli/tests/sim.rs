@@ -273,8 +273,9 @@ fn what_a_recording_lacks_is_told() {
     let map = format!("7 102.0 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4<{name}>, 0) = 0x7f00\n");
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
-    let gone = "foretell: 1 of 2 files are gone: they are taken to be as large as what was read\n";
-    let mapped = "foretell: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
+    let gone =
+        "foretell: note: 1 of 2 files are gone: they are taken to be as large as what was read\n";
+    let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
     let table = [
         (whole.clone(), String::new()),
         (mixed.clone(), gone.to_owned()),
@@ -287,6 +288,31 @@ fn what_a_recording_lacks_is_told() {
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
         assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
     }
+}
+
+#[test]
+fn damage_of_a_recording_is_told() {
+    let note = |line: &str| format!("foretell: note: {line}\n");
+    let cut = note("the recording ends in the middle of a call: what followed is not in it");
+    let lines = note("1 of 7 lines are no calls that are understood; the first is line 2");
+    let damaged = STRACE.replacen('\n', "\n7 100.0005 read(3, \"\n", 1);
+    let table = [
+        (STRACE[..STRACE.len() - 15].to_owned(), cut.clone()),
+        (damaged.clone(), lines.clone()),
+        (format!("{damaged}7 102.0 pau"), lines.replace('7', "8") + &cut),
+    ];
+    for (content, told) in table {
+        let (_folder, path) = recording(content);
+        let output = sim_replay(&path, &["--json", "-"]);
+        let error = text(&output.stderr);
+        assert!(output.status.success() && error.starts_with(&told), "{error}");
+    }
+    let (_folder, path) = recording(STRACE.replace("100.004", "99.004"));
+    let output = sim_replay(&path, &[]);
+    let error = text(&output.stderr);
+    let said = "t: line 3: time runs backwards by 0.997 s; sort the lines by time: `LC_ALL=C sort";
+    assert!(error.contains(said) && error.lines().count() == 1, "{error}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

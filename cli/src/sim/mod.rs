@@ -1,6 +1,7 @@
 //! `foretell sim`: caches, recorded runs and the papers' programs, in numbers and without waiting for anything.
 
 mod cache;
+mod recorded;
 mod replay;
 mod reproduce;
 mod sweep_plot;

@@ -1,10 +1,6 @@
 //! `foretell sim replay`: a recorded run again, on another machine.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -14,13 +10,12 @@ use foretell_sim::SECTOR_BYTES;
 use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
-use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, Work};
-use foretell_sim::trace::recording::{PathIndex, Recording, What};
-use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
+use foretell_sim::trace::Format;
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
+use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::array::Switch;
@@ -64,16 +59,16 @@ Examples:
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
-    trace: PathBuf,
+    pub(super) trace: PathBuf,
 
     /// Its format: strace, dxt, blocks, vscsi, foretell
     #[arg(long, default_value = "strace")]
-    format: Source,
+    pub(super) format: Source,
 
     /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
     /// [default: all files are]
     #[arg(long, value_name = "FOLDER")]
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
 
     /// Number of disks, 1 to 256
     #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
@@ -115,7 +110,7 @@ pub(crate) struct ReplayArgs {
 
     /// What is disclosed: none, recorded, files, all, N-ahead
     #[arg(long, default_value = "none,files", value_name = "HINTS,...", value_delimiter = ',')]
-    hints: Vec<Disclosed>,
+    pub(super) hints: Vec<Disclosed>,
 
     /// Memory for blocks
     #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
@@ -123,7 +118,7 @@ pub(crate) struct ReplayArgs {
 
     /// Bytes of a block, a multiple of 512, up to 64 MiB
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes, allow_negative_numbers = true)]
-    block: u64,
+    pub(super) block: u64,
 
     /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
     #[arg(long, value_enum, default_value_t = ReadAheadChoice::Linux)]
@@ -139,7 +134,7 @@ pub(crate) struct ReplayArgs {
 
     /// Work before each read where the recording does not tell it, microseconds
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
-    think_us: f64,
+    pub(super) think_us: f64,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
@@ -152,7 +147,7 @@ pub(crate) struct ReplayArgs {
 
 /// A format that can be run again.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Strace,
     Dxt,
     Reads(Format),
@@ -251,7 +246,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         result
     });
     progress.finish_and_clear();
-    lacking.iter().for_each(note);
+    lacking.iter().for_each(|lacks| note(format!("note: {lacks}")));
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
     if let Some(file) = plot {
@@ -271,118 +266,6 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         results.iter().try_for_each(|row| say(&row.line()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is run again, and in words what the recording lacks for that.
-fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
-    if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
-        return Err(Failure::usage(format!(
-            "--root: a recording in format {format} has no names of files; leave it out"
-        )));
-    }
-    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
-    let (activity, lacking) = match args.format {
-        Source::Strace => {
-            let folder = std::env::current_dir()
-                .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
-            of_recording(args, strace::open(path, &folder))?
-        }
-        Source::Dxt => of_recording(args, dxt::open(path))?,
-        Source::Reads(format) => {
-            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
-            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
-        }
-    };
-    let of = match &args.root {
-        Some(root) => format!(" of a file below {}", root.display()),
-        None => String::new(),
-    };
-    let lacks = |what: &str| {
-        Failure::failed(format!("{}: there is no {what}{of} in it", args.trace.display()))
-    };
-    if !activity.has_reads() {
-        return Err(lacks("read"));
-    }
-    if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
-        return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
-    }
-    Ok((activity, lacking))
-}
-
-fn of_recording(
-    args: &ReplayArgs,
-    recording: Result<Recording, TraceError>,
-) -> Result<(Activity, Vec<String>), Failure> {
-    let mut recording = recording.map_err(Failure::failed)?;
-    let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
-    let known = |path: &Path| {
-        let file = fs::metadata(path).ok()?;
-        Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
-    };
-    let lacking = lacking(&recording, root.as_deref());
-    Ok((Activity::of_recording(&recording, root.as_deref(), known), lacking))
-}
-
-/// Where files are mapped that every program uses; they count if they are below the root.
-const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
-
-fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
-    let path = |index: PathIndex| recording.paths[index.0 as usize].as_path();
-    let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
-    let read = recording.calls.iter().filter_map(|call| match call.what {
-        What::Read { file, .. } => Some(path(file)).filter(|path| counts(path)),
-        _ => None,
-    });
-    let read: BTreeSet<&Path> = read.collect();
-    let gone = read.iter().filter(|path| fs::metadata(path).is_err()).count();
-    let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
-    let mapped = recording.mapped.iter().filter(|&&(file, _)| {
-        let path = path(file);
-        counts(path) && (root.is_some() || !is_system(path))
-    });
-    let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
-    // Where all are gone, it is a recording of elsewhere.
-    let some_gone = (0 < gone && gone < read.len()).then(|| {
-        let all = read.len();
-        format!("{gone} of {all} files are gone: they are taken to be as large as what was read")
-    });
-    let some_mapped = (mapped > 0).then(|| {
-        let mapped = size::display(mapped);
-        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
-    });
-    some_gone.into_iter().chain(some_mapped).collect()
-}
-
-/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
-fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
-    let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
-    let given = without_dots(&std::path::absolute(root).map_err(failed)?);
-    let folder = match fs::canonicalize(root) {
-        Ok(folder) => folder,
-        // Who has the recording need not have the files.
-        Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
-        Err(error) => return Err(failed(error)),
-    };
-    if given != folder && fs::canonicalize(&given).is_ok_and(|path| path == folder) {
-        for path in &mut recording.paths {
-            if let Ok(rest) = path.strip_prefix(&given) {
-                *path = folder.join(rest);
-            }
-        }
-    }
-    Ok(folder)
-}
-
-/// As recordings have names: `..` takes the name before it away.
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(plain.pop()),
-            other => plain.push(other),
-        }
-    }
-    plain
 }
 
 fn differ<T: PartialEq>(values: &[T]) -> bool {

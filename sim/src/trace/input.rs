@@ -43,6 +43,7 @@ pub(super) struct Input {
     is_compressed: bool,
     line: Vec<u8>,
     line_bytes_max: u64,
+    has_line_end: bool,
     taken: u64,
 }
 
@@ -65,7 +66,14 @@ impl Input {
         } else {
             Box::new(whole)
         };
-        Ok(Input { bytes, is_compressed, line: Vec::new(), line_bytes_max, taken: 0 })
+        Ok(Input {
+            bytes,
+            is_compressed,
+            line: Vec::new(),
+            line_bytes_max,
+            has_line_end: true,
+            taken: 0,
+        })
     }
 
     /// What `stop` is to the user; `place` is that of the last line or record begun.
@@ -97,7 +105,13 @@ impl Input {
         if read as u64 == limit && self.line.last() != Some(&b'\n') {
             return Err(Fault::LongLine { bytes_max: self.line_bytes_max }.into());
         }
+        self.has_line_end = self.line.last() == Some(&b'\n');
         Ok(Some(self.line.trim_ascii()))
+    }
+
+    /// Whether the last line taken had an end: only that of the file may have none.
+    pub(super) fn has_line_end(&self) -> bool {
+        self.has_line_end
     }
 
     /// Fills `record` and says whether there was one.

@@ -20,6 +20,23 @@ pub struct Recording {
     pub mapped: Vec<(PathIndex, u64)>,
     /// Lines not understood or not needed.
     pub passed_over: u64,
+    /// How whole the recording is.
+    pub state: State,
+}
+
+/// What of a recording's text is damaged or missing, as far as the format tells: [`strace`](super::strace) does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// All lines.
+    pub lines: u64,
+    /// Those that should be calls and are not understood.
+    pub not_understood: u64,
+    /// The first of these; lines count from 1.
+    pub first_not_understood: Option<u64>,
+    /// Whether the last line is cut off, or a call has a beginning and no end.
+    pub ends_within_call: bool,
+    /// A process that was made and is in no line.
+    pub unheard_child: Option<ReaderId>,
 }
 
 /// A name: an index into [`Recording::paths`].

@@ -1,0 +1,140 @@
+//! What `foretell sim replay` runs again: the recording's reads and work, and in words what it lacks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use foretell_sim::replay::Disclosed;
+use foretell_sim::replay::activity::{Activity, Known};
+use foretell_sim::trace::recording::{PathIndex, Recording, State, What};
+use foretell_sim::trace::{Trace, TraceError, dxt, strace};
+
+use super::replay::{ReplayArgs, Source};
+use crate::failure::Failure;
+use crate::size;
+
+/// What is run again, and in words what the recording lacks for that.
+pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
+    if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
+        return Err(Failure::usage(format!(
+            "--root: a recording in format {format} has no names of files; leave it out"
+        )));
+    }
+    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
+    let (activity, lacking) = match args.format {
+        Source::Strace => {
+            let folder = std::env::current_dir()
+                .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
+            of_recording(args, strace::open(path, &folder))?
+        }
+        Source::Dxt => of_recording(args, dxt::open(path))?,
+        Source::Reads(format) => {
+            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
+            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
+        }
+    };
+    let of = match &args.root {
+        Some(root) => format!(" of a file below {}", root.display()),
+        None => String::new(),
+    };
+    let lacks = |what: &str| {
+        Failure::failed(format!("{}: there is no {what}{of} in it", args.trace.display()))
+    };
+    if !activity.has_reads() {
+        return Err(lacks("read"));
+    }
+    if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
+        return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
+    }
+    Ok((activity, lacking))
+}
+
+fn of_recording(
+    args: &ReplayArgs,
+    recording: Result<Recording, TraceError>,
+) -> Result<(Activity, Vec<String>), Failure> {
+    let mut recording = recording.map_err(Failure::failed)?;
+    let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
+    let known = |path: &Path| {
+        let file = fs::metadata(path).ok()?;
+        Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
+    };
+    let lacking = lacking(&recording, root.as_deref());
+    Ok((Activity::of_recording(&recording, root.as_deref(), known), lacking))
+}
+
+/// Where files are mapped that every program uses; they count if they are below the root.
+const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
+
+fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
+    let path = |index: PathIndex| recording.paths[index.0 as usize].as_path();
+    let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } => Some(path(file)).filter(|path| counts(path)),
+        _ => None,
+    });
+    let read: BTreeSet<&Path> = read.collect();
+    let gone = read.iter().filter(|path| fs::metadata(path).is_err()).count();
+    let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
+    let mapped = recording.mapped.iter().filter(|&&(file, _)| {
+        let path = path(file);
+        counts(path) && (root.is_some() || !is_system(path))
+    });
+    let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
+    // Where all are gone, it is a recording of elsewhere.
+    let some_gone = (0 < gone && gone < read.len()).then(|| {
+        let all = read.len();
+        format!("{gone} of {all} files are gone: they are taken to be as large as what was read")
+    });
+    let some_mapped = (mapped > 0).then(|| {
+        let mapped = size::display(mapped);
+        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
+    });
+    damage(&recording.state).into_iter().chain(some_gone).chain(some_mapped).collect()
+}
+
+/// What of the recording's text cannot be run again.
+fn damage(state: &State) -> Vec<String> {
+    let damaged = state.first_not_understood.map(|first| {
+        let State { lines, not_understood, .. } = state;
+        format!("{not_understood} of {lines} lines are no calls that are understood; the first is line {first}")
+    });
+    let cut = state.ends_within_call.then(|| {
+        "the recording ends in the middle of a call: what followed is not in it".to_owned()
+    });
+    damaged.into_iter().chain(cut).collect()
+}
+
+/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
+fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
+    let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
+    let given = without_dots(&std::path::absolute(root).map_err(failed)?);
+    let folder = match fs::canonicalize(root) {
+        Ok(folder) => folder,
+        // Who has the recording need not have the files.
+        Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
+        Err(error) => return Err(failed(error)),
+    };
+    if given != folder && fs::canonicalize(&given).is_ok_and(|path| path == folder) {
+        for path in &mut recording.paths {
+            if let Ok(rest) = path.strip_prefix(&given) {
+                *path = folder.join(rest);
+            }
+        }
+    }
+    Ok(folder)
+}
+
+/// As recordings have names: `..` takes the name before it away.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
