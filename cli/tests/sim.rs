@@ -4,7 +4,8 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -218,7 +219,9 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "");
+    let gone =
+        "foretell: note: 2 of 2 files are gone; they are taken to be as large as what was read";
+    assert_eq!(text(&output.stderr), format!("{gone}\n"));
     assert_eq!(text(&output.stdout).lines().count(), 5, "{}", text(&output.stdout));
     let plot = fs::read_to_string(plot).expect("written");
     assert!(plot.contains(">none</text>") && plot.contains(">files</text>"), "{plot}");
@@ -274,13 +277,13 @@ fn what_a_recording_lacks_is_told() {
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
     let gone =
-        "foretell: note: 1 of 2 files are gone: they are taken to be as large as what was read\n";
+        "foretell: note: 1 of 2 files are gone; they are taken to be as large as what was read\n";
     let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
     let table = [
         (whole.clone(), String::new()),
         (mixed.clone(), gone.to_owned()),
         (whole + &map, mapped.to_owned()),
-        (mixed + &map, format!("{gone}{mapped}")),
+        (mixed.clone() + &map, format!("{gone}{mapped}")),
     ];
     for (lines, told) in table {
         fs::write(&path, lines).expect("written");
@@ -288,6 +291,35 @@ fn what_a_recording_lacks_is_told() {
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
         assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
     }
+}
+
+#[test]
+fn files_without_permission_are_not_called_gone() {
+    let (folder, path) = recording("");
+    let closed = folder.path().canonicalize().expect("there").join("closed");
+    fs::create_dir(&closed).expect("made");
+    let lines = STRACE.replace("/data/f", &closed.join("f").to_string_lossy());
+    fs::write(&path, lines).expect("written");
+    let mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    };
+    mode(folder.path(), 0o755);
+    mode(&closed, 0o000);
+    let mut command = foretell();
+    command.args(["sim", "replay", "--json", "-"]).arg(&path);
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root may look at everything.
+        command.uid(65534);
+    }
+    let Ok(output) = command.output() else {
+        let _ = writeln!(std::io::stderr(), "skipped: without permission: foretell cannot be run");
+        return;
+    };
+    mode(&closed, 0o755);
+    let told =
+        "foretell: note: 1 of 3 files may not be looked at: there is no permission; they are";
+    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -335,7 +367,8 @@ fn replay_reads_standard_input_and_other_formats() {
     );
     let (_folder, path) = recording(dxt);
     let output = sim_replay(&path, &["--format", "dxt", "--hints", "none", "--json", "-"]);
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("foretell: note: 1 of 1 files are gone;"));
     let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&row["reads"], &row["opens"]), (&2.into(), &1.into()));
     assert!((0.25..0.3).contains(&row["cpu_s"].as_f64().expect("a number")), "{row}");

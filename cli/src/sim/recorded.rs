@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -76,23 +76,26 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         _ => None,
     });
     let read: BTreeSet<&Path> = read.collect();
-    let gone = read.iter().filter(|path| fs::metadata(path).is_err()).count();
+    let error = |path: &&Path| fs::metadata(path).err().map(|error| error.kind());
+    let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
+    let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
+    let gone = errors.len() - forbidden;
     let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
     let mapped = recording.mapped.iter().filter(|&&(file, _)| {
         let path = path(file);
         counts(path) && (root.is_some() || !is_system(path))
     });
     let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
-    // Where all are gone, it is a recording of elsewhere.
-    let some_gone = (0 < gone && gone < read.len()).then(|| {
+    let unknown = [(gone, "are gone"), (forbidden, "may not be looked at: there is no permission")];
+    let unknown = unknown.into_iter().filter(|&(files, _)| files > 0).map(|(files, why)| {
         let all = read.len();
-        format!("{gone} of {all} files are gone: they are taken to be as large as what was read")
+        format!("{files} of {all} files {why}; they are taken to be as large as what was read")
     });
     let some_mapped = (mapped > 0).then(|| {
         let mapped = size::display(mapped);
         format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
     });
-    damage(&recording.state).into_iter().chain(some_gone).chain(some_mapped).collect()
+    damage(&recording.state).into_iter().chain(unknown).chain(some_mapped).collect()
 }
 
 /// What of the recording's text cannot be run again.
