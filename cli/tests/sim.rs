@@ -361,6 +361,15 @@ fn replay_reads_standard_input_and_other_formats() {
         (&12.into(), &"all".into(), &"foretell".into())
     );
     assert!(row["cpu_s"].as_f64().expect("a number") > 0.012);
+    for (content, format, hints) in [
+        (ANOMALY, "blocks", ["none", "all"]),
+        ("# foretell trace 1\n1 1 1 0 8192\n", "foretell", ["none", "files"]),
+    ] {
+        let (_folder, path) = recording(content);
+        let output = sim_replay(&path, &["--format", format, "--json", "-"]);
+        let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
+        assert_eq!([&rows[0]["hints"], &rows[1]["hints"]], hints, "{format}");
+    }
     let dxt = concat!(
         "# DXT, file_id: 17, file_name: /data/a\n# DXT, rank: 0, hostname: node\n",
         " X_POSIX 0 read 0 0 8192 1.0000 1.5000\n X_POSIX 0 read 1 16384 100 1.7500 1.7600\n",

@@ -45,7 +45,7 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
     if !activity.has_reads() {
         return Err(lacks("read"));
     }
-    if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
+    if args.hints().contains(&Disclosed::Recorded) && !activity.has_disclosures() {
         return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
     }
     Ok((activity, lacking))

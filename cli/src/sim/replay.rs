@@ -108,9 +108,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
-    /// What is disclosed: none, recorded, files, all, N-ahead
-    #[arg(long, default_value = "none,files", value_name = "HINTS,...", value_delimiter = ',')]
-    pub(super) hints: Vec<Disclosed>,
+    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks and vscsi, which have no
+    /// files, none,all]
+    #[arg(long, value_name = "HINTS,...", value_delimiter = ',')]
+    hints: Vec<Disclosed>,
 
     /// Memory for blocks
     #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
@@ -213,6 +214,17 @@ fn micros(text: &str) -> Result<f64, String> {
     let micros: f64 = text.parse().map_err(|_| "not a number of microseconds".to_owned())?;
     let good = micros.is_finite() && (0.0..=1e9).contains(&micros);
     good.then_some(micros).ok_or_else(|| "not from 0 to 1000000000".into())
+}
+
+impl ReplayArgs {
+    /// What is disclosed.
+    pub(super) fn hints(&self) -> &[Disclosed] {
+        match self.format {
+            _ if !self.hints.is_empty() => &self.hints,
+            Source::Reads(Format::Blocks | Format::Vscsi) => &[Disclosed::None, Disclosed::All],
+            _ => &[Disclosed::None, Disclosed::Files],
+        }
+    }
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
@@ -332,7 +344,7 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
         for &disks in &args.disks {
             for &cache_bytes in &args.cache {
                 for &rules in &args.policy {
-                    for &disclosed in &args.hints {
+                    for &disclosed in args.hints() {
                         let spec = ReplaySpec {
                             rules,
                             disclosed,
