@@ -294,6 +294,17 @@ fn what_a_recording_lacks_is_told() {
 }
 
 #[test]
+fn hints_that_were_not_recorded_are_left_out() {
+    let (_folder, path) = recording(STRACE);
+    let output = sim_replay(&path, &["--hints", "none,recorded,all", "--json", "-"]);
+    let told = "t: there is no posix_fadvise(WILLNEED) or readahead in it: the hints recorded are left out\n";
+    assert!(text(&output.stderr).ends_with(told), "{}", text(&output.stderr));
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
+    assert_eq!((&rows[0]["hints"], &rows[1]["hints"]), (&"none".into(), &"all".into()));
+    assert_eq!(rows.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
 fn files_without_permission_are_not_called_gone() {
     let (folder, path) = recording("");
     let closed = folder.path().canonicalize().expect("there").join("closed");
@@ -412,7 +423,12 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&path, &["--root", "/proc"], "there is no read of a file below /proc in it", 1),
         (&path, &["--root", "/none/x"], "--root: /none/x: No such file or directory", 1),
         (&blocks, &["--root", "/", "--format", "blocks"], "has no names of files; leave it out", 2),
-        (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),
+        (
+            &path,
+            &["--hints", "recorded"],
+            "t: there is no posix_fadvise(WILLNEED) or readahead in it; leave recorded out of --hints",
+            1,
+        ),
         (&other, &["--format", "dxt"], "make the text with `scripts/dxt-text LOG`", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),

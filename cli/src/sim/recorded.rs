@@ -23,7 +23,7 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         )));
     }
     let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
-    let (activity, lacking) = match args.format {
+    let (activity, mut lacking) = match args.format {
         Source::Strace => {
             let folder = std::env::current_dir()
                 .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
@@ -39,14 +39,16 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         Some(root) => format!(" of a file below {}", root.display()),
         None => String::new(),
     };
-    let lacks = |what: &str| {
-        Failure::failed(format!("{}: there is no {what}{of} in it", args.trace.display()))
-    };
+    let lacks = |what: &str| format!("{}: there is no {what}{of} in it", args.trace.display());
     if !activity.has_reads() {
-        return Err(lacks("read"));
+        return Err(Failure::failed(lacks("read")));
     }
     if args.hints().contains(&Disclosed::Recorded) && !activity.has_disclosures() {
-        return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
+        let lacks = lacks("posix_fadvise(WILLNEED) or readahead");
+        if args.hints().iter().all(|&hints| hints == Disclosed::Recorded) {
+            return Err(Failure::failed(format!("{lacks}; leave recorded out of --hints")));
+        }
+        lacking.push(format!("{lacks}: the hints recorded are left out"));
     }
     Ok((activity, lacking))
 }
