@@ -294,6 +294,32 @@ fn what_a_recording_lacks_is_told() {
 }
 
 #[test]
+fn why_nothing_is_read_below_the_root_is_told() {
+    let lines = STRACE.replace("/data/", "/data/a/b/");
+    let forked = lines.clone() + "7 102.0 fork() = 8\n";
+    let mapped = forked.clone()
+        + "7 102.1 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4</proc/x>, 0) = 0x7f00\n";
+    let only_mapped =
+        "7 102.1 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4</proc/x>, 0) = 0x7f00\n".to_owned();
+    let why = "; of 3 elsewhere, 2 are below /data/a/b; give that for --root";
+    let fork = "; process 8 was made and has no line: was strace run with -f?";
+    let map = "; 8 KiB of files were mapped into memory: reads of that are not recorded and not run again";
+    let none = "; nor is there one of any other file";
+    for (lines, why) in [
+        (lines, why.to_owned()),
+        (forked, format!("{why}{fork}")),
+        (mapped, format!("{why}{fork}{map}")),
+        (only_mapped, format!("{none}{map}")),
+    ] {
+        let (_folder, path) = recording(lines);
+        let output = sim_replay(&path, &["--root", "/proc"]);
+        let error = text(&output.stderr);
+        let said = format!("there is no read of a file below /proc in it{why}\n");
+        assert!(error.ends_with(&said) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
 fn hints_that_were_not_recorded_are_left_out() {
     let (_folder, path) = recording(STRACE);
     let output = sim_replay(&path, &["--hints", "none,recorded,all", "--json", "-"]);
@@ -420,7 +446,12 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         ),
         (&path, &["--plot", "/dev/null", "--disks", "4,4"], "give --disks or --cache several", 2),
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
-        (&path, &["--root", "/proc"], "there is no read of a file below /proc in it", 1),
+        (
+            &path,
+            &["--root", "/proc"],
+            "no read of a file below /proc in it; of 3 elsewhere, 2 are below /data; give that for",
+            1,
+        ),
         (&path, &["--root", "/none/x"], "--root: /none/x: No such file or directory", 1),
         (&blocks, &["--root", "/", "--format", "blocks"], "has no names of files; leave it out", 2),
         (

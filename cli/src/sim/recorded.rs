@@ -1,6 +1,6 @@
 //! What `foretell sim replay` runs again: the recording's reads and work, and in words what it lacks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use foretell_sim::replay::Disclosed;
 use foretell_sim::replay::activity::{Activity, Known};
-use foretell_sim::trace::recording::{PathIndex, Recording, State, What};
+use foretell_sim::trace::recording::{Recording, State, What};
 use foretell_sim::trace::{Trace, TraceError, dxt, strace};
 
 use super::replay::{ReplayArgs, Source};
@@ -41,7 +41,8 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
     };
     let lacks = |what: &str| format!("{}: there is no {what}{of} in it", args.trace.display());
     if !activity.has_reads() {
-        return Err(Failure::failed(lacks("read")));
+        let why = [lacks("read")].into_iter().chain(lacking).collect::<Vec<_>>();
+        return Err(Failure::failed(why.join("; ")));
     }
     if args.hints().contains(&Disclosed::Recorded) && !activity.has_disclosures() {
         let lacks = lacks("posix_fadvise(WILLNEED) or readahead");
@@ -63,18 +64,60 @@ fn of_recording(
         let file = fs::metadata(path).ok()?;
         Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
     };
-    let lacking = lacking(&recording, root.as_deref());
-    Ok((Activity::of_recording(&recording, root.as_deref(), known), lacking))
+    let activity = Activity::of_recording(&recording, root.as_deref(), known);
+    let mut lacking = lacking(&recording, root.as_deref());
+    if !activity.has_reads() {
+        lacking.insert(0, elsewhere(&recording));
+    }
+    Ok((activity, lacking))
+}
+
+/// Where reads are, if none is below the root.
+fn elsewhere(recording: &Recording) -> String {
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } | What::List(file) => Some(recording.path(file)),
+        _ => None,
+    });
+    let read: Vec<&Path> = read.collect();
+    if read.is_empty() {
+        return "nor is there one of any other file".to_owned();
+    }
+    let own: Vec<&Path> = read.iter().copied().filter(|path| !is_system(path)).collect();
+    let (below, folder) = most_below(if own.is_empty() { &read } else { &own });
+    let reads = read.len();
+    format!("of {reads} elsewhere, {below} are below {}; give that for --root", folder.display())
+}
+
+/// The innermost folder that more than half of `paths` are below, and how many are.
+fn most_below(paths: &[&Path]) -> (usize, PathBuf) {
+    let mut found = (paths.len(), PathBuf::from("/"));
+    loop {
+        let mut inner: BTreeMap<&Path, usize> = BTreeMap::new();
+        for path in paths {
+            let folders: Vec<&Path> = path.ancestors().skip(1).collect();
+            let at = folders.iter().position(|folder| *folder == found.1);
+            if let Some(folder) = at.and_then(|at| folders.get(at.checked_sub(1)?)) {
+                *inner.entry(folder).or_default() += 1;
+            }
+        }
+        match inner.into_iter().find(|&(_, below)| 2 * below > paths.len()) {
+            Some((folder, below)) => found = (below, folder.to_owned()),
+            None => return found,
+        }
+    }
 }
 
 /// Where files are mapped that every program uses; they count if they are below the root.
 const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
 
+fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
 fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
-    let path = |index: PathIndex| recording.paths[index.0 as usize].as_path();
     let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
     let read = recording.calls.iter().filter_map(|call| match call.what {
-        What::Read { file, .. } => Some(path(file)).filter(|path| counts(path)),
+        What::Read { file, .. } => Some(recording.path(file)).filter(|path| counts(path)),
         _ => None,
     });
     let read: BTreeSet<&Path> = read.collect();
@@ -82,9 +125,8 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
     let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
     let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
     let gone = errors.len() - forbidden;
-    let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
     let mapped = recording.mapped.iter().filter(|&&(file, _)| {
-        let path = path(file);
+        let path = recording.path(file);
         counts(path) && (root.is_some() || !is_system(path))
     });
     let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
@@ -109,7 +151,10 @@ fn damage(state: &State) -> Vec<String> {
     let cut = state.ends_within_call.then(|| {
         "the recording ends in the middle of a call: what followed is not in it".to_owned()
     });
-    damaged.into_iter().chain(cut).collect()
+    let unheard = state.unheard_child.map(|child| {
+        format!("process {} was made and has no line: was strace run with -f?", child.0)
+    });
+    damaged.into_iter().chain(cut).chain(unheard).collect()
 }
 
 /// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.

@@ -1,7 +1,7 @@
 //! What whole programs did: which names they resolved, which bytes they read, and how long they were busy with other
 //! things in between. [`strace`](super::strace) and [`dxt`](super::dxt) read it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -112,6 +112,11 @@ pub enum Whom {
 }
 
 impl Recording {
+    /// The name that `index` is.
+    pub fn path(&self, index: PathIndex) -> &Path {
+        &self.paths[index.0 as usize]
+    }
+
     /// Brings the calls into the order in which they began, and counts time from the first.
     pub(super) fn settle(&mut self) {
         if !self.calls.is_sorted_by_key(|call| call.began) {
