@@ -320,6 +320,27 @@ fn why_nothing_is_read_below_the_root_is_told() {
 }
 
 #[test]
+fn whether_times_were_recorded_is_told() {
+    let timeless =
+        STRACE.lines().map(|line| line.split(" <").next().expect("one").to_owned() + "\n");
+    let none = "foretell: note: the recording does not tell how long calls took (strace without -T): there is no work but --think-us\n";
+    let unused =
+        "foretell: note: --think-us is not used: the recording tells how much work there was\n";
+    let own = "# foretell trace 1\n1 1 1 0 8192\n".to_owned();
+    for (content, options, told) in [
+        (timeless.collect::<String>(), ["--format", "strace", "--think-us", "5"], none),
+        (STRACE.to_owned(), ["--format", "strace", "--think-us", "5"], unused),
+        (STRACE.to_owned(), ["--format", "strace", "--think-us", "0"], ""),
+        (own, ["--format", "foretell", "--think-us", "5"], ""),
+    ] {
+        let (_folder, path) = recording(content);
+        let error = text(&sim_replay(&path, &options).stderr);
+        let about = error.lines().filter(|line| !line.contains("are gone"));
+        assert_eq!(about.map(|line| format!("{line}\n")).collect::<String>(), told);
+    }
+}
+
+#[test]
 fn hints_that_were_not_recorded_are_left_out() {
     let (_folder, path) = recording(STRACE);
     let output = sim_replay(&path, &["--hints", "none,recorded,all", "--json", "-"]);

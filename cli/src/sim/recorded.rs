@@ -51,7 +51,22 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         }
         lacking.push(format!("{lacks}: the hints recorded are left out"));
     }
+    lacking.extend(times(args, &activity));
     Ok((activity, lacking))
+}
+
+/// What is to be known of the work between reads.
+fn times(args: &ReplayArgs, activity: &Activity) -> Option<String> {
+    match args.format {
+        Source::Strace if !activity.has_durations => Some(
+            "the recording does not tell how long calls took (strace without -T): there is no work but --think-us"
+                .to_owned(),
+        ),
+        _ if activity.has_durations && args.think_us > 0.0 => Some(
+            "--think-us is not used: the recording tells how much work there was".to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 fn of_recording(
@@ -66,7 +81,7 @@ fn of_recording(
     };
     let activity = Activity::of_recording(&recording, root.as_deref(), known);
     let mut lacking = lacking(&recording, root.as_deref());
-    if !activity.has_reads() {
+    if root.is_some() && !activity.has_reads() {
         lacking.insert(0, elsewhere(&recording));
     }
     Ok((activity, lacking))
