@@ -5,6 +5,7 @@ mod recorded;
 mod replay;
 mod reproduce;
 mod sweep_plot;
+mod table;
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;

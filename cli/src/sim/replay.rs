@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::recorded::activity;
 use super::sweep_plot::{self, Point};
+use super::table::{self, Column, Kind};
 use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -46,7 +47,9 @@ Hints are each program's own; files and all are those of the programs that it st
 
 Several values with commas between them make a row each, in every combination.
 
-Columns: seconds elapsed, of work, and of waiting for devices, these two of all processes together; \
+What is the same in all rows stands above the table. Columns: seconds elapsed; saved, of several \
+hints: how much of the time of the first row with the same disks and memory and without hints; \
+seconds of work, and of waiting for devices, these two of all processes together; \
 blocks read and how many of them were in memory, on their way, or missing; requests and bytes of the \
 disks; the busiest disk's share of the time; and the bound: this run cannot be shorter than a \
 program's work, or than the busiest disk's service of what it was asked for. (In another order, or \
@@ -277,8 +280,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if to_stdout {
         say(&as_json(&results)?)?;
     } else {
-        say(&header())?;
-        results.iter().try_for_each(|row| say(&row.line()))?;
+        table(&results).iter().try_for_each(|line| say(line))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -406,48 +408,59 @@ impl Row {
         }
     }
 
-    fn line(&self) -> String {
-        let result = &self.result;
-        format!(
-            "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9.3} {:>8.3} {:>9.3} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>7.0}% {:>9.3}",
-            self.policy,
-            self.hints,
-            self.disk,
-            self.disks,
-            size::display(self.cache_bytes),
-            result.elapsed_s,
-            result.cpu_s,
-            result.stall_s,
-            result.reads,
-            result.hits,
-            result.late,
-            result.misses,
-            result.requests,
-            size::display(result.bytes),
-            100.0 * result.busiest_share,
-            result.bound_cpu_s.max(result.bound_disk_s),
-        )
+    /// Whether the machines of the two differ in nothing.
+    fn is_on_machine_of(&self, other: &Row) -> bool {
+        let machine = |row: &Row| (row.disk.clone(), row.disks, row.cache_bytes);
+        machine(self) == machine(other)
     }
 }
 
-fn header() -> String {
-    format!(
-        "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9} {:>8} {:>9} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>8} {:>9}",
-        "policy",
-        "hints",
-        "disk",
-        "disks",
-        "cache",
-        "elapsed s",
-        "work s",
-        "waiting s",
-        "reads",
-        "hits",
-        "late",
-        "misses",
-        "requests",
-        "bytes",
-        "busiest",
-        "bound s",
-    )
+fn table(rows: &[Row]) -> Vec<String> {
+    let column = |name, kind, cell: &dyn Fn(&Row) -> String| Column {
+        name,
+        kind,
+        cells: rows.iter().map(cell).collect(),
+    };
+    let seconds = |name, of: fn(&ReplayResult) -> f64| {
+        column(name, Kind::Figure, &|row| format!("{:.3}", of(&row.result)))
+    };
+    let count = |name, of: fn(&ReplayResult) -> u64| {
+        column(name, Kind::Figure, &|row| of(&row.result).to_string())
+    };
+    let is_several = rows.iter().any(|row| row.hints != rows[0].hints);
+    let saved = is_several.then(|| column("saved", Kind::Kept, &|row| saved(rows, row)));
+    let mut columns = vec![
+        column("policy", Kind::Word, &|row| row.policy.to_owned()),
+        column("hints", Kind::Word, &|row| row.hints.clone()),
+        column("disk", Kind::Word, &|row| row.disk.clone()),
+        column("disks", Kind::Size, &|row| row.disks.to_string()),
+        column("cache", Kind::Size, &|row| size::display(row.cache_bytes)),
+        column("elapsed s", Kind::Kept, &|row| format!("{:.3}", row.result.elapsed_s)),
+    ];
+    columns.extend(saved);
+    columns.extend([
+        seconds("work s", |result| result.cpu_s),
+        seconds("waiting s", |result| result.stall_s),
+        count("reads", |result| result.reads),
+        count("hits", |result| result.hits),
+        count("late", |result| result.late),
+        count("misses", |result| result.misses),
+        count("requests", |result| result.requests),
+        column("bytes", Kind::Figure, &|row| size::display(row.result.bytes)),
+        column("busiest", Kind::Figure, &|row| format!("{:.0}%", 100.0 * row.result.busiest_share)),
+        seconds("bound s", |result| result.bound_cpu_s.max(result.bound_disk_s)),
+    ]);
+    table::lines(&columns)
+}
+
+/// How much of the time without hints `row` saves, in per cent; nothing if that is not among `rows`.
+fn saved(rows: &[Row], row: &Row) -> String {
+    let none = Disclosed::None.to_string();
+    let without = rows.iter().find(|other| other.hints == none && other.is_on_machine_of(row));
+    let without_s = without.map(|other| other.result.elapsed_s).filter(|&seconds| seconds > 0.0);
+    without_s.map_or(String::new(), |without_s| {
+        let percent = (100.0 * (1.0 - row.result.elapsed_s / without_s)).round();
+        // Not -0.
+        format!("{}%", percent as i64)
+    })
 }
