@@ -236,6 +236,16 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     assert!(plot.contains(">none</text>") && plot.contains(">files</text>"), "{plot}");
     let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let rows = rows.as_array().expect("several runs");
+    let asked = serde_json::json!({
+        "trace": path.to_string_lossy(), "format": "strace", "root": "/data", "policy": "foretell",
+        "hints": "files", "disk": "hp97560", "disks": 1, "stripe_bytes": 65536, "order": "scan",
+        "outstanding": 5, "layout": "sequential", "seed": 1, "cache_bytes": 256 << 20,
+        "block_bytes": 8192, "metadata": true, "read_ahead": "linux", "cpu_factor": 1.0,
+        "overhead_us": 0.0, "think_us": 0.0,
+    });
+    for (name, value) in asked.as_object().expect("an object") {
+        assert_eq!(&rows[1][name], value, "{name}");
+    }
     let column = |name: &str| -> Vec<&Value> { rows.iter().map(|row| &row[name]).collect() };
     assert_eq!(column("hints"), ["none", "files", "none", "files"]);
     assert_eq!(column("disks"), [1, 1, 2, 2]);

@@ -55,6 +55,9 @@ disks; the busiest disk's share of the time; and the bound: this run cannot be s
 program's work, or than the busiest disk's service of what it was asked for. (In another order, or \
 asked for less, that disk may need less.)
 
+--json has an object of each run, of several runs an array of them: what was asked for, by the \
+options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out.
+
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
   foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -";
@@ -157,6 +160,16 @@ pub(super) enum Source {
     Reads(Format),
 }
 
+impl Source {
+    fn name(self) -> &'static str {
+        match self {
+            Source::Strace => "strace",
+            Source::Dxt => "dxt",
+            Source::Reads(format) => format.name(),
+        }
+    }
+}
+
 impl std::str::FromStr for Source {
     type Err = String;
 
@@ -177,6 +190,16 @@ enum ReadAheadChoice {
     Linux,
     Osf1,
     None,
+}
+
+impl ReadAheadChoice {
+    fn name(self) -> &'static str {
+        match self {
+            ReadAheadChoice::Linux => "linux",
+            ReadAheadChoice::Osf1 => "osf1",
+            ReadAheadChoice::None => "none",
+        }
+    }
 }
 
 /// Larger blocks would be in more pieces than is worth anybody's while.
@@ -386,24 +409,51 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
 #[derive(Serialize)]
 struct Row {
     trace: String,
+    format: &'static str,
+    root: Option<String>,
     policy: &'static str,
     hints: String,
     disk: String,
     disks: usize,
+    stripe_bytes: u64,
+    order: String,
+    outstanding: usize,
+    layout: String,
+    seed: u64,
     cache_bytes: u64,
+    block_bytes: u64,
+    metadata: bool,
+    read_ahead: &'static str,
+    cpu_factor: f64,
+    overhead_us: f64,
+    think_us: f64,
     #[serde(flatten)]
     result: ReplayResult,
 }
 
 impl Row {
     fn new(args: &ReplayArgs, run: &Run, result: ReplayResult) -> Self {
+        let spec = &run.spec;
         Row {
             trace: args.trace.to_string_lossy().into_owned(),
-            policy: run.spec.rules.name,
-            hints: run.spec.disclosed.to_string(),
+            format: args.format.name(),
+            root: args.root.as_ref().map(|root| root.to_string_lossy().into_owned()),
+            policy: spec.rules.name,
+            hints: spec.disclosed.to_string(),
             disk: run.disk.clone(),
-            disks: run.spec.disks,
-            cache_bytes: run.spec.cache_bytes,
+            disks: spec.disks,
+            stripe_bytes: spec.stripe_bytes,
+            order: spec.order.to_string(),
+            outstanding: spec.outstanding,
+            layout: args.layout.to_string(),
+            seed: spec.seed,
+            cache_bytes: spec.cache_bytes,
+            block_bytes: spec.block_bytes,
+            metadata: spec.inodes,
+            read_ahead: args.read_ahead.name(),
+            cpu_factor: args.cpu_factor,
+            overhead_us: args.overhead_us,
+            think_us: args.think_us,
             result,
         }
     }
