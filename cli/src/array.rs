@@ -136,8 +136,9 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }
     let text = std::fs::read_to_string(name)
-        .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
-    DiskParameters::from_toml(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))
+        .map_err(|error| Failure::failed(format!("--disk: {name}: {error}")))?;
+    DiskParameters::from_toml(&text)
+        .map_err(|error| Failure::usage(format!("--disk: {name}: {error}")))
 }
 
 /// The array in this process, until it is unmounted or a signal asks for it.

@@ -467,7 +467,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 26] = [
+    let table: [(&Path, &[&str], &str, i32); 30] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
@@ -504,7 +504,21 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),
         (&path, &["--disk", "floppy"], "unknown disk \"floppy\"; known are hp97560", 2),
-        (&path, &["--disk", "/none.toml"], "foretell: /none.toml: No such file or directory", 1),
+        (
+            &path,
+            &["--disk", "/none.toml"],
+            "foretell: --disk: /none.toml: No such file or directory",
+            1,
+        ),
+        (&path, &["--disk", "/proc"], "foretell: --disk: /proc: Is a directory", 1),
+        (&path, &["--json", "/none/x"], "foretell: --json: /none/x: No such file or directory", 1),
+        (
+            &path,
+            &["--plot", "/none/x", "--disks", "1,2"],
+            "foretell: --plot: /none/x: No such file or directory",
+            1,
+        ),
+        (&path, &["--stripe", "1000"], "a stripe is a multiple of 512 bytes", 2),
         (&path, &["--disks", "1-8"], "give numbers with commas between", 2),
         (&path, &["--disks", "257"], "not a whole number from 1 to 256", 2),
         (&path, &["--disks", "-1"], "not a whole number from 1 to 256", 2),
@@ -644,14 +658,20 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     let output = sim_reproduce(&["tip1994", "--out", "/proc/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
-    assert!(error.starts_with("foretell: /proc/nowhere") && error.lines().count() == 1, "{error}");
+    assert!(
+        error.starts_with("foretell: --out: /proc/nowhere") && error.lines().count() == 1,
+        "{error}"
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("tip1994.md");
     fs::write(&page, [0xff]).expect("written");
+    let output = sim_reproduce(&["tip1994", "--out", &page.to_string_lossy()]);
+    let error = format!("foretell: --out: {}: is not a folder\n", page.display());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), error));
     let output = sim_reproduce(&["tip1994", "--out", &folder.path().to_string_lossy()]);
     let error = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
-    assert!(error.starts_with(&format!("foretell: {}: ", page.display())), "{error}");
+    assert!(error.starts_with(&format!("foretell: --out: {}: ", page.display())), "{error}");
     assert_eq!(fs::read(&page).expect("there"), [0xff]);
     for (what, page) in [("all", "reproduction.md"), ("comparators", "comparators.md")] {
         let page = folder.path().join(page);
@@ -660,7 +680,10 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
         let error = text(&output.stderr);
         let said =
             "not written by foretell sim reproduce; give another DIR to --out, or move the file";
-        assert!(error.starts_with(&format!("foretell: {}: {said}", page.display())), "{error}");
+        assert!(
+            error.starts_with(&format!("foretell: --out: {}: {said}", page.display())),
+            "{error}"
+        );
         assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
         assert_eq!(fs::read_to_string(&page).expect("there"), "mine\n");
     }

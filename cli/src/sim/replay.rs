@@ -18,10 +18,11 @@ use serde::Serialize;
 use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
-use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
+use super::{
+    as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, whole_sectors,
+};
 use crate::array::Switch;
 use crate::failure::{Failure, note};
-use crate::output_file::OutputFile;
 use crate::{array, size};
 
 pub(super) const HELP: &str = "\
@@ -86,7 +87,7 @@ pub(crate) struct ReplayArgs {
     disk: Vec<String>,
 
     /// Bytes of a file on one disk before the next disk's turn
-    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = stripe, allow_negative_numbers = true)]
     stripe: u64,
 
     /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
@@ -206,6 +207,10 @@ impl ReadAheadChoice {
 /// Larger blocks would be in more pieces than is worth anybody's while.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
+fn stripe(text: &str) -> Result<u64, String> {
+    whole_sectors(text, "a stripe")
+}
+
 fn replay_block_bytes(text: &str) -> Result<u64, String> {
     let bytes = block_bytes(text)?;
     let most = size::display(BLOCK_BYTES_MAX);
@@ -263,8 +268,8 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = output("--json", json)?;
+    let plot = output("--plot", args.plot.as_deref())?;
     let mut runs = runs(args)?;
     if args.plot.is_some() {
         let points: Vec<Point> = runs.iter().map(|run| run.point(0.0)).collect();
