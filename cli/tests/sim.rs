@@ -117,11 +117,24 @@ fn each_format_is_read() {
 
 #[test]
 fn a_recording_without_reads_is_no_result() {
-    let (_folder, path) = recording("");
-    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "all"];
-    let output = sim_cache(&path, &options);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
-    assert!(text(&output.stderr).contains("there is no read in it"), "{}", text(&output.stderr));
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(b"").expect("memory can be written");
+    let gzip = gzip.finish().expect("memory can be written");
+    for (content, said) in
+        [(&b""[..], "is empty\n"), (&gzip, "is empty\n"), (b"\n", "there is no read in it\n")]
+    {
+        let (_folder, path) = recording(content);
+        let options = ["--capacity", "3", "--policy", "lru", "--hints", "all"];
+        for format in ["blocks", "vscsi", "foretell"] {
+            if content == b"\n" && format != "blocks" {
+                continue;
+            }
+            let output = sim_cache(&path, &[&options[..], &["--format", format]].concat());
+            assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+            let error = format!("foretell: {}: {said}", path.display());
+            assert_eq!(text(&output.stderr), error);
+        }
+    }
 }
 
 #[test]

@@ -127,6 +127,12 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
+    /// There is nothing in the file.
+    #[error("{}: is empty", path.display())]
+    Empty {
+        /// The recording.
+        path: PathBuf,
+    },
     /// Reading failed on the way.
     #[error("{}: after {after}: {source}", path.display())]
     Read {

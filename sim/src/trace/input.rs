@@ -80,6 +80,7 @@ impl Input {
     pub(super) fn error(&self, stop: Stop, path: &Path, place: Place) -> TraceError {
         let path = path.to_owned();
         match stop {
+            Stop::Fault(_) if self.taken == 0 => TraceError::Empty { path },
             Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
             Stop::Io(source) if self.is_compressed => {
                 TraceError::Compression { path, after: place, source }

@@ -499,7 +499,8 @@ fn what_is_no_recording_is_refused() {
         record with `strace -f -ttt -T -y -o FILE PROGRAM`";
     let no_time =
         "a call without its time in seconds since 1970; record with the option -ttt of strace";
-    assert_eq!(message(""), format!("r.strace: line 0: {not_strace}"));
+    assert_eq!(message(""), "r.strace: is empty");
+    assert_eq!(message("\n"), format!("r.strace: line 1: {not_strace}"));
     assert_eq!(message("1\n2\n3 4.5 x\n"), format!("r.strace: line 3: {not_strace}"));
     for call in ["getpid() = 1", "read(3,  <unfinished ...>", "<... read resumed>) = 0"] {
         for prefix in ["", "1234 ", "[pid 12] ", "1234 14:31:26 ", "1234 14:31:26.414395 "] {
