@@ -112,7 +112,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches nothing
+    /// ahead, not even what a kernel reads ahead
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
@@ -137,7 +138,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     cpu_factor: f64,
 
-    /// What the recorder itself took between two calls, microseconds
+    /// What the recorder itself took between two calls, microseconds; docs/simulator.md says how to find it
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     overhead_us: f64,
 
