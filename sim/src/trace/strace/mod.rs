@@ -51,6 +51,8 @@ use tables::{Paths, Process};
 
 /// Most bytes of a line: `-s` makes strace write what is read, of which a call may print much.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How the table begins that `-C` writes behind all calls.
+const SUMMARY: &[u8] = b"% time ";
 /// Steps back between two processes that are sorted in silence (case C), nanoseconds.
 const BACK_NS_MAX: u64 = 10_000_000;
 /// The process of lines that name none. No real one is called so.
@@ -134,6 +136,7 @@ impl Recorder {
 
     fn take_all(&mut self, input: &mut Input) -> Result<(), Stop> {
         let mut is_strace = false;
+        let mut is_summary = false;
         let mut held = Vec::new();
         // Before the last line, and whether that may be cut off.
         let (mut before, mut may_be_cut) = (State::default(), false);
@@ -153,6 +156,7 @@ impl Recorder {
                 held.extend_from_slice(text);
             }
             let text = if held.is_empty() { text } else { &held };
+            is_summary |= text.starts_with(SUMMARY);
             match line::parse(text) {
                 // `-r` tells what lies between two calls, and of the first that it is nothing.
                 Some(Line { time_ns: Some(0), .. }) if !is_strace => {
@@ -166,7 +170,7 @@ impl Recorder {
                 Some(Line { event: Event::Signal | Event::Ended | Event::Detached, .. }) => {
                     self.recording.passed_over += 1;
                 }
-                None if line::is_between(text) => self.recording.passed_over += 1,
+                None if is_summary || line::is_between(text) => self.recording.passed_over += 1,
                 None => self.not_understood(self.line),
                 Some(_) => return Err(Fault::NoTime.into()),
             }

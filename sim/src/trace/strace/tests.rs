@@ -635,8 +635,11 @@ fn damage_and_a_missing_end_are_told() {
          2 2.6 <... read resumed> <unfinished ...>) = ?\n\
          2 2.7 +++ killed by SIGKILL +++\n\
          3 2.8 poll([], 0, -1 <detached ...>\n\
-         1 3.0 --- SIGCHLD {si_signo=SIGCHLD} ---\n";
-    assert_eq!(state(whole), (14, 0, None, false));
+         1 3.0 --- SIGCHLD {si_signo=SIGCHLD} ---\n\
+         % time     seconds  usecs/call     calls    errors syscall\n\
+         ------ ----------- ----------- --------- --------- ----------------\n\
+         \x20 0.00    0.000000           0         1           read\n";
+    assert_eq!(state(whole), (17, 0, None, false));
     let one = "1 1.0 getpid() = 1 <0.000001>\n";
     for damaged in [
         "what is this\n",
