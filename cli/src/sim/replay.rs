@@ -112,8 +112,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches nothing
-    /// ahead, not even what a kernel reads ahead
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches no blocks
+    /// ahead, not even those that a kernel reads ahead
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
