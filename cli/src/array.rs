@@ -54,7 +54,7 @@ struct MountArgs {
     #[arg(long, default_value_t = 4, value_name = "N")]
     disks: usize,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE")]
     disk: String,
 
@@ -136,8 +136,9 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }
     let text = std::fs::read_to_string(name)
-        .map_err(|error| Failure::failed(format!("{name}: {error}")))?;
-    DiskParameters::from_toml(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))
+        .map_err(|error| Failure::failed(format!("--disk: {name}: {error}")))?;
+    DiskParameters::from_toml(&text)
+        .map_err(|error| Failure::usage(format!("--disk: {name}: {error}")))
 }
 
 /// The array in this process, until it is unmounted or a signal asks for it.

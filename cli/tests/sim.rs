@@ -4,7 +4,8 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -116,11 +117,24 @@ fn each_format_is_read() {
 
 #[test]
 fn a_recording_without_reads_is_no_result() {
-    let (_folder, path) = recording("");
-    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "all"];
-    let output = sim_cache(&path, &options);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
-    assert!(text(&output.stderr).contains("there is no read in it"), "{}", text(&output.stderr));
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(b"").expect("memory can be written");
+    let gzip = gzip.finish().expect("memory can be written");
+    for (content, said) in
+        [(&b""[..], "is empty\n"), (&gzip, "is empty\n"), (b"\n", "there is no read in it\n")]
+    {
+        let (_folder, path) = recording(content);
+        let options = ["--capacity", "3", "--policy", "lru", "--hints", "all"];
+        for format in ["blocks", "vscsi", "foretell"] {
+            if content == b"\n" && format != "blocks" {
+                continue;
+            }
+            let output = sim_cache(&path, &[&options[..], &["--format", format]].concat());
+            assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+            let error = format!("foretell: {}: {said}", path.display());
+            assert_eq!(text(&output.stderr), error);
+        }
+    }
 }
 
 #[test]
@@ -218,12 +232,33 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "");
-    assert_eq!(text(&output.stdout).lines().count(), 5, "{}", text(&output.stdout));
+    let gone =
+        "foretell: note: 2 of 2 files are gone; they are taken to be as large as what was read";
+    assert_eq!(text(&output.stderr), format!("{gone}\n"));
+    let table = text(&output.stdout);
+    let mut lines = table.lines();
+    let above = lines.next().expect("what is the same");
+    assert!(above.starts_with("policy: foretell  disk: hp97560  cache: 256 MiB  "), "{table}");
+    assert!(above.contains("  reads: 6  "), "{table}");
+    assert!(lines.any(|names| names.starts_with("hints  disks  elapsed s  saved  ")), "{table}");
+    let saved = lines.map(|line| line.split_whitespace().nth(3).expect("a word"));
+    assert!(saved.clone().step_by(2).all(|saved| saved == "0%"), "{table}");
+    assert_eq!(saved.filter(|saved| saved.ends_with('%')).count(), 4, "{table}");
+    assert!(table.lines().all(|line| line.len() <= 100 && line == line.trim_end()), "{table}");
     let plot = fs::read_to_string(plot).expect("written");
     assert!(plot.contains(">none</text>") && plot.contains(">files</text>"), "{plot}");
     let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
     let rows = rows.as_array().expect("several runs");
+    let asked = serde_json::json!({
+        "trace": path.to_string_lossy(), "format": "strace", "root": "/data", "policy": "foretell",
+        "hints": "files", "disk": "hp97560", "disks": 1, "stripe_bytes": 65536, "order": "scan",
+        "outstanding": 5, "layout": "sequential", "seed": 1, "cache_bytes": 256 << 20,
+        "block_bytes": 8192, "metadata": true, "read_ahead": "linux", "cpu_factor": 1.0,
+        "overhead_us": 0.0, "think_us": 0.0,
+    });
+    for (name, value) in asked.as_object().expect("an object") {
+        assert_eq!(&rows[1][name], value, "{name}");
+    }
     let column = |name: &str| -> Vec<&Value> { rows.iter().map(|row| &row[name]).collect() };
     assert_eq!(column("hints"), ["none", "files", "none", "files"]);
     assert_eq!(column("disks"), [1, 1, 2, 2]);
@@ -273,13 +308,14 @@ fn what_a_recording_lacks_is_told() {
     let map = format!("7 102.0 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4<{name}>, 0) = 0x7f00\n");
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
-    let gone = "foretell: 1 of 2 files are gone: they are taken to be as large as what was read\n";
-    let mapped = "foretell: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
+    let gone =
+        "foretell: note: 1 of 2 files are gone; they are taken to be as large as what was read\n";
+    let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
     let table = [
         (whole.clone(), String::new()),
         (mixed.clone(), gone.to_owned()),
         (whole + &map, mapped.to_owned()),
-        (mixed + &map, format!("{gone}{mapped}")),
+        (mixed.clone() + &map, format!("{gone}{mapped}")),
     ];
     for (lines, told) in table {
         fs::write(&path, lines).expect("written");
@@ -287,6 +323,118 @@ fn what_a_recording_lacks_is_told() {
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
         assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
     }
+}
+
+#[test]
+fn why_nothing_is_read_below_the_root_is_told() {
+    let lines = STRACE.replace("/data/", "/data/a/b/");
+    let forked = lines.clone() + "7 102.0 fork() = 8\n";
+    let mapped = forked.clone()
+        + "7 102.1 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4</proc/x>, 0) = 0x7f00\n";
+    let only_mapped =
+        "7 102.1 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4</proc/x>, 0) = 0x7f00\n".to_owned();
+    let why = "; of 3 elsewhere, 2 are below /data/a/b; give that for --root";
+    let fork = "; process 8 was made and has no line: was strace run with -f?";
+    let map = "; 8 KiB of files were mapped into memory: reads of that are not recorded and not run again";
+    let none = "; nor is there one of any other file";
+    for (lines, why) in [
+        (lines, why.to_owned()),
+        (forked, format!("{why}{fork}")),
+        (mapped, format!("{why}{fork}{map}")),
+        (only_mapped, format!("{none}{map}")),
+    ] {
+        let (_folder, path) = recording(lines);
+        let output = sim_replay(&path, &["--root", "/proc"]);
+        let error = text(&output.stderr);
+        let said = format!("there is no read of a file below /proc in it{why}\n");
+        assert!(error.ends_with(&said) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn whether_times_were_recorded_is_told() {
+    let timeless =
+        STRACE.lines().map(|line| line.split(" <").next().expect("one").to_owned() + "\n");
+    let none = "foretell: note: the recording does not tell how long calls took (strace without -T): there is no work but --think-us\n";
+    let unused =
+        "foretell: note: --think-us is not used: the recording tells how much work there was\n";
+    let own = "# foretell trace 1\n1 1 1 0 8192\n".to_owned();
+    for (content, options, told) in [
+        (timeless.collect::<String>(), ["--format", "strace", "--think-us", "5"], none),
+        (STRACE.to_owned(), ["--format", "strace", "--think-us", "5"], unused),
+        (STRACE.to_owned(), ["--format", "strace", "--think-us", "0"], ""),
+        (own, ["--format", "foretell", "--think-us", "5"], ""),
+    ] {
+        let (_folder, path) = recording(content);
+        let error = text(&sim_replay(&path, &options).stderr);
+        let about = error.lines().filter(|line| !line.contains("are gone"));
+        assert_eq!(about.map(|line| format!("{line}\n")).collect::<String>(), told);
+    }
+}
+
+#[test]
+fn hints_that_were_not_recorded_are_left_out() {
+    let (_folder, path) = recording(STRACE);
+    let output = sim_replay(&path, &["--hints", "none,recorded,all", "--json", "-"]);
+    let told = "t: there is no posix_fadvise(WILLNEED) or readahead in it: the hints recorded are left out\n";
+    assert!(text(&output.stderr).ends_with(told), "{}", text(&output.stderr));
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
+    assert_eq!((&rows[0]["hints"], &rows[1]["hints"]), (&"none".into(), &"all".into()));
+    assert_eq!(rows.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn files_without_permission_are_not_called_gone() {
+    let (folder, path) = recording("");
+    let closed = folder.path().canonicalize().expect("there").join("closed");
+    fs::create_dir(&closed).expect("made");
+    let lines = STRACE.replace("/data/f", &closed.join("f").to_string_lossy());
+    fs::write(&path, lines).expect("written");
+    let mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    };
+    mode(folder.path(), 0o755);
+    mode(&closed, 0o000);
+    let mut command = foretell();
+    command.args(["sim", "replay", "--json", "-"]).arg(&path);
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root may look at everything.
+        command.uid(65534);
+    }
+    let Ok(output) = command.output() else {
+        let _ = writeln!(std::io::stderr(), "skipped: without permission: foretell cannot be run");
+        return;
+    };
+    mode(&closed, 0o755);
+    let told =
+        "foretell: note: 1 of 3 files may not be looked at: there is no permission; they are";
+    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+}
+
+#[test]
+fn damage_of_a_recording_is_told() {
+    let note = |line: &str| format!("foretell: note: {line}\n");
+    let cut = note("the recording ends in the middle of a call: what followed is not in it");
+    let lines = note("1 of 7 lines are no calls that are understood; the first is line 2");
+    let damaged = STRACE.replacen('\n', "\n7 100.0005 read(3, \"\n", 1);
+    let table = [
+        (STRACE[..STRACE.len() - 15].to_owned(), cut.clone()),
+        (damaged.clone(), lines.clone()),
+        (format!("{damaged}7 102.0 pau"), lines.replace('7', "8") + &cut),
+    ];
+    for (content, told) in table {
+        let (_folder, path) = recording(content);
+        let output = sim_replay(&path, &["--json", "-"]);
+        let error = text(&output.stderr);
+        assert!(output.status.success() && error.starts_with(&told), "{error}");
+    }
+    let (_folder, path) = recording(STRACE.replace("100.004", "99.004"));
+    let output = sim_replay(&path, &[]);
+    let error = text(&output.stderr);
+    let said = "t: line 3: time runs backwards by 0.997 s; sort the lines by time: `LC_ALL=C sort";
+    assert!(error.contains(said) && error.lines().count() == 1, "{error}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
@@ -303,13 +451,23 @@ fn replay_reads_standard_input_and_other_formats() {
         (&12.into(), &"all".into(), &"foretell".into())
     );
     assert!(row["cpu_s"].as_f64().expect("a number") > 0.012);
+    for (content, format, hints) in [
+        (ANOMALY, "blocks", ["none", "all"]),
+        ("# foretell trace 1\n1 1 1 0 8192\n", "foretell", ["none", "files"]),
+    ] {
+        let (_folder, path) = recording(content);
+        let output = sim_replay(&path, &["--format", format, "--json", "-"]);
+        let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
+        assert_eq!([&rows[0]["hints"], &rows[1]["hints"]], hints, "{format}");
+    }
     let dxt = concat!(
         "# DXT, file_id: 17, file_name: /data/a\n# DXT, rank: 0, hostname: node\n",
         " X_POSIX 0 read 0 0 8192 1.0000 1.5000\n X_POSIX 0 read 1 16384 100 1.7500 1.7600\n",
     );
     let (_folder, path) = recording(dxt);
     let output = sim_replay(&path, &["--format", "dxt", "--hints", "none", "--json", "-"]);
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("foretell: note: 1 of 1 files are gone;"));
     let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&row["reads"], &row["opens"]), (&2.into(), &1.into()));
     assert!((0.25..0.3).contains(&row["cpu_s"].as_f64().expect("a number")), "{row}");
@@ -322,7 +480,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 26] = [
+    let table: [(&Path, &[&str], &str, i32); 30] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
@@ -341,15 +499,39 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         ),
         (&path, &["--plot", "/dev/null", "--disks", "4,4"], "give --disks or --cache several", 2),
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
-        (&path, &["--root", "/proc"], "there is no read of a file below /proc in it", 1),
+        (
+            &path,
+            &["--root", "/proc"],
+            "no read of a file below /proc in it; of 3 elsewhere, 2 are below /data; give that for",
+            1,
+        ),
         (&path, &["--root", "/none/x"], "--root: /none/x: No such file or directory", 1),
         (&blocks, &["--root", "/", "--format", "blocks"], "has no names of files; leave it out", 2),
-        (&path, &["--hints", "recorded"], "there is no posix_fadvise(WILLNEED) or readahead in", 1),
+        (
+            &path,
+            &["--hints", "recorded"],
+            "t: there is no posix_fadvise(WILLNEED) or readahead in it; leave recorded out of --hints",
+            1,
+        ),
         (&other, &["--format", "dxt"], "make the text with `scripts/dxt-text LOG`", 1),
         (&other, &[], "record with `strace -f -ttt -T -y -o FILE PROGRAM`", 1),
         (none, &[], "/nowhere/x: No such file or directory", 1),
         (&path, &["--disk", "floppy"], "unknown disk \"floppy\"; known are hp97560", 2),
-        (&path, &["--disk", "/none.toml"], "foretell: /none.toml: No such file or directory", 1),
+        (
+            &path,
+            &["--disk", "/none.toml"],
+            "foretell: --disk: /none.toml: No such file or directory",
+            1,
+        ),
+        (&path, &["--disk", "/proc"], "foretell: --disk: /proc: Is a directory", 1),
+        (&path, &["--json", "/none/x"], "foretell: --json: /none/x: No such file or directory", 1),
+        (
+            &path,
+            &["--plot", "/none/x", "--disks", "1,2"],
+            "foretell: --plot: /none/x: No such file or directory",
+            1,
+        ),
+        (&path, &["--stripe", "1000"], "a stripe is a multiple of 512 bytes", 2),
         (&path, &["--disks", "1-8"], "give numbers with commas between", 2),
         (&path, &["--disks", "257"], "not a whole number from 1 to 256", 2),
         (&path, &["--disks", "-1"], "not a whole number from 1 to 256", 2),
@@ -430,7 +612,9 @@ fn files_are_whole_or_not_there() {
     let status = command.stdout(fs::File::create(&file).expect("made")).status();
     assert!(status.expect("foretell runs").success());
     let all = fs::read_to_string(&file).expect("written");
-    assert!(all.starts_with("[{") && all.lines().count() == 4, "{all}");
+    let mut lines = all.lines();
+    assert!(lines.next().is_some_and(|line| line.starts_with("[{")), "{all}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("policy: ")), "{all}");
     fs::remove_file(&file).expect("removed");
     // Ended while it waits for the recording.
     let json = folder.path().join("other");
@@ -487,14 +671,20 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     let output = sim_reproduce(&["tip1994", "--out", "/proc/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
-    assert!(error.starts_with("foretell: /proc/nowhere") && error.lines().count() == 1, "{error}");
+    assert!(
+        error.starts_with("foretell: --out: /proc/nowhere") && error.lines().count() == 1,
+        "{error}"
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("tip1994.md");
     fs::write(&page, [0xff]).expect("written");
+    let output = sim_reproduce(&["tip1994", "--out", &page.to_string_lossy()]);
+    let error = format!("foretell: --out: {}: is not a folder\n", page.display());
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), error));
     let output = sim_reproduce(&["tip1994", "--out", &folder.path().to_string_lossy()]);
     let error = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
-    assert!(error.starts_with(&format!("foretell: {}: ", page.display())), "{error}");
+    assert!(error.starts_with(&format!("foretell: --out: {}: ", page.display())), "{error}");
     assert_eq!(fs::read(&page).expect("there"), [0xff]);
     for (what, page) in [("all", "reproduction.md"), ("comparators", "comparators.md")] {
         let page = folder.path().join(page);
@@ -503,7 +693,10 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
         let error = text(&output.stderr);
         let said =
             "not written by foretell sim reproduce; give another DIR to --out, or move the file";
-        assert!(error.starts_with(&format!("foretell: {}: {said}", page.display())), "{error}");
+        assert!(
+            error.starts_with(&format!("foretell: --out: {}: {said}", page.display())),
+            "{error}"
+        );
         assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
         assert_eq!(fs::read_to_string(&page).expect("there"), "mine\n");
     }

@@ -9,9 +9,8 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
-use super::{as_json, block_bytes, check_outputs, progress, say};
+use super::{as_json, block_bytes, check_outputs, output, progress, say};
 use crate::failure::Failure;
-use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
 Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
@@ -88,7 +87,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     check_outputs(&[("the recording", &args.trace)], &[("--json", args.json.as_deref())])?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = output("--json", json)?;
     let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
     let trace = Trace::open(path, args.format, args.block).map_err(Failure::failed)?;
     let progress = progress();

@@ -1,9 +1,11 @@
 //! `foretell sim`: caches, recorded runs and the papers' programs, in numbers and without waiting for anything.
 
 mod cache;
+mod recorded;
 mod replay;
 mod reproduce;
 mod sweep_plot;
+mod table;
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -20,7 +22,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output_file::{self, Named};
+use crate::output_file::{self, Named, OutputFile};
 use crate::{signals, size};
 
 #[derive(Args)]
@@ -53,9 +55,14 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
 }
 
 fn block_bytes(text: &str) -> Result<u64, String> {
+    whole_sectors(text, "a block")
+}
+
+/// Bytes of `what`, which is in whole sectors.
+fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
     match size::parse(text)? {
         bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
-        _ => Err(format!("a block is a multiple of {SECTOR_BYTES} bytes")),
+        _ => Err(format!("{what} is a multiple of {SECTOR_BYTES} bytes")),
     }
 }
 
@@ -63,6 +70,12 @@ fn block_bytes(text: &str) -> Result<u64, String> {
 fn check_outputs(read: &[Named], written: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let given = written.iter().filter_map(|&(name, path)| Some((name, path?)));
     output_file::check_apart(read, &given.collect::<Vec<_>>()).map_err(Failure::usage)
+}
+
+/// The file that `option` names, if it does.
+fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failure> {
+    let file = path.map(OutputFile::open).transpose();
+    file.map_err(|error| Failure::failed(format!("{option}: {error}")))
 }
 
 /// A bar that waits for its length.

@@ -1,10 +1,6 @@
 //! `foretell sim replay`: a recorded run again, on another machine.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -14,18 +10,19 @@ use foretell_sim::SECTOR_BYTES;
 use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
-use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, Work};
-use foretell_sim::trace::recording::{PathIndex, Recording, What};
-use foretell_sim::trace::{Format, Trace, TraceError, dxt, strace};
+use foretell_sim::trace::Format;
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
+use super::recorded::activity;
 use super::sweep_plot::{self, Point};
-use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
+use super::table::{self, Column, Kind};
+use super::{
+    as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, whole_sectors,
+};
 use crate::array::Switch;
 use crate::failure::{Failure, note};
-use crate::output_file::OutputFile;
 use crate::{array, size};
 
 pub(super) const HELP: &str = "\
@@ -51,11 +48,16 @@ Hints are each program's own; files and all are those of the programs that it st
 
 Several values with commas between them make a row each, in every combination.
 
-Columns: seconds elapsed, of work, and of waiting for devices, these two of all processes together; \
+What is the same in all rows stands above the table. Columns: seconds elapsed; saved, of several \
+hints: how much of the time of the first row with the same disks and memory and without hints; \
+seconds of work, and of waiting for devices, these two of all processes together; \
 blocks read and how many of them were in memory, on their way, or missing; requests and bytes of the \
 disks; the busiest disk's share of the time; and the bound: this run cannot be shorter than a \
 program's work, or than the busiest disk's service of what it was asked for. (In another order, or \
 asked for less, that disk may need less.)
+
+--json has an object of each run, of several runs an array of them: what was asked for, by the \
+options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out.
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
@@ -64,27 +66,28 @@ Examples:
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
-    trace: PathBuf,
+    pub(super) trace: PathBuf,
 
     /// Its format: strace, dxt, blocks, vscsi, foretell
     #[arg(long, default_value = "strace")]
-    format: Source,
+    pub(super) format: Source,
 
     /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
     /// [default: all files are]
     #[arg(long, value_name = "FOLDER")]
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
 
     /// Number of disks, 1 to 256
     #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
     disks: Vec<u16>,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; hp97560 is a
+    /// drive of the early 1990s: of what is in use today, choose ssd, nvme, network or object-store
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,
 
     /// Bytes of a file on one disk before the next disk's turn
-    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = stripe, allow_negative_numbers = true)]
     stripe: u64,
 
     /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
@@ -109,12 +112,14 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell
+    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches no blocks
+    /// ahead, not even those that a kernel reads ahead
     #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
-    /// What is disclosed: none, recorded, files, all, N-ahead
-    #[arg(long, default_value = "none,files", value_name = "HINTS,...", value_delimiter = ',')]
+    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks and vscsi, which have no
+    /// files, none,all]
+    #[arg(long, value_name = "HINTS,...", value_delimiter = ',')]
     hints: Vec<Disclosed>,
 
     /// Memory for blocks
@@ -123,7 +128,7 @@ pub(crate) struct ReplayArgs {
 
     /// Bytes of a block, a multiple of 512, up to 64 MiB
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes, allow_negative_numbers = true)]
-    block: u64,
+    pub(super) block: u64,
 
     /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
     #[arg(long, value_enum, default_value_t = ReadAheadChoice::Linux)]
@@ -133,13 +138,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     cpu_factor: f64,
 
-    /// What the recorder itself took between two calls, microseconds
+    /// What the recorder itself took between two calls, microseconds; docs/simulator.md says how to find it
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     overhead_us: f64,
 
     /// Work before each read where the recording does not tell it, microseconds
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
-    think_us: f64,
+    pub(super) think_us: f64,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
@@ -152,10 +157,20 @@ pub(crate) struct ReplayArgs {
 
 /// A format that can be run again.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Strace,
     Dxt,
     Reads(Format),
+}
+
+impl Source {
+    fn name(self) -> &'static str {
+        match self {
+            Source::Strace => "strace",
+            Source::Dxt => "dxt",
+            Source::Reads(format) => format.name(),
+        }
+    }
 }
 
 impl std::str::FromStr for Source {
@@ -180,8 +195,22 @@ enum ReadAheadChoice {
     None,
 }
 
+impl ReadAheadChoice {
+    fn name(self) -> &'static str {
+        match self {
+            ReadAheadChoice::Linux => "linux",
+            ReadAheadChoice::Osf1 => "osf1",
+            ReadAheadChoice::None => "none",
+        }
+    }
+}
+
 /// Larger blocks would be in more pieces than is worth anybody's while.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+fn stripe(text: &str) -> Result<u64, String> {
+    whole_sectors(text, "a stripe")
+}
 
 fn replay_block_bytes(text: &str) -> Result<u64, String> {
     let bytes = block_bytes(text)?;
@@ -220,6 +249,17 @@ fn micros(text: &str) -> Result<f64, String> {
     good.then_some(micros).ok_or_else(|| "not from 0 to 1000000000".into())
 }
 
+impl ReplayArgs {
+    /// What is disclosed.
+    pub(super) fn hints(&self) -> &[Disclosed] {
+        match self.format {
+            _ if !self.hints.is_empty() => &self.hints,
+            Source::Reads(Format::Blocks | Format::Vscsi) => &[Disclosed::None, Disclosed::All],
+            _ => &[Disclosed::None, Disclosed::Files],
+        }
+    }
+}
+
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let mut read = vec![("the recording", args.trace.as_path())];
     read.extend(args.disk.iter().map(|disk| ("a --disk", Path::new(disk))));
@@ -229,9 +269,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    let plot = args.plot.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    let runs = runs(args)?;
+    let json = output("--json", json)?;
+    let plot = output("--plot", args.plot.as_deref())?;
+    let mut runs = runs(args)?;
     if args.plot.is_some() {
         let points: Vec<Point> = runs.iter().map(|run| run.point(0.0)).collect();
         sweep_plot::check(&points).map_err(Failure::usage)?;
@@ -239,6 +279,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
     let (activity, lacking) = activity(args)?;
+    if !activity.has_disclosures() {
+        runs.retain(|run| run.spec.disclosed != Disclosed::Recorded);
+    }
     let recorded = Recorded::new(&activity);
     // Their work is the same.
     runs.first().map_or(Ok(()), |run| run.spec.check(&recorded)).map_err(Failure::usage)?;
@@ -251,7 +294,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         result
     });
     progress.finish_and_clear();
-    lacking.iter().for_each(note);
+    lacking.iter().for_each(|lacks| note(format!("note: {lacks}")));
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
     if let Some(file) = plot {
@@ -267,122 +310,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if to_stdout {
         say(&as_json(&results)?)?;
     } else {
-        say(&header())?;
-        results.iter().try_for_each(|row| say(&row.line()))?;
+        table(&results).iter().try_for_each(|line| say(line))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is run again, and in words what the recording lacks for that.
-fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
-    if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
-        return Err(Failure::usage(format!(
-            "--root: a recording in format {format} has no names of files; leave it out"
-        )));
-    }
-    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
-    let (activity, lacking) = match args.format {
-        Source::Strace => {
-            let folder = std::env::current_dir()
-                .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
-            of_recording(args, strace::open(path, &folder))?
-        }
-        Source::Dxt => of_recording(args, dxt::open(path))?,
-        Source::Reads(format) => {
-            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
-            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
-        }
-    };
-    let of = match &args.root {
-        Some(root) => format!(" of a file below {}", root.display()),
-        None => String::new(),
-    };
-    let lacks = |what: &str| {
-        Failure::failed(format!("{}: there is no {what}{of} in it", args.trace.display()))
-    };
-    if !activity.has_reads() {
-        return Err(lacks("read"));
-    }
-    if args.hints.contains(&Disclosed::Recorded) && !activity.has_disclosures() {
-        return Err(lacks("posix_fadvise(WILLNEED) or readahead"));
-    }
-    Ok((activity, lacking))
-}
-
-fn of_recording(
-    args: &ReplayArgs,
-    recording: Result<Recording, TraceError>,
-) -> Result<(Activity, Vec<String>), Failure> {
-    let mut recording = recording.map_err(Failure::failed)?;
-    let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
-    let known = |path: &Path| {
-        let file = fs::metadata(path).ok()?;
-        Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
-    };
-    let lacking = lacking(&recording, root.as_deref());
-    Ok((Activity::of_recording(&recording, root.as_deref(), known), lacking))
-}
-
-/// Where files are mapped that every program uses; they count if they are below the root.
-const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
-
-fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
-    let path = |index: PathIndex| recording.paths[index.0 as usize].as_path();
-    let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
-    let read = recording.calls.iter().filter_map(|call| match call.what {
-        What::Read { file, .. } => Some(path(file)).filter(|path| counts(path)),
-        _ => None,
-    });
-    let read: BTreeSet<&Path> = read.collect();
-    let gone = read.iter().filter(|path| fs::metadata(path).is_err()).count();
-    let is_system = |path: &Path| SYSTEM.iter().any(|folder| path.starts_with(folder));
-    let mapped = recording.mapped.iter().filter(|&&(file, _)| {
-        let path = path(file);
-        counts(path) && (root.is_some() || !is_system(path))
-    });
-    let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
-    // Where all are gone, it is a recording of elsewhere.
-    let some_gone = (0 < gone && gone < read.len()).then(|| {
-        let all = read.len();
-        format!("{gone} of {all} files are gone: they are taken to be as large as what was read")
-    });
-    let some_mapped = (mapped > 0).then(|| {
-        let mapped = size::display(mapped);
-        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
-    });
-    some_gone.into_iter().chain(some_mapped).collect()
-}
-
-/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
-fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
-    let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
-    let given = without_dots(&std::path::absolute(root).map_err(failed)?);
-    let folder = match fs::canonicalize(root) {
-        Ok(folder) => folder,
-        // Who has the recording need not have the files.
-        Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
-        Err(error) => return Err(failed(error)),
-    };
-    if given != folder && fs::canonicalize(&given).is_ok_and(|path| path == folder) {
-        for path in &mut recording.paths {
-            if let Ok(rest) = path.strip_prefix(&given) {
-                *path = folder.join(rest);
-            }
-        }
-    }
-    Ok(folder)
-}
-
-/// As recordings have names: `..` takes the name before it away.
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(plain.pop()),
-            other => plain.push(other),
-        }
-    }
-    plain
 }
 
 fn differ<T: PartialEq>(values: &[T]) -> bool {
@@ -449,7 +379,7 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
         for &disks in &args.disks {
             for &cache_bytes in &args.cache {
                 for &rules in &args.policy {
-                    for &disclosed in &args.hints {
+                    for &disclosed in args.hints() {
                         let spec = ReplaySpec {
                             rules,
                             disclosed,
@@ -486,70 +416,108 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
 #[derive(Serialize)]
 struct Row {
     trace: String,
+    format: &'static str,
+    root: Option<String>,
     policy: &'static str,
     hints: String,
     disk: String,
     disks: usize,
+    stripe_bytes: u64,
+    order: String,
+    outstanding: usize,
+    layout: String,
+    seed: u64,
     cache_bytes: u64,
+    block_bytes: u64,
+    metadata: bool,
+    read_ahead: &'static str,
+    cpu_factor: f64,
+    overhead_us: f64,
+    think_us: f64,
     #[serde(flatten)]
     result: ReplayResult,
 }
 
 impl Row {
     fn new(args: &ReplayArgs, run: &Run, result: ReplayResult) -> Self {
+        let spec = &run.spec;
         Row {
             trace: args.trace.to_string_lossy().into_owned(),
-            policy: run.spec.rules.name,
-            hints: run.spec.disclosed.to_string(),
+            format: args.format.name(),
+            root: args.root.as_ref().map(|root| root.to_string_lossy().into_owned()),
+            policy: spec.rules.name,
+            hints: spec.disclosed.to_string(),
             disk: run.disk.clone(),
-            disks: run.spec.disks,
-            cache_bytes: run.spec.cache_bytes,
+            disks: spec.disks,
+            stripe_bytes: spec.stripe_bytes,
+            order: spec.order.to_string(),
+            outstanding: spec.outstanding,
+            layout: args.layout.to_string(),
+            seed: spec.seed,
+            cache_bytes: spec.cache_bytes,
+            block_bytes: spec.block_bytes,
+            metadata: spec.inodes,
+            read_ahead: args.read_ahead.name(),
+            cpu_factor: args.cpu_factor,
+            overhead_us: args.overhead_us,
+            think_us: args.think_us,
             result,
         }
     }
 
-    fn line(&self) -> String {
-        let result = &self.result;
-        format!(
-            "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9.3} {:>8.3} {:>9.3} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>7.0}% {:>9.3}",
-            self.policy,
-            self.hints,
-            self.disk,
-            self.disks,
-            size::display(self.cache_bytes),
-            result.elapsed_s,
-            result.cpu_s,
-            result.stall_s,
-            result.reads,
-            result.hits,
-            result.late,
-            result.misses,
-            result.requests,
-            size::display(result.bytes),
-            100.0 * result.busiest_share,
-            result.bound_cpu_s.max(result.bound_disk_s),
-        )
+    /// Whether the machines of the two differ in nothing.
+    fn is_on_machine_of(&self, other: &Row) -> bool {
+        let machine = |row: &Row| (row.disk.clone(), row.disks, row.cache_bytes);
+        machine(self) == machine(other)
     }
 }
 
-fn header() -> String {
-    format!(
-        "{:<13} {:>8} {:>12} {:>5} {:>9} {:>9} {:>8} {:>9} {:>8} {:>8} {:>7} {:>7} {:>8} {:>9} {:>8} {:>9}",
-        "policy",
-        "hints",
-        "disk",
-        "disks",
-        "cache",
-        "elapsed s",
-        "work s",
-        "waiting s",
-        "reads",
-        "hits",
-        "late",
-        "misses",
-        "requests",
-        "bytes",
-        "busiest",
-        "bound s",
-    )
+fn table(rows: &[Row]) -> Vec<String> {
+    let column = |name, kind, cell: &dyn Fn(&Row) -> String| Column {
+        name,
+        kind,
+        cells: rows.iter().map(cell).collect(),
+    };
+    let seconds = |name, of: fn(&ReplayResult) -> f64| {
+        column(name, Kind::Figure, &|row| format!("{:.3}", of(&row.result)))
+    };
+    let count = |name, of: fn(&ReplayResult) -> u64| {
+        column(name, Kind::Figure, &|row| of(&row.result).to_string())
+    };
+    let is_several = rows.iter().any(|row| row.hints != rows[0].hints);
+    let saved = is_several.then(|| column("saved", Kind::Kept, &|row| saved(rows, row)));
+    let mut columns = vec![
+        column("policy", Kind::Word, &|row| row.policy.to_owned()),
+        column("hints", Kind::Word, &|row| row.hints.clone()),
+        column("disk", Kind::Word, &|row| row.disk.clone()),
+        column("disks", Kind::Size, &|row| row.disks.to_string()),
+        column("cache", Kind::Size, &|row| size::display(row.cache_bytes)),
+        column("elapsed s", Kind::Kept, &|row| format!("{:.3}", row.result.elapsed_s)),
+    ];
+    columns.extend(saved);
+    columns.extend([
+        seconds("work s", |result| result.cpu_s),
+        seconds("waiting s", |result| result.stall_s),
+        count("reads", |result| result.reads),
+        count("hits", |result| result.hits),
+        count("late", |result| result.late),
+        count("misses", |result| result.misses),
+        count("requests", |result| result.requests),
+        column("bytes", Kind::Figure, &|row| size::display(row.result.bytes)),
+        column("busiest", Kind::Figure, &|row| format!("{:.0}%", 100.0 * row.result.busiest_share)),
+        seconds("bound s", |result| result.bound_cpu_s.max(result.bound_disk_s)),
+    ]);
+    table::lines(&columns)
+}
+
+/// How much of the time without hints `row` saves, in per cent; nothing if that is not among `rows`.
+fn saved(rows: &[Row], row: &Row) -> String {
+    let none = Disclosed::None.to_string();
+    let without = rows.iter().find(|other| other.hints == none && other.is_on_machine_of(row));
+    let without_s = without.map(|other| other.result.elapsed_s).filter(|&seconds| seconds > 0.0);
+    without_s.map_or(String::new(), |without_s| {
+        let percent = (100.0 * (1.0 - row.result.elapsed_s / without_s)).round();
+        // Not -0.
+        format!("{}%", percent as i64)
+    })
 }

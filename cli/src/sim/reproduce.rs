@@ -11,7 +11,7 @@ use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
-use super::{check_outputs, on_all_processors, progress, say};
+use super::{check_outputs, on_all_processors, output, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
@@ -112,7 +112,10 @@ struct Pages {
 impl Pages {
     /// Errors are in words and name the file.
     fn open(folder: &Path, what: What) -> Result<Self, String> {
-        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        fs::create_dir_all(folder).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => format!("{}: is not a folder", folder.display()),
+            _ => format!("{}: {error}", folder.display()),
+        })?;
         let papers = what.papers_page().map(|name| {
             let path = folder.join(name);
             let kept = kept(&path)?;
@@ -212,9 +215,9 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     check_outputs(&[], &written)?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = output("--json", json)?;
     let pages = args.out.as_deref().map(|folder| Pages::open(folder, args.what));
-    let pages = pages.transpose().map_err(Failure::failed)?;
+    let pages = pages.transpose().map_err(|error| Failure::failed(format!("--out: {error}")))?;
     let results = run(args.what);
     let (has_papers, has_comparators) =
         (!results.papers.cells.is_empty(), !results.comparators.is_empty());

@@ -1,6 +1,6 @@
-//! Devices from parameter files: five built in, or a user's own TOML text of the same form.
+//! Devices from parameter files: seven built in, or a user's own TOML text of the same form.
 //!
-//! The files in `disks/` are the reference for the keys and say where each value comes from. An
+//! docs/simulator.md lists the keys; the files in `disks/` say where each value comes from. An
 //! unknown key, a missing one or an absurd value is an error of one line that names the key.
 
 use foretell_policy::Nanos;
@@ -15,12 +15,14 @@ use super::seek::SeekCurve;
 use crate::SECTOR_BYTES;
 
 /// The built-in parameter files, by name.
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("hp97560", include_str!("../../disks/hp97560.toml")),
     ("ibm0661", include_str!("../../disks/ibm0661.toml")),
     ("hpc2247", include_str!("../../disks/hpc2247.toml")),
     ("network", include_str!("../../disks/network.toml")),
     ("object-store", include_str!("../../disks/object-store.toml")),
+    ("ssd", include_str!("../../disks/ssd.toml")),
+    ("nvme", include_str!("../../disks/nvme.toml")),
 ];
 
 /// Why a parameter file does not describe a device.
@@ -298,6 +300,18 @@ mod tests {
         }
         let error = DiskParameters::by_name("floppy").unwrap_err().to_string();
         assert!(error.contains("floppy") && error.contains("hp97560"), "{error}");
+    }
+
+    #[test]
+    fn the_examples_of_the_documentation_are_sound() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/simulator.md");
+        let page = std::fs::read_to_string(page).expect("it is there");
+        let examples = page.split("```toml\n").skip(1).filter_map(|text| text.split("```").next());
+        let disks: Vec<DiskParameters> =
+            examples.map(|text| DiskParameters::from_toml(text).expect("an example")).collect();
+        let [DiskParameters::Mechanical(_), DiskParameters::Flat(_)] = disks[..] else {
+            panic!("{disks:?}");
+        };
     }
 
     #[test]

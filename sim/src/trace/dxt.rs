@@ -217,7 +217,8 @@ mod tests {
         let file = "# DXT, file_id: 1, file_name: /a\n";
         let line = |line: &str| format!("{file} X_POSIX {line}\n");
         for (text, told) in [
-            (String::new(), "the end is no line of DXT"),
+            (String::new(), "run.dxt: is empty"),
+            ("\n".to_owned(), "the end is no line of DXT"),
             ("0 1 2\n".to_owned(), "line 1: \"0 1 2\" is no line of DXT"),
             (" X_POSIX 0 read 0 0 1 0.0 0.0\n".to_owned(), "line 1: a read before any file's name"),
             (line("x read 0 0 1 0.0 0.0"), "line 2: \"x\" is not a rank"),

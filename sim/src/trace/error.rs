@@ -79,6 +79,17 @@ pub enum Fault {
     /// A call of strace whose line does not say when it began.
     #[error("a call without its time in seconds since 1970; record with the option -ttt of strace")]
     NoTime,
+    /// A line of strace is older than one before it.
+    #[error(
+        "time runs backwards by {} s; sort the lines by time: `LC_ALL=C sort -s -n -k {column},{column} FILE`",
+        *back_ns as f64 / 1e9
+    )]
+    Backwards {
+        /// By how much.
+        back_ns: u64,
+        /// Which word of the line is the time, from 1.
+        column: u8,
+    },
     /// Something else stands where a line of DXT's text should.
     #[error(
         "{found} is no line of DXT; make the text with `scripts/dxt-text LOG` or darshan-dxt-parser"
@@ -115,6 +126,12 @@ pub enum TraceError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// There is nothing in the file.
+    #[error("{}: is empty", path.display())]
+    Empty {
+        /// The recording.
+        path: PathBuf,
     },
     /// Reading failed on the way.
     #[error("{}: after {after}: {source}", path.display())]

@@ -43,6 +43,7 @@ pub(super) struct Input {
     is_compressed: bool,
     line: Vec<u8>,
     line_bytes_max: u64,
+    has_line_end: bool,
     taken: u64,
 }
 
@@ -65,13 +66,21 @@ impl Input {
         } else {
             Box::new(whole)
         };
-        Ok(Input { bytes, is_compressed, line: Vec::new(), line_bytes_max, taken: 0 })
+        Ok(Input {
+            bytes,
+            is_compressed,
+            line: Vec::new(),
+            line_bytes_max,
+            has_line_end: true,
+            taken: 0,
+        })
     }
 
     /// What `stop` is to the user; `place` is that of the last line or record begun.
     pub(super) fn error(&self, stop: Stop, path: &Path, place: Place) -> TraceError {
         let path = path.to_owned();
         match stop {
+            Stop::Fault(_) if self.taken == 0 => TraceError::Empty { path },
             Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
             Stop::Io(source) if self.is_compressed => {
                 TraceError::Compression { path, after: place, source }
@@ -97,7 +106,13 @@ impl Input {
         if read as u64 == limit && self.line.last() != Some(&b'\n') {
             return Err(Fault::LongLine { bytes_max: self.line_bytes_max }.into());
         }
+        self.has_line_end = self.line.last() == Some(&b'\n');
         Ok(Some(self.line.trim_ascii()))
+    }
+
+    /// Whether the last line taken had an end: only that of the file may have none.
+    pub(super) fn has_line_end(&self) -> bool {
+        self.has_line_end
     }
 
     /// Fills `record` and says whether there was one.

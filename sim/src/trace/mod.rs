@@ -9,7 +9,7 @@
 //! [`recording`], by [`mod@strace`] or [`dxt`].
 //!
 //! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
-//! one line, and the last thing that the iterator gives. What is read before is given before.
+//! one line, and the last thing that the iterator gives. What is read before is given before. An empty file is one.
 
 mod blocks;
 pub mod dxt;
@@ -201,6 +201,9 @@ impl Iterator for Trace {
         }
         let next = self.decoder.next_read(&mut self.input);
         self.is_over = !matches!(next, Ok(Some(_)));
+        if matches!(next, Ok(None)) && self.input.taken() == 0 {
+            return Some(Err(TraceError::Empty { path: self.path.clone() }));
+        }
         next.map_err(|stop| self.input.error(stop, &self.path, self.place())).transpose()
     }
 }

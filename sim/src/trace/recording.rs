@@ -1,7 +1,7 @@
 //! What whole programs did: which names they resolved, which bytes they read, and how long they were busy with other
 //! things in between. [`strace`](super::strace) and [`dxt`](super::dxt) read it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -20,6 +20,23 @@ pub struct Recording {
     pub mapped: Vec<(PathIndex, u64)>,
     /// Lines not understood or not needed.
     pub passed_over: u64,
+    /// How whole the recording is.
+    pub state: State,
+}
+
+/// What of a recording's text is damaged or missing, as far as the format tells: [`strace`](super::strace) does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// All lines.
+    pub lines: u64,
+    /// Those that should be calls and are not understood.
+    pub not_understood: u64,
+    /// The first of these; lines count from 1.
+    pub first_not_understood: Option<u64>,
+    /// Whether the last line is cut off, or a call has a beginning and no end.
+    pub ends_within_call: bool,
+    /// A process that was made and is in no line.
+    pub unheard_child: Option<ReaderId>,
 }
 
 /// A name: an index into [`Recording::paths`].
@@ -109,6 +126,11 @@ pub enum Whom {
 }
 
 impl Recording {
+    /// The name that `index` is.
+    pub fn path(&self, index: PathIndex) -> &Path {
+        &self.paths[index.0 as usize]
+    }
+
     /// Brings the calls into the order in which they began, and counts time from the first.
     pub(super) fn settle(&mut self) {
         if !self.calls.is_sorted_by_key(|call| call.began) {

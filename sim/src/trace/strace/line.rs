@@ -14,6 +14,14 @@
 const ARGUMENTS_MAX: usize = 6;
 /// How the line of a call ends that another process's line interrupts.
 const UNFINISHED: &[u8] = b"<unfinished ...>";
+/// How the line of a call ends whose process strace lets go.
+const DETACHED: &[u8] = b"<detached ...>";
+/// What stands in place of a result that strace cannot get.
+const UNAVAILABLE: &[u8] = b"<unavailable>";
+/// The longest call that is believed: a year, in nanoseconds.
+const TOOK_NS_MAX: u64 = 366 * 24 * 3600 * 1_000_000_000;
+/// How lines begin that strace writes between calls: its messages, stacks of `-k`, and data of `-e read`.
+const BETWEEN: [&[u8]; 5] = [b"strace: ", b"[ Process ", b"> ", b"| ", b"* "];
 /// What follows the name of a file that has none any more.
 const DELETED: &[u8] = b"(deleted)";
 
@@ -43,6 +51,8 @@ pub(super) enum Event<'a> {
     },
     Signal,
     Ended,
+    /// A call whose process strace lets go.
+    Detached,
     /// The process goes on as what was thread `thread` until then, which took its place in execve.
     Superseded {
         thread: u64,
@@ -74,6 +84,22 @@ pub(super) fn parse(text: &[u8]) -> Option<Line<'_>> {
     let (pid, text) = after_pid(text);
     let (time_ns, text) = after_time(text)?;
     Some(Line { pid, time_ns, event: event(text)? })
+}
+
+/// Whether `text` is no line of a call and need not be one.
+pub(super) fn is_between(text: &[u8]) -> bool {
+    BETWEEN.iter().any(|start| text.starts_with(start))
+}
+
+/// Whether nothing can be missing at the end of the line `text`, which no line follows: a duration, the name of a
+/// descriptor or a mark ends it.
+pub(super) fn is_whole(text: &[u8]) -> bool {
+    [&b">"[..], b" ---", b" +++"].iter().any(|end| text.ends_with(end))
+}
+
+/// Which word the time is in `text`, a line of the process `pid`, from 1.
+pub(super) fn time_column(text: &[u8], pid: Option<u64>) -> u8 {
+    1 + u8::from(pid.is_some()) + u8::from(text.starts_with(b"[pid "))
 }
 
 /// `1234 `, `[pid  1234] ` or nothing, each also with `-Y`'s name of the program: `1234<sh> `.
@@ -114,6 +140,9 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
         let thread = thread.and_then(|thread| decimal(split_digits(thread).0));
         return Some(thread.map_or(Event::Ended, |thread| Event::Superseded { thread }));
     }
+    if text.ends_with(DETACHED) {
+        return Some(Event::Detached);
+    }
     if let Some(resumed) = text.strip_prefix(b"<... ") {
         let (name, rest) = split_name(resumed)?;
         return Some(Event::Resumed { name, text: rest.strip_prefix(b" resumed>")? });
@@ -130,15 +159,23 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
     Some(Event::Whole { name, done: done(text)?, text })
 }
 
-/// The arguments and result that stand behind a call's opening bracket; `None` if cut off.
+/// The arguments and result that stand behind a call's opening bracket; `None` if cut off, or if what stands where its
+/// duration should is none.
 pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
     let (arguments, end) = arguments(text)?;
     let result = text[end + 1..].trim_ascii().strip_prefix(b"=")?.trim_ascii();
-    let (result, took_ns) = match result.strip_suffix(b">").and_then(|inner| {
+    let marked = result.strip_suffix(b">").and_then(|inner| {
         let start = inner.iter().rposition(|byte| *byte == b'<')?;
-        Some((&result[..start], nanoseconds(&inner[start + 1..])?))
-    }) {
-        Some((result, took_ns)) if result.ends_with(b" ") => (result.trim_ascii(), Some(took_ns)),
+        result[..start].ends_with(b" ").then(|| (result[..start].trim_ascii(), &inner[start + 1..]))
+    });
+    let (result, took_ns) = match marked.map(|(result, mark)| (result, duration(mark))) {
+        Some((result, Some(took_ns))) => (result, Some(took_ns)),
+        // A name with ` <` in it ends like that, too.
+        Some((_, None))
+            if annotation(split_digits(result).1).is_none() && !result.ends_with(UNAVAILABLE) =>
+        {
+            return None;
+        }
         _ => (result, None),
     };
     let (digits, rest) = split_digits(result);
@@ -250,6 +287,12 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
         sum.checked_mul(10)?.checked_add(digit)
     };
     if text.is_empty() { None } else { text.iter().try_fold(0, add) }
+}
+
+/// How long a call took: seconds, with or without a point.
+fn duration(text: &[u8]) -> Option<u64> {
+    let whole = || decimal(text)?.checked_mul(1_000_000_000);
+    nanoseconds(text).or_else(whole).filter(|took_ns| *took_ns <= TOOK_NS_MAX)
 }
 
 /// Seconds with up to nine digits behind the point, which must be there.

@@ -24,7 +24,11 @@
 //! Not here: pages read by way of mmap, io_uring and aio (no call tells them), `chroot`, appending
 //! writes, and calls of 32-bit programs with other names (`_llseek`).
 //!
-//! What may fail: as for every [recording](super). One whose end is missing is read up to there.
+//! What may fail: as for every [recording](super). One whose end is missing is read up to there, and lines that are not
+//! understood are passed over; [`State`] says so. Time may run backwards
+//!
+//! * C: between two processes, by little, or
+//! * D: where a call is told when it ends: as with `-z`, when it began no longer before than it took.
 
 mod calls;
 mod line;
@@ -41,12 +45,16 @@ use foretell_policy::{Nanos, ReaderId};
 use super::check_read;
 use super::error::{Fault, Place, TraceError};
 use super::input::{Input, Stop};
-use super::recording::{Call, PathIndex, Recording, What};
+use super::recording::{Call, PathIndex, Recording, State, What};
 use line::{Done, Event, Line};
 use tables::{Paths, Process};
 
 /// Most bytes of a line: `-s` makes strace write what is read, of which a call may print much.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How the table begins that `-C` writes behind all calls.
+const SUMMARY: &[u8] = b"% time ";
+/// Steps back between two processes that are sorted in silence (case C), nanoseconds.
+const BACK_NS_MAX: u64 = 10_000_000;
 /// The process of lines that name none. No real one is called so.
 const NAMELESS: u64 = 0;
 /// What strace says of a process that it begins to follow, also within the line of a call.
@@ -79,6 +87,8 @@ pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Reco
 struct Pending {
     name: Vec<u8>,
     text: Vec<u8>,
+    /// The line.
+    line: u64,
     /// Where among the calls; `None` if it is none that is kept.
     index: Option<usize>,
 }
@@ -96,6 +106,12 @@ struct Recorder {
     adopted: HashMap<u64, u64>,
     /// Who the process without a name is.
     nameless: Option<u64>,
+    /// The time of the last line of each process that has been in one.
+    heard_ns: HashMap<u64, u64>,
+    /// The latest time of all.
+    latest_ns: u64,
+    /// The line that is being read.
+    line: u64,
 }
 
 impl Recorder {
@@ -112,13 +128,21 @@ impl Recorder {
             forking: Vec::new(),
             adopted: HashMap::new(),
             nameless: None,
+            heard_ns: HashMap::new(),
+            latest_ns: 0,
+            line: 0,
         }
     }
 
     fn take_all(&mut self, input: &mut Input) -> Result<(), Stop> {
         let mut is_strace = false;
+        let mut is_summary = false;
         let mut held = Vec::new();
+        // Before the last line, and whether that may be cut off.
+        let (mut before, mut may_be_cut) = (State::default(), false);
         while let Some(text) = input.line()? {
+            self.line += 1;
+            (before, may_be_cut) = (self.recording.state, !line::is_whole(text));
             if let Some(start) = attached(text) {
                 // It may stand in the middle of a call, whose line goes on on the next.
                 held.extend_from_slice(&text[..start]);
@@ -131,29 +155,92 @@ impl Recorder {
             if !held.is_empty() {
                 held.extend_from_slice(text);
             }
-            match line::parse(if held.is_empty() { text } else { &held }) {
+            let text = if held.is_empty() { text } else { &held };
+            is_summary |= text.starts_with(SUMMARY);
+            match line::parse(text) {
                 // `-r` tells what lies between two calls, and of the first that it is nothing.
                 Some(Line { time_ns: Some(0), .. }) if !is_strace => {
                     return Err(Fault::NoTime.into());
                 }
                 Some(Line { time_ns: Some(time_ns), pid, event }) => {
                     is_strace = true;
-                    self.take(pid, time_ns, event)?;
+                    let column = line::time_column(text, pid);
+                    self.take(pid, time_ns, column, event)?;
                 }
-                Some(Line { event: Event::Signal | Event::Ended, .. }) | None => {
+                Some(Line { event: Event::Signal | Event::Ended | Event::Detached, .. }) => {
                     self.recording.passed_over += 1;
                 }
+                None if is_summary || line::is_between(text) => self.recording.passed_over += 1,
+                None => self.not_understood(self.line),
                 Some(_) => return Err(Fault::NoTime.into()),
             }
             held.clear();
         }
+        let is_cut = !input.has_line_end() && may_be_cut;
+        let state = &mut self.recording.state;
+        if is_cut {
+            *state = before;
+        }
+        let is_open = |pending: &Pending| !calls::is_exit(&pending.name);
+        state.ends_within_call = is_cut || !held.is_empty() || self.pending.values().any(is_open);
+        state.lines = self.line;
         if is_strace { Ok(()) } else { Err(Fault::NotStrace.into()) }
     }
 
-    fn take(&mut self, pid: Option<u64>, time_ns: u64, event: Event) -> Result<(), Fault> {
+    /// The line numbered `line`, or what of its call follows, is not what strace writes.
+    fn not_understood(&mut self, line: u64) {
+        self.recording.passed_over += 1;
+        let state = &mut self.recording.state;
+        state.not_understood += 1;
+        state.first_not_understood =
+            Some(state.first_not_understood.map_or(line, |first| first.min(line)));
+    }
+
+    /// Notes that a line of process `pid` is of `time_ns`, the word `column` of the line.
+    fn check_time(
+        &mut self,
+        pid: u64,
+        time_ns: u64,
+        column: u8,
+        event: &Event,
+    ) -> Result<(), Fault> {
+        let took_ns = match event {
+            Event::Whole { done, .. } => done.took_ns.unwrap_or_default(),
+            _ => 0,
+        };
+        let own_ns = self.heard_ns.insert(pid, time_ns).unwrap_or_default();
+        // Cases C and D.
+        let written_ns = time_ns.saturating_add(took_ns).saturating_add(BACK_NS_MAX);
+        let before_ns = if self.latest_ns > written_ns { self.latest_ns } else { own_ns };
+        if before_ns > time_ns {
+            return Err(Fault::Backwards { back_ns: before_ns - time_ns, column });
+        }
+        self.latest_ns = self.latest_ns.max(time_ns);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        pid: Option<u64>,
+        time_ns: u64,
+        column: u8,
+        event: Event,
+    ) -> Result<(), Fault> {
         let pid = self.process_of(pid, &event);
+        self.check_time(pid, time_ns, column, &event)?;
+        if matches!(event, Event::Begun { .. } | Event::Whole { .. })
+            && let Some(lost) = self.pending.remove(&pid)
+            && !calls::is_exit(&lost.name)
+        {
+            // The line is missing that has the call's end.
+            self.not_understood(lost.line);
+        }
         match event {
             Event::Signal => self.recording.passed_over += 1,
+            Event::Detached => {
+                self.recording.passed_over += 1;
+                self.pending.remove(&pid);
+            }
             Event::Ended => {
                 self.processes.remove(&pid);
                 self.pending.remove(&pid);
@@ -165,7 +252,7 @@ impl Recorder {
                     self.forking.push(pid);
                 }
                 let (name, text) = (name.to_owned(), text.to_owned());
-                self.pending.insert(pid, Pending { name, text, index });
+                self.pending.insert(pid, Pending { name, text, line: self.line, index });
             }
             Event::Whole { name, done, text } => {
                 if let Some(index) = self.begin(pid, time_ns, name) {
@@ -231,7 +318,7 @@ impl Recorder {
     fn resume(&mut self, pid: u64, time_ns: u64, name: &[u8], text: &[u8]) -> Result<(), Fault> {
         let pending = self.pending.remove(&pid).filter(|pending| pending.name == name);
         let Some(mut pending) = pending else {
-            self.recording.passed_over += 1;
+            self.not_understood(self.line);
             return Ok(());
         };
         pending.text.extend_from_slice(text);
@@ -243,7 +330,7 @@ impl Recorder {
                     call.took = Nanos(time_ns).saturating_sub(call.began);
                 }
             }
-            (None, Some(_)) => self.recording.passed_over += 1,
+            (None, Some(_)) => self.not_understood(self.line),
             (_, None) => {}
         }
         Ok(())
@@ -307,6 +394,9 @@ impl Recorder {
                 && !seen.contains(&child)
             {
                 call.what = What::Other;
+                if !self.heard_ns.contains_key(&child.0) {
+                    recording.state.unheard_child.get_or_insert(child);
+                }
             }
         }
         recording

@@ -93,7 +93,7 @@ fn times_are_since_the_first_call_whatever_their_digits() {
 
 #[test]
 fn calls_in_the_order_of_their_ends_are_put_in_that_of_their_beginnings() {
-    let recording = recorded("1 7.000000 getpid() = 1\n2 5.000000 getpid() = 2\n");
+    let recording = recorded("1 7.000000 getpid() = 1\n2 5.000000 getpid() = 2 <1.990001>\n");
     let calls: Vec<_> = recording.calls.iter().map(|call| (call.reader.0, call.began.0)).collect();
     assert_eq!(calls, [(2, 0), (1, 2_000_000_000)]);
 }
@@ -502,7 +502,8 @@ fn what_is_no_recording_is_refused() {
         record with `strace -f -ttt -T -y -o FILE PROGRAM`";
     let no_time =
         "a call without its time in seconds since 1970; record with the option -ttt of strace";
-    assert_eq!(message(""), format!("r.strace: line 0: {not_strace}"));
+    assert_eq!(message(""), "r.strace: is empty");
+    assert_eq!(message("\n"), format!("r.strace: line 1: {not_strace}"));
     assert_eq!(message("1\n2\n3 4.5 x\n"), format!("r.strace: line 3: {not_strace}"));
     for call in ["getpid() = 1", "read(3,  <unfinished ...>", "<... read resumed>) = 0"] {
         for prefix in ["", "1234 ", "[pid 12] ", "1234 14:31:26 ", "1234 14:31:26.414395 "] {
@@ -613,4 +614,96 @@ fn a_real_recording_is_read() {
             recording.calls.iter().map(|call| call.reader).collect();
         assert_eq!(readers.len(), 3, "sh, cat and grep");
     }
+}
+
+/// Lines, those not understood, the first of them, and whether the end is missing.
+fn state(text: &str) -> (u64, u64, Option<u64>, bool) {
+    let State { lines, not_understood, first_not_understood, ends_within_call, .. } =
+        recorded(text).state;
+    (lines, not_understood, first_not_understood, ends_within_call)
+}
+
+#[test]
+fn damage_and_a_missing_end_are_told() {
+    let whole = "1 1.0 getpid() = 1 <0.1>\n\
+         strace: Process 2 attached\n\
+         1 2.0 write(1, \"\", 1) = 1 <unavailable>\n\
+         1 2.1 pause() = ? <unavailable>\n\
+         1 2.2 dup(3</a <b>) = 4</a <b>\n\
+         > /lib/libc.so.6(read+0x10) [0x10]\n\
+         | 00000  78   x |\n\
+         2 2.3 futex(0x7f, FUTEX_WAIT, 1, NULL <unfinished ...>) = ?\n\
+         2 2.4 read(3,  <unfinished ...>\n\
+         1 2.5 exit_group(0 <unfinished ...>\n\
+         2 2.6 <... read resumed> <unfinished ...>) = ?\n\
+         2 2.7 +++ killed by SIGKILL +++\n\
+         3 2.8 poll([], 0, -1 <detached ...>\n\
+         1 3.0 --- SIGCHLD {si_signo=SIGCHLD} ---\n\
+         % time     seconds  usecs/call     calls    errors syscall\n\
+         ------ ----------- ----------- --------- --------- ----------------\n\
+         \x20 0.00    0.000000           0         1           read\n";
+    assert_eq!(state(whole), (17, 0, None, false));
+    let one = "1 1.0 getpid() = 1 <0.000001>\n";
+    for damaged in [
+        "what is this\n",
+        "1 2.0 read(3, \"x\n",
+        "1 2.0 read(3, \"x\", 1) = 1 <fast>\n",
+        "1 2.0 read(3, \"x\", 1) = 1 <-0.000001>\n",
+        "1 2.0 read(3, \"x\", 1) = 1 <99999999999.000001>\n",
+        "1 2.0 <... read resumed>) = 1\n",
+        "1 2.0 read(3,  <unfinished ...>\n1 2.1 getpid() = 1\n",
+        "1 2.0 read(3,  <unfinished ...>\n1 2.1 <... read resumed>\"x\n",
+    ] {
+        let after = "1 3.0 getpid() = 1 <0.000001>\n";
+        let (_, count, first, is_cut) = state(&format!("{one}{damaged}{after}"));
+        let line = if damaged.contains("\"x\n") && damaged.contains("resumed") { 3 } else { 2 };
+        assert_eq!((count, first, is_cut), (1, Some(line), false), "{damaged}");
+    }
+    for (cut, lines) in [
+        ("1 2.0 read(3,  <unfinished ...>\n", 2),
+        ("1 2.0 read(3, \"x\", 10", 2),
+        ("1 2.0 read(3, \"x\", 10) = 1", 2),
+        ("1 2.0 vfork(strace: Process 8 attached\n", 2),
+        ("17", 2),
+    ] {
+        assert_eq!(state(&format!("{one}{cut}")), (lines, 0, None, true), "{cut}");
+    }
+    for end in ["1 2.0 getpid() = 1 <0.000001>", "1 2.0 +++ exited with 0 +++"] {
+        assert_eq!(state(&format!("{one}{end}")), (2, 0, None, false), "{end}");
+    }
+    let seconds = recorded("1 1.0 read(3, \"x\", 1) = 1 <2>\n");
+    assert_eq!(seconds.calls[0].took, Nanos(2_000_000_000));
+}
+
+#[test]
+fn time_that_runs_backwards_is_refused() {
+    let message = |text: &str| outcome(text).err().map(|error| error.to_string());
+    let refused = |line: u64, back: &str, column: u8| {
+        Some(format!(
+            "r.strace: line {line}: time runs backwards by {back} s; sort the lines by time: \
+             `LC_ALL=C sort -s -n -k {column},{column} FILE`"
+        ))
+    };
+    let calls = |times: [(&str, &str); 3]| {
+        times.map(|(pid, time)| format!("{pid}{time} getpid() = 1\n")).concat()
+    };
+    let of_one = calls([("1 ", "5.0"), ("1 ", "6.0"), ("1 ", "5.999")]);
+    assert_eq!(message(&of_one), refused(3, "0.001", 2));
+    let nameless = calls([("", "5.0"), ("", "6.0"), ("", "2.5")]);
+    assert_eq!(message(&nameless), refused(3, "3.5", 1));
+    let bracketed = calls([("[pid  1] ", "5.0"), ("[pid 2] ", "6.0"), ("[pid 1] ", "5.9")]);
+    assert_eq!(message(&bracketed), refused(3, "0.1", 3));
+    // By little between two processes.
+    assert_eq!(message(&calls([("1 ", "5.0"), ("2 ", "6.0"), ("1 ", "5.995")])), None);
+    assert_eq!(
+        message(&calls([("1 ", "5.0"), ("2 ", "6.0"), ("1 ", "5.985")])),
+        refused(3, "0.015", 2)
+    );
+}
+
+#[test]
+fn a_child_in_no_line_is_told() {
+    let unheard = |text: &str| recorded(text).state.unheard_child;
+    assert_eq!(unheard("1.0 clone(flags=SIGCHLD) = 12\n"), Some(ReaderId(12)));
+    assert_eq!(unheard("1 1.0 fork() = 2\n2 1.1 exit_group(0) = ?\n"), None);
 }

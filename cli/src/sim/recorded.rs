@@ -1,0 +1,205 @@
+//! What `foretell sim replay` runs again: the recording's reads and work, and in words what it lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use foretell_sim::replay::Disclosed;
+use foretell_sim::replay::activity::{Activity, Known};
+use foretell_sim::trace::recording::{Recording, State, What};
+use foretell_sim::trace::{Trace, TraceError, dxt, strace};
+
+use super::replay::{ReplayArgs, Source};
+use crate::failure::Failure;
+use crate::size;
+
+/// What is run again, and in words what the recording lacks for that.
+pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
+    if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
+        return Err(Failure::usage(format!(
+            "--root: a recording in format {format} has no names of files; leave it out"
+        )));
+    }
+    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
+    let (activity, mut lacking) = match args.format {
+        Source::Strace => {
+            let folder = std::env::current_dir()
+                .map_err(|error| Failure::failed(format!("the current folder: {error}")))?;
+            of_recording(args, strace::open(path, &folder))?
+        }
+        Source::Dxt => of_recording(args, dxt::open(path))?,
+        Source::Reads(format) => {
+            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
+            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
+        }
+    };
+    let of = match &args.root {
+        Some(root) => format!(" of a file below {}", root.display()),
+        None => String::new(),
+    };
+    let lacks = |what: &str| format!("{}: there is no {what}{of} in it", args.trace.display());
+    if !activity.has_reads() {
+        let why = [lacks("read")].into_iter().chain(lacking).collect::<Vec<_>>();
+        return Err(Failure::failed(why.join("; ")));
+    }
+    if args.hints().contains(&Disclosed::Recorded) && !activity.has_disclosures() {
+        let lacks = lacks("posix_fadvise(WILLNEED) or readahead");
+        if args.hints().iter().all(|&hints| hints == Disclosed::Recorded) {
+            return Err(Failure::failed(format!("{lacks}; leave recorded out of --hints")));
+        }
+        lacking.push(format!("{lacks}: the hints recorded are left out"));
+    }
+    lacking.extend(times(args, &activity));
+    Ok((activity, lacking))
+}
+
+/// What is to be known of the work between reads.
+fn times(args: &ReplayArgs, activity: &Activity) -> Option<String> {
+    match args.format {
+        Source::Strace if !activity.has_durations => Some(
+            "the recording does not tell how long calls took (strace without -T): there is no work but --think-us"
+                .to_owned(),
+        ),
+        _ if activity.has_durations && args.think_us > 0.0 => Some(
+            "--think-us is not used: the recording tells how much work there was".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+fn of_recording(
+    args: &ReplayArgs,
+    recording: Result<Recording, TraceError>,
+) -> Result<(Activity, Vec<String>), Failure> {
+    let mut recording = recording.map_err(Failure::failed)?;
+    let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
+    let known = |path: &Path| {
+        let file = fs::metadata(path).ok()?;
+        Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
+    };
+    let activity = Activity::of_recording(&recording, root.as_deref(), known);
+    let mut lacking = lacking(&recording, root.as_deref());
+    if root.is_some() && !activity.has_reads() {
+        lacking.insert(0, elsewhere(&recording));
+    }
+    Ok((activity, lacking))
+}
+
+/// Where reads are, if none is below the root.
+fn elsewhere(recording: &Recording) -> String {
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } | What::List(file) => Some(recording.path(file)),
+        _ => None,
+    });
+    let read: Vec<&Path> = read.collect();
+    if read.is_empty() {
+        return "nor is there one of any other file".to_owned();
+    }
+    let own: Vec<&Path> = read.iter().copied().filter(|path| !is_system(path)).collect();
+    let (below, folder) = most_below(if own.is_empty() { &read } else { &own });
+    let reads = read.len();
+    format!("of {reads} elsewhere, {below} are below {}; give that for --root", folder.display())
+}
+
+/// The innermost folder that more than half of `paths` are below, and how many are.
+fn most_below(paths: &[&Path]) -> (usize, PathBuf) {
+    let mut found = (paths.len(), PathBuf::from("/"));
+    loop {
+        let mut inner: BTreeMap<&Path, usize> = BTreeMap::new();
+        for path in paths {
+            let folders: Vec<&Path> = path.ancestors().skip(1).collect();
+            let at = folders.iter().position(|folder| *folder == found.1);
+            if let Some(folder) = at.and_then(|at| folders.get(at.checked_sub(1)?)) {
+                *inner.entry(folder).or_default() += 1;
+            }
+        }
+        match inner.into_iter().find(|&(_, below)| 2 * below > paths.len()) {
+            Some((folder, below)) => found = (below, folder.to_owned()),
+            None => return found,
+        }
+    }
+}
+
+/// Where files are mapped that every program uses; they count if they are below the root.
+const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
+
+fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
+fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
+    let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } => Some(recording.path(file)).filter(|path| counts(path)),
+        _ => None,
+    });
+    let read: BTreeSet<&Path> = read.collect();
+    let error = |path: &&Path| fs::metadata(path).err().map(|error| error.kind());
+    let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
+    let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
+    let gone = errors.len() - forbidden;
+    let mapped = recording.mapped.iter().filter(|&&(file, _)| {
+        let path = recording.path(file);
+        counts(path) && (root.is_some() || !is_system(path))
+    });
+    let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
+    let unknown = [(gone, "are gone"), (forbidden, "may not be looked at: there is no permission")];
+    let unknown = unknown.into_iter().filter(|&(files, _)| files > 0).map(|(files, why)| {
+        let all = read.len();
+        format!("{files} of {all} files {why}; they are taken to be as large as what was read")
+    });
+    let some_mapped = (mapped > 0).then(|| {
+        let mapped = size::display(mapped);
+        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
+    });
+    damage(&recording.state).into_iter().chain(unknown).chain(some_mapped).collect()
+}
+
+/// What of the recording's text cannot be run again.
+fn damage(state: &State) -> Vec<String> {
+    let damaged = state.first_not_understood.map(|first| {
+        let State { lines, not_understood, .. } = state;
+        format!("{not_understood} of {lines} lines are no calls that are understood; the first is line {first}")
+    });
+    let cut = state.ends_within_call.then(|| {
+        "the recording ends in the middle of a call: what followed is not in it".to_owned()
+    });
+    let unheard = state.unheard_child.map(|child| {
+        format!("process {} was made and has no line: was strace run with -f?", child.0)
+    });
+    damaged.into_iter().chain(cut).chain(unheard).collect()
+}
+
+/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
+fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
+    let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
+    let given = without_dots(&std::path::absolute(root).map_err(failed)?);
+    let folder = match fs::canonicalize(root) {
+        Ok(folder) => folder,
+        // Who has the recording need not have the files.
+        Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
+        Err(error) => return Err(failed(error)),
+    };
+    if given != folder && fs::canonicalize(&given).is_ok_and(|path| path == folder) {
+        for path in &mut recording.paths {
+            if let Ok(rest) = path.strip_prefix(&given) {
+                *path = folder.join(rest);
+            }
+        }
+    }
+    Ok(folder)
+}
+
+/// As recordings have names: `..` takes the name before it away.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
