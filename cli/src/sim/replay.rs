@@ -500,6 +500,7 @@ fn table(rows: &[Row]) -> Vec<String> {
         seconds("waiting s", |result| result.stall_s),
         count("reads", |result| result.reads),
         count("hits", |result| result.hits),
+        count("ahead", |result| result.ahead),
         count("late", |result| result.late),
         count("misses", |result| result.misses),
         count("requests", |result| result.requests),

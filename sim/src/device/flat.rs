@@ -3,7 +3,8 @@
 //! Stands for what is reached through a network: a file server, an object store. Each request waits
 //! for its first byte for a time drawn from a distribution, then receives its bytes at a fixed rate.
 //! As many requests as the device has slots go on side by side, each at the full rate (one
-//! connection each).
+//! connection each), or as fast as a link that they share lets them: the bytes that were asked for earlier
+//! go first through it.
 //!
 //! The draws come from a seed, one for each request in the order of service. The log-normal
 //! distribution uses the platform's `ln`, `cos` and `exp`, so its last digits may differ between
@@ -57,6 +58,8 @@ pub struct FlatSpec {
     pub latency: Latency,
     /// Rate of one request's data.
     pub bandwidth_bytes_per_s: f64,
+    /// Rate of the data of all requests together; infinite if they share nothing.
+    pub link_bytes_per_s: f64,
     /// Requests at the same time.
     pub slots: usize,
     /// Sectors that data may lie in.
@@ -68,20 +71,24 @@ pub struct FlatSpec {
 pub struct Flat {
     spec: FlatSpec,
     random: SplitMix64,
+    /// When the link will have brought all that was asked for, but for the latency.
+    link_free_at: Nanos,
 }
 
 impl Flat {
     /// A device whose latencies `seed` determines.
     pub fn new(spec: FlatSpec, seed: u64) -> Self {
-        Flat { spec, random: SplitMix64::new(seed) }
+        Flat { spec, random: SplitMix64::new(seed), link_free_at: Nanos::ZERO }
     }
 }
 
 impl Device for Flat {
-    fn service(&mut self, _start: Nanos, request: Request) -> Service {
+    fn service(&mut self, start: Nanos, request: Request) -> Service {
         let overhead = self.spec.latency.draw(&mut self.random);
-        let seconds = request.bytes() as f64 / self.spec.bandwidth_bytes_per_s;
-        Service { overhead, transfer: Nanos::from_secs(seconds), ..Service::default() }
+        let at_rate = |rate: f64| Nanos::from_secs(request.bytes() as f64 / rate);
+        self.link_free_at = self.link_free_at.max(start) + at_rate(self.spec.link_bytes_per_s);
+        let transfer = at_rate(self.spec.bandwidth_bytes_per_s).max(self.link_free_at - start);
+        Service { overhead, transfer, ..Service::default() }
     }
 
     fn capacity_sectors(&self) -> u64 {
@@ -102,8 +109,13 @@ mod tests {
     use super::*;
 
     fn mean_ms(latency: Latency) -> f64 {
-        let spec =
-            FlatSpec { latency, bandwidth_bytes_per_s: 1e9, slots: 1, capacity_sectors: 1 << 20 };
+        let spec = FlatSpec {
+            latency,
+            bandwidth_bytes_per_s: 1e9,
+            link_bytes_per_s: f64::INFINITY,
+            slots: 1,
+            capacity_sectors: 1 << 20,
+        };
         let mut device = Flat::new(spec, 3);
         let request = Request { sector: 0, sectors: 1 };
         let draws = 50_000;
@@ -126,11 +138,30 @@ mod tests {
         let spec = FlatSpec {
             latency: Latency::Constant { latency_ms: 1.0 },
             bandwidth_bytes_per_s: 512_000.0,
+            link_bytes_per_s: f64::INFINITY,
             slots: 4,
             capacity_sectors: 1 << 20,
         };
         let service = Flat::new(spec, 0).service(Nanos::ZERO, Request { sector: 9, sectors: 1000 });
         assert_eq!(service.transfer, Nanos::from_secs(1.0));
         assert_eq!(service.total(), Nanos::from_millis(1001.0));
+    }
+
+    #[test]
+    fn what_shares_a_link_is_as_fast_as_the_link() {
+        let spec = FlatSpec {
+            latency: Latency::Constant { latency_ms: 1.0 },
+            bandwidth_bytes_per_s: 512_000.0,
+            link_bytes_per_s: 1_024_000.0,
+            slots: 8,
+            capacity_sectors: 1 << 20,
+        };
+        let request = Request { sector: 0, sectors: 1000 };
+        let mut device = Flat::new(spec, 0);
+        let mut transfer =
+            |start_s: f64| device.service(Nanos::from_secs(start_s), request).transfer;
+        // Two fill it, the next ones wait for them; and later nobody does.
+        let transfers = [0.0, 0.0, 0.0, 0.0, 1.0, 9.0].map(&mut transfer);
+        assert_eq!(transfers, [1.0, 1.0, 1.5, 2.0, 1.5, 1.0].map(Nanos::from_secs));
     }
 }

@@ -167,6 +167,8 @@ struct CacheTable {
 #[serde(deny_unknown_fields)]
 struct FlatFile {
     bandwidth_mb_per_s: f64,
+    #[serde(default)]
+    link_mb_per_s: Option<f64>,
     slots: u64,
     capacity_gib: u64,
     latency: Latency,
@@ -244,6 +246,9 @@ impl FlatFile {
     fn check(&self) -> Result<FlatSpec, ParameterError> {
         let bandwidth = self.bandwidth_mb_per_s;
         check("bandwidth_mb_per_s", bandwidth, 0.001..=1e6, "from 0.001 to 1000000")?;
+        if let Some(link) = self.link_mb_per_s {
+            check("link_mb_per_s", link, bandwidth..=1e6, "from bandwidth_mb_per_s to 1000000")?;
+        }
         check("slots", self.slots as f64, 1.0..=65_536.0, "from 1 to 65536")?;
         check("capacity_gib", self.capacity_gib as f64, 1.0..=1e9, "from 1 to 1000000000")?;
         match self.latency {
@@ -260,6 +265,7 @@ impl FlatFile {
         Ok(FlatSpec {
             latency: self.latency,
             bandwidth_bytes_per_s: bandwidth * 1e6,
+            link_bytes_per_s: self.link_mb_per_s.map_or(f64::INFINITY, |link| link * 1e6),
             slots: self.slots as usize,
             capacity_sectors: self.capacity_gib * ((1 << 30) / SECTOR_BYTES),
         })

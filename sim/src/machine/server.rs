@@ -514,6 +514,7 @@ fn flat(latency: Nanos, transfer: Nanos, slots: usize, block_bytes: u64) -> Box<
         latency: Latency::Constant { latency_ms: latency.as_millis() },
         // Infinite if the transfer takes no time.
         bandwidth_bytes_per_s: block_bytes as f64 / transfer.as_secs(),
+        link_bytes_per_s: f64::INFINITY,
         slots: slots.max(1),
         capacity_sectors: u64::MAX,
     };
