@@ -191,6 +191,13 @@ struct Disk {
     sectors: u64,
 }
 
+/// Of a job, each with its disk, and whether it was dispatched.
+#[derive(Default)]
+struct Requests {
+    all: Vec<(DiskIndex, Request)>,
+    is_dispatched: Vec<bool>,
+}
+
 struct Job {
     /// In the queue.
     class: Class,
@@ -199,9 +206,7 @@ struct Job {
     parts_left: usize,
     blocks: u64,
     arrival: Arrival,
-    /// Its requests, each with its disk, and whether they were dispatched.
-    parts: Vec<(DiskIndex, Request)>,
-    is_dispatched: Vec<bool>,
+    requests: Requests,
     /// When the first of them was.
     dispatched: Option<Nanos>,
 }
@@ -232,7 +237,7 @@ pub(super) struct Server {
     /// Disks to which something has happened since they were last asked what they can begin.
     stirred: Vec<usize>,
     /// Room for the requests of jobs to come.
-    spare: Vec<(Vec<(DiskIndex, Request)>, Vec<bool>)>,
+    spare: Vec<Requests>,
     report: DeviceReport,
 }
 
@@ -301,25 +306,17 @@ impl Server {
     pub(super) fn submit(&mut self, job: Key, class: Class, piece: Piece) {
         let is_awaited = class == Class::Demand;
         let class = if self.priority == Priority::None { Class::Prefetch } else { class };
-        let (mut parts, mut is_dispatched) = self.spare.pop().unwrap_or_default();
-        self.requests(piece, &mut parts);
-        for (number, &(DiskIndex(disk), request)) in (0..).zip(&parts) {
+        let mut requests = self.spare.pop().unwrap_or_default();
+        self.requests(piece, &mut requests.all);
+        for (number, &(DiskIndex(disk), request)) in (0..).zip(&requests.all) {
             self.disks[disk].push(Part { job, number, request, class });
             self.stirred.push(disk);
         }
-        is_dispatched.resize(parts.len(), false);
-        let (parts_left, blocks) = (parts.len(), piece.blocks());
+        let parts_left = requests.all.len();
+        requests.is_dispatched.resize(parts_left, false);
+        let blocks = piece.blocks();
         let (dispatched, arrival) = (None, Arrival::Whole);
-        let entry = Job {
-            class,
-            is_awaited,
-            parts_left,
-            blocks,
-            arrival,
-            parts,
-            is_dispatched,
-            dispatched,
-        };
+        let entry = Job { class, is_awaited, parts_left, blocks, arrival, requests, dispatched };
         let before = self.jobs.insert(job, entry);
         assert!(before.is_none(), "{job:?} came twice");
     }
@@ -330,12 +327,13 @@ impl Server {
         if std::mem::replace(&mut entry.is_awaited, true) {
             return;
         }
-        self.report.promoted += u64::from(entry.is_dispatched.contains(&false));
+        self.report.promoted += u64::from(entry.requests.is_dispatched.contains(&false));
         if self.priority != Priority::Promotion {
             return;
         }
         entry.class = Class::Demand;
-        let queued = (0..).zip(entry.parts.iter().zip(&entry.is_dispatched));
+        let Requests { all, is_dispatched } = &entry.requests;
+        let queued = (0..).zip(all.iter().zip(is_dispatched));
         for (number, (&(DiskIndex(disk), request), _)) in queued.filter(|(_, (_, gone))| !**gone) {
             self.disks[disk].push(Part { job, number, request, class: Class::Demand });
             self.stirred.push(disk);
@@ -381,10 +379,10 @@ impl Server {
         }
         let dispatched = job.dispatched.expect("what has ended was dispatched");
         let arrival = job.arrival;
-        if let Some(Job { mut parts, mut is_dispatched, .. }) = self.jobs.remove(part.job) {
-            parts.clear();
-            is_dispatched.clear();
-            self.spare.push((parts, is_dispatched));
+        if let Some(Job { mut requests, .. }) = self.jobs.remove(part.job) {
+            requests.all.clear();
+            requests.is_dispatched.clear();
+            self.spare.push(requests);
         }
         Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
@@ -441,7 +439,7 @@ impl Server {
             disk.queue.completed();
             disk.demands_waiting -= usize::from(class == Class::Demand);
             let Some(job) = self.jobs.get_mut(part.job) else { continue };
-            let is_dispatched = &mut job.is_dispatched[part.number as usize];
+            let is_dispatched = &mut job.requests.is_dispatched[part.number as usize];
             if job.class != part.class || std::mem::replace(is_dispatched, true) {
                 continue; // Promoted since.
             }
