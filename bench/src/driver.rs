@@ -3,7 +3,8 @@
 //! * **A. Time.** The programs together read once in `READ_NS`. The clock is counted, not read.
 //! * **B. Demand.** Who reads what is not there waits for it, and nobody else does: the fetch ends before
 //!   anything else happens.
-//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order.
+//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order. Who reads what is on its way is said to wait as
+//!   long, and time does not stand still for it.
 //!
 //! Not here: data, failures, devices with queues.
 
@@ -93,6 +94,9 @@ impl Driver {
             self.policy.observe(DEVICE, Cost::Disk, Nanos(DISK_NS));
         }
         let access = self.policy.read(self.now, reader, block, false);
+        if access == Access::InFlight {
+            self.policy.waited(reader, Nanos(DISK_NS)); // C.
+        }
         if access == Access::Miss
             && let Some(fetch) = self.policy.demand(self.now, DEVICE, block)
         {
