@@ -96,8 +96,10 @@ fn foretell_run_is_stopped_for_a_while() {
 fn with_fault(fault: &str) -> (std::process::Output, serde_json::Value) {
     let folder = sample_folder();
     let files = sample_files(folder.path());
-    // Long enough for the manager to get to know it.
-    let script = "sleep 0.3; grep -n '3 of' \"$@\"; cat \"$@\" | cksum; exit 3";
+    // Long enough for the manager to get to know the shell, which then reads something itself: a short program may
+    // be over by then.
+    let script = "sleep 0.3; while read -r line; do :; done < \"$1\"; \
+                  grep -n '3 of' \"$@\"; cat \"$@\" | cksum; exit 3";
     let mut line = vec!["sh".to_owned(), "-c".into(), script.into(), "reader".into()];
     line.extend(files.iter().map(|path| path.to_string_lossy().into_owned()));
     let output = assert_same(&line, |command| {
