@@ -24,6 +24,7 @@
 
 pub mod array;
 pub mod cache;
+pub mod collective;
 pub mod device;
 pub mod layout;
 pub mod machine;
