@@ -20,7 +20,7 @@ use foretell_policy::queue::{Class, DeviceQueue, Order};
 use super::pattern::Ownership;
 use super::placement::Places;
 use super::{CollectiveReport, CollectiveSpec, Method};
-use crate::device::{Device, Request};
+use crate::device::{Device, DiskParameters, Request};
 use crate::random::hash;
 
 /// What seeds are for.
@@ -502,7 +502,16 @@ impl<'a> Machine<'a> {
         let index = self.disk_of(fetch.block);
         let disk = &mut self.disks[index];
         // The paper's disks know nothing of who waits.
-        disk.queue.push(Class::Prefetch, disk.device.position_of(sector), fetch);
+        // The shortest *seek*: what lies in one cylinder is equally near, and then in its order.
+        let (position, rank) = match (&self.spec.disk, self.spec.order) {
+            (DiskParameters::Mechanical(spec), Order::Sstf) => {
+                let cylinder = spec.geometry.cylinder_of(spec.geometry.track_of(sector));
+                let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
+                (cylinder, (sector - cylinder * sectors) as u32)
+            }
+            _ => (disk.device.position_of(sector), 0),
+        };
+        disk.queue.push_ranked(Class::Prefetch, position, rank, fetch);
         self.touch(index);
     }
 

@@ -139,6 +139,9 @@ pub struct CollectiveSpec {
     pub pattern: Pattern,
     /// Where blocks lie on their disk.
     pub placement: Placement,
+    /// Of the sequential layout: whether a file lies anywhere, but in the same place on all disks, instead of after the
+    /// one before it. Then its beginning is not read ahead while nothing is asked for.
+    pub apart: bool,
     /// How they are read.
     pub method: Method,
     /// Whether a file is read while the one before is computed on.
@@ -204,6 +207,7 @@ impl CollectiveSpec {
             files: 4,
             pattern: Pattern::Interleaved,
             placement: Placement::Sequential,
+            apart: false,
             method: Method::DiskDirected,
             overlapped: false,
             depth: 0,

@@ -19,7 +19,7 @@ pub(super) const AGED_BLOCK_SECTORS: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// One after another, and files too.
+    /// One after another; files too, or each anywhere ([`CollectiveSpec::apart`]).
     Sequential,
     /// Anywhere, none twice as long as there is room.
     Random,
@@ -73,6 +73,7 @@ pub(super) struct Places {
     block_sectors: u64,
     slots: u64,
     seed: u64,
+    apart: bool,
     aged: Layout,
     /// Of the increasing layout: for each disk `per_disk` slots, for even and for odd files.
     sorted: [Vec<u32>; 2],
@@ -89,6 +90,7 @@ impl Places {
             block_sectors: spec.block_sectors,
             slots: (capacity / spec.block_sectors).min(u64::from(u32::MAX)),
             seed,
+            apart: spec.apart,
             aged: Layout::aged(capacity, seed),
             sorted: [Vec::new(), Vec::new()],
         }
@@ -116,8 +118,10 @@ impl Places {
         let (disk, index) = (u64::from(block) % self.disks, u64::from(block) / self.disks);
         let slot = match self.placement {
             Placement::Sequential => {
-                let files = (self.slots / self.per_disk).max(1);
-                u64::from(file) % files * self.per_disk + index
+                let room = (self.slots / self.per_disk).max(1);
+                let place = u64::from(file) % room;
+                let place = if self.apart { permuted(place, room, self.seed) } else { place };
+                place * self.per_disk + index
             }
             Placement::Random => self.random_slot(disk, file, index),
             Placement::Increasing => {

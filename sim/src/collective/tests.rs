@@ -134,6 +134,7 @@ fn any_spec() -> impl Strategy<Value = CollectiveSpec> {
             files,
             pattern: Pattern::NAMED[pattern].clone(),
             placement: Placement::ALL[placement],
+            apart: seed % 2 == 0,
             method: Method::ALL[method],
             overlapped,
             depth,
