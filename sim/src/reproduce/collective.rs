@@ -149,7 +149,7 @@ fn of_table_4(experiment: &str, apart: bool, mb: &[u64]) -> Outcome {
         let sweep = sweep(&bench.spec(*size, pattern), true);
         let row = format!("{pattern}, {size} MB");
         cells.extend(throughputs(experiment, &row, *paper, sweep.throughput));
-        let row = format!("{row}, crossover");
+        let row = format!("crossover, {row}");
         let numbers = (*crossover, sweep.crossover as f64);
         cells.push(cell(experiment, row, "depth", "blocks", numbers));
     }
@@ -188,7 +188,7 @@ fn of_table_5(most_mb: u64) -> Vec<Cell> {
         for (column, paper, ours) in
             [("unsorted", unsorted, random.crossover), ("sorted", in_order, sorted.crossover)]
         {
-            let row = format!("{row}, crossover");
+            let row = format!("crossover, {row}");
             cells.push(cell(EXPERIMENT, row, column, "blocks", (paper, ours as f64)));
         }
     }
@@ -206,7 +206,7 @@ pub fn table_6() -> Outcome {
     let bench = Bench { placement: Placement::Increasing, ..random };
     let crossover = |(pattern, paper): (Pattern, f64)| {
         let ours = sweep(&bench.spec(256, &pattern), false).crossover as f64;
-        let row = format!("{pattern}, 256 MB, crossover");
+        let row = format!("crossover, {pattern}, 256 MB");
         cell("1999 table 6", row, "sorted", "blocks", (paper, ours))
     };
     Outcome { cells: TABLE_6.into_iter().map(crossover).collect(), figures: Vec::new() }
