@@ -703,12 +703,12 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     assert!(!folder.path().join("reproduction").exists(), "nothing is made in vain");
     let output = sim_reproduce(&["tip1999"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("tip1994, tip1995, comparators, all"));
+    assert!(text(&output.stderr).contains("tip1994, tip1995, collective, comparators, all"));
 }
 
 #[test]
 fn help_fits_any_width() {
-    for command in [&[][..], &["cache"], &["replay"], &["reproduce"]] {
+    for command in [&[][..], &["cache"], &["replay"], &["collective"], &["reproduce"]] {
         let help = |columns: &str| {
             let mut sim = foretell();
             sim.args(["sim"]).args(command).arg("--help").env("COLUMNS", columns);
@@ -728,4 +728,64 @@ fn help_fits_any_width() {
             assert!(!breaks, "{pair:?}");
         }
     }
+}
+
+fn sim_collective(options: &[&str]) -> Output {
+    let mut command = foretell();
+    command.args(["sim", "collective"]).args(options);
+    command.output().expect("foretell runs")
+}
+
+#[test]
+fn collective_reads_have_a_row_for_each_combination() {
+    let small = ["--file-size", "1MiB", "--files", "2", "--json", "-"];
+    let run = |options: &[&str]| -> Vec<Value> {
+        let output = sim_collective(&[&small, options].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        match serde_json::from_slice(&output.stdout).expect("JSON") {
+            Value::Array(rows) => rows,
+            row => vec![row],
+        }
+    };
+    let sweep = ["--sweep", "depth=1..16", "--pattern", "block-1d"];
+    let rows = run(&[&sweep[..], &["--procs", "8,3"]].concat());
+    let depths = |rows: &[Value]| rows.iter().map(|row| row["depth"].as_u64()).collect::<Vec<_>>();
+    let each = [Some(1), Some(2), Some(4), Some(8), Some(16), None];
+    assert_eq!(depths(&rows), [each, each].concat());
+    let rate = |row: &Value| row["throughput_mib_s"].as_f64().expect("a number");
+    assert!(rate(&rows[4]) > 2.0 * rate(&rows[0]), "depth pays: {rows:?}");
+    assert_eq!(rows[4]["memory_bytes"], 2u64 << 20);
+    // A file of owners that is the same as a pattern, on a device without places, and what is recommended.
+    let (_folder, owners) = recording((0..128).map(|b| format!("{} ", b % 8)).collect::<String>());
+    let patterns = format!("interleaved,{}", owners.display());
+    let rows = run(&["--pattern", &patterns, "--disk", "network", "--method", "prefetch"]);
+    assert_eq!((rows.len(), rate(&rows[0])), (2, rate(&rows[1])));
+    assert_eq!(rows[0]["depth"], rows[0]["recommended_depth"]);
+    // All methods are in the table.
+    let methods = "demand,prefetch,disk-directed,two-phase,two-phase-extended";
+    let output = sim_collective(&["--file-size", "1MiB", "--method", methods, "--layout", "aged"]);
+    assert_eq!(text(&output.stdout).lines().count(), 7, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("Recommended depth: "));
+}
+
+#[test]
+fn collective_reads_that_cannot_be_are_refused() {
+    let refused = [
+        (&["--pattern", "diagonal"][..], "known are interleaved, block-1d, block-3d, global"),
+        (&["--sweep", "depth=9..2"], "depth=FIRST..LAST"),
+        (&["--depth", "1", "--sweep", "depth=2"], "cannot be used with"),
+        (&["--file-size", "2TiB"], "more than"),
+        (&["--file-size", "0"], "at least one block"),
+        (&["--layout", "aged", "--block", "4KiB"], "8 KiB"),
+        (&["--method", "mpi"], "two-phase-extended"),
+    ];
+    for (options, why) in refused {
+        let output = sim_collective(options);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
+        assert!(error.contains(why), "{options:?}: {error}");
+    }
+    let (_folder, owners) = recording("0 1 x");
+    let output = sim_collective(&["--pattern", &owners.to_string_lossy()]);
+    assert!(text(&output.stderr).contains("\"x\" is no number of a processor"));
 }

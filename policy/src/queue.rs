@@ -102,11 +102,18 @@ impl<T> DeviceQueue<T> {
 
     /// Adds a request for `position`.
     pub fn push(&mut self, class: Class, position: u64, request: T) {
+        self.push_ranked(class, position, 0, request);
+    }
+
+    /// Adds a request that goes before those of the same position and a higher `rank`, whenever they came; without
+    /// meaning in order of arrival.
+    pub fn push_ranked(&mut self, class: Class, position: u64, rank: u32, request: T) {
         let arrival = self.arrivals;
         self.arrivals += 1;
         let key = match self.order {
             Order::Fifo => (arrival, position),
-            Order::Scan | Order::CLook | Order::Sstf => (position, arrival),
+            // More than 2^32 arrivals at one position do not wait at once.
+            _ => (position, u64::from(rank) << 32 | arrival & u64::from(u32::MAX)),
         };
         self.waiting[class as usize].insert(key, request);
     }
@@ -240,6 +247,23 @@ mod tests {
             queue.push(Class::Prefetch, 0, "ahead");
             queue.push(Class::Demand, 1000, "waited for");
             assert_eq!(queue.pop().map(|(_, _, name)| name), Some("waited for"), "{order}");
+        }
+    }
+
+    #[test]
+    fn rank_decides_among_equal_positions() {
+        for order in [Order::Scan, Order::CLook, Order::Sstf] {
+            let mut queue = DeviceQueue::new(order, 1);
+            for (position, rank) in [(7, 2), (7, 1), (9, 0), (7, 1)] {
+                queue.push_ranked(Class::Prefetch, position, rank, (position, rank));
+            }
+            let served: Vec<(u64, u32)> = std::iter::from_fn(|| {
+                let (_, _, what) = queue.pop()?;
+                queue.completed();
+                Some(what)
+            })
+            .collect();
+            assert_eq!(served, [(7, 1), (7, 1), (7, 2), (9, 0)], "{order}");
         }
     }
 

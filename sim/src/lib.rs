@@ -13,6 +13,7 @@
 //! * [`trace`]: readers of recorded reads, the one part that does I/O;
 //! * [`cache`]: any policy over a recording, without a clock: what it hits and what it misses;
 //! * [`replay`]: a recorded run again, on another machine;
+//! * [`collective`]: processors that read striped files together;
 //! * [`programs`] and [`reproduce`]: the programs of the TIP papers, and their tables and figures again;
 //! * [`plot`]: lines as SVG;
 //! * [`offline`]: what a policy that knows the future could at best have done.
@@ -24,6 +25,7 @@
 
 pub mod array;
 pub mod cache;
+pub mod collective;
 pub mod device;
 pub mod layout;
 pub mod machine;

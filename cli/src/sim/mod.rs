@@ -1,6 +1,7 @@
 //! `foretell sim`: caches, recorded runs and the papers' programs, in numbers and without waiting for anything.
 
 mod cache;
+mod collective;
 mod recorded;
 mod replay;
 mod reproduce;
@@ -41,7 +42,11 @@ enum SimCommand {
     /// run.strace --root /data --disks 1,2,4,8
     #[command(after_help = replay::HELP)]
     Replay(replay::ReplayArgs),
-    /// Run the tables and figures of the TIP papers again: foretell sim reproduce all --out DIR
+    /// Read striped files by many processors together, prefetching or collectively: foretell sim collective --procs 8
+    /// --disks 8 --pattern block-1d --sweep depth=1..64
+    #[command(after_help = collective::HELP)]
+    Collective(collective::CollectiveArgs),
+    /// Run the tables and figures of the TIP and collective papers again: foretell sim reproduce all --out DIR
     #[command(after_help = reproduce::HELP)]
     Reproduce(reproduce::ReproduceArgs),
 }
@@ -50,6 +55,7 @@ pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         SimCommand::Cache(args) => cache::cache(args),
         SimCommand::Replay(args) => replay::replay(args),
+        SimCommand::Collective(args) => collective::collective(args),
         SimCommand::Reproduce(args) => reproduce::reproduce(args),
     }
 }

@@ -17,15 +17,15 @@ use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
 Runs the programs of the TIP papers on models of their machines, under this project's own \
-policies. All figures of ours are simulated, and the same every time; seeds are in the programs.
+policies, and the benchmark of the collective paper. All figures of ours are simulated, and the same every time; seeds are in the programs.
 
 Each row has the paper's numbers, where it gives any, above ours. Ours are predictions, but those \
 with *, near which something that the paper does not state was chosen, and those with =, which it \
 states and which were put in.
 
 --out writes DIR/reproduction.md, with every table and the reason for every figure that is more \
-than 15 % off, and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md or \
-DIR/tip1995.md instead, and of the comparators DIR/comparators.md. What follows the line
+than 15 % off, and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md, \
+DIR/tip1995.md or DIR/collective1999.md instead, and of the comparators DIR/comparators.md. What follows the line
   <!-- what follows is not written by foretell sim reproduce -->
 in a page of the papers that is there already is kept.
 
@@ -60,6 +60,8 @@ enum What {
     Tip1994,
     /// Patterson et al., "Informed Prefetching and Caching", 1995: figures 1 to 3, 10 and 11
     Tip1995,
+    /// Madhyastha et al., "Informed Prefetching of Collective Input/Output Requests", 1999: tables 4 to 6, figures 7 to 9
+    Collective,
     /// Every policy on the programs of TIP 1995, with arrays of 1 to 15 disks and caches of three sizes, and on pairs
     Comparators,
     /// All of these
@@ -71,6 +73,7 @@ impl What {
         match self {
             What::Tip1994 => experiment.paper == "tip1994",
             What::Tip1995 => experiment.paper == "tip1995",
+            What::Collective => experiment.paper == "collective",
             What::Comparators => false,
             What::All => true,
         }
@@ -81,6 +84,7 @@ impl What {
         match self {
             What::Tip1994 => "tip1994",
             What::Tip1995 => "tip1995",
+            What::Collective => "collective",
             What::Comparators => "comparators",
             What::All => "all",
         }
@@ -91,6 +95,7 @@ impl What {
         match self {
             What::Tip1994 => Some("tip1994.md"),
             What::Tip1995 => Some("tip1995.md"),
+            What::Collective => Some("collective1999.md"),
             What::Comparators => None,
             What::All => Some("reproduction.md"),
         }

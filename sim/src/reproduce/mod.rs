@@ -1,8 +1,9 @@
-//! The TIP papers' tables and figures again, with ours beside theirs.
+//! The TIP and collective papers' tables and figures again, with ours beside theirs.
 //!
 //! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell says what its figure rests on ([`Basis`]): only
 //! what is *predicted* says anything about the simulator.
 
+pub mod collective;
 pub mod comparators;
 pub mod deviations;
 pub mod page;
@@ -131,7 +132,7 @@ impl Outcome {
 /// A part of a paper that can be run by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// The paper: `tip1994` or `tip1995`.
+    /// The paper: `tip1994`, `tip1995` or `collective`.
     pub paper: &'static str,
     /// Its tables or figures.
     pub name: &'static str,
@@ -140,7 +141,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the papers.
-pub const EXPERIMENTS: [Experiment; 9] = {
+pub const EXPERIMENTS: [Experiment; 15] = {
     const fn experiment(
         paper: &'static str,
         name: &'static str,
@@ -159,5 +160,11 @@ pub const EXPERIMENTS: [Experiment; 9] = {
         experiment("tip1995", "figures 2 c and 10 a", caching::figures_over_disks),
         experiment("tip1995", "figure 10 b", caching::figure_10b),
         experiment("tip1995", "figure 11", caching::figure_11),
+        experiment("collective", "table 4", collective::table_4),
+        experiment("collective", "table 4, 256 MB", collective::table_4_largest),
+        experiment("collective", "table 4, files side by side", collective::table_4_adjacent),
+        experiment("collective", "table 5", collective::table_5),
+        experiment("collective", "table 6", collective::table_6),
+        experiment("collective", "figures 7 to 9", collective::figures),
     ]
 };

@@ -130,7 +130,9 @@ pub const LEGEND: [&str; 3] = [
 pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     let mut page = HEAD.replace("WHAT", what);
     let _ = writeln!(page, "{}\n", summary(&outcome.cells));
-    for (paper, title) in [("1994", "## TIP 1994"), ("1995", "## TIP 1995")] {
+    for (paper, title) in
+        [("1994", "## TIP 1994"), ("1995", "## TIP 1995"), ("1999", "## Collective 1999")]
+    {
         let tables = tables(&outcome.cells);
         let tables: Vec<_> =
             tables.iter().filter(|table| table.experiment.starts_with(paper)).collect();
@@ -157,7 +159,8 @@ pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
 
 /// Whether a figure's file is named after the experiment: `tip1995-figure-3` is of `1995 figure 3a`.
 fn is_of(figure: &Figure, experiment: &str) -> bool {
-    let name = format!("tip{}", experiment.replace(' ', "-"));
+    let paper = if experiment.starts_with("1999") { "collective" } else { "tip" };
+    let name = format!("{paper}{}", experiment.replace(' ', "-"));
     figure.name == name || name.strip_suffix('a').is_some_and(|name| figure.name == name)
 }
 
@@ -222,6 +225,8 @@ A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
 Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
 device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
+
+Of Collective 1999 nothing is chosen by its results but the order of blocks in one cylinder; collective.md says how.
 
 ";
 

@@ -1,0 +1,453 @@
+//! `foretell sim collective`: processors that read striped files together, in virtual time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use foretell_policy::Nanos;
+use foretell_policy::queue::Order;
+use foretell_sim::SECTOR_BYTES;
+use foretell_sim::collective::model::recommended_depth;
+use foretell_sim::collective::{
+    CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement,
+};
+use serde::Serialize;
+
+use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
+use crate::failure::Failure;
+use crate::output_file::OutputFile;
+use crate::{array, size};
+
+pub(super) const HELP: &str = "\
+Processors read their parts of one file after another together, compute on each, and wait for each other \
+before the next. How deep must each prefetch, and is a collective call worth it? All figures are \
+simulated. Files are striped over the disks block by block.
+
+Methods:
+  demand              a block at a time, when it is needed
+  prefetch            each processor's next blocks, as many as --depth says
+  disk-directed       a collective call: each disk sorts all and sends blocks to their owners
+  two-phase           a collective call: each processor reads a contiguous part, then all exchange
+  two-phase-extended  as that, in parts of a block of each disk, taken by whoever is free
+
+Patterns: interleaved (every P-th block), block-1d (contiguous parts), block-3d (boxes of a cube), global \
+(anybody's, equal shares), or a file with the owner of each block in order, numbers from 0 with white space between.
+
+Several values with commas between them make a row each, in every combination. --sweep gives --depth \
+several values, as depth=1,2,4 or depth=1..64, which doubles from the first to the last; depth=all goes up to all that \
+a processor reads.
+
+Columns: throughput, in MiB of files a second of reading and computing; seconds elapsed and, of these, from \
+barriers until the last processor had all; mean time of a request in the queue and at the disk together, and at the \
+disk; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
+data, of all processors.
+
+Below the rows, or in each object as recommended_depth, stands what the models of docs/collective.md recommend.
+
+Examples:
+  foretell sim collective --procs 8 --disks 8 --file-size 32MiB --pattern block-1d --sweep depth=1..64
+  foretell sim collective --procs 64 --disks 16 --disk object-store --method prefetch,disk-directed --depth 32";
+
+#[derive(Args)]
+pub(crate) struct CollectiveArgs {
+    /// Processors, 1 to 65,536
+    #[arg(long, default_value = "8", value_name = "P,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536), allow_negative_numbers = true)]
+    procs: Vec<u32>,
+
+    /// Disks, 1 to 4,096
+    #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
+    disks: Vec<u32>,
+
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
+    disk: Vec<String>,
+
+    /// Bytes of each file
+    #[arg(long, default_value = "32MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
+    file_size: Vec<u64>,
+
+    /// How many files are read
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true)]
+    files: u32,
+
+    /// Bytes of a block, a multiple of 512
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
+    block: u64,
+
+    /// Whose blocks are whose: interleaved, block-1d, block-3d, global, or a file
+    #[arg(
+        long,
+        default_value = "interleaved",
+        value_name = "NAME|FILE,...",
+        value_delimiter = ','
+    )]
+    pattern: Vec<String>,
+
+    /// How a file lies on each disk: sequential, random, increasing (random places in the file's order), aged
+    #[arg(long, default_value = "sequential", value_name = "NAME,...", value_delimiter = ',')]
+    layout: Vec<Placement>,
+
+    /// With --layout sequential: each file lies anywhere instead of after the one before
+    #[arg(long)]
+    apart: bool,
+
+    /// How files are read: demand, prefetch, disk-directed, two-phase, two-phase-extended
+    #[arg(
+        long,
+        default_value = "prefetch,disk-directed",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )]
+    method: Vec<Method>,
+
+    /// Read a file while the one before is computed on (on), or not (off) [default: on for prefetch, off for others]
+    #[arg(long, value_enum)]
+    overlap: Option<array::Switch>,
+
+    /// Of prefetch: blocks ahead at each processor [default: what is recommended]
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        conflicts_with = "sweep",
+        allow_negative_numbers = true
+    )]
+    depth: Vec<u64>,
+
+    /// Of prefetch: several depths, as depth=1..64
+    #[arg(long, value_name = "depth=...", value_parser = sweep)]
+    sweep: Option<Sweep>,
+
+    /// Order of the requests that wait at a disk: fifo, scan, c-look, sstf
+    #[arg(long, default_value_t = Order::Sstf)]
+    order: Order,
+
+    /// Computing on a file, as a part of what a disk-directed read of it takes
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", conflicts_with = "compute_ms", value_parser = not_negative, allow_negative_numbers = true)]
+    compute: f64,
+
+    /// Computing on a file, milliseconds
+    #[arg(long, value_name = "MILLISECONDS", value_parser = not_negative, allow_negative_numbers = true)]
+    compute_ms: Option<f64>,
+
+    /// Start-up of a message, nanoseconds
+    #[arg(long, default_value_t = 25, value_name = "NANOSECONDS")]
+    net_startup_ns: u64,
+
+    /// Bytes a second that a processor can take in
+    #[arg(long, default_value = "400MiB", value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    net_bandwidth: u64,
+
+    /// Seed of ownerships, places and drawn latencies
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Depths to go through.
+#[derive(Clone, Debug, PartialEq)]
+enum Sweep {
+    Given(Vec<u64>),
+    /// Doubled from the first to the last; `None`: to a processor's share.
+    Doubled(u64, Option<u64>),
+}
+
+impl Sweep {
+    fn depths(&self, share: u64) -> Vec<u64> {
+        match self {
+            Sweep::Given(depths) => depths.clone(),
+            Sweep::Doubled(first, last) => {
+                let last = last.unwrap_or(share).max(*first);
+                let doubled =
+                    std::iter::successors(Some((*first).max(1)), |depth| depth.checked_mul(2));
+                let mut depths: Vec<u64> = doubled.take_while(|&depth| depth < last).collect();
+                depths.push(last);
+                depths
+            }
+        }
+    }
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    let error = || "not depth=N,N,... or depth=FIRST..LAST or depth=all".to_owned();
+    let depths = text.strip_prefix("depth=").ok_or_else(error)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| error());
+    if depths == "all" {
+        return Ok(Sweep::Doubled(1, None));
+    }
+    if let Some((first, last)) = depths.split_once("..") {
+        let (first, last) = (number(first)?, number(last)?);
+        return if first <= last { Ok(Sweep::Doubled(first, Some(last))) } else { Err(error()) };
+    }
+    depths.split(',').map(number).collect::<Result<_, _>>().map(Sweep::Given)
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    (0.0..=1e9).contains(&number).then_some(number).ok_or_else(|| "not from 0 to 1000000000".into())
+}
+
+/// A pattern by name, or the owners in a file.
+fn pattern(text: &str) -> Result<Pattern, Failure> {
+    let unknown = match text.parse() {
+        Ok(pattern) => return Ok(pattern),
+        Err(unknown) => unknown,
+    };
+    if !Path::new(text).exists() {
+        let message = format!("--pattern: {unknown}, and there is no file of that name");
+        return Err(Failure::usage(message));
+    }
+    let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{text}: {error}"));
+    let content = fs::read_to_string(text).map_err(|error| failed(&error))?;
+    let owner = |word: &str| {
+        word.parse::<u32>().map_err(|_| failed(&format!("{word:?} is no number of a processor")))
+    };
+    let owners = content.split_whitespace().map(owner).collect::<Result<Vec<u32>, _>>()?;
+    Ok(Pattern::Owners(Arc::new(owners)))
+}
+
+/// One combination.
+struct Run {
+    disk: String,
+    pattern: String,
+    spec: CollectiveSpec,
+    recommended: u64,
+}
+
+/// A run as it is written.
+#[derive(Serialize)]
+struct Row {
+    procs: usize,
+    disks: usize,
+    disk: String,
+    file_bytes: u64,
+    pattern: String,
+    layout: Placement,
+    method: Method,
+    overlapped: bool,
+    depth: Option<u64>,
+    recommended_depth: u64,
+    throughput_mib_s: f64,
+    elapsed_s: f64,
+    reading_s: f64,
+    compute_ms: f64,
+    response_ms: f64,
+    service_ms: f64,
+    sequential_share: f64,
+    busiest_share: f64,
+    memory_bytes: u64,
+}
+
+impl Row {
+    fn new(run: &Run, report: &CollectiveReport) -> Self {
+        let spec = &run.spec;
+        Row {
+            procs: spec.processors,
+            disks: spec.disks,
+            disk: run.disk.clone(),
+            file_bytes: spec.file_blocks * spec.block_bytes(),
+            pattern: run.pattern.clone(),
+            layout: spec.placement,
+            method: spec.method,
+            overlapped: spec.overlapped,
+            depth: (spec.method == Method::Prefetch).then_some(spec.depth),
+            recommended_depth: run.recommended,
+            throughput_mib_s: report.throughput_mb_s(),
+            elapsed_s: report.elapsed.as_secs(),
+            reading_s: report.reading.as_secs(),
+            compute_ms: spec.compute.as_millis(),
+            response_ms: report.response_ms(),
+            service_ms: report.service_ms(),
+            sequential_share: report.sequential as f64 / report.requests as f64,
+            // What was read before the first barrier was not in the time.
+            busiest_share: (report.busiest.as_secs()
+                / report.elapsed.as_secs()
+                / spec.disk.slots() as f64)
+                .min(1.0),
+            memory_bytes: spec.memory_blocks() * spec.block_bytes(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let depth = self.depth.map_or("-".into(), |depth| depth.to_string());
+        let overlap = if self.overlapped { "on" } else { "off" };
+        format!(
+            "{:<18} {overlap:>7} {depth:>6} {:>5} {:>5} {:>12} {:>9} {:>11} {:>10} {:>9.3} {:>9.3} {:>9.3} {:>10.2} {:>8.2} {:>9.0}% {:>7.0}% {:>9}",
+            self.method,
+            self.procs,
+            self.disks,
+            self.disk,
+            size::display(self.file_bytes),
+            self.pattern,
+            self.layout,
+            self.throughput_mib_s,
+            self.elapsed_s,
+            self.reading_s,
+            self.response_ms,
+            self.service_ms,
+            100.0 * self.sequential_share,
+            100.0 * self.busiest_share,
+            size::display(self.memory_bytes),
+        )
+    }
+}
+
+fn header() -> String {
+    format!(
+        "{:<18} {:>7} {:>6} {:>5} {:>5} {:>12} {:>9} {:>11} {:>10} {:>9} {:>9} {:>9} {:>10} {:>8} {:>10} {:>8} {:>9}",
+        "method",
+        "overlap",
+        "depth",
+        "procs",
+        "disks",
+        "disk",
+        "file",
+        "pattern",
+        "layout",
+        "MiB/s",
+        "elapsed s",
+        "reading s",
+        "request ms",
+        "disk ms",
+        "in order",
+        "busiest",
+        "memory",
+    )
+}
+
+pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
+    let read = args.disk.iter().map(|disk| ("a --disk", Path::new(disk)));
+    let read = read.chain(args.pattern.iter().map(|file| ("a --pattern", Path::new(file))));
+    check_outputs(&read.collect::<Vec<_>>(), &[("--json", args.json.as_deref())])?;
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let json = args.json.as_deref().filter(|_| !to_stdout);
+    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let machines = machines(args)?;
+    let progress = progress();
+    progress.set_message("how long computing is");
+    let runs: Vec<Run> = on_all_processors(&machines, |machine| runs_on(args, machine))
+        .into_iter()
+        .flatten()
+        .collect();
+    progress.set_length(runs.len() as u64);
+    progress.set_message(format!("{} runs", runs.len()));
+    let rows = on_all_processors(&runs, |run| {
+        let row = Row::new(run, &run.spec.run());
+        progress.inc(1);
+        row
+    });
+    progress.finish_and_clear();
+    if let Some(file) = json {
+        file.write(format!("{}\n", as_json(&rows)?).as_bytes()).map_err(Failure::failed)?;
+    }
+    if to_stdout {
+        say(&as_json(&rows)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&header())?;
+    rows.iter().try_for_each(|row| say(&row.line()))?;
+    let mut depths: Vec<u64> = rows.iter().map(|row| row.recommended_depth).collect();
+    depths.sort_unstable();
+    let range = match (depths.first(), depths.last()) {
+        (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
+        (least, _) => least.copied().unwrap_or(1).to_string(),
+    };
+    say(&format!("Recommended depth: {range} blocks at each processor."))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every machine with its files; method and depth are still to be chosen, and so is the computing.
+fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
+    let network = Network {
+        startup: Nanos(args.net_startup_ns),
+        bytes_per_s: args.net_bandwidth.max(1) as f64,
+    };
+    let mut machines = Vec::new();
+    for name in &args.disk {
+        let disk = array::disk(name)?;
+        for pattern_name in &args.pattern {
+            let pattern = pattern(pattern_name)?;
+            for (&placement, &file_bytes) in args
+                .layout
+                .iter()
+                .flat_map(|layout| args.file_size.iter().map(move |b| (layout, b)))
+            {
+                for (&processors, &disks) in
+                    args.procs.iter().flat_map(|p| args.disks.iter().map(move |d| (p, d)))
+                {
+                    let spec = CollectiveSpec {
+                        processors: processors as usize,
+                        disks: disks as usize,
+                        disk: disk.clone(),
+                        order: args.order,
+                        network,
+                        file_blocks: file_bytes.div_ceil(args.block),
+                        block_sectors: args.block / SECTOR_BYTES,
+                        files: args.files,
+                        pattern: pattern.clone(),
+                        placement,
+                        apart: args.apart,
+                        method: Method::DiskDirected,
+                        overlapped: false,
+                        depth: 0,
+                        compute: Nanos::from_millis(args.compute_ms.unwrap_or(0.0)),
+                        seed: args.seed,
+                    };
+                    spec.check().map_err(Failure::usage)?;
+                    let (disk, pattern) = (name.clone(), pattern_name.clone());
+                    machines.push(Run { disk, pattern, spec, recommended: 0 });
+                }
+            }
+        }
+    }
+    Ok(machines)
+}
+
+/// The runs that are asked for on a machine.
+fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
+    let mut spec = machine.spec.clone();
+    if args.compute_ms.is_none() {
+        let reading = spec.run().reading.as_millis() / f64::from(spec.files);
+        spec.compute = Nanos::from_millis(args.compute * reading);
+    }
+    let recommended = recommended_depth(&spec);
+    let mut runs = Vec::new();
+    for &method in &args.method {
+        let is_prefetch = method == Method::Prefetch;
+        let overlapped = args.overlap.map_or(is_prefetch, |switch| switch == array::Switch::On)
+            && method != Method::Demand;
+        let depths = match (&args.sweep, args.depth.as_slice()) {
+            _ if !is_prefetch => vec![0],
+            (Some(sweep), _) => sweep.depths(spec.share_blocks()),
+            (None, []) => vec![recommended],
+            (None, depths) => depths.to_vec(),
+        };
+        runs.extend(depths.into_iter().map(|depth| Run {
+            disk: machine.disk.clone(),
+            pattern: machine.pattern.clone(),
+            spec: CollectiveSpec { method, overlapped, depth, ..spec.clone() },
+            recommended,
+        }));
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_are_read() {
+        assert_eq!(sweep("depth=1,5,3").map(|sweep| sweep.depths(9)), Ok(vec![1, 5, 3]));
+        assert_eq!(sweep("depth=2..9").map(|sweep| sweep.depths(99)), Ok(vec![2, 4, 8, 9]));
+        assert_eq!(sweep("depth=all").map(|sweep| sweep.depths(5)), Ok(vec![1, 2, 4, 5]));
+        for wrong in ["1,2", "depth=", "depth=9..2", "depth=x", "disks=1"] {
+            assert!(sweep(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! The events of a run.
+//!
+//! Processors go through barrier, reading, computing; disks serve their queues; messages take the network's time. Two
+//! kinds of reading:
+//!
+//! * A, *by blocks* (demand, prefetch): each processor has a window of blocks that are asked for and not yet read, over
+//!   the file that it has disclosed last. Reading takes blocks from the window's front as they come.
+//! * B, *by files* (disk-directed, two-phase): the last to join submits for all; a processor has read when all of its
+//!   own is there.
+//!
+//! Invariants: each block of each file is served once; all events of an instant happen before any disk chooses; at the
+//! end nothing is in flight. The rules are in `docs/collective.md`.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use foretell_policy::Nanos;
+use foretell_policy::queue::{Class, DeviceQueue, Order};
+
+use super::pattern::Ownership;
+use super::placement::Places;
+use super::{CollectiveReport, CollectiveSpec, Method};
+use crate::device::{Device, DiskParameters, Request};
+use crate::random::hash;
+
+/// What seeds are for.
+enum Purpose {
+    Owners,
+    Places,
+    Devices,
+}
+
+/// A service that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The disk.
+    pub disk: usize,
+    /// The file, from 0.
+    pub file: u32,
+    /// Its block.
+    pub block: u32,
+    /// When it began.
+    pub begun: Nanos,
+    /// When it ended.
+    pub ended: Nanos,
+}
+
+/// A block that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Fetch {
+    file: u32,
+    block: u32,
+    /// Whom it is sent to.
+    reader: u32,
+    /// Case A: its place among the blocks sorted by owner.
+    at: u32,
+    /// When it came to its disk, and when its service began.
+    came: Nanos,
+    begun: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A request comes to its disk.
+    Asked(Fetch),
+    /// Case B: all of a file comes to the disks.
+    Submitted(u32),
+    Served(Fetch),
+    Delivered(Fetch),
+    /// Two-phase: a processor has what others have read for it.
+    Exchanged(u32),
+    Computed(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before the first file.
+    Lead,
+    AtBarrier,
+    Reading,
+    Computing,
+}
+
+#[derive(Clone, Debug)]
+struct Processor {
+    phase: Phase,
+    /// The file that it reads or computes on.
+    file: u32,
+    /// Case A: the file disclosed, and how many of its blocks are asked for and read.
+    disclosed: u32,
+    asked: u32,
+    read: u32,
+    /// Case B: what of the file submitted is there.
+    received: u32,
+    /// Two-phase extended: blocks of its piece that it waits for.
+    piece: u32,
+    /// Two-phase: blocks to send to others, and to have from them.
+    to_others: u32,
+    from_others: u32,
+    /// When it can take in another block.
+    link_free: Nanos,
+}
+
+struct DiskState {
+    device: Box<dyn Device>,
+    queue: DeviceQueue<Fetch>,
+    /// Where the last request ended.
+    end: u64,
+    busy: Nanos,
+    /// Whether it is in `Machine::touched`.
+    touched: bool,
+}
+
+struct Machine<'a> {
+    spec: &'a CollectiveSpec,
+    window: u32,
+    overlapped: bool,
+    ownership: Ownership,
+    places: Places,
+    transfer: Nanos,
+    now: Nanos,
+    number: u64,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    disks: Vec<DiskState>,
+    touched: Vec<usize>,
+    processors: Vec<Processor>,
+    /// Case A: a bit for each block, sorted by owner, that is there and not read.
+    arrived: Vec<u64>,
+    /// Files whose places are known.
+    prepared: u32,
+    /// Requests and exchanges that are not over.
+    in_flight: u64,
+    at_barrier: usize,
+    still_reading: usize,
+    finished: usize,
+    /// Two-phase: blocks of the file submitted that are not there yet, and, extended, the next one to be taken.
+    unread: u64,
+    next_block: u64,
+    first_barrier: Nanos,
+    barrier: Nanos,
+    report: CollectiveReport,
+}
+
+/// See [`CollectiveSpec::run_observed`].
+pub(super) fn run(spec: &CollectiveSpec, observe: &mut dyn FnMut(&Served)) -> CollectiveReport {
+    let mut machine = Machine::new(spec);
+    machine.begin();
+    loop {
+        while let Some(event) = machine.next_event_now() {
+            machine.handle(event, observe);
+        }
+        machine.dispatch();
+        let Some(Reverse((at, ..))) = machine.events.peek() else { break };
+        machine.now = *at;
+    }
+    machine.end()
+}
+
+impl<'a> Machine<'a> {
+    fn new(spec: &'a CollectiveSpec) -> Self {
+        let seed =
+            |purpose: Purpose, index: usize| hash(&[spec.seed, purpose as u64, index as u64]);
+        let order = match spec.method {
+            Method::DiskDirected => Order::Fifo, // Of a list that is sorted.
+            _ => spec.order,
+        };
+        let disk = |index| {
+            let device = spec.disk.device(seed(Purpose::Devices, index));
+            let queue = DeviceQueue::new(order, device.slots());
+            DiskState { device, queue, end: 0, busy: Nanos::ZERO, touched: false }
+        };
+        let processor = Processor {
+            phase: Phase::Lead,
+            file: 0,
+            disclosed: u32::MAX,
+            asked: 0,
+            read: 0,
+            received: 0,
+            piece: 0,
+            to_others: 0,
+            from_others: 0,
+            link_free: Nanos::ZERO,
+        };
+        let is_demand =
+            spec.method == Method::Demand || spec.method == Method::Prefetch && spec.depth == 0;
+        let owners = seed(Purpose::Owners, 0);
+        Machine {
+            spec,
+            window: if is_demand { 1 } else { spec.depth.min(u64::from(u32::MAX)) as u32 },
+            overlapped: spec.overlapped && !is_demand,
+            ownership: Ownership::new(&spec.pattern, spec.processors, spec.file_blocks, owners),
+            places: Places::new(spec, seed(Purpose::Places, 0)),
+            transfer: spec.network.transfer(spec.block_bytes()),
+            now: Nanos::ZERO,
+            number: 0,
+            events: BinaryHeap::new(),
+            disks: (0..spec.disks).map(disk).collect(),
+            touched: Vec::new(),
+            processors: vec![processor; spec.processors],
+            arrived: vec![0; (spec.file_blocks as usize).div_ceil(64)],
+            prepared: 0,
+            in_flight: 0,
+            at_barrier: 0,
+            still_reading: 0,
+            finished: 0,
+            unread: 0,
+            next_block: 0,
+            first_barrier: Nanos::ZERO,
+            barrier: Nanos::ZERO,
+            report: CollectiveReport {
+                elapsed: Nanos::ZERO,
+                bytes: spec.file_blocks * spec.block_bytes() * u64::from(spec.files),
+                reading: Nanos::ZERO,
+                requests: 0,
+                response: Nanos::ZERO,
+                service: Nanos::ZERO,
+                sequential: 0,
+                busiest: Nanos::ZERO,
+            },
+        }
+    }
+
+    fn push(&mut self, at: Nanos, event: Event) {
+        self.events.push(Reverse((at, self.number, event)));
+        self.number += 1;
+    }
+
+    fn next_event_now(&mut self) -> Option<Event> {
+        let Reverse((at, ..)) = self.events.peek()?;
+        if *at > self.now {
+            return None;
+        }
+        self.events.pop().map(|Reverse((_, _, event))| event)
+    }
+
+    fn handle(&mut self, event: Event, observe: &mut dyn FnMut(&Served)) {
+        match event {
+            Event::Asked(fetch) => self.enqueue(fetch),
+            Event::Submitted(file) => self.enqueue_file(file),
+            Event::Served(fetch) => self.served(fetch, observe),
+            Event::Delivered(fetch) => self.delivered(fetch),
+            Event::Exchanged(processor) => {
+                self.in_flight -= 1;
+                self.processors[processor as usize].received = 1;
+                self.try_finish_file(processor as usize);
+            }
+            Event::Computed(processor) => self.computed(processor as usize),
+        }
+        // The lead: what goes on is to be over before the first barrier opens.
+        if self.at_barrier == self.spec.processors && self.in_flight == 0 {
+            self.open_barrier();
+        }
+    }
+
+    /// The lead begins.
+    fn begin(&mut self) {
+        for p in 0..self.spec.processors {
+            let lead = self.compute_time(p);
+            self.push(self.now + lead, Event::Computed(p as u32));
+        }
+        if self.overlapped {
+            self.disclose_all(0);
+        }
+    }
+
+    fn end(mut self) -> CollectiveReport {
+        assert_eq!(self.finished, self.spec.processors, "somebody waits for ever");
+        assert_eq!(self.in_flight, 0, "something is in flight when all is over");
+        let blocks = self.spec.file_blocks * u64::from(self.spec.files);
+        assert_eq!(self.report.requests, blocks, "not every block was served once");
+        self.report.busiest = self.disks.iter().map(|disk| disk.busy).max().unwrap_or(Nanos::ZERO);
+        self.report
+    }
+
+    fn compute_time(&self, processor: usize) -> Nanos {
+        let own = u128::from(self.ownership.count(processor)) * self.spec.processors as u128;
+        let all = u128::from(self.spec.compute.0) * own;
+        Nanos((all / u128::from(self.spec.file_blocks)) as u64)
+    }
+
+    fn prepare(&mut self, file: u32) {
+        if file >= self.prepared {
+            self.places.prepare(file);
+            self.prepared = file + 1;
+        }
+    }
+
+    fn computed(&mut self, p: usize) {
+        let processor = &mut self.processors[p];
+        if processor.phase == Phase::Computing {
+            processor.file += 1;
+        }
+        processor.phase = Phase::AtBarrier;
+        if processor.file == self.spec.files {
+            self.finished += 1;
+            self.report.elapsed = self.now - self.first_barrier;
+            return;
+        }
+        self.at_barrier += 1;
+        if self.at_barrier == self.spec.processors && processor.file > 0 {
+            self.open_barrier();
+        }
+    }
+
+    fn open_barrier(&mut self) {
+        let file = self.processors[0].file;
+        self.at_barrier = 0;
+        self.still_reading = self.spec.processors;
+        self.barrier = self.now;
+        if file == 0 {
+            self.first_barrier = self.now;
+        }
+        self.processors.iter_mut().for_each(|processor| processor.phase = Phase::Reading);
+        if !self.overlapped {
+            self.disclose_all(file);
+        }
+        for p in 0..self.spec.processors {
+            if self.spec.method.is_collective() {
+                self.try_finish_file(p);
+            } else {
+                self.read_on(p);
+            }
+        }
+    }
+
+    fn disclose_all(&mut self, file: u32) {
+        if self.spec.method.is_collective() {
+            self.submit(file);
+        } else {
+            (0..self.spec.processors).for_each(|p| self.disclose(p, file));
+        }
+    }
+
+    /// Processor `p` has read its portion.
+    fn has_read(&mut self, p: usize) {
+        self.processors[p].phase = Phase::Computing;
+        let next = self.processors[p].file + 1;
+        self.still_reading -= 1;
+        if self.still_reading == 0 {
+            self.report.reading += self.now - self.barrier;
+        }
+        if self.overlapped && next < self.spec.files {
+            if !self.spec.method.is_collective() {
+                self.disclose(p, next);
+            } else if self.still_reading == 0 {
+                self.submit(next);
+            }
+        }
+        let compute = self.compute_time(p);
+        self.push(self.now + compute, Event::Computed(p as u32));
+    }
+
+    // Case A.
+
+    fn disclose(&mut self, p: usize, file: u32) {
+        self.prepare(file);
+        let processor = &mut self.processors[p];
+        (processor.disclosed, processor.asked, processor.read) = (file, 0, 0);
+        self.fill_window(p);
+    }
+
+    fn fill_window(&mut self, p: usize) {
+        let (own, start) = (self.ownership.count(p), self.ownership.start(p));
+        loop {
+            let processor = &mut self.processors[p];
+            let asked = processor.asked;
+            if asked == own || asked - processor.read >= self.window {
+                return;
+            }
+            processor.asked += 1;
+            let (file, block) = (processor.disclosed, self.ownership.of(p)[asked as usize]);
+            self.ask(file, block, p as u32, start + asked);
+        }
+    }
+
+    fn read_on(&mut self, p: usize) {
+        let (own, start) = (self.ownership.count(p), self.ownership.start(p));
+        loop {
+            let read = self.processors[p].read;
+            let (word, bit) = ((start + read) as usize / 64, (start + read) % 64);
+            if read == own || self.arrived[word] >> bit & 1 == 0 {
+                break;
+            }
+            self.arrived[word] &= !(1 << bit);
+            self.processors[p].read += 1;
+        }
+        self.fill_window(p);
+        if self.processors[p].read == own {
+            self.has_read(p);
+        }
+    }
+
+    // Case B.
+
+    /// All have joined the collective read of `file`.
+    fn submit(&mut self, file: u32) {
+        self.prepare(file);
+        self.unread = self.spec.file_blocks;
+        self.next_block = 0;
+        if self.spec.method == Method::TwoPhaseExtended {
+            (0..self.spec.processors).for_each(|p| self.take_piece(p, file));
+        } else {
+            self.in_flight += self.spec.file_blocks;
+            self.push(self.now + self.spec.network.startup, Event::Submitted(file));
+        }
+    }
+
+    fn enqueue_file(&mut self, file: u32) {
+        let came = self.now;
+        let fetch = |block, reader| Fetch { file, block, reader, at: 0, came, begun: came };
+        let (blocks, processors) = (self.spec.file_blocks, self.spec.processors as u64);
+        if self.spec.method == Method::TwoPhase {
+            for block in 0..blocks {
+                self.enqueue(fetch(block as u32, (block * processors / blocks) as u32));
+            }
+            return;
+        }
+        for disk in 0..self.spec.disks as u64 {
+            let blocks = (disk..blocks).step_by(self.spec.disks).map(|block| block as u32);
+            let mut list: Vec<(u64, u32)> =
+                blocks.map(|block| (self.places.sector(file, block), block)).collect();
+            list.sort_unstable();
+            for (_, block) in list {
+                let reader = self.ownership.owner(block) as u32;
+                self.enqueue(fetch(block, reader));
+            }
+        }
+    }
+
+    /// Two-phase extended: `p` takes the next blocks that nobody has taken, one of each disk.
+    fn take_piece(&mut self, p: usize, file: u32) {
+        let from = self.next_block;
+        let to = (from + self.spec.disks as u64).min(self.spec.file_blocks);
+        self.next_block = to;
+        self.processors[p].piece = (to - from) as u32;
+        (from..to).for_each(|block| self.ask(file, block as u32, p as u32, 0));
+    }
+
+    /// Two-phase: a block has been read for whomever it belongs to.
+    fn exchange_later(&mut self, fetch: Fetch) {
+        let (reader, owner) = (fetch.reader as usize, self.ownership.owner(fetch.block));
+        if reader != owner {
+            self.processors[reader].to_others += 1;
+            self.processors[owner].from_others += 1;
+        }
+        self.unread -= 1;
+        if self.spec.method == Method::TwoPhaseExtended {
+            self.processors[reader].piece -= 1;
+            if self.processors[reader].piece == 0 {
+                self.take_piece(reader, fetch.file);
+            }
+        }
+        if self.unread == 0 {
+            (0..self.spec.processors).for_each(|p| self.exchange(p));
+        }
+    }
+
+    /// A processor sends and takes in at the same time, to and from each of the others one message.
+    fn exchange(&mut self, p: usize) {
+        let processor = &mut self.processors[p];
+        let blocks = u64::from(processor.to_others.max(processor.from_others));
+        (processor.to_others, processor.from_others) = (0, 0);
+        let messages = blocks.min(self.spec.processors as u64 - 1);
+        let network = &self.spec.network;
+        let time = Nanos(network.startup.0 * messages)
+            + network.transfer(blocks * self.spec.block_bytes());
+        self.in_flight += 1;
+        self.push(self.now + time, Event::Exchanged(p as u32));
+    }
+
+    fn try_finish_file(&mut self, p: usize) {
+        let wanted = match self.spec.method {
+            Method::DiskDirected => self.ownership.count(p),
+            _ => 1,
+        };
+        let processor = &mut self.processors[p];
+        if processor.phase == Phase::Reading && processor.received == wanted {
+            processor.received = 0;
+            self.has_read(p);
+        }
+    }
+
+    // Disks and messages.
+
+    fn ask(&mut self, file: u32, block: u32, reader: u32, at: u32) {
+        self.in_flight += 1;
+        let came = self.now + self.spec.network.startup;
+        let fetch = Fetch { file, block, reader, at, came, begun: came };
+        if came == self.now {
+            self.enqueue(fetch);
+        } else {
+            self.push(came, Event::Asked(fetch));
+        }
+    }
+
+    fn disk_of(&self, block: u32) -> usize {
+        block as usize % self.spec.disks
+    }
+
+    fn enqueue(&mut self, fetch: Fetch) {
+        let sector = self.places.sector(fetch.file, fetch.block);
+        let index = self.disk_of(fetch.block);
+        let disk = &mut self.disks[index];
+        // The paper's disks know nothing of who waits.
+        // The shortest *seek*: what lies in one cylinder is equally near, and then in its order.
+        let (position, rank) = match (&self.spec.disk, self.spec.order) {
+            (DiskParameters::Mechanical(spec), Order::Sstf) => {
+                let cylinder = spec.geometry.cylinder_of(spec.geometry.track_of(sector));
+                let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
+                (cylinder, (sector - cylinder * sectors) as u32)
+            }
+            _ => (disk.device.position_of(sector), 0),
+        };
+        disk.queue.push_ranked(Class::Prefetch, position, rank, fetch);
+        self.touch(index);
+    }
+
+    fn touch(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.disks[index].touched, true) {
+            self.touched.push(index);
+        }
+    }
+
+    /// Disks to which something has happened begin what they can.
+    fn dispatch(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for index in touched.drain(..) {
+            self.disks[index].touched = false;
+            while let Some((_, _, mut fetch)) = self.disks[index].queue.pop() {
+                let sector = self.places.sector(fetch.file, fetch.block);
+                let request = Request { sector, sectors: self.spec.block_sectors };
+                let disk = &mut self.disks[index];
+                let time = disk.device.service(self.now, request).total();
+                self.report.sequential += u64::from(disk.end == sector);
+                disk.end = request.end();
+                disk.busy += time;
+                self.report.requests += 1;
+                self.report.service += time;
+                fetch.begun = self.now;
+                self.push(self.now + time, Event::Served(fetch));
+            }
+        }
+        self.touched = touched;
+    }
+
+    fn served(&mut self, fetch: Fetch, observe: &mut dyn FnMut(&Served)) {
+        let disk = self.disk_of(fetch.block);
+        let Fetch { file, block, begun, .. } = fetch;
+        observe(&Served { disk, file, block, begun, ended: self.now });
+        self.report.response += self.now - fetch.came;
+        self.disks[disk].queue.completed();
+        self.touch(disk);
+        let processor = &mut self.processors[fetch.reader as usize];
+        let from = (self.now + self.spec.network.startup).max(processor.link_free);
+        processor.link_free = from + self.transfer;
+        let at = processor.link_free;
+        self.push(at, Event::Delivered(fetch));
+    }
+
+    fn delivered(&mut self, fetch: Fetch) {
+        self.in_flight -= 1;
+        let p = fetch.reader as usize;
+        match self.spec.method {
+            Method::Demand | Method::Prefetch => {
+                self.arrived[fetch.at as usize / 64] |= 1 << (fetch.at % 64);
+                let processor = &self.processors[p];
+                if processor.phase == Phase::Reading && processor.disclosed == processor.file {
+                    self.read_on(p);
+                }
+            }
+            Method::DiskDirected => {
+                self.processors[p].received += 1;
+                self.try_finish_file(p);
+            }
+            Method::TwoPhase | Method::TwoPhaseExtended => self.exchange_later(fetch),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Collective reads: processors that together read one striped file after another, and compute between.
+//!
+//! Decides how long that takes, on modelled disks behind the project's queues, for each way of reading: demand only,
+//! informed prefetching of a fixed depth, disk-directed and two-phase I/O. After Madhyastha, Gibson and Faloutsos,
+//! "Informed Prefetching of Collective Input/Output Requests", 1999 (called *the paper* here; figures 4 and 6 are the
+//! loop). `docs/collective.md` has the design.
+//!
+//! * [`pattern`]: which processor owns which block;
+//! * [`placement`]: where blocks lie on their disk;
+//! * [`machine`]: the events of a run;
+//! * [`model`]: the paper's formulas, and the depth that they recommend.
+//!
+//! Not here: writes, caches shared by processors, files of which only a part is read.
+
+pub mod machine;
+pub mod model;
+pub mod pattern;
+pub mod placement;
+
+use std::fmt;
+use std::str::FromStr;
+
+use foretell_policy::Nanos;
+use foretell_policy::queue::Order;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::SECTOR_BYTES;
+use crate::device::DiskParameters;
+
+pub use machine::Served;
+pub use pattern::Pattern;
+pub use placement::Placement;
+
+/// Bytes of what the paper calls a MB: its file of 4 MB is 512 blocks of 8 KB, and its disk's 2.11 MB/s are a track
+/// of 36,864 bytes in a revolution and a skew of 8 sectors in 72.
+pub const MB: f64 = 1_048_576.0;
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Each processor asks for a block when it needs it.
+    Demand,
+    /// Each processor has its next blocks fetched.
+    Prefetch,
+    /// Each disk has a sorted list of all (Kotz, 1997).
+    DiskDirected,
+    /// Contiguous portions are read, and exchanged when all are there (del Rosario, Bordawekar and Choudhary, 1993).
+    TwoPhase,
+    /// As that, but portions are small and taken in turn (after Thakur and Choudhary, 1995).
+    TwoPhaseExtended,
+}
+
+impl Method {
+    /// All, in the order in which help texts list them.
+    pub const ALL: [Method; 5] = [
+        Method::Demand,
+        Method::Prefetch,
+        Method::DiskDirected,
+        Method::TwoPhase,
+        Method::TwoPhaseExtended,
+    ];
+
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Demand => "demand",
+            Method::Prefetch => "prefetch",
+            Method::DiskDirected => "disk-directed",
+            Method::TwoPhase => "two-phase",
+            Method::TwoPhaseExtended => "two-phase-extended",
+        }
+    }
+
+    /// Whether processors wait for a file as a whole.
+    pub fn is_collective(self) -> bool {
+        !matches!(self, Method::Demand | Method::Prefetch)
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Method::ALL.into_iter().find(|method| method.name() == text).ok_or_else(|| {
+            let known = Method::ALL.map(Method::name).join(", ");
+            format!("unknown method {text:?}; known are {known}")
+        })
+    }
+}
+
+/// Point-to-point messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    /// Of each message.
+    pub startup: Nanos,
+    /// At which a node takes in, or sends, one block after another; infinite if that takes no time.
+    pub bytes_per_s: f64,
+}
+
+impl Network {
+    /// Takes no time.
+    pub const INSTANT: Network = Network { startup: Nanos::ZERO, bytes_per_s: f64::INFINITY };
+    /// Table 3 of the paper.
+    pub const PAPER: Network = Network { startup: Nanos(25), bytes_per_s: 400.0 * MB };
+
+    fn transfer(&self, bytes: u64) -> Nanos {
+        Nanos::from_secs(bytes as f64 / self.bytes_per_s)
+    }
+}
+
+/// A machine, its files, and how they are read.
+#[derive(Clone, Debug)]
+pub struct CollectiveSpec {
+    /// P.
+    pub processors: usize,
+    /// D.
+    pub disks: usize,
+    /// Each of them.
+    pub disk: DiskParameters,
+    /// Of requests waiting at a disk; disk-directed I/O has its own.
+    pub order: Order,
+    /// Between processors and disks, and among processors.
+    pub network: Network,
+    /// B, of each file.
+    pub file_blocks: u64,
+    /// Size of a block.
+    pub block_sectors: u64,
+    /// How many files, one after another.
+    pub files: u32,
+    /// Whose blocks are whose.
+    pub pattern: Pattern,
+    /// Where blocks lie on their disk.
+    pub placement: Placement,
+    /// Of the sequential layout: whether a file lies anywhere, but in the same place on all disks, instead of after the
+    /// one before it. Then its beginning is not read ahead while nothing is asked for.
+    pub apart: bool,
+    /// How they are read.
+    pub method: Method,
+    /// Whether a file is read while the one before is computed on.
+    pub overlapped: bool,
+    /// x: most prefetches of a processor that it has not read yet. Of `prefetch` alone; 0 is `demand`.
+    pub depth: u64,
+    /// Computing on one file; each processor's part of it is that of its blocks, times P.
+    pub compute: Nanos,
+    /// Of ownerships, places and drawn latencies.
+    pub seed: u64,
+}
+
+/// Why a machine cannot be.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SpecError {
+    /// Something is nothing.
+    #[error("there must be at least one {0}")]
+    None(&'static str),
+    /// More than a disk has.
+    #[error(
+        "{blocks} blocks of a file on each disk are more than the {slots} that it has room for"
+    )]
+    TooLarge {
+        /// Of one file on a disk.
+        blocks: u64,
+        /// Places on the disk.
+        slots: u64,
+    },
+    /// Counts of blocks are 32 bits.
+    #[error("{0} blocks in a file are more than 2^31")]
+    TooMany(u64),
+    /// The aged layout's runs are of such blocks.
+    #[error("the aged layout is of blocks of 8 KiB")]
+    Aged,
+    /// A list of owners is of another file, or another machine.
+    #[error(
+        "the list of owners has {owners} entries, the largest {largest}: there are {blocks} blocks, and processors from 0 to {last}"
+    )]
+    Owners {
+        /// Entries.
+        owners: usize,
+        /// The largest.
+        largest: u32,
+        /// Blocks of the file.
+        blocks: u64,
+        /// The last processor.
+        last: usize,
+    },
+}
+
+impl CollectiveSpec {
+    /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB, SSTF. A file of so many MB, read by
+    /// disk-directed I/O, without computing.
+    pub fn paper(file_mb: u64) -> Self {
+        CollectiveSpec {
+            processors: 8,
+            disks: 8,
+            disk: DiskParameters::hp97560(),
+            order: Order::Sstf,
+            network: Network::PAPER,
+            file_blocks: file_mb * 128,
+            block_sectors: 16,
+            files: 4,
+            pattern: Pattern::Interleaved,
+            placement: Placement::Sequential,
+            apart: false,
+            method: Method::DiskDirected,
+            overlapped: false,
+            depth: 0,
+            compute: Nanos::ZERO,
+            seed: 1,
+        }
+    }
+
+    /// Whether there can be such a machine.
+    ///
+    /// # Errors
+    /// Says what is wrong.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let counts = [
+            (self.processors as u64, "processor"),
+            (self.disks as u64, "disk"),
+            (self.file_blocks, "block in a file"),
+            (self.block_sectors, "sector in a block"),
+            (u64::from(self.files), "file"),
+        ];
+        if let Some((_, what)) = counts.iter().find(|(count, _)| *count == 0) {
+            return Err(SpecError::None(what));
+        }
+        if self.file_blocks > 1 << 31 {
+            return Err(SpecError::TooMany(self.file_blocks));
+        }
+        let blocks = self.file_blocks.div_ceil(self.disks as u64);
+        let slots = (self.disk.capacity_sectors() / self.block_sectors).min(u64::from(u32::MAX));
+        if blocks > slots {
+            return Err(SpecError::TooLarge { blocks, slots });
+        }
+        if self.placement == Placement::Aged && self.block_sectors != placement::AGED_BLOCK_SECTORS
+        {
+            return Err(SpecError::Aged);
+        }
+        if let Pattern::Owners(owners) = &self.pattern {
+            let largest = owners.iter().copied().max().unwrap_or(0);
+            if owners.len() as u64 != self.file_blocks || largest as usize >= self.processors {
+                let (owners, last) = (owners.len(), self.processors - 1);
+                let blocks = self.file_blocks;
+                return Err(SpecError::Owners { owners, largest, blocks, last });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_sectors * SECTOR_BYTES
+    }
+
+    /// B/P, rounded up: more depth than this makes no difference.
+    pub fn share_blocks(&self) -> u64 {
+        self.file_blocks.div_ceil(self.processors as u64)
+    }
+
+    /// Memory for data, blocks, of all processors: B, B + P·x or 2B.
+    pub fn memory_blocks(&self) -> u64 {
+        let ahead = match self.method {
+            Method::Demand => 0,
+            Method::Prefetch => self.depth.min(self.share_blocks()) * self.processors as u64,
+            _ if self.overlapped => self.file_blocks,
+            _ => 0,
+        };
+        self.file_blocks + ahead.min(self.file_blocks)
+    }
+
+    /// Runs it. [`check`](Self::check) must have found nothing.
+    pub fn run(&self) -> CollectiveReport {
+        self.run_observed(&mut |_| ())
+    }
+
+    /// Runs it and tells `observe` of each service when it ends.
+    pub fn run_observed(&self, observe: &mut dyn FnMut(&Served)) -> CollectiveReport {
+        machine::run(self, observe)
+    }
+}
+
+/// What a run has come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CollectiveReport {
+    /// From the first barrier to the end of the last computing.
+    pub elapsed: Nanos,
+    /// Of all files.
+    pub bytes: u64,
+    /// From each barrier until the last processor has its portion, of all files.
+    pub reading: Nanos,
+    /// Requests served.
+    pub requests: u64,
+    /// From a request's coming to its disk to its end, of all.
+    pub response: Nanos,
+    /// From its beginning to its end, of all.
+    pub service: Nanos,
+    /// Requests that began where the one before on their disk had ended.
+    pub sequential: u64,
+    /// What the busiest disk's services took, one after another.
+    pub busiest: Nanos,
+}
+
+impl CollectiveReport {
+    /// Bytes by the time, in units of 2^20 a second.
+    pub fn throughput_mb_s(&self) -> f64 {
+        self.bytes as f64 / MB / self.elapsed.as_secs()
+    }
+
+    /// Mean time from a request's coming to its disk to its end, milliseconds.
+    pub fn response_ms(&self) -> f64 {
+        self.response.as_millis() / self.requests as f64
+    }
+
+    /// Mean time from a request's beginning to its end, milliseconds.
+    pub fn service_ms(&self) -> f64 {
+        self.service.as_millis() / self.requests as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

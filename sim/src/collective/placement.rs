@@ -1,0 +1,214 @@
+//! Where the blocks of a file lie on their disk.
+//!
+//! Places are counted in *slots* of one block. Sequential, random and aged places are computed when they are asked for;
+//! sorted random ones need all of a file's, and are kept for the two files that can be in flight.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::CollectiveSpec;
+use crate::layout::{FileId, Layout};
+use crate::random::{hash, mix};
+
+/// The aged layout's unit, sectors.
+pub(super) const AGED_BLOCK_SECTORS: u64 = 16;
+
+/// A way to lay a file's blocks out on each disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// One after another; files too, or each anywhere ([`CollectiveSpec::apart`]).
+    Sequential,
+    /// Anywhere, none twice as long as there is room.
+    Random,
+    /// Where random ones are, but in the file's order.
+    Increasing,
+    /// In runs of three blocks on average, anywhere; [`Layout::aged`].
+    Aged,
+}
+
+impl Placement {
+    /// All, in the order in which help texts list them.
+    pub const ALL: [Placement; 4] =
+        [Placement::Sequential, Placement::Random, Placement::Increasing, Placement::Aged];
+
+    /// The name used on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Sequential => "sequential",
+            Placement::Random => "random",
+            Placement::Increasing => "increasing",
+            Placement::Aged => "aged",
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Placement::ALL.into_iter().find(|placement| placement.name() == text).ok_or_else(|| {
+            let known = Placement::ALL.map(Placement::name).join(", ");
+            format!("unknown layout {text:?}; known are {known}")
+        })
+    }
+}
+
+/// The places of a run's blocks.
+#[derive(Debug)]
+pub(super) struct Places {
+    placement: Placement,
+    disks: u64,
+    /// Most blocks of a file on a disk.
+    per_disk: u64,
+    file_blocks: u64,
+    block_sectors: u64,
+    slots: u64,
+    seed: u64,
+    apart: bool,
+    aged: Layout,
+    /// Of the increasing layout: for each disk `per_disk` slots, for even and for odd files.
+    sorted: [Vec<u32>; 2],
+}
+
+impl Places {
+    pub(super) fn new(spec: &CollectiveSpec, seed: u64) -> Self {
+        let capacity = spec.disk.capacity_sectors();
+        Places {
+            placement: spec.placement,
+            disks: spec.disks as u64,
+            per_disk: spec.file_blocks.div_ceil(spec.disks as u64),
+            file_blocks: spec.file_blocks,
+            block_sectors: spec.block_sectors,
+            slots: (capacity / spec.block_sectors).min(u64::from(u32::MAX)),
+            seed,
+            apart: spec.apart,
+            aged: Layout::aged(capacity, seed),
+            sorted: [Vec::new(), Vec::new()],
+        }
+    }
+
+    /// To be called before the first block of a file is asked for, when all of the file two before have been.
+    pub(super) fn prepare(&mut self, file: u32) {
+        if self.placement != Placement::Increasing {
+            return;
+        }
+        let mut sorted = std::mem::take(&mut self.sorted[file as usize % 2]);
+        sorted.clear();
+        for disk in 0..self.disks {
+            let blocks = self.file_blocks.saturating_sub(disk).div_ceil(self.disks);
+            let from = sorted.len();
+            sorted.extend((0..blocks).map(|index| self.random_slot(disk, file, index) as u32));
+            sorted[from..].sort_unstable();
+            sorted.resize(from + self.per_disk as usize, 0);
+        }
+        self.sorted[file as usize % 2] = sorted;
+    }
+
+    /// The first sector of `block` on its disk.
+    pub(super) fn sector(&self, file: u32, block: u32) -> u64 {
+        let (disk, index) = (u64::from(block) % self.disks, u64::from(block) / self.disks);
+        let slot = match self.placement {
+            Placement::Sequential => {
+                let room = (self.slots / self.per_disk).max(1);
+                let place = u64::from(file) % room;
+                let place = if self.apart { permuted(place, room, self.seed) } else { place };
+                place * self.per_disk + index
+            }
+            Placement::Random => self.random_slot(disk, file, index),
+            Placement::Increasing => {
+                let at = disk * self.per_disk + index;
+                u64::from(self.sorted[file as usize % 2][at as usize])
+            }
+            Placement::Aged => {
+                let id = FileId(hash(&[u64::from(file), disk]));
+                let offset = index * AGED_BLOCK_SECTORS * crate::SECTOR_BYTES;
+                let first = self.aged.extents(id, offset, crate::SECTOR_BYTES).next();
+                // A run may reach beyond the disk's end.
+                let last = (self.slots - 1) * self.block_sectors;
+                return first.map_or(0, |extent| extent.sector).min(last);
+            }
+        };
+        slot * self.block_sectors
+    }
+
+    fn random_slot(&self, disk: u64, file: u32, index: u64) -> u64 {
+        let number = (u64::from(file) * self.per_disk + index) % self.slots;
+        permuted(number, self.slots, hash(&[self.seed, disk]))
+    }
+}
+
+/// A permutation of the numbers below `count` that looks random: a Feistel network of four rounds over the next even
+/// power of two, walked until it comes below `count` (Black and Rogaway, 2002).
+fn permuted(number: u64, count: u64, seed: u64) -> u64 {
+    let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+    let half = bits.div_ceil(2).max(1);
+    let mask = (1u64 << half) - 1;
+    let mut number = number;
+    loop {
+        let (mut left, mut right) = (number >> half, number & mask);
+        for round in 0..4 {
+            let scrambled = mix(seed ^ mix(right << 3 | round)) & mask;
+            (left, right) = (right, left ^ scrambled);
+        }
+        number = left << half | right;
+        if number < count {
+            return number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permutation_has_each_number_once() {
+        for count in [1, 2, 3, 100, 1000, 4096] {
+            let mut all: Vec<u64> = (0..count).map(|n| permuted(n, count, 9)).collect();
+            if count == 1000 {
+                let rising = all.windows(2).filter(|pair| pair[0] < pair[1]).count();
+                assert!((450..550).contains(&rising), "{rising}");
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..count));
+        }
+    }
+
+    fn places(placement: Placement) -> Places {
+        let spec = CollectiveSpec { placement, file_blocks: 1003, ..CollectiveSpec::paper(4) };
+        let mut places = Places::new(&spec, 7);
+        places.prepare(0);
+        places.prepare(1);
+        places
+    }
+
+    #[test]
+    fn layouts_are_as_they_are_called() {
+        let on_disk = |placement, file, disk: u32| -> Vec<u64> {
+            let places = places(placement);
+            (disk..1003).step_by(8).map(|block| places.sector(file, block)).collect()
+        };
+        for disk in 0..8 {
+            let sequential = on_disk(Placement::Sequential, 1, disk);
+            assert_eq!(sequential[0], 126 * 16);
+            assert!(sequential.windows(2).all(|pair| pair[1] == pair[0] + 16));
+            let mut random = on_disk(Placement::Random, 1, disk);
+            let increasing = on_disk(Placement::Increasing, 1, disk);
+            assert_ne!(random, increasing);
+            random.sort_unstable();
+            assert_eq!(random, increasing);
+            let aged = on_disk(Placement::Aged, 0, disk);
+            let runs = 1 + aged.windows(2).filter(|pair| pair[1] != pair[0] + 16).count();
+            assert!((38..=48).contains(&runs), "{runs} of {}", aged.len());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What must hold of any run.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::flat::{FlatSpec, Latency};
+use crate::random::SplitMix64;
+
+/// One millisecond for anything, one thing at a time.
+fn unit_time() -> DiskParameters {
+    DiskParameters::Flat(FlatSpec {
+        latency: Latency::Constant { latency_ms: 1.0 },
+        bandwidth_bytes_per_s: f64::INFINITY,
+        link_bytes_per_s: f64::INFINITY,
+        slots: 1,
+        capacity_sectors: 1 << 30,
+    })
+}
+
+/// Section 4.3's machine.
+fn ideal(processors: usize, disks: usize, owners: Vec<u32>, depth: u64) -> CollectiveSpec {
+    CollectiveSpec {
+        processors,
+        disks,
+        disk: unit_time(),
+        network: Network::INSTANT,
+        file_blocks: owners.len() as u64,
+        files: 1,
+        pattern: Pattern::Owners(owners.into()),
+        method: Method::Prefetch,
+        depth,
+        ..CollectiveSpec::paper(4)
+    }
+}
+
+/// The first block that its disk serves after a later one of the same file, if there is one.
+fn out_of_order(spec: &CollectiveSpec) -> Option<u32> {
+    let mut last = vec![None; spec.disks];
+    let mut found = None;
+    spec.run_observed(&mut |served| {
+        let now = Some((served.file, served.block));
+        if last[served.disk] >= now {
+            found = found.or(Some(served.block));
+        }
+        last[served.disk] = now;
+    });
+    found
+}
+
+/// A file of 1 to 12 stripes, and a piece of one, each block anybody's; some processors are likelier than others.
+fn random_owners(random: &mut SplitMix64, processors: usize, disks: usize) -> Vec<u32> {
+    let blocks = 1 + random.below(12 * disks as u64);
+    let skew = random.below(3);
+    let draw = |random: &mut SplitMix64| random.below(processors as u64) as u32;
+    let mut owner = draw(random);
+    let mut owners = Vec::new();
+    for _ in 0..blocks {
+        // Runs of one owner are what needs depth.
+        if skew == 0 || random.below(2 * disks as u64) < skew {
+            owner = draw(random);
+        }
+        owners.push(owner);
+    }
+    owners
+}
+
+/// The paper's section 4.3, for every order that does not turn back.
+#[test]
+fn depth_d_makes_every_disk_sequential() {
+    let mut random = SplitMix64::new(43);
+    let mut with_fewer = 0;
+    for number in 0..12_000 {
+        let (processors, disks) = (1 + random.below(12) as usize, 1 + random.below(12) as usize);
+        let owners = random_owners(&mut random, processors, disks);
+        let mut spec = ideal(processors, disks, owners, disks as u64);
+        spec.order = [Order::Sstf, Order::CLook, Order::Scan][number % 3];
+        spec.files = 1 + (number % 2) as u32;
+        assert_eq!(out_of_order(&spec), None, "{spec:?}");
+        // The least time: each disk serves one block after another.
+        let stripes = spec.file_blocks.div_ceil(disks as u64) * u64::from(spec.files);
+        assert_eq!(spec.run().elapsed, Nanos::from_millis(stripes as f64), "{spec:?}");
+        spec.depth -= 1;
+        with_fewer += u32::from(spec.depth > 0 && out_of_order(&spec).is_some());
+    }
+    assert!(with_fewer > 1000, "{with_fewer}");
+}
+
+/// Of all ownerships of so many stripes by two processors with equal shares, the first that is read out of order.
+fn counter_example(disks: usize, stripes: usize, depth: u64) -> Option<Vec<u32>> {
+    let blocks = stripes * disks;
+    let equal = |bits: &u32| bits.count_ones() as usize == blocks / 2;
+    let owners = |bits: u32| (0..blocks).map(|block| bits >> block & 1).collect::<Vec<u32>>();
+    let all = (0u32..1 << blocks).filter(equal).map(owners);
+    all.into_iter().find(|owners| out_of_order(&ideal(2, disks, owners.clone(), depth)).is_some())
+}
+
+#[test]
+fn depth_d_less_one_does_not() {
+    for (disks, stripes) in [(2, 3), (3, 4), (4, 3), (6, 3)] {
+        let depth = disks as u64;
+        assert!(counter_example(disks, stripes, depth - 1).is_some(), "{disks}");
+        assert_eq!(counter_example(disks, stripes, depth), None, "{disks}");
+    }
+    // The one of `docs/collective.md`.
+    let found = counter_example(4, 3, 3).expect("there is one");
+    assert_eq!(found, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
+    let mut last_disk = Vec::new();
+    ideal(2, 4, found, 3).run_observed(&mut |served| {
+        if served.disk == 3 {
+            last_disk.push(served.block);
+        }
+    });
+    assert_eq!(last_disk, [7, 3, 11]);
+}
+
+fn any_spec() -> impl Strategy<Value = CollectiveSpec> {
+    let machine = (1usize..6, 1usize..6, 0usize..4, 1u64..80, 1u32..4);
+    let reading = (0usize..4, 0usize..4, 0usize..5, any::<bool>(), 0u64..20);
+    let rest = (0usize..3, any::<bool>(), 0u64..40, any::<u64>());
+    (machine, reading, rest).prop_map(|(machine, reading, rest)| {
+        let (processors, disks, order, file_blocks, files) = machine;
+        let (pattern, placement, method, overlapped, depth) = reading;
+        let (disk, instant, compute_ms, seed) = rest;
+        let names = ["hp97560", "network", "object-store"];
+        CollectiveSpec {
+            processors,
+            disks,
+            disk: DiskParameters::by_name(names[disk]).expect("built in"),
+            order: Order::ALL[order],
+            network: if instant { Network::INSTANT } else { Network::PAPER },
+            file_blocks,
+            block_sectors: 16,
+            files,
+            pattern: Pattern::NAMED[pattern].clone(),
+            placement: Placement::ALL[placement],
+            apart: seed % 2 == 0,
+            method: Method::ALL[method],
+            overlapped,
+            depth,
+            compute: Nanos::from_millis(compute_ms as f64),
+            seed,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn any_run_ends_with_everything_read_once(spec in any_spec()) {
+        prop_assert_eq!(spec.check(), Ok(()));
+        let mut blocks = HashSet::new();
+        let mut busy = vec![Nanos::ZERO; spec.disks];
+        let mut twice = false;
+        let report = spec.run_observed(&mut |served| {
+            twice |= !blocks.insert((served.file, served.block));
+            assert_eq!(served.block as usize % spec.disks, served.disk);
+            busy[served.disk] += served.ended - served.begun;
+        });
+        prop_assert!(!twice);
+        prop_assert_eq!(blocks.len() as u64, spec.file_blocks * u64::from(spec.files));
+        prop_assert_eq!(report.busiest, busy.into_iter().max().unwrap_or(Nanos::ZERO));
+        prop_assert_eq!(report, spec.run());
+        // Nobody computes faster, and whoever reads alone waits for all.
+        let compute = Nanos(spec.compute.0 * u64::from(spec.files));
+        let rounding = Nanos(u64::from(spec.files));
+        prop_assert!(report.elapsed + rounding >= compute);
+        if !spec.overlapped && spec.disk.slots() == 1 {
+            prop_assert!(report.elapsed + rounding >= report.busiest);
+        }
+        prop_assert!(spec.memory_blocks() <= 2 * spec.file_blocks);
+    }
+}
+
+/// Two processors, two disks, eight blocks of 1 ms each, 6 ms of computing, three files.
+#[test]
+fn times_that_are_worked_out_by_hand() {
+    let of = |method, overlapped, depth| {
+        let owners = vec![0, 0, 1, 1, 1, 1, 0, 0];
+        let spec = CollectiveSpec {
+            method,
+            overlapped,
+            files: 3,
+            compute: Nanos::from_millis(6.0),
+            ..ideal(2, 2, owners, depth)
+        };
+        spec.run().elapsed.as_millis()
+    };
+    // Block by block: both read from the same disk at first, each then from the other's.
+    assert_eq!(of(Method::Demand, false, 0), 3.0 * (5.0 + 6.0));
+    assert_eq!(of(Method::Prefetch, false, 1), 3.0 * (5.0 + 6.0));
+    // Four blocks a disk.
+    assert_eq!(of(Method::Prefetch, false, 4), 3.0 * (4.0 + 6.0));
+    assert_eq!(of(Method::DiskDirected, false, 0), 3.0 * (4.0 + 6.0));
+    assert_eq!(of(Method::TwoPhase, false, 0), 3.0 * (4.0 + 6.0));
+    assert_eq!(of(Method::TwoPhaseExtended, false, 0), 3.0 * (4.0 + 6.0));
+    // All of it while computing.
+    assert_eq!(of(Method::Prefetch, true, 4), 3.0 * 6.0);
+    assert_eq!(of(Method::DiskDirected, true, 0), 3.0 * 6.0);
+    assert_eq!(of(Method::TwoPhase, true, 0), 3.0 * 6.0);
+    // Two of four each are there at the barrier; the other two are on both disks.
+    assert_eq!(of(Method::Prefetch, true, 2), 3.0 * (2.0 + 6.0));
+}
+
+/// The exchange: half of the blocks change hands, at 1 ms each, after a message of 1 ms.
+#[test]
+fn two_phases_pay_for_the_exchange() {
+    let network = Network { startup: Nanos::from_millis(1.0), bytes_per_s: 16.0 * 512.0 * 1000.0 };
+    let spec = CollectiveSpec {
+        method: Method::TwoPhase,
+        network,
+        ..ideal(2, 2, vec![0, 1, 0, 1, 0, 1, 0, 1], 0)
+    };
+    // Asking 1; the second processor's first two blocks are read at 4, on their way at 5, and the last of its four taken in
+    // at 9; then two blocks in one message, 1 + 2.
+    assert_eq!(spec.run().elapsed.as_millis(), 1.0 + 3.0 + 1.0 + 4.0 + 3.0);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let good = CollectiveSpec::paper(4);
+    assert_eq!(good.check(), Ok(()));
+    let refused = |change: &dyn Fn(&mut CollectiveSpec)| {
+        let mut spec = good.clone();
+        change(&mut spec);
+        spec.check().expect_err("refused").to_string()
+    };
+    assert_eq!(refused(&|spec| spec.disks = 0), "there must be at least one disk");
+    assert!(refused(&|spec| spec.file_blocks = 1 << 30).contains("more than the"));
+    assert!(
+        refused(&|spec| spec.pattern = Pattern::Owners(vec![8; 512].into())).contains("0 to 7")
+    );
+    let aged =
+        |spec: &mut CollectiveSpec| (spec.placement, spec.block_sectors) = (Placement::Aged, 8);
+    assert!(refused(&aged).contains("8 KiB"));
+}

@@ -1,0 +1,319 @@
+//! Madhyastha, Gibson and Faloutsos, "Informed Prefetching of Collective Input/Output Requests", 1999: tables 4 to 6 and
+//! figures 7 to 9.
+//!
+//! Put in is what the paper states: 8 HP 97560, 8 processors, blocks of 8 KB, SSTF, the network of table 3, and computing
+//! as long as reading the file at the throughput of a disk-directed read of 4 MB, *ours*, of the same layout. Nothing is fitted. What
+//! the paper leaves open:
+//!
+//! * where the next sequential file lies: anywhere (table 4), or right after the one before (the second table 4);
+//! * how SSTF decides within a cylinder: by sectors (`docs/collective.md`);
+//! * how many files are read: as many as make 64 MB, 2 to 16, and not counting the start.
+//!
+//! *Min* and *max* are those of all depths from 0 to B/P that are tried; the crossover is the first depth with more
+//! throughput than the synchronous disk-directed read: every depth up to 4D is tried, then doubled and halved again.
+
+use foretell_policy::Nanos;
+
+use super::{Basis, Cell, Figure, Outcome, panel};
+use crate::collective::model::paper_throughput_mb_s;
+use crate::collective::{CollectiveReport, CollectiveSpec, Method, Pattern, Placement};
+
+/// A row of table 4: pattern, MB; minimum, maximum, collective throughput, MB/s; crossover depth.
+type Row4 = (Pattern, u64, [f64; 3], f64);
+
+const TABLE_4: [Row4; 15] = [
+    (Pattern::Interleaved, 4, [9.018, 17.988, 9.066], 1.0),
+    (Pattern::Interleaved, 8, [9.286, 18.132, 9.314], 1.0),
+    (Pattern::Interleaved, 32, [9.505, 18.132, 9.509], 1.0),
+    (Pattern::Interleaved, 64, [9.534, 18.132, 9.541], 2.0),
+    (Pattern::Interleaved, 128, [9.555, 18.132, 9.558], 2.0),
+    (Pattern::Interleaved, 256, [9.564, 18.132, 9.566], 2.0),
+    (Pattern::Block1d, 4, [3.091, 16.894, 9.066], 16.0),
+    (Pattern::Block1d, 32, [2.411, 18.132, 9.509], 16.0),
+    (Pattern::Block1d, 256, [2.344, 18.132, 9.566], 16.0),
+    (Pattern::Block3d, 4, [2.584, 17.198, 9.066], 8.0),
+    (Pattern::Block3d, 32, [2.708, 18.132, 9.509], 16.0),
+    (Pattern::Block3d, 256, [2.473, 18.132, 9.566], 16.0),
+    (Pattern::Global, 4, [3.123, 16.145, 9.066], 7.0),
+    (Pattern::Global, 32, [2.623, 18.132, 9.509], 10.0),
+    (Pattern::Global, 256, [2.408, 18.132, 9.566], 14.0),
+];
+
+/// Table 5: MB; minimum, maximum, collective throughput, MB/s; crossover depth of random places, and of the same sorted.
+const TABLE_5: [(u64, [f64; 3], f64, f64); 6] = [
+    (4, [1.264, 2.926, 1.551], 16.0, 2.0),
+    (8, [1.314, 3.033, 1.593], 32.0, 2.0),
+    (32, [1.336, 3.036, 1.642], 56.0, 2.0),
+    (64, [1.303, 3.036, 1.643], 88.0, 2.0),
+    (128, [1.323, 3.036, 1.660], 136.0, 6.0),
+    (256, [1.332, 3.069, 1.697], 296.0, 1.0),
+];
+
+/// Table 6, of 256 MB: crossover depths of sorted random places.
+const TABLE_6: [(Pattern, f64); 3] =
+    [(Pattern::Interleaved, 1.0), (Pattern::Block1d, 96.0), (Pattern::Block3d, 32.0)];
+
+/// The paper's machine with files of one layout.
+#[derive(Clone, Copy, Debug)]
+struct Bench {
+    placement: Placement,
+    apart: bool,
+    /// Computing of a MB.
+    compute_mb: Nanos,
+}
+
+impl Bench {
+    fn new(placement: Placement, apart: bool) -> Self {
+        let mut bench = Bench { placement, apart, compute_mb: Nanos::ZERO };
+        // What a disk does while nothing is asked of it is over long before the computing is.
+        bench.compute_mb = Nanos::from_millis(500.0);
+        let spec = bench.spec(4, &Pattern::Interleaved);
+        let reading = spec.run().reading;
+        bench.compute_mb = Nanos(reading.0 / u64::from(spec.files) / 4);
+        bench
+    }
+
+    fn spec(&self, mb: u64, pattern: &Pattern) -> CollectiveSpec {
+        let Bench { placement, apart, compute_mb } = *self;
+        let files = (64 / mb).clamp(2, 16) as u32;
+        let (pattern, compute) = (pattern.clone(), Nanos(compute_mb.0 * mb));
+        CollectiveSpec { placement, apart, pattern, compute, files, ..CollectiveSpec::paper(mb) }
+    }
+}
+
+fn prefetch(spec: &CollectiveSpec, depth: u64) -> CollectiveReport {
+    CollectiveSpec { method: Method::Prefetch, overlapped: true, depth, ..spec.clone() }.run()
+}
+
+/// What a row of tables 4 and 5 has of throughput, and the crossover.
+struct Sweep {
+    throughput: [f64; 3],
+    crossover: u64,
+}
+
+/// Sweeps `spec`'s depth; with `ends`, to its ends too.
+fn sweep(spec: &CollectiveSpec, ends: bool) -> Sweep {
+    let collective = spec.run().throughput_mb_s();
+    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+    let mut beats = |depth: u64| {
+        let throughput = prefetch(spec, depth).throughput_mb_s();
+        (least, most) = (least.min(throughput), most.max(throughput));
+        throughput > collective
+    };
+    let (share, each) = (spec.share_blocks(), 4 * spec.disks as u64);
+    let mut crossover = (1..=each.min(share)).find(|&depth| beats(depth)).unwrap_or(share);
+    if crossover == share && each < share {
+        let (mut below, mut above) = (each, (2 * each).min(share));
+        while above < share && !beats(above) {
+            (below, above) = (above, (2 * above).min(share));
+        }
+        while above - below > 1 {
+            let middle = below.midpoint(above);
+            if beats(middle) { above = middle } else { below = middle }
+        }
+        crossover = above;
+    }
+    if ends {
+        for depth in [0, share / 2, share] {
+            beats(depth);
+        }
+    }
+    Sweep { throughput: [least, most, collective], crossover }
+}
+
+fn cell(experiment: &str, row: String, column: &str, unit: &str, numbers: (f64, f64)) -> Cell {
+    Cell {
+        experiment: experiment.into(),
+        row,
+        column: column.into(),
+        unit: unit.into(),
+        paper: Some(numbers.0),
+        paper_to: None,
+        ours: numbers.1,
+        basis: Basis::Predicted,
+    }
+}
+
+const THROUGHPUTS: [&str; 3] = ["least", "most", "collective"];
+
+fn throughputs(experiment: &str, row: &str, paper: [f64; 3], ours: [f64; 3]) -> Vec<Cell> {
+    let columns = THROUGHPUTS.into_iter().zip(paper.into_iter().zip(ours));
+    let cell = |(column, numbers)| cell(experiment, row.to_owned(), column, "MB/s", numbers);
+    columns.map(cell).collect()
+}
+
+fn of_table_4(experiment: &str, apart: bool, mb: &[u64]) -> Outcome {
+    let bench = Bench::new(Placement::Sequential, apart);
+    let mut cells = Vec::new();
+    for (pattern, size, paper, crossover) in TABLE_4.iter().filter(|row| mb.contains(&row.1)) {
+        let sweep = sweep(&bench.spec(*size, pattern), true);
+        let row = format!("{pattern}, {size} MB");
+        cells.extend(throughputs(experiment, &row, *paper, sweep.throughput));
+        let row = format!("crossover, {row}");
+        let numbers = (*crossover, sweep.crossover as f64);
+        cells.push(cell(experiment, row, "depth", "blocks", numbers));
+    }
+    Outcome { cells, figures: Vec::new() }
+}
+
+const TABLE_4_APART: &str = "1999 table 4";
+const TABLE_4_ADJACENT: &str = "1999 table 4, files side by side";
+
+/// Table 4, each file anywhere, without those of 256 MB.
+pub fn table_4() -> Outcome {
+    of_table_4(TABLE_4_APART, true, &[4, 8, 32, 64, 128])
+}
+
+/// The files of 256 MB of table 4.
+pub fn table_4_largest() -> Outcome {
+    of_table_4(TABLE_4_APART, true, &[256])
+}
+
+/// Table 4 with each file right after the one before.
+pub fn table_4_adjacent() -> Outcome {
+    of_table_4(TABLE_4_ADJACENT, false, &[4, 8, 32])
+}
+
+/// Table 5, of files up to so many MB.
+fn of_table_5(most_mb: u64) -> Vec<Cell> {
+    const EXPERIMENT: &str = "1999 table 5";
+    let bench = Bench::new(Placement::Random, false);
+    let sorted = Bench { placement: Placement::Increasing, ..bench };
+    let mut cells = Vec::new();
+    for (mb, paper, unsorted, in_order) in TABLE_5.into_iter().filter(|row| row.0 <= most_mb) {
+        let random = sweep(&bench.spec(mb, &Pattern::Interleaved), true);
+        let sorted = sweep(&sorted.spec(mb, &Pattern::Interleaved), false);
+        let row = format!("interleaved, {mb} MB");
+        cells.extend(throughputs(EXPERIMENT, &row, paper, random.throughput));
+        for (column, paper, ours) in
+            [("unsorted", unsorted, random.crossover), ("sorted", in_order, sorted.crossover)]
+        {
+            let row = format!("crossover, {row}");
+            cells.push(cell(EXPERIMENT, row, column, "blocks", (paper, ours as f64)));
+        }
+    }
+    cells
+}
+
+/// Table 5.
+pub fn table_5() -> Outcome {
+    Outcome { cells: of_table_5(256), figures: Vec::new() }
+}
+
+/// Table 6.
+pub fn table_6() -> Outcome {
+    let random = Bench::new(Placement::Random, false);
+    let bench = Bench { placement: Placement::Increasing, ..random };
+    let crossover = |(pattern, paper): (Pattern, f64)| {
+        let ours = sweep(&bench.spec(256, &pattern), false).crossover as f64;
+        let row = format!("crossover, {pattern}, 256 MB");
+        cell("1999 table 6", row, "sorted", "blocks", (paper, ours))
+    };
+    Outcome { cells: TABLE_6.into_iter().map(crossover).collect(), figures: Vec::new() }
+}
+
+/// The depths that figures 7 to 9 are drawn at.
+const DEPTHS: [u64; 13] = [0, 1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64];
+
+fn figure(name: &str, title: &str, x_title: &str, panel: crate::plot::Panel) -> Figure {
+    Figure::new(&format!("collective1999-{name}"), title, x_title, vec![panel])
+}
+
+/// Figure 7: services of a disk, files of 4 MB, interleaved and 3-D blocks.
+fn figure_7() -> Outcome {
+    let bench = Bench::new(Placement::Sequential, true);
+    let line = |pattern: Pattern| {
+        let spec = bench.spec(4, &pattern);
+        let point = |&depth: &u64| (depth as f64, prefetch(&spec, depth).service_ms());
+        (pattern.name().to_owned(), DEPTHS.iter().map(point).collect::<Vec<_>>())
+    };
+    let lines = [Pattern::Interleaved, Pattern::Block3d].map(line);
+    let mut cells = Vec::new();
+    for (name, points) in &lines {
+        for depth in [0.0, 4.0, 8.0, 16.0, 64.0] {
+            let ours = points.iter().find(|point| point.0 == depth).map_or(f64::NAN, |at| at.1);
+            let (row, column) =
+                (format!("{name}, 4 MB, a request's service"), format!("depth {depth}"));
+            let of = cell("1999 figure 7", row, &column, "ms", (0.0, ours));
+            cells.push(Cell { paper: None, ..of });
+        }
+    }
+    let panel = panel("a request's service, ms", lines);
+    let title = "Disk service and prefetch depth (collective 1999, figure 7)";
+    let figures = vec![figure("figure-7", title, "prefetch depth, blocks a processor", panel)];
+    Outcome { cells, figures }
+}
+
+/// Figure 8: throughput and memory, files of 4 MB.
+fn figure_8() -> Outcome {
+    let mut outcome = Outcome::default();
+    for (name, placement) in [("a", Placement::Sequential), ("b", Placement::Random)] {
+        let bench = Bench::new(placement, true);
+        let memory = |spec: &CollectiveSpec| spec.memory_blocks() as f64 / 128.0;
+        let line = |pattern: Pattern| {
+            let spec = bench.spec(4, &pattern);
+            let point = |&depth: &u64| {
+                let spec = CollectiveSpec {
+                    method: Method::Prefetch,
+                    depth,
+                    overlapped: true,
+                    ..spec.clone()
+                };
+                (memory(&spec), spec.run().throughput_mb_s())
+            };
+            (pattern.name().to_owned(), DEPTHS.iter().map(point).collect::<Vec<_>>())
+        };
+        let mut lines: Vec<_> = [Pattern::Interleaved, Pattern::Block3d].map(line).into();
+        let points = [false, true].map(|overlapped| {
+            let spec = CollectiveSpec { overlapped, ..bench.spec(4, &Pattern::Block3d) };
+            (memory(&spec), spec.run().throughput_mb_s())
+        });
+        lines.push(("disk-directed, B and 2B".into(), points.into()));
+        let title = format!("Throughput and memory, {placement} (collective 1999, figure 8{name})");
+        let panel = panel("throughput, MB/s", lines);
+        let file = format!("figure-8{name}");
+        outcome.figures.push(figure(&file, &title, "memory, MB", panel));
+    }
+    outcome
+}
+
+/// Figure 9: the paper's model and our simulation. Its sequential model is of depths above two.
+fn figure_9() -> Outcome {
+    let mut outcome = Outcome::default();
+    for (name, placement, pattern, from, within) in [
+        ("a", Placement::Random, Pattern::Interleaved, 1, 5.0),
+        ("b", Placement::Sequential, Pattern::Global, 3, 20.0),
+    ] {
+        let bench = Bench::new(placement, true);
+        let mut lines = Vec::new();
+        for mb in [4, 32] {
+            let spec = bench.spec(mb, &pattern);
+            let depths = || DEPTHS.into_iter().filter(|&depth| depth > 0);
+            let simulated: Vec<(f64, f64)> =
+                depths().map(|x| (x as f64, prefetch(&spec, x).throughput_mb_s())).collect();
+            let modelled = |x| Some((x as f64, paper_throughput_mb_s(&spec, x)?));
+            let modelled: Vec<(f64, f64)> = depths().filter_map(modelled).collect();
+            let errors = simulated.iter().zip(&modelled).filter(|(at, _)| at.0 >= f64::from(from));
+            let worst =
+                errors.map(|(at, model)| 100.0 * (model.1 / at.1 - 1.0).abs()).fold(0.0, f64::max);
+            let row = format!("{pattern}, {mb} MB, model's largest error");
+            let numbers = cell(&format!("1999 figure 9{name}"), row, "error", "%", (0.0, worst));
+            outcome.cells.push(Cell { paper_to: Some(within), ..numbers });
+            lines.push((format!("simulated, {mb} MB"), simulated));
+            lines.push((format!("model, {mb} MB"), modelled));
+        }
+        let title = format!("Model and simulation, {placement} (collective 1999, figure 9{name})");
+        let file = format!("figure-9{name}");
+        let panel = panel("throughput, MB/s", lines);
+        outcome.figures.push(figure(&file, &title, "prefetch depth, blocks a processor", panel));
+    }
+    outcome
+}
+
+/// Figures 7 to 9.
+pub fn figures() -> Outcome {
+    let mut outcome = figure_7();
+    outcome.merge(figure_8());
+    outcome.merge(figure_9());
+    outcome
+}
