@@ -60,7 +60,7 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     disks: Vec<u32>,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store) or a parameter file
+    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,
 
