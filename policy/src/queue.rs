@@ -113,7 +113,9 @@ impl<T> DeviceQueue<T> {
         let key = match self.order {
             Order::Fifo => (arrival, position),
             // More than 2^32 arrivals at one position do not wait at once.
-            _ => (position, u64::from(rank) << 32 | arrival & u64::from(u32::MAX)),
+            Order::Scan | Order::CLook | Order::Sstf => {
+                (position, u64::from(rank) << 32 | arrival & u64::from(u32::MAX))
+            }
         };
         self.waiting[class as usize].insert(key, request);
     }
