@@ -224,7 +224,7 @@ impl Cache {
     /// A block that was prefetched and is unread is given up by the stream that claims it.
     pub(crate) fn waste(&mut self, now: Nanos, slot: SlotId) {
         let known = &self.blocks[slot];
-        let (block, stream) = (known.block, known.claim().map(|claim| claim.stream));
+        let (block, stream) = (known.block(), known.claim().map(|claim| claim.stream));
         self.note_wasted(stream);
         if self.log.is_on() {
             let stream = stream.map(|stream| self.stream(stream).id);
@@ -450,7 +450,7 @@ impl Cache {
                 return Err(TooDear(cost));
             }
             if given_up != candidate {
-                let block = self.blocks[given_up].block;
+                let block = self.blocks[given_up].block();
                 let allocation = self.allocation.as_mut().expect("blocks have owners");
                 allocation.swap(given_up, block, candidate);
             }
@@ -511,7 +511,7 @@ impl Cache {
             return self.wanted_by_others(slot, picker.stream(), floor);
         };
         // Another stream may read it sooner than the one that claims it.
-        if self.named_by(self.blocks[slot].block.file).len() < 2 {
+        if self.named_by(self.blocks[slot].block().file).len() < 2 {
             return false;
         }
         self.unclaim(slot);
@@ -538,7 +538,7 @@ impl Cache {
 
     /// Offers a block that no stream claims to the streams that name its file.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
-        let file = self.blocks[slot].block.file;
+        let file = self.blocks[slot].block().file;
         let named = match self.named_by(file) {
             [only] if asked == Some(*only) => 0,
             streams => streams.len(),
@@ -559,7 +559,7 @@ impl Cache {
         (cost, worth): (f64, f64),
     ) {
         let known = &self.blocks[slot];
-        let (block, claim) = (known.block, known.claim());
+        let (block, claim) = (known.block(), known.claim());
         let owner = claim.map(|claim| claim.stream).or(picker);
         let kind = match known.is_unread() {
             true => DecisionKind::EvictUnread,
@@ -580,7 +580,7 @@ impl Cache {
     /// Takes the block out of the table, and tells whoever tracks or names it.
     pub(crate) fn remove(&mut self, slot: SlotId) {
         self.mark_read(slot);
-        let (block, device) = (self.blocks[slot].block, self.blocks[slot].device);
+        let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device);
         let claim = self.blocks[slot].claim();
         let (mut scene, recent, consumed) = self.scene();
         recent.forget(&mut scene, slot);
@@ -677,7 +677,7 @@ impl Cache {
     /// An unhinted read of a block in memory: it goes on top of the recent.
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
-        let block = scene.blocks[slot].block;
+        let block = scene.blocks[slot].block();
         recent.access();
         consumed.access();
         match scene.blocks[slot].queue() {
@@ -716,12 +716,12 @@ impl Cache {
         match queue {
             Queue::Recent => {
                 consumed.take(&mut scene, slot);
-                recent.forget_ghost(scene.blocks[slot].block);
+                recent.forget_ghost(scene.blocks[slot].block());
                 recent.put(&mut scene, slot);
             }
             Queue::Consumed => {
                 if scene.blocks[slot].queue().is_none() {
-                    consumed.forget_ghost(scene.blocks[slot].block);
+                    consumed.forget_ghost(scene.blocks[slot].block());
                     consumed.put(&mut scene, slot);
                 }
             }

@@ -279,7 +279,7 @@ impl Fixture for Lru {
 
     fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
         let mut scene = world.scene();
-        let (lru, block) = (&mut self.estimator, scene.blocks[slot].block);
+        let (lru, block) = (&mut self.estimator, scene.blocks[slot].block());
         let tracked = lru.tracks(&scene, slot);
         let mut change = Change::default();
         match kind % 8 {
@@ -404,7 +404,7 @@ impl Hinted {
     fn pass(&mut self, world: &mut World, slot: SlotId, position: u64, is_read: bool) -> Change {
         let mut went = Vec::new();
         let known = &world.blocks[slot];
-        let block = known.block;
+        let block = known.block();
         if known.claim().is_some_and(|claim| claim.position == position) {
             self.stream.untrack(&mut world.scene(), slot, position);
             went.push(slot);
@@ -433,7 +433,7 @@ impl Fixture for Hinted {
     }
 
     fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
-        let block = world.blocks[slot].block;
+        let block = world.blocks[slot].block();
         match kind % 8 {
             0 => {
                 self.now += Nanos(1000);

@@ -143,7 +143,7 @@ impl Estimator for HintEstimator<'_> {
     }
 
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
-        let (block, device) = (scene.blocks[slot].block, scene.blocks[slot].device);
+        let (block, device) = (scene.blocks[slot].block(), scene.blocks[slot].device);
         if let Some(position) = self.claim(scene, slot) {
             return self.stream.value_of(scene, device, position) > floor;
         }

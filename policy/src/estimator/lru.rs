@@ -221,7 +221,7 @@ impl Estimator for LruEstimator {
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene, slot) else { return };
         if self.curve.is_some() {
-            self.stack.demote(stamp, scene.blocks[slot].block);
+            self.stack.demote(stamp, scene.blocks[slot].block());
         } else {
             self.stack.remove(stamp);
         }

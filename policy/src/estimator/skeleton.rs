@@ -38,7 +38,7 @@ impl FrequencyEstimator {
     /// C: a block in memory is read. From now on it is tracked.
     pub(crate) fn read(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         self.forget(scene, slot);
-        self.missed(scene.blocks[slot].block);
+        self.missed(scene.blocks[slot].block());
         self.track(scene, slot);
     }
 
@@ -49,7 +49,7 @@ impl FrequencyEstimator {
     }
 
     fn reads_of(&self, scene: &Scene<'_>, slot: SlotId) -> u64 {
-        self.reads.get(&scene.blocks[slot].block).copied().unwrap_or(0)
+        self.reads.get(&scene.blocks[slot].block()).copied().unwrap_or(0)
     }
 
     /// B.

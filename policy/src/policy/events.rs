@@ -460,7 +460,7 @@ impl Policy {
     fn move_on(&mut self, index: StreamIndex) {
         let Some((position, slot)) = self.cache.stream(index).current.take() else { return };
         if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
-            let block = self.cache.blocks[slot].block;
+            let block = self.cache.blocks[slot].block();
             match self.cache.stream(index).next_use(block) {
                 Some(next) => self.cache.reclaim(slot, Claim { stream: index, position: next }),
                 None => {
@@ -476,7 +476,7 @@ impl Policy {
         let keeps = self.config.memory != Memory::Kernel { keeps: false };
         let lru = self.cache.rules.replacement == Replacement::Lru;
         let known = &self.cache.blocks[slot];
-        let (block, in_flight) = (known.block, known.is_in_flight());
+        let (block, in_flight) = (known.block(), known.is_in_flight());
         let mut asked = None;
         if keeps && !lru && known.claim().is_none() {
             match self.cache.stream(index).next_use(block) {

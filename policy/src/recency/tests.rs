@@ -160,9 +160,13 @@ impl Pair {
             entries.push(match Entry::decode(self.stack.log.get(position)) {
                 Entry::Resident(slot) => (slot.0, true),
                 Entry::Ghost(number) => {
-                    let found = self.stack.ghosts.entry(number);
-                    assert_eq!(found.1, Stamp(position as u32));
-                    (found.0.index as u32, false)
+                    let ghosts = &self.stack.ghosts;
+                    let (slot, stamp) = (0..)
+                        .zip((0..1 << 16).map(block))
+                        .find_map(|(slot, block)| Some((slot, ghosts.stamp_of(number, block)?)))
+                        .expect("it is the ghost of some block");
+                    assert_eq!(stamp, Stamp(position as u32));
+                    (slot, false)
                 }
             });
         }
