@@ -1,0 +1,206 @@
+//! Local files, read by threads that wait.
+//!
+//! The version is inode, size, mtime and ctime, as they are at `open`; a read compares them again after it
+//! has the bytes, so that what is served as a version was that version's until then.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+
+use super::{Backend, BackendError, Object, Opened, Request};
+
+/// Pieces of memory of one `preadv`: the system's limit.
+const PIECES_MAX: usize = 1024;
+
+#[derive(Default)]
+struct Queue {
+    demand: VecDeque<(Arc<LocalFile>, Request)>,
+    ahead: VecDeque<(Arc<LocalFile>, Request)>,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    is_more: Condvar,
+}
+
+/// A folder, and threads that read its files.
+pub struct BlockingBackend {
+    root: PathBuf,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for BlockingBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockingBackend").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl BlockingBackend {
+    /// The files below `root`, read by so many threads.
+    ///
+    /// # Errors
+    /// That `root` is not a folder, or no thread can be made.
+    pub fn new(root: impl Into<PathBuf>, threads: usize) -> io::Result<Self> {
+        let root = root.into();
+        if !std::fs::metadata(&root)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let mut backend = BlockingBackend { root, shared: Arc::default(), threads: Vec::new() };
+        for _ in 0..threads.max(1) {
+            let shared = Arc::clone(&backend.shared);
+            let name = "foretell-read".to_owned();
+            let thread = std::thread::Builder::new().name(name).spawn(move || shared.serve())?;
+            backend.threads.push(thread);
+        }
+        Ok(backend)
+    }
+}
+
+impl Drop for BlockingBackend {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.is_more.notify_all();
+        for thread in self.threads.drain(..) {
+            // One of them may be who drops this. Requests that it has not begun fail as lost.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+        let left = std::mem::take(&mut *self.shared.lock());
+        drop(left);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        loop {
+            let mut queue = self.lock();
+            let (file, mut request) = loop {
+                if queue.is_closed {
+                    return;
+                }
+                if let Some(next) = queue.demand.pop_front() {
+                    break next;
+                }
+                if let Some(next) = queue.ahead.pop_front() {
+                    break next;
+                }
+                queue = self.is_more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(queue);
+            let result = file.read(&mut request);
+            request.complete(result);
+        }
+    }
+}
+
+/// What makes a version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity([u64; 7]);
+
+impl Identity {
+    fn of(file: &File) -> io::Result<(Self, u64)> {
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let words = [
+            found.dev(),
+            found.ino(),
+            found.size(),
+            found.mtime() as u64,
+            found.mtime_nsec() as u64,
+            found.ctime() as u64,
+            found.ctime_nsec() as u64,
+        ];
+        Ok((Identity(words), found.size()))
+    }
+}
+
+struct LocalFile {
+    file: File,
+    identity: Identity,
+    shared: Arc<Shared>,
+}
+
+impl LocalFile {
+    fn read(&self, request: &mut Request) -> Result<(), BackendError> {
+        while request.filled() < request.length() {
+            let at = request.offset_bytes() + request.filled() as u64;
+            let mut left = request.unfilled();
+            let read = match left.as_mut_slice() {
+                [only] => self.file.read_at(only, at),
+                several => {
+                    let pieces = several.iter_mut().take(PIECES_MAX);
+                    let mut pieces: Vec<IoSliceMut> =
+                        pieces.map(|piece| IoSliceMut::new(piece)).collect();
+                    rustix::io::preadv(&self.file, &mut pieces, at).map_err(io::Error::from)
+                }
+            };
+            match read {
+                Ok(0) => break, // Shorter than it was.
+                Ok(count) => request.advance(count),
+                Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match Identity::of(&self.file)? {
+            (identity, _) if identity == self.identity => Ok(()),
+            _ => Err(BackendError::Changed),
+        }
+    }
+}
+
+impl Backend for BlockingBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        // Names lead nowhere but down; links may.
+        let path = Path::new(path);
+        if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(BackendError::NotFound);
+        }
+        // It does not wait for a writer if it is a pipe.
+        let flags =
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+        let mode = rustix::fs::Mode::empty();
+        let file = rustix::fs::open(self.root.join(path), flags, mode).map_err(io::Error::from)?;
+        let file = File::from(file);
+        let (identity, size_bytes) = Identity::of(&file)?;
+        let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let object = LocalFile { file, identity, shared: Arc::clone(&self.shared) };
+        Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
+    }
+
+    fn depth(&self) -> usize {
+        self.threads.len()
+    }
+}
+
+impl Object for LocalFile {
+    fn start(self: Arc<Self>, request: Request) {
+        let shared = Arc::clone(&self.shared);
+        let mut queue = shared.lock();
+        if queue.is_closed {
+            drop(queue);
+            return drop(request);
+        }
+        match request.is_demand() {
+            true => queue.demand.push_back((self, request)),
+            false => queue.ahead.push_back((self, request)),
+        }
+        drop(queue);
+        shared.is_more.notify_one();
+    }
+}

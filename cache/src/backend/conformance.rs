@@ -1,0 +1,127 @@
+//! What every back end must do, as a test that its own tests call.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::{Backend, BackendError, Object, Part, Request};
+
+/// A request that an answer is lost of is noticed after so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A back end under test, and how its files are made.
+pub trait World {
+    /// The back end.
+    fn backend(&self) -> &dyn Backend;
+    /// Makes the file at `path`, or replaces it by another version.
+    fn put(&self, path: &str, bytes: &[u8]);
+}
+
+type Ended = (Vec<u8>, Result<(), BackendError>);
+
+/// Begins a read into pieces of `piece` bytes.
+fn begin(
+    object: &Arc<dyn Object>,
+    (offset, length): (u64, usize),
+    piece: usize,
+) -> Receiver<Ended> {
+    let (sender, receiver) = channel();
+    let mut bytes = vec![0xA5u8; length];
+    let start = bytes.as_mut_ptr();
+    let parts = (0..length)
+        .step_by(piece)
+        .map(|from| Part { start: start.wrapping_add(from), length: piece.min(length - from) });
+    let parts = parts.collect();
+    let done = Box::new(move |result| {
+        let _ = sender.send((bytes, result)); // The test may have failed.
+    });
+    // SAFETY: `done` owns the memory, and nobody else has it until it is called.
+    let request = unsafe { Request::new(offset, offset % 2 == 0, parts, done) };
+    Arc::clone(object).start(request);
+    receiver
+}
+
+fn end(receiver: &Receiver<Ended>) -> Ended {
+    let ended = receiver.recv_timeout(PATIENCE).expect("each request ends");
+    assert!(receiver.recv().is_err(), "a request ends once");
+    ended
+}
+
+/// Bytes that tell where they are from.
+pub fn content(seed: u64, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|at| {
+            (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed.wrapping_mul(at / 251 + 1)) >> 7) as u8
+        })
+        .collect()
+}
+
+/// Runs all.
+///
+/// # Panics
+/// If something is not as it must be.
+pub fn check(world: &dyn World) {
+    any_range_can_be_read(world);
+    many_at_once_all_end(world);
+    what_is_not_there_is_not_found(world);
+    another_version_is_not_served(world);
+}
+
+fn any_range_can_be_read(world: &dyn World) {
+    for length in [1, 4095, 4096, 100_001] {
+        let whole = content(length as u64, length);
+        world.put("dir/any", &whole);
+        let opened = world.backend().open("dir/any").expect("it is there");
+        assert_eq!(opened.size_bytes, length as u64);
+        for (offset, count) in [(0, length), (length - 1, 1), (length / 2, length - length / 2)] {
+            for piece in [1 << 20, 4096, 77] {
+                let receiver = begin(&opened.object, (offset as u64, count), piece);
+                let (bytes, result) = end(&receiver);
+                assert_eq!(result, Ok(()), "{offset} {count}");
+                assert!(bytes == whole[offset..offset + count], "{offset} {count} {piece}");
+            }
+        }
+    }
+}
+
+fn many_at_once_all_end(world: &dyn World) {
+    let whole = content(1, 300_000);
+    world.put("many", &whole);
+    let opened = world.backend().open("many").expect("it is there");
+    let ranges: Vec<(u64, usize)> =
+        (0..200u64).map(|turn| (turn * 7919 % 290_000, 1 + (turn * 31 % 9000) as usize)).collect();
+    let begun: Vec<_> = ranges.iter().map(|&range| begin(&opened.object, range, 4096)).collect();
+    for (receiver, (offset, count)) in begun.iter().zip(ranges) {
+        let (bytes, result) = end(receiver);
+        assert_eq!(result, Ok(()));
+        assert!(bytes == whole[offset as usize..offset as usize + count]);
+    }
+}
+
+fn what_is_not_there_is_not_found(world: &dyn World) {
+    world.put("dir/there", b"x");
+    for path in ["absent", "dir/absent", "dir", "../dir/there", "dir/there/below"] {
+        let found = world.backend().open(path).map(|opened| opened.size_bytes);
+        assert!(found.is_err(), "{path}: {found:?}");
+    }
+    assert_eq!(world.backend().open("absent").map(|_| ()), Err(BackendError::NotFound));
+}
+
+fn another_version_is_not_served(world: &dyn World) {
+    let (old, new) = (content(2, 50_000), content(3, 50_000));
+    world.put("replaced", &old);
+    let before = world.backend().open("replaced").expect("it is there");
+    world.put("replaced", &new);
+    let after = world.backend().open("replaced").expect("it is there");
+    assert_ne!(before.version, after.version);
+    let (bytes, result) = end(&begin(&before.object, (0, 50_000), 4096));
+    // A file that is held open may still be there.
+    match result {
+        Ok(()) => assert!(bytes == old, "bytes of another version"),
+        Err(error) => assert_eq!(error, BackendError::Changed),
+    }
+    let (bytes, result) = end(&begin(&after.object, (0, 50_000), 4096));
+    assert_eq!(result, Ok(()));
+    assert!(bytes == new);
+    assert_eq!(world.backend().open("replaced").map(|opened| opened.version), Ok(after.version));
+}

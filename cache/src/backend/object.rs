@@ -1,0 +1,415 @@
+//! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
+//!
+//! A read is made on condition of the ETag that `open` found; where a server gives none, time and size of what it
+//! sends are compared. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
+//! [deadline](ObjectOptions::deadline); reads ahead are not, since whoever wants them will ask.
+//!
+//! The crate's own retries are switched off: they would hide that a server is busy, which must be known
+//! to ask it for less.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+use object_store::path::Path;
+use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::{Backend, BackendError, Object, Opened, Request};
+
+/// Pauses between tries: the first, and the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Threads that talk to a store: they decrypt and copy, and wait for nothing.
+const THREADS: usize = 2;
+
+/// How an object store is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectOptions {
+    /// Requests ahead of programs at once, if the store does not say that it is busy.
+    pub depth: usize,
+    /// How long a program waits before it is told why it cannot have what it asked for.
+    pub deadline: Duration,
+    /// How long a server may send nothing before it is asked once more.
+    pub silence: Duration,
+}
+
+impl Default for ObjectOptions {
+    /// 128 requests; a minute; ten seconds.
+    fn default() -> Self {
+        ObjectOptions {
+            depth: 128,
+            deadline: Duration::from_secs(60),
+            silence: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An address that no store could be made of.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// None of those that are known.
+    #[error("{0}: an address begins with s3://, gs://, az://, http:// or https://")]
+    Scheme(String),
+    /// The crate that talks to it says so.
+    #[error("{address}: {message}")]
+    Store {
+        /// What was given.
+        address: String,
+        /// What is wrong with it, or with the settings in the environment.
+        message: String,
+    },
+    /// No threads.
+    #[error("cannot start the threads that talk to a store: {0}")]
+    Threads(std::io::Error),
+}
+
+/// A bucket, or part of one.
+pub struct ObjectBackend {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    options: ObjectOptions,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+    handle: Handle,
+}
+
+impl fmt::Debug for ObjectBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectBackend").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ObjectBackend {
+    fn drop(&mut self) {
+        // It may be one of its own threads that drops it. What is under way fails as lost.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl ObjectBackend {
+    /// The objects of `store` below `prefix`.
+    ///
+    /// # Errors
+    /// If no threads can be made.
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        options: ObjectOptions,
+    ) -> Result<Self, AddressError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("foretell-store")
+            .enable_all()
+            .build()
+            .map_err(AddressError::Threads)?;
+        let handle = runtime.handle().clone();
+        Ok(ObjectBackend { store, prefix, options, runtime: Some(runtime), handle })
+    }
+
+    /// What `address` stands for: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
+    /// region come from the usual variables of the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …) and from the machine's own
+    /// metadata service.
+    ///
+    /// # Errors
+    /// If it stands for nothing, or the settings are not enough.
+    pub fn at(address: &str, options: ObjectOptions) -> Result<Self, AddressError> {
+        use object_store::aws::AmazonS3Builder;
+        use object_store::azure::MicrosoftAzureBuilder;
+        use object_store::gcp::GoogleCloudStorageBuilder;
+        use object_store::http::HttpBuilder;
+
+        let wrong = |error: object_store::Error| AddressError::Store {
+            address: address.to_owned(),
+            message: error.to_string(),
+        };
+        let (scheme, rest) =
+            address.split_once("://").ok_or_else(|| AddressError::Scheme(address.to_owned()))?;
+        let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let client = object_store::ClientOptions::new()
+            .with_timeout_disabled()
+            .with_read_timeout(options.silence)
+            .with_connect_timeout(options.silence)
+            .with_pool_max_idle_per_host(options.depth)
+            .with_allow_http(true);
+        let store: Arc<dyn ObjectStore> = match scheme {
+            "s3" | "s3a" => Arc::new(
+                AmazonS3Builder::from_env()
+                    .with_url(address)
+                    .with_retry(retry)
+                    .with_client_options(client)
+                    .with_http_connector(Telling)
+                    .build()
+                    .map_err(wrong)?,
+            ),
+            "gs" => Arc::new(
+                GoogleCloudStorageBuilder::from_env()
+                    .with_url(address)
+                    .with_retry(retry)
+                    .with_client_options(client)
+                    .with_http_connector(Telling)
+                    .build()
+                    .map_err(wrong)?,
+            ),
+            "az" | "abfs" | "abfss" => Arc::new(
+                MicrosoftAzureBuilder::from_env()
+                    .with_url(address)
+                    .with_retry(retry)
+                    .with_client_options(client)
+                    .with_http_connector(Telling)
+                    .build()
+                    .map_err(wrong)?,
+            ),
+            // The path belongs to the address, and what is opened is added to it.
+            "http" | "https" => Arc::new(
+                HttpBuilder::new()
+                    .with_url(address)
+                    .with_retry(retry)
+                    .with_client_options(client)
+                    .with_http_connector(Telling)
+                    .build()
+                    .map_err(wrong)?,
+            ),
+            _ => return Err(AddressError::Scheme(address.to_owned())),
+        };
+        let prefix = if scheme.starts_with("http") { "" } else { path };
+        let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.into()))?;
+        ObjectBackend::new(store, prefix, options)
+    }
+}
+
+impl Backend for ObjectBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        let path = Path::parse(path).map_err(|_| BackendError::NotFound)?;
+        let location: Path = self.prefix.parts().chain(path.parts()).collect();
+        let (store, options) = (Arc::clone(&self.store), self.options);
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let at = location.clone();
+        self.handle.spawn(async move {
+            let mut tries = Tries::new(options);
+            let found = loop {
+                let cause = match store.head(&at).await {
+                    Ok(meta) => break Ok(meta),
+                    Err(error) => cause_of(&error),
+                };
+                if let Err(cause) = tries.again(cause).await {
+                    break Err(cause);
+                }
+            };
+            let _ = answer.send(found); // Who asked may have been given up.
+        });
+        let meta = answered.recv().map_err(|_| BackendError::Lost)??;
+        let object = StoredObject {
+            store: Arc::clone(&self.store),
+            handle: self.handle.clone(),
+            options: self.options,
+            meta,
+        };
+        Ok(Opened {
+            version: object.version().into_bytes().into(),
+            size_bytes: object.meta.size,
+            object: Arc::new(object),
+        })
+    }
+
+    fn depth(&self) -> usize {
+        self.options.depth
+    }
+}
+
+/// Tries of one operation.
+struct Tries {
+    pause: Duration,
+    until: Instant,
+    options: ObjectOptions,
+}
+
+impl Tries {
+    fn new(options: ObjectOptions) -> Self {
+        Tries { pause: PAUSE_FIRST, until: Instant::now() + options.deadline, options }
+    }
+
+    /// Waits for the next, unless `cause` will be the same then, or there is no time.
+    async fn again(&mut self, cause: BackendError) -> Result<(), BackendError> {
+        match cause {
+            BackendError::NotFound | BackendError::Denied(_) | BackendError::Changed => {
+                return Err(cause);
+            }
+            _ => {}
+        }
+        // From half of the pause to all of it.
+        let half = self.pause / 2;
+        let share = RandomState::new().hash_one(0u8) as u32;
+        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
+        if Instant::now() + pause >= self.until {
+            return Err(match cause {
+                BackendError::Lost | BackendError::Timeout(_) => {
+                    BackendError::Timeout(self.options.deadline.as_secs())
+                }
+                other => other,
+            });
+        }
+        tokio::time::sleep(pause).await;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
+
+struct StoredObject {
+    store: Arc<dyn ObjectStore>,
+    handle: Handle,
+    options: ObjectOptions,
+    meta: ObjectMeta,
+}
+
+/// What tells one version of an object from another.
+fn version_of(meta: &ObjectMeta) -> String {
+    match &meta.e_tag {
+        Some(tag) => format!("{tag} {}", meta.size),
+        None => format!("{} {}", meta.last_modified.timestamp_micros(), meta.size),
+    }
+}
+
+impl StoredObject {
+    fn version(&self) -> String {
+        version_of(&self.meta)
+    }
+
+    async fn read(&self, request: &mut Request) -> Result<(), BackendError> {
+        let mut tries = Tries::new(self.options);
+        loop {
+            let Err(cause) = self.try_to_read(request).await else { return Ok(()) };
+            if !request.is_demand() {
+                return Err(cause);
+            }
+            tries.again(cause).await?;
+            request.restart();
+        }
+    }
+
+    async fn try_to_read(&self, request: &mut Request) -> Result<(), BackendError> {
+        let start = request.offset_bytes();
+        let range = start..start + request.length() as u64;
+        let options = GetOptions {
+            if_match: self.meta.e_tag.clone(),
+            range: Some(range.clone().into()),
+            ..GetOptions::default()
+        };
+        let found = self.store.get_opts(&self.meta.location, options).await;
+        let found = found.map_err(|error| cause_of(&error))?;
+        // A server may not know conditions, or send another range.
+        if version_of(&found.meta) != self.version() {
+            return Err(BackendError::Changed);
+        }
+        if found.range != range {
+            let message = format!("asked for bytes {range:?}, the server sent {:?}", found.range);
+            return Err(BackendError::Other { errno: None, message: message.into() });
+        }
+        let mut bytes = found.into_stream();
+        while let Some(some) = bytes.next().await {
+            request.fill(&some.map_err(|error| cause_of(&error))?);
+        }
+        if request.filled() < request.length() {
+            let message = format!(
+                "the answer ended after {} of {} bytes",
+                request.filled(),
+                request.length()
+            );
+            return Err(BackendError::Other { errno: None, message: message.into() });
+        }
+        Ok(())
+    }
+}
+
+impl Object for StoredObject {
+    fn start(self: Arc<Self>, mut request: Request) {
+        let handle = self.handle.clone();
+        handle.spawn(async move {
+            let result = self.read(&mut request).await;
+            request.complete(result);
+        });
+    }
+}
+
+fn cause_of(error: &object_store::Error) -> BackendError {
+    match error {
+        object_store::Error::NotFound { .. } => return BackendError::NotFound,
+        object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
+            return BackendError::Changed;
+        }
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => {
+            return BackendError::Denied(one_line(error).into());
+        }
+        _ => {}
+    }
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(IsBusy(status)) = error.downcast_ref() {
+            return BackendError::Busy(format!("it answered {status}").into());
+        }
+        cause = error.source();
+    }
+    BackendError::Other { errno: None, message: one_line(error).into() }
+}
+
+/// An error's text without its line breaks.
+fn one_line(error: &object_store::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A server answered that it has too much to do.
+#[derive(Debug)]
+struct IsBusy(u16);
+
+impl fmt::Display for IsBusy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered {}", self.0)
+    }
+}
+
+impl Error for IsBusy {}
+
+/// Makes clients whose errors tell of busy servers.
+#[derive(Debug)]
+struct Telling;
+
+impl HttpConnector for Telling {
+    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(TellingService(ReqwestConnector::default().connect(options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct TellingService(HttpClient);
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+
+impl HttpService for TellingService {
+    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Answer<'b>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            let response = self.0.execute(request).await?;
+            match response.status().as_u16() {
+                status @ (429 | 503) => Err(HttpError::new(HttpErrorKind::Unknown, IsBusy(status))),
+                _ => Ok(response),
+            }
+        })
+    }
+}

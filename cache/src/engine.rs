@@ -1,0 +1,584 @@
+//! What the cache does: the policy, what is in flight, and which frame holds what.
+//!
+//! No I/O, no threads, no clock: calls take the time, and leave what is to be done in a [`Todo`]: requests to
+//! start and blocks to copy. The caller does that after it has given the engine up, and in any order.
+//!
+//! Cases of a read's block, as in `docs/cache.md`:
+//!
+//! * **A.** It is in a frame: pinned, to be copied.
+//! * **B.** It is in flight: one more delivery. Or it is nowhere: demanded; neighbours go in one request.
+//! * **C.** The policy has no buffer for it: the request reads to where the program wants it.
+//! * **D.** Its request ends well: published, pinned for those who wait, to be copied.
+//! * **E.** It does not: who demanded it is told why; who had joined what was fetched ahead demands it.
+//!
+//! Invariants: a block is in one flight or one frame or neither; frames are free, in limbo, of a request, or
+//! of a block; blocks of the policy are those in frames and in flight (those of case C apart).
+//!
+//! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
+//! ([`Engine::pump`]) until one is free.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use foretell_policy::hash::Mix;
+use foretell_policy::{
+    Access, Block, Config, Cost, Counts, DeviceId, Extent, Fetch, FetchId, FileId, Hint, HinterId,
+    Memory, Nanos, Order, Outcome, Policy, ReaderId, StreamId, Target, Work,
+};
+
+use crate::backend::{BackendError, Object, Part};
+use crate::limit::Limit;
+use crate::read::Read;
+use crate::records::Record;
+use crate::slab::{Frame, Pinned, Slab};
+
+/// Names one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RequestId(u64);
+
+/// A request to be started.
+pub(crate) struct Start {
+    pub(crate) id: RequestId,
+    pub(crate) object: Arc<dyn Object>,
+    pub(crate) offset_bytes: u64,
+    pub(crate) is_demand: bool,
+    /// Memory that is the request's until it is [completed](Engine::completed).
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A block to be copied to who waits for it.
+pub(crate) struct Delivery {
+    pub(crate) read: Arc<Read>,
+    pub(crate) block: Block,
+    pub(crate) pinned: Pinned,
+}
+
+/// What the caller is to do.
+#[derive(Default)]
+pub(crate) struct Todo {
+    pub(crate) start: Vec<Start>,
+    pub(crate) copy: Vec<Delivery>,
+    /// Reads of which one block is settled and is not to be copied.
+    pub(crate) settled: Vec<Arc<Read>>,
+}
+
+impl Todo {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start.is_empty() && self.copy.is_empty() && self.settled.is_empty()
+    }
+}
+
+/// What the engine counts, beside the policy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EngineCounts {
+    /// Blocks that were in a frame when they were asked for.
+    pub(crate) hits: u64,
+    /// Blocks on their way.
+    pub(crate) joined: u64,
+    /// Blocks fetched since somebody asked.
+    pub(crate) demanded: u64,
+    /// C.
+    pub(crate) passed_by: u64,
+    pub(crate) requests: u64,
+    pub(crate) requests_ahead: u64,
+    pub(crate) fetched_bytes: u64,
+    pub(crate) failed: u64,
+}
+
+struct File {
+    device: usize,
+    size_bytes: u64,
+    object: Arc<dyn Object>,
+    /// Handles and hints that hold it.
+    holders: usize,
+}
+
+struct Device {
+    limit: Limit,
+}
+
+/// A request that has not ended.
+struct Pending {
+    /// The policy's fetches that it does, in order, with their blocks; none in case C.
+    fetches: Vec<(FetchId, u64)>,
+    first: Block,
+    blocks: u64,
+    device: usize,
+    object: Arc<dyn Object>,
+    is_demand: bool,
+    /// None while it waits for them.
+    frames: Vec<Frame>,
+    /// C: it has no frames, and needs none.
+    passes_by: bool,
+    size_bytes: u64,
+    began: Nanos,
+    deliveries: Vec<(Arc<Read>, Block)>,
+}
+
+/// See the [module](self).
+pub(crate) struct Engine {
+    policy: Policy,
+    slab: Arc<Slab>,
+    block_bytes: usize,
+    devices: Vec<Device>,
+    files: HashMap<FileId, File, Mix>,
+    next_file: u64,
+    requests: HashMap<RequestId, Pending, Mix>,
+    next_request: u64,
+    flights: HashMap<Block, RequestId, Mix>,
+    free: Vec<Frame>,
+    limbo: Vec<Frame>,
+    /// Requests without frames, oldest first.
+    starved: VecDeque<RequestId>,
+    counts: EngineCounts,
+    next_hinter: u64,
+}
+
+/// Bytes of a request ahead, at most.
+const CLUSTER_BYTES: u64 = 1 << 20;
+
+impl Engine {
+    pub(crate) fn new(slab: Arc<Slab>, block_bytes: usize) -> Self {
+        let block = block_bytes as u64;
+        let mut config = Config::new(Memory::Owned, block, block * u64::from(slab.frames()));
+        config.cluster_blocks_max = (CLUSTER_BYTES / block).max(1);
+        Engine {
+            policy: Policy::new(config),
+            free: (0..slab.frames()).rev().collect(),
+            slab,
+            block_bytes,
+            devices: Vec::new(),
+            files: HashMap::default(),
+            next_file: 0,
+            requests: HashMap::default(),
+            next_request: 0,
+            flights: HashMap::default(),
+            limbo: Vec::new(),
+            starved: VecDeque::new(),
+            counts: EngineCounts::default(),
+            next_hinter: 0,
+        }
+    }
+
+    /// A device that may have so many requests ahead.
+    pub(crate) fn add_device(&mut self, depth: usize) -> usize {
+        self.devices.push(Device { limit: Limit::new(depth) });
+        self.devices.len() - 1
+    }
+
+    /// A version of a file, held once.
+    pub(crate) fn add_file(
+        &mut self,
+        device: usize,
+        size_bytes: u64,
+        object: Arc<dyn Object>,
+    ) -> FileId {
+        let id = FileId(self.next_file);
+        self.next_file += 1;
+        self.files.insert(id, File { device, size_bytes, object, holders: 1 });
+        id
+    }
+
+    /// Holds a file that is known.
+    pub(crate) fn hold(&mut self, file: FileId) -> bool {
+        self.files.get_mut(&file).map(|known| known.holders += 1).is_some()
+    }
+
+    /// A version of a file that was known before, and whose blocks may still be there.
+    pub(crate) fn reopen_file(
+        &mut self,
+        id: FileId,
+        device: usize,
+        size_bytes: u64,
+        object: Arc<dyn Object>,
+    ) {
+        self.files.insert(id, File { device, size_bytes, object, holders: 1 });
+    }
+
+    /// Ends a hold. The last one to do so gets what reads the file. Its blocks stay until others are worth more.
+    pub(crate) fn release(&mut self, file: FileId) -> Option<Arc<dyn Object>> {
+        let known = self.files.get_mut(&file)?;
+        known.holders -= 1;
+        if known.holders > 0 {
+            return None;
+        }
+        self.files.remove(&file).map(|file| file.object)
+    }
+
+    pub(crate) fn counts(&self) -> (EngineCounts, Counts) {
+        (self.counts, self.policy.counts())
+    }
+
+    pub(crate) fn open_stream(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
+        self.next_hinter += 1;
+        self.policy.open_stream(now, HinterId(self.next_hinter), Some(reader))
+    }
+
+    /// Discloses that `extent` of `file` will be read.
+    pub(crate) fn hint(
+        &mut self,
+        now: Nanos,
+        stream: StreamId,
+        (file, extent, order): (FileId, Extent, Order),
+        todo: &mut Todo,
+    ) {
+        let Some(known) = self.files.get(&file) else { return };
+        let target = Target::File { file, size_bytes: known.size_bytes };
+        let device = DeviceId(known.device as u64);
+        let hint = Hint { target, device, extent, order, repeats: 1 };
+        self.policy.hint(now, stream, hint);
+        self.pump(now, todo);
+    }
+
+    pub(crate) fn close_stream(&mut self, now: Nanos, stream: StreamId, todo: &mut Todo) {
+        self.policy.close(now, stream);
+        self.pump(now, todo);
+    }
+
+    pub(crate) fn cancel(&mut self, now: Nanos, stream: StreamId, todo: &mut Todo) {
+        self.policy.cancel(now, stream);
+        self.pump(now, todo);
+    }
+
+    /// Reads of blocks that were in frames.
+    pub(crate) fn recorded(&mut self, now: Nanos, records: &[Record], todo: &mut Todo) {
+        for some in records.chunks(foretell_policy::PREPARED_MAX) {
+            self.policy.prepare(some.iter().map(|record| record.block));
+            for record in some {
+                self.policy.read(now, record.reader, record.block, false);
+            }
+        }
+        self.counts.hits += records.len() as u64;
+        if !records.is_empty() {
+            self.pump(now, todo);
+        }
+    }
+
+    /// The blocks from `first` on that `read` wants: those that are left when it found no frame by itself.
+    pub(crate) fn read(&mut self, now: Nanos, read: &Arc<Read>, first: u64, todo: &mut Todo) {
+        let Some(file) = self.files.get(&read.file) else {
+            unreachable!("a file that is read is held");
+        };
+        let (device, object, size_bytes) = (file.device, Arc::clone(&file.object), file.size_bytes);
+        let end = (read.offset_bytes + read.length as u64).div_ceil(self.block_bytes as u64);
+        let mut wanted: Vec<(Block, Option<FetchId>)> = Vec::new();
+        for index in first..end {
+            let block = Block { file: read.file, index };
+            let access = self.policy.read(now, read.reader, block, false);
+            if let Some(pinned) = self.slab.pin(block) {
+                // A.
+                read.will_copy();
+                todo.copy.push(Delivery { read: Arc::clone(read), block, pinned });
+                self.counts.hits += 1;
+            } else if let Some(&request) = self.flights.get(&block) {
+                // B.
+                self.join(request, read, block);
+                self.counts.joined += 1;
+            } else {
+                debug_assert_eq!(access, Access::Miss, "{block:?} is nowhere");
+                wanted.push((block, self.demand(now, device, block)));
+            }
+        }
+        for (block, _) in &wanted {
+            read.owe();
+            debug_assert!(!self.slab.holds(*block));
+        }
+        self.request_wanted(now, (device, &object, size_bytes), &wanted, read, todo);
+        self.pump(now, todo);
+    }
+
+    fn demand(&mut self, now: Nanos, device: usize, block: Block) -> Option<FetchId> {
+        let fetch = self.policy.demand(now, DeviceId(device as u64), block);
+        self.let_go();
+        match fetch {
+            Some(_) => self.counts.demanded += 1,
+            None => self.counts.passed_by += 1,
+        }
+        fetch.map(|fetch| fetch.id)
+    }
+
+    /// Neighbours among `wanted`, which ascend, in one request each.
+    fn request_wanted(
+        &mut self,
+        now: Nanos,
+        (device, object, size_bytes): (usize, &Arc<dyn Object>, u64),
+        wanted: &[(Block, Option<FetchId>)],
+        read: &Arc<Read>,
+        todo: &mut Todo,
+    ) {
+        let goes_on = |one: &(Block, Option<FetchId>), next: &(Block, Option<FetchId>)| {
+            one.0.index + 1 == next.0.index && one.1.is_some() == next.1.is_some()
+        };
+        for run in wanted.chunk_by(goes_on) {
+            let first = run[0].0;
+            let pending = Pending {
+                fetches: run.iter().filter_map(|&(_, fetch)| Some((fetch?, 1))).collect(),
+                first,
+                blocks: run.len() as u64,
+                device,
+                object: Arc::clone(object),
+                is_demand: true,
+                frames: Vec::new(),
+                passes_by: run[0].1.is_none(),
+                size_bytes,
+                began: now,
+                deliveries: run.iter().map(|&(block, _)| (Arc::clone(read), block)).collect(),
+            };
+            self.begin(now, pending, todo);
+        }
+    }
+
+    /// B. One more who waits for a block.
+    fn join(&mut self, request: RequestId, read: &Arc<Read>, block: Block) {
+        let pending = self.requests.get_mut(&request).expect("a flight is of a request");
+        pending.deliveries.push((Arc::clone(read), block));
+        read.owe();
+        if !pending.is_demand && pending.frames.is_empty() {
+            // It has not started: ahead of all that nobody waits for.
+            self.starved.retain(|&other| other != request);
+            self.starved.push_front(request);
+        }
+    }
+
+    fn begin(&mut self, now: Nanos, pending: Pending, todo: &mut Todo) {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        self.counts.requests += 1;
+        if !pending.is_demand {
+            self.counts.requests_ahead += 1;
+            self.devices[pending.device].limit.began();
+        }
+        if !pending.passes_by {
+            for offset in 0..pending.blocks {
+                let block = Block { index: pending.first.index + offset, ..pending.first };
+                self.flights.insert(block, id);
+            }
+        }
+        let is_demand = pending.is_demand;
+        self.requests.insert(id, pending);
+        if !self.start(now, id, todo) {
+            match is_demand {
+                true => self.starved.push_front(id),
+                false => self.starved.push_back(id),
+            }
+        }
+    }
+
+    /// Starts a request, if there are frames for it.
+    fn start(&mut self, now: Nanos, id: RequestId, todo: &mut Todo) -> bool {
+        let pending = self.requests.get_mut(&id).expect("it is there");
+        let count = pending.blocks as usize;
+        if !pending.passes_by {
+            if self.free.len() < count {
+                self.limbo.retain(|&frame| {
+                    let is_free = self.slab.is_free(frame);
+                    if is_free {
+                        self.free.push(frame);
+                    }
+                    !is_free
+                });
+            }
+            if self.free.len() < count {
+                return false;
+            }
+            pending.frames = self.free.split_off(self.free.len() - count);
+        }
+        pending.began = now;
+        let block_bytes = self.block_bytes as u64;
+        let mut start = pending.first.index * block_bytes;
+        let mut end = pending.size_bytes.min(start + pending.blocks * block_bytes);
+        let parts = if pending.passes_by {
+            let (read, _) = &pending.deliveries[0];
+            (start, end) = read.within(start, end);
+            vec![read.part(start, end)]
+        } else {
+            let mut left = (end - start) as usize;
+            let parts = pending.frames.iter().map(|&frame| {
+                let length = left.min(self.block_bytes);
+                left -= length;
+                Part { start: self.slab.data(frame), length }
+            });
+            parts.collect()
+        };
+        let (object, is_demand) = (Arc::clone(&pending.object), pending.is_demand);
+        todo.start.push(Start { id, object, offset_bytes: start, is_demand, parts });
+        true
+    }
+
+    /// Starts what has waited for frames, and what the policy wants fetched.
+    pub(crate) fn pump(&mut self, now: Nanos, todo: &mut Todo) {
+        self.let_go();
+        for device in 0..self.devices.len() {
+            while self.starved.is_empty() && !self.devices[device].limit.is_reached() {
+                let Some(fetch) = self.policy.next_fetch(now, DeviceId(device as u64)) else {
+                    break;
+                };
+                self.let_go();
+                self.begin_ahead(now, device, fetch, todo);
+            }
+        }
+        self.feed_starved(now, todo);
+    }
+
+    fn begin_ahead(&mut self, now: Nanos, device: usize, fetch: Fetch, todo: &mut Todo) {
+        let Work::Read { file, first_block, blocks } = fetch.work else {
+            unreachable!("files are known when they are hinted");
+        };
+        let first = Block { file, index: first_block };
+        let Some(known) = self.files.get(&file) else {
+            // Nobody holds it any more.
+            self.policy.completed(now, fetch.id, Outcome::Refused);
+            return self.let_go();
+        };
+        let pending = Pending {
+            fetches: vec![(fetch.id, blocks)],
+            first,
+            blocks,
+            device,
+            object: Arc::clone(&known.object),
+            is_demand: false,
+            frames: Vec::new(),
+            passes_by: false,
+            size_bytes: known.size_bytes,
+            began: now,
+            deliveries: Vec::new(),
+        };
+        self.begin(now, pending, todo);
+    }
+
+    /// Whoever unpins a frame calls from now on until none is waited for: set before the frames are looked
+    /// at, so that none that becomes free is overlooked.
+    fn feed_starved(&mut self, now: Nanos, todo: &mut Todo) {
+        if self.starved.is_empty() {
+            return;
+        }
+        self.slab.starve(true);
+        while let Some(&first) = self.starved.front() {
+            if !self.start(now, first, todo) {
+                return;
+            }
+            self.starved.pop_front();
+        }
+        self.slab.starve(false);
+    }
+
+    /// Takes the frames of what the policy has evicted.
+    fn let_go(&mut self) {
+        while let Some(block) = self.policy.next_eviction() {
+            if let Some(frame) = self.slab.evict(block) {
+                match self.slab.is_free(frame) {
+                    true => self.free.push(frame),
+                    false => self.limbo.push(frame),
+                }
+            }
+        }
+    }
+
+    /// A request has ended.
+    pub(crate) fn completed(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        result: Result<(), BackendError>,
+        todo: &mut Todo,
+    ) {
+        let mut pending = self.requests.remove(&id).expect("a request ends once");
+        if !pending.is_demand {
+            self.devices[pending.device].limit.ended();
+        }
+        let is_busy = matches!(result, Err(BackendError::Busy(_)));
+        if result.is_ok() || is_busy {
+            self.devices[pending.device].limit.heard(is_busy);
+        }
+        if !pending.passes_by {
+            for offset in 0..pending.blocks {
+                self.flights
+                    .remove(&Block { index: pending.first.index + offset, ..pending.first });
+            }
+        }
+        match result {
+            Ok(()) => self.arrived(now, &mut pending, todo),
+            Err(cause) => self.failed(now, pending, cause, todo),
+        }
+        self.pump(now, todo);
+    }
+
+    /// D.
+    fn arrived(&mut self, now: Nanos, pending: &mut Pending, todo: &mut Todo) {
+        self.counts.fetched_bytes += pending.blocks * self.block_bytes as u64;
+        let (first, frames) = (pending.first, std::mem::take(&mut pending.frames));
+        for (frame, index) in frames.into_iter().zip(first.index..) {
+            let block = Block { index, ..first };
+            let is_waited_for = pending.deliveries.iter().any(|(_, other)| *other == block);
+            self.slab.publish(block, frame, !pending.is_demand && !is_waited_for);
+        }
+        for (read, block) in pending.deliveries.drain(..) {
+            if read.arrived() {
+                self.policy.waited(read.reader, now.saturating_sub(read.began));
+            }
+            if pending.passes_by {
+                todo.settled.push(read);
+            } else {
+                let pinned = self.slab.pin(block).expect("it was just published");
+                todo.copy.push(Delivery { read, block, pinned });
+            }
+        }
+        if !pending.fetches.is_empty() {
+            let took = now.saturating_sub(pending.began);
+            self.policy.observe(DeviceId(pending.device as u64), Cost::Disk, took);
+        }
+        for &(fetch, _) in &pending.fetches {
+            self.policy.completed(now, fetch, Outcome::Fetched);
+            self.let_go();
+        }
+    }
+
+    /// E.
+    fn failed(&mut self, now: Nanos, pending: Pending, cause: BackendError, todo: &mut Todo) {
+        self.counts.failed += 1;
+        self.free.extend(pending.frames);
+        for &(fetch, _) in &pending.fetches {
+            self.policy.completed(now, fetch, Outcome::Refused);
+            self.let_go();
+        }
+        for (read, block) in pending.deliveries {
+            read.arrived();
+            if pending.is_demand {
+                read.failed(block, cause.clone());
+                todo.settled.push(read);
+                continue;
+            }
+            // What was fetched ahead for nobody in particular: now somebody asks.
+            if let Some(&request) = self.flights.get(&block) {
+                self.join(request, &read, block);
+            } else {
+                let fetch = self.demand(now, pending.device, block);
+                read.owe();
+                let on = (pending.device, &pending.object, pending.size_bytes);
+                self.request_wanted(now, on, &[(block, fetch)], &read, todo);
+            }
+            todo.settled.push(read); // It was owed before, and is owed anew.
+        }
+    }
+
+    /// That nothing is under way.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.is_empty() && self.starved.is_empty() && self.flights.is_empty()
+    }
+
+    /// The invariants.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let flying: usize = self.requests.values().map(|pending| pending.frames.len()).sum();
+        let known = self.free.len() + self.limbo.len() + flying;
+        assert!(known <= self.slab.frames() as usize, "more frames than there are");
+        assert!(self.policy.held_blocks() <= u64::from(self.slab.frames()));
+        for (block, request) in &self.flights {
+            assert!(self.requests.contains_key(request) && !self.slab.holds(*block));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The engine under a simulated store: slow, failing, changing, forgetting to answer for a while; frames that readers keep
+//! pinned; hints right, wrong and cancelled. One seed gives the whole of a run.
+//!
+//! Safety, after each step: bytes are those of the version that was opened; the invariants hold. Then faults stop, and
+//! everything must end: no request, no waiting read, no frame missing.
+
+use foretell_policy::Segment;
+use proptest::prelude::*;
+
+use super::*;
+use crate::backend::Request;
+
+const BLOCK: usize = 4096;
+
+/// Bytes of a block of a file, by their words.
+fn word(file: FileId, index: u64, at: u64) -> u64 {
+    (file.0 << 48) ^ (index << 16) ^ at
+}
+
+struct Stub;
+
+impl Object for Stub {
+    fn start(self: Arc<Self>, request: Request) {
+        drop(request); // The world answers.
+    }
+}
+
+/// A request that the store has.
+struct Held {
+    id: RequestId,
+    file: FileId,
+    offset_bytes: u64,
+    parts: Vec<Part>,
+    answers_at: u64,
+}
+
+struct Waiting {
+    read: Arc<Read>,
+    bytes: Box<[u64]>,
+    first: u64,
+    file: FileId,
+}
+
+#[derive(Clone, Debug)]
+struct Faults {
+    /// Of 256 requests, those that fail, and those that say that the device is busy.
+    fails: u8,
+    busy: u8,
+    /// Steps until an answer, at most.
+    slow: u64,
+    /// Of 256 copies, those that are put off.
+    lingers: u8,
+}
+
+struct World {
+    engine: Engine,
+    slab: Arc<Slab>,
+    files: Vec<(FileId, u64)>,
+    streams: Vec<StreamId>,
+    held: Vec<Held>,
+    waiting: Vec<Waiting>,
+    copies: Vec<Delivery>,
+    step: u64,
+    seed: u64,
+    faults: Faults,
+    errors: usize,
+    done: usize,
+}
+
+impl World {
+    fn new(frames: u32, seed: u64, faults: Faults) -> Self {
+        let slab = Arc::new(Slab::new(frames, BLOCK).unwrap());
+        let mut engine = Engine::new(Arc::clone(&slab), BLOCK);
+        let devices = [engine.add_device(4), engine.add_device(32)];
+        let mut files = Vec::new();
+        for number in 0..6u64 {
+            let size = 1 + number * 37_000 + number % 2 * 4095;
+            let id = engine.add_file(devices[number as usize % 2], size, Arc::new(Stub));
+            files.push((id, size));
+        }
+        let streams = (0..3).map(|reader| engine.open_stream(Nanos(0), ReaderId(reader))).collect();
+        World {
+            engine,
+            slab,
+            files,
+            streams,
+            held: Vec::new(),
+            waiting: Vec::new(),
+            copies: Vec::new(),
+            step: 0,
+            seed,
+            faults,
+            errors: 0,
+            done: 0,
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.seed = self
+            .seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.seed >> 33
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.step * 100_000)
+    }
+
+    fn take_in(&mut self, mut todo: Todo) {
+        for start in todo.start.drain(..) {
+            let pending = &self.engine.requests[&start.id];
+            let file = pending.first.file;
+            let answers_at = self.step + 1 + self.draw() % self.faults.slow.max(1);
+            let (id, offset_bytes, parts) = (start.id, start.offset_bytes, start.parts);
+            self.held.push(Held { id, file, offset_bytes, parts, answers_at });
+        }
+        self.copies.append(&mut todo.copy);
+        for read in todo.settled.drain(..) {
+            read.settled();
+        }
+    }
+
+    fn read(&mut self, reader: u64, (file, size): (FileId, u64), at: u64, length: u64) {
+        let first = at / BLOCK as u64 * BLOCK as u64;
+        let length = length.min(size - at);
+        let mut bytes = vec![u64::MAX; (length as usize).div_ceil(8) + 2].into_boxed_slice();
+        // Aligned as the words of the file are, so that they can be compared.
+        let place = bytes.as_mut_ptr().cast::<u8>().wrapping_add((at % 8) as usize);
+        // SAFETY: the words live in `waiting` until the read has ended, and are not looked at before.
+        let read = Arc::new(unsafe {
+            Read::new(place, (at, length as usize), (file, ReaderId(reader)), self.now())
+        });
+        let mut todo = Todo::default();
+        self.engine.read(self.now(), &read, first / BLOCK as u64, &mut todo);
+        self.waiting.push(Waiting { read: Arc::clone(&read), bytes, first: at, file });
+        self.take_in(todo);
+        read.settled();
+    }
+
+    fn answer(&mut self) {
+        let due = self.held.iter().position(|held| held.answers_at <= self.step);
+        let Some(held) = due.map(|at| self.held.swap_remove(at)) else { return };
+        let draw = self.draw() as u8;
+        let result = if draw < self.faults.fails {
+            Err(BackendError::Lost)
+        } else if draw < self.faults.fails.saturating_add(self.faults.busy) {
+            Err(BackendError::Busy("".into()))
+        } else {
+            let mut at = held.offset_bytes;
+            for part in &held.parts {
+                for byte in 0..part.length {
+                    let here = at + byte as u64;
+                    let (index, within) = (here / BLOCK as u64, here % BLOCK as u64);
+                    let value =
+                        word(held.file, index, within / 8).to_le_bytes()[(within % 8) as usize];
+                    // SAFETY: the part is this request's.
+                    unsafe { part.start.add(byte).write(value) }
+                }
+                at += part.length as u64;
+            }
+            Ok(())
+        };
+        let mut todo = Todo::default();
+        self.engine.completed(self.now(), held.id, result, &mut todo);
+        self.take_in(todo);
+    }
+
+    fn copy(&mut self, lingers: u8) {
+        let copies = std::mem::take(&mut self.copies);
+        let mut called = false;
+        for delivery in copies {
+            if (self.draw() as u8) < lingers {
+                self.copies.push(delivery);
+                continue;
+            }
+            let start = delivery.block.index * BLOCK as u64;
+            let (from, to) = delivery.read.within(start, start + BLOCK as u64);
+            let part = delivery.read.part(from, to);
+            // SAFETY: the destination is in `waiting`.
+            unsafe {
+                self.slab.copy_out(
+                    &delivery.pinned,
+                    (from - start) as usize,
+                    part.start,
+                    part.length,
+                );
+            }
+            called |= self.slab.unpin(delivery.pinned.frame);
+            delivery.read.settled();
+        }
+        if called {
+            let mut todo = Todo::default();
+            self.engine.pump(self.now(), &mut todo);
+            self.take_in(todo);
+        }
+        let (done, waiting) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.read.is_over());
+        self.waiting = waiting;
+        for Waiting { read, bytes, first, file } in done {
+            self.done += 1;
+            if read.take_error().is_some() {
+                self.errors += 1;
+                continue;
+            }
+            let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).collect();
+            for at in first..first + read.length as u64 {
+                let (index, within) = (at / BLOCK as u64, at % BLOCK as u64);
+                let expected = word(file, index, within / 8).to_le_bytes()[(within % 8) as usize];
+                let found = bytes[(at - first + first % 8) as usize];
+                assert_eq!(found, expected, "byte {at} of {file:?}");
+            }
+        }
+    }
+
+    fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            self.step += 1;
+            let draw = self.draw();
+            let (one, other) = (self.draw() as usize % 6, self.draw() as usize % 3);
+            let (file, stream) = (self.files[one], self.streams[other]);
+            let mut todo = Todo::default();
+            match draw % 16 {
+                0..4 => {
+                    let at = self.draw() % file.1;
+                    let length = 1 + self.draw() % 60_000;
+                    self.read(draw % 3, file, at, length);
+                }
+                4 => {
+                    let segments: Vec<Segment> = (0..8)
+                        .map(|_| Segment {
+                            offset_bytes: self.draw() % file.1,
+                            length_bytes: 1 + self.draw() % 9000,
+                        })
+                        .collect();
+                    let extent = Extent::Segments(segments.into());
+                    let order = if draw & 16 == 0 { Order::Given } else { Order::Any };
+                    self.engine.hint(self.now(), stream, (file.0, extent, order), &mut todo);
+                }
+                5 => {
+                    let hint = (file.0, Extent::WholeFile, Order::Given);
+                    self.engine.hint(self.now(), stream, hint, &mut todo);
+                }
+                6 if draw & 64 == 0 => self.engine.cancel(self.now(), stream, &mut todo),
+                7..11 => self.answer(),
+                _ => self.copy(self.faults.lingers),
+            }
+            self.take_in(todo);
+            self.engine.check();
+        }
+    }
+
+    fn end(&mut self) {
+        self.faults = Faults { fails: 0, busy: 0, slow: 1, lingers: 0 };
+        for stream in std::mem::take(&mut self.streams) {
+            let mut todo = Todo::default();
+            self.engine.close_stream(self.now(), stream, &mut todo);
+            self.take_in(todo);
+        }
+        for _ in 0..20_000 {
+            self.step += 100_000;
+            self.answer();
+            self.copy(0);
+            if self.held.is_empty() && self.copies.is_empty() && self.waiting.is_empty() {
+                break;
+            }
+        }
+        assert!(self.engine.is_idle(), "{} requests are left", self.engine.requests.len());
+        assert!(self.waiting.is_empty(), "{} reads still wait", self.waiting.len());
+        self.engine.check();
+        let mut todo = Todo::default();
+        self.engine.pump(self.now(), &mut todo);
+        let free = self.engine.free.len() + self.engine.limbo.len();
+        assert_eq!(free as u64 + self.engine.policy.held_blocks(), u64::from(self.slab.frames()));
+        assert!(self.engine.limbo.iter().all(|&frame| self.slab.is_free(frame)));
+    }
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    (0..100u8, 0..60u8, 1..60u64, 0..=200u8).prop_map(|(fails, busy, slow, lingers)| Faults {
+        fails,
+        busy,
+        slow,
+        lingers,
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_store_does_bytes_are_right_and_everything_ends(
+        frames in prop_oneof![1..4u32, 4..40u32, 40..400u32],
+        seed: u64,
+        faults in faults(),
+    ) {
+        let mut world = World::new(frames, seed, faults);
+        world.run(600);
+        world.end();
+    }
+}
+
+#[test]
+fn a_failed_fetch_ahead_is_no_error_of_who_joined_it() {
+    let mut world = World::new(64, 1, Faults { fails: 255, busy: 0, slow: 1, lingers: 0 });
+    let (file, stream) = (world.files[5], world.streams[0]);
+    let mut todo = Todo::default();
+    let hint = (file.0, Extent::WholeFile, Order::Given);
+    world.engine.hint(Nanos(0), stream, hint, &mut todo);
+    world.take_in(todo);
+    assert!(!world.held.is_empty());
+    world.read(0, file, 0, 100);
+    assert_eq!(world.engine.counts.joined, 1);
+    let ahead = world.held.len();
+    world.step += 2;
+    for _ in 0..ahead {
+        world.answer(); // All fail; the read demands its block.
+    }
+    world.faults.fails = 0;
+    world.end();
+    assert_eq!((world.errors, world.done), (0, 1));
+    assert!(world.engine.counts.failed > 0);
+}
+
+#[test]
+fn a_failed_demand_is_told_to_all_that_wait_for_it() {
+    let mut world = World::new(64, 1, Faults { fails: 255, busy: 0, slow: 1, lingers: 0 });
+    let file = world.files[5];
+    world.read(0, file, 0, 100);
+    world.read(1, file, 50, 100);
+    world.step += 2;
+    world.answer();
+    world.copy(0);
+    assert_eq!((world.errors, world.done), (2, 2));
+    assert!(!world.slab.holds(Block { file: file.0, index: 0 }));
+}
+
+#[test]
+fn neighbours_go_in_one_request_and_what_has_no_buffer_past_the_cache() {
+    let mut world = World::new(4, 1, Faults { fails: 0, busy: 0, slow: 1, lingers: 0 });
+    let file = world.files[5];
+    world.read(0, file, 100, 10 * BLOCK as u64);
+    assert_eq!(world.held.len(), 2);
+    assert_eq!((world.engine.counts.demanded, world.engine.counts.passed_by), (4, 7));
+    world.end();
+    assert_eq!((world.errors, world.done), (0, 1));
+}

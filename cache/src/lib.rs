@@ -1,0 +1,45 @@
+//! The managed cache: buffers of foretell's own, filled and emptied as the policy says.
+//!
+//! For data that the kernel's page cache does not hold well: objects in a store far away, files on slow
+//! networks, and wherever caching itself should be informed. The policy is the one of `foretell-policy`, with
+//! [`Memory::Owned`](foretell_policy::Memory::Owned).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use foretell_cache::backend::memory::MemoryBackend;
+//! use foretell_cache::{Cache, CacheOptions, Segment};
+//!
+//! let files = MemoryBackend::new();
+//! files.put("samples", vec![7u8; 1 << 20]);
+//! let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, ..CacheOptions::default() })?;
+//! let store = cache.attach(Arc::new(files));
+//! let session = store.session();
+//! let samples = session.open("samples")?;
+//!
+//! // What will be read, in this order: it is fetched ahead, many at a time.
+//! let stream = session.stream();
+//! let order = [Segment { offset_bytes: 600_000, length_bytes: 1000 }, Segment { offset_bytes: 0, length_bytes: 1000 }];
+//! stream.hint_segments(&samples, &order);
+//! let mut sample = [0; 1000];
+//! assert_eq!(samples.read_at(&mut sample, 600_000)?, 1000);
+//! assert_eq!(sample, [7; 1000]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! By module: `cache` is the face and the driver, `engine` decides, `slab` is the memory, `records` what
+//! readers have read, `limit` how much a device is asked for, [`backend`] where data comes from.
+
+pub mod backend;
+mod cache;
+mod engine;
+mod error;
+mod limit;
+mod read;
+mod records;
+mod slab;
+mod stats;
+
+pub use cache::{Cache, CacheOptions, File, Session, Store, Stream};
+pub use error::{CacheError, OpenError, ReadError};
+pub use foretell_policy::{Order, Segment};
+pub use stats::Stats;

@@ -1,0 +1,91 @@
+//! How many requests ahead of its programs a device is given.
+//!
+//! Additive increase, multiplicative decrease: a device that says that it is busy (429, 503) gets half as
+//! many, but not again for what was under way when it said so; with each round of requests that went well it gets one
+//! more, up to the most. Demand requests are not counted: a program that waits goes first.
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct Limit {
+    most: usize,
+    now: usize,
+    outstanding: usize,
+    /// Requests to end well before there is one more.
+    until_more: usize,
+    /// Requests to end before *busy* counts again.
+    until_less: usize,
+}
+
+impl Limit {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Limit { most, now: most, outstanding: 0, until_more: most, until_less: 0 }
+    }
+
+    /// Requests that may be under way.
+    #[cfg(test)]
+    pub(crate) fn now(&self) -> usize {
+        self.now
+    }
+
+    pub(crate) fn is_reached(&self) -> bool {
+        self.outstanding >= self.now
+    }
+
+    pub(crate) fn began(&mut self) {
+        self.outstanding += 1;
+    }
+
+    /// One of them has ended.
+    pub(crate) fn ended(&mut self) {
+        self.outstanding -= 1;
+    }
+
+    /// A request, counted or not, has ended well, or was told that the device is busy.
+    pub(crate) fn heard(&mut self, is_busy: bool) {
+        let was_under_way = self.until_less > 0; // When it was last found to be busy.
+        self.until_less = self.until_less.saturating_sub(1);
+        if is_busy {
+            if !was_under_way {
+                self.until_less = self.outstanding;
+                self.now = (self.now / 2).max(1);
+            }
+            self.until_more = self.now;
+        } else {
+            self.until_more = self.until_more.saturating_sub(1);
+            if self.until_more == 0 {
+                self.now = (self.now + 1).min(self.most);
+                self.until_more = self.now;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_device_gets_half_once_a_round_and_one_more_for_each_that_goes_well() {
+        let mut limit = Limit::new(64);
+        (0..64).for_each(|_| limit.began());
+        assert!(limit.is_reached());
+        for _ in 0..64 {
+            limit.ended();
+            limit.heard(true);
+        }
+        assert_eq!(limit.now(), 32);
+        limit.began();
+        limit.ended();
+        limit.heard(true);
+        assert_eq!(limit.now(), 16);
+        for _ in 0..16 {
+            limit.heard(false);
+        }
+        assert_eq!(limit.now(), 17);
+        (0..10_000).for_each(|_| limit.heard(false));
+        assert_eq!(limit.now(), 64);
+        (0..10).for_each(|_| limit.heard(true));
+        assert_eq!(limit.now(), 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! One read of a program, from its first miss to its last block.
+//!
+//! The engine counts the blocks that it still owes (`owed`, under its lock); who copies counts those that
+//! are not copied yet (`left`). The last to copy, or to fail, wakes the program.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Thread;
+
+use foretell_policy::{Block, FileId, Nanos, ReaderId};
+
+use crate::backend::Part;
+use crate::error::BackendError;
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    start: *mut u8,
+}
+
+// SAFETY: the memory is lent to the read until it is done, and blocks are copied to disjoint parts of it.
+unsafe impl Send for Destination {}
+// SAFETY: as above.
+unsafe impl Sync for Destination {}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Read {
+    destination: Destination,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length: usize,
+    pub(crate) file: FileId,
+    pub(crate) reader: ReaderId,
+    pub(crate) began: Nanos,
+    /// Blocks that have not arrived: of the engine, under its lock.
+    owed: AtomicUsize,
+    /// Blocks that have not been copied, and one more while the read is being begun.
+    left: AtomicUsize,
+    is_done: AtomicBool,
+    error: Mutex<Option<(Block, BackendError)>>,
+    waiter: Thread,
+}
+
+impl Read {
+    /// # Safety
+    /// `start` is valid for writes of `length` bytes, and used by nobody else, until the read
+    /// [is done](Read::wait).
+    pub(crate) unsafe fn new(
+        start: *mut u8,
+        (offset_bytes, length): (u64, usize),
+        (file, reader): (FileId, ReaderId),
+        began: Nanos,
+    ) -> Self {
+        Read {
+            destination: Destination { start },
+            offset_bytes,
+            length,
+            file,
+            reader,
+            began,
+            owed: AtomicUsize::new(0),
+            left: AtomicUsize::new(1),
+            is_done: AtomicBool::new(false),
+            error: Mutex::new(None),
+            waiter: std::thread::current(),
+        }
+    }
+
+    /// The engine owes one block more.
+    pub(crate) fn owe(&self) {
+        self.owed.fetch_add(1, Ordering::Relaxed);
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The engine has one block less to get; says whether that was the last.
+    pub(crate) fn arrived(&self) -> bool {
+        self.owed.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// One block that is to be copied, and was not owed.
+    pub(crate) fn will_copy(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the read wants of the bytes from `start` to `end` of the file: it wants some.
+    pub(crate) fn within(&self, start: u64, end: u64) -> (u64, u64) {
+        let own = (self.offset_bytes, self.offset_bytes + self.length as u64);
+        let (start, end) = (start.max(own.0), end.min(own.1));
+        assert!(start < end, "bytes that were not asked for");
+        (start, end)
+    }
+
+    /// Where these bytes of the file, which the read wants, go.
+    pub(crate) fn part(&self, start: u64, end: u64) -> Part {
+        assert!(self.within(start, end) == (start, end));
+        // SAFETY: `start` lies in the range of the read, which is as long as the destination.
+        let at = unsafe { self.destination.start.add((start - self.offset_bytes) as usize) };
+        Part { start: at, length: (end - start) as usize }
+    }
+
+    /// One of those that were left is done; the last wakes the program, after which the destination is not
+    /// touched any more.
+    pub(crate) fn settled(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let waiter = self.waiter.clone();
+            self.is_done.store(true, Ordering::Release);
+            waiter.unpark();
+        }
+    }
+
+    /// A block cannot be had. Of several, the first in the file is told.
+    pub(crate) fn failed(&self, block: Block, cause: BackendError) {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        if error.as_ref().is_none_or(|(before, _)| block.index < before.index) {
+            *error = Some((block, cause));
+        }
+    }
+
+    /// Waits until it is done.
+    pub(crate) fn wait(&self) {
+        while !self.is_done.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_error(&self) -> Option<(Block, BackendError)> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,423 @@
+//! Frames: the memory that blocks lie in, and how they are found without a lock.
+//!
+//! One memfd, mapped once, holds a table, a header for each frame, and the data. All but the data are
+//! atomics at fixed offsets, so that another process could map it.
+//!
+//! Who may do what:
+//!
+//! * **A. The owner**, one thread at a time (the engine, under its lock), takes frames, fills them through
+//!   a back end, [publishes](Slab::publish) and [evicts](Slab::evict).
+//! * **B. Readers**, at any time, [pin](Slab::pin) a block's frame, copy out of it and unpin it.
+//!
+//! A reader adds its pin first and looks then whether the frame is valid and of its block. An eviction takes
+//! *valid* away; a frame that has a pin then is in limbo until it has none. Both are read-modify-write
+//! operations on one word, so one of them is first: either the reader sees that the frame is not valid, or
+//! the owner sees the pin. Data is written only while a frame is neither valid nor pinned by who saw it valid.
+//!
+//! The table is searched linearly from a block's home. Removals close the gap by moving entries, and a
+//! search that runs beside one may miss its block. It does not find a wrong one, since the header is compared
+//! under the pin. Who must know ([`Slab::holds`]) is the owner, beside whom nobody moves entries.
+//!
+//! May fail: [`Slab::new`], if there is no memory.
+
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use foretell_policy::hash::Mix;
+use foretell_policy::{Block, FileId};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// The number of a frame.
+pub(crate) type Frame = u32;
+
+/// States of a frame: it has the data of its block.
+const VALID: u64 = 1;
+/// Nobody has read it since it was fetched ahead.
+const UNREAD: u64 = 2;
+/// One who copies out of it.
+const PIN: u64 = 4;
+
+/// Bytes of a page: data begins at a multiple, as direct I/O wants it.
+const PAGE: usize = 4096;
+
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    state: AtomicU64,
+    file: AtomicU64,
+    index: AtomicU64,
+    unused: AtomicU64,
+}
+
+/// A frame that may be copied out of; to be given back with [`Slab::unpin`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Pinned {
+    pub(crate) frame: Frame,
+    /// Whether this is the first to pin it since it was fetched ahead.
+    pub(crate) is_first: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Slab {
+    base: NonNull<u8>,
+    mapped_bytes: usize,
+    frames: Frame,
+    block_bytes: usize,
+    /// Entries of the table less one: a power of two less one.
+    mask: usize,
+    headers_at: usize,
+    data_at: usize,
+    /// Whether the owner waits for a frame in limbo.
+    is_starving: AtomicBool,
+    _memory: OwnedFd,
+}
+
+// SAFETY: `base` is a mapping of its own that lives as long as the slab, and all access to it from several
+// threads is by atomics, or to data as the module describes.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
+
+fn tag_of(block: Block) -> u32 {
+    let mut hasher = Mix.build_hasher();
+    hasher.write_u64(block.file.0);
+    hasher.write_u64(block.index);
+    (hasher.finish() >> 32) as u32
+}
+
+impl Slab {
+    /// Frames of `block_bytes`, all of them free.
+    ///
+    /// # Errors
+    /// Those of `memfd_create`, `ftruncate` and `mmap`.
+    pub(crate) fn new(frames: Frame, block_bytes: usize) -> io::Result<Self> {
+        let entries = (frames as usize * 2).next_power_of_two();
+        let headers_at = (entries * size_of::<AtomicU64>()).next_multiple_of(64);
+        let headers_end = headers_at + frames as usize * size_of::<Header>();
+        let data_at = headers_end.next_multiple_of(PAGE);
+        let mapped_bytes = (frames as usize)
+            .checked_mul(block_bytes)
+            .and_then(|bytes| bytes.checked_add(data_at))
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = rustix::fs::memfd_create("foretell-cache", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&memory, mapped_bytes as u64)?;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe {
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+            rustix::mm::mmap(std::ptr::null_mut(), mapped_bytes, protection, flags, &memory, 0)?
+        };
+        Ok(Slab {
+            base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            mapped_bytes,
+            frames,
+            block_bytes,
+            mask: entries - 1,
+            headers_at,
+            data_at,
+            is_starving: AtomicBool::new(false),
+            _memory: memory,
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn frames(&self) -> Frame {
+        self.frames
+    }
+
+    /// B. Finds the frame of `block`, if it is there, and pins it.
+    #[inline]
+    pub(crate) fn pin(&self, block: Block) -> Option<Pinned> {
+        let tag = tag_of(block);
+        let mut place = tag as usize & self.mask;
+        // Half of the entries are empty, but they may be moved about while they are looked at.
+        for _ in 0..=self.mask {
+            let entry = self.entry(place).load(Ordering::Acquire);
+            if entry == 0 {
+                return None;
+            }
+            if (entry >> 32) as u32 == tag {
+                match self.pin_frame((entry as u32) - 1, block) {
+                    Some(pinned) => return Some(pinned),
+                    // The owner may have found the frame pinned, by this: a miss leads to it.
+                    None if self.is_starving.load(Ordering::SeqCst) => return None,
+                    None => {}
+                }
+            }
+            place = (place + 1) & self.mask;
+        }
+        None
+    }
+
+    fn pin_frame(&self, frame: Frame, block: Block) -> Option<Pinned> {
+        let header = self.header(frame);
+        let before = header.state.fetch_add(PIN, Ordering::Acquire);
+        // The rest of a header changes only while it is not valid, and nobody has seen it valid and pinned it.
+        let is_it = before & VALID != 0
+            && header.file.load(Ordering::Relaxed) == block.file.0
+            && header.index.load(Ordering::Relaxed) == block.index;
+        if !is_it {
+            self.unpin(frame);
+            return None;
+        }
+        let is_first = before & UNREAD != 0
+            && header.state.fetch_and(!UNREAD, Ordering::Relaxed) & UNREAD != 0;
+        Some(Pinned { frame, is_first })
+    }
+
+    /// B. Ends a pin. Says whether the owner waits for frames, and should be called.
+    #[inline]
+    pub(crate) fn unpin(&self, frame: Frame) -> bool {
+        // Sequentially consistent, as in `starve`: either it finds the frame free, or this finds it waiting.
+        self.header(frame).state.fetch_sub(PIN, Ordering::SeqCst);
+        self.is_starving.load(Ordering::SeqCst)
+    }
+
+    /// Copies from a frame: `bytes.len()` bytes at `from` of the block.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `length` bytes, and not part of the slab.
+    #[inline]
+    pub(crate) unsafe fn copy_out(&self, pinned: &Pinned, from: usize, to: *mut u8, length: usize) {
+        assert!(from + length <= self.block_bytes, "beyond the block");
+        let data = self.data(pinned.frame);
+        // SAFETY: within the frame, as just asserted; the pin keeps others from writing to it. `to` is the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(data.add(from), to, length) }
+    }
+
+    /// A. Whether `block` has a frame.
+    pub(crate) fn holds(&self, block: Block) -> bool {
+        self.place_of(block).is_some()
+    }
+
+    /// A. Whether nobody copies out of a frame that is not valid.
+    pub(crate) fn is_free(&self, frame: Frame) -> bool {
+        self.header(frame).state.load(Ordering::SeqCst) == 0
+    }
+
+    /// A. Whether readers are to call when they unpin a frame.
+    pub(crate) fn starve(&self, is_starving: bool) {
+        self.is_starving.store(is_starving, Ordering::SeqCst);
+    }
+
+    /// Where a frame's data lies. Who writes there owns the frame: it is not valid, was [free](Slab::is_free),
+    /// and is given to nobody else.
+    pub(crate) fn data(&self, frame: Frame) -> *mut u8 {
+        assert!(frame < self.frames);
+        // SAFETY: within the mapping.
+        unsafe { self.base.as_ptr().add(self.data_at + frame as usize * self.block_bytes) }
+    }
+
+    /// A. The frame has the data of `block` now, which has no other.
+    pub(crate) fn publish(&self, block: Block, frame: Frame, is_unread: bool) {
+        debug_assert!(!self.holds(block), "{block:?} twice");
+        let header = self.header(frame);
+        header.file.store(block.file.0, Ordering::Relaxed);
+        header.index.store(block.index, Ordering::Relaxed);
+        let state = VALID | if is_unread { UNREAD } else { 0 };
+        // Somebody may be about to find that it is not the frame looked for.
+        header.state.fetch_or(state, Ordering::Release);
+        let tag = tag_of(block);
+        let mut place = tag as usize & self.mask;
+        while self.entry(place).load(Ordering::Relaxed) != 0 {
+            place = (place + 1) & self.mask;
+        }
+        let entry = u64::from(tag) << 32 | u64::from(frame + 1);
+        self.entry(place).store(entry, Ordering::Release);
+    }
+
+    /// A. Takes the frame of `block` away from it. It may still be pinned.
+    pub(crate) fn evict(&self, block: Block) -> Option<Frame> {
+        let mut gap = self.place_of(block)?;
+        let frame = self.entry(gap).load(Ordering::Relaxed) as u32 - 1;
+        self.header(frame).state.fetch_and(!(VALID | UNREAD), Ordering::SeqCst);
+        // Entries behind the gap that it keeps from their home move up.
+        let mut place = gap;
+        loop {
+            place = (place + 1) & self.mask;
+            let entry = self.entry(place).load(Ordering::Relaxed);
+            if entry == 0 {
+                break;
+            }
+            let home = (entry >> 32) as usize & self.mask;
+            let from_home = place.wrapping_sub(home) & self.mask;
+            if from_home >= (place.wrapping_sub(gap) & self.mask) {
+                self.entry(gap).store(entry, Ordering::Release);
+                gap = place;
+            }
+        }
+        self.entry(gap).store(0, Ordering::Release);
+        Some(frame)
+    }
+
+    fn place_of(&self, block: Block) -> Option<usize> {
+        let tag = tag_of(block);
+        let mut place = tag as usize & self.mask;
+        loop {
+            let entry = self.entry(place).load(Ordering::Relaxed);
+            if entry == 0 {
+                return None;
+            }
+            if (entry >> 32) as u32 == tag {
+                let header = self.header(entry as u32 - 1);
+                let known = Block {
+                    file: FileId(header.file.load(Ordering::Relaxed)),
+                    index: header.index.load(Ordering::Relaxed),
+                };
+                if known == block {
+                    return Some(place);
+                }
+            }
+            place = (place + 1) & self.mask;
+        }
+    }
+
+    #[inline]
+    fn entry(&self, place: usize) -> &AtomicU64 {
+        debug_assert!(place <= self.mask);
+        // SAFETY: within the mapping, whose beginning is the table; aligned, and used as atomics only. Memory of a
+        // memfd begins as zeros, which are empty entries.
+        unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
+    }
+
+    #[inline]
+    fn header(&self, frame: Frame) -> &Header {
+        assert!(frame < self.frames);
+        // SAFETY: within the mapping; `headers_at` is a multiple of 64; all fields are atomics, and begin as zeros.
+        unsafe { &*self.base.as_ptr().add(self.headers_at).cast::<Header>().add(frame as usize) }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this slab's, and nothing that borrows it is left. If it cannot be unmapped
+        // nothing else can be done.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn block(index: u64) -> Block {
+        Block { file: FileId(index % 3), index }
+    }
+
+    fn fill(slab: &Slab, frame: Frame, with: u64) {
+        for word in 0..slab.block_bytes / 8 {
+            // SAFETY: a free frame, of this test's one owner.
+            unsafe { slab.data(frame).cast::<u64>().add(word).write(with) }
+        }
+    }
+
+    #[test]
+    fn blocks_are_found_until_they_are_evicted() {
+        let slab = Slab::new(100, 64).unwrap();
+        let mut rng: u64 = 1;
+        let mut held: Vec<(u64, Frame)> = Vec::new();
+        let mut free: Vec<Frame> = (0..100).collect();
+        for step in 0..100_000u64 {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if let Some(frame) = free.pop().filter(|_| !rng.is_multiple_of(3)) {
+                fill(&slab, frame, step);
+                slab.publish(block(step), frame, step % 2 == 0);
+                held.push((step, frame));
+            } else if !held.is_empty() {
+                let (index, frame) = held.swap_remove((rng >> 33) as usize % held.len());
+                assert_eq!(slab.evict(block(index)), Some(frame));
+                assert!(slab.is_free(frame) && slab.pin(block(index)).is_none());
+                free.push(frame);
+            }
+            if free.len() + held.len() < 100 {
+                free = (0..100).filter(|frame| held.iter().all(|held| held.1 != *frame)).collect();
+            }
+            if step % 1000 == 0 {
+                for &(index, frame) in &held {
+                    assert!(slab.holds(block(index)));
+                    let pinned = slab.pin(block(index)).unwrap();
+                    assert_eq!(pinned.frame, frame);
+                    slab.unpin(frame);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_to_read_what_was_fetched_ahead_is_told() {
+        let slab = Slab::new(1, 64).unwrap();
+        slab.publish(block(1), 0, true);
+        let (one, other) = (slab.pin(block(1)).unwrap(), slab.pin(block(1)).unwrap());
+        assert_eq!((one.is_first, other.is_first), (true, false));
+        slab.evict(block(1));
+        assert!(!slab.is_free(0));
+        slab.starve(true);
+        assert!(slab.unpin(one.frame));
+        assert!(!slab.is_free(0));
+        slab.unpin(other.frame);
+        assert!(slab.is_free(0));
+    }
+
+    /// Readers copy whole blocks, each of one value, while the owner evicts and fills.
+    #[test]
+    fn readers_never_see_half_of_a_block() {
+        const BLOCKS: u64 = 64;
+        const WORDS: usize = 64;
+        let slab = Slab::new(24, WORDS * 8).unwrap();
+        let stop = AtomicBool::new(false);
+        let hits = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for reader in 0..3 {
+                let (slab, stop, hits) = (&slab, &stop, &hits);
+                scope.spawn(move || {
+                    let mut index = reader;
+                    while !stop.load(Ordering::Relaxed) {
+                        index = (index * 5 + 1) % BLOCKS;
+                        let Some(pinned) = slab.pin(block(index)) else { continue };
+                        let mut copy = [0u64; WORDS];
+                        // SAFETY: the copy has as many bytes.
+                        unsafe {
+                            slab.copy_out(&pinned, 0, copy.as_mut_ptr().cast(), WORDS * 8);
+                        }
+                        slab.unpin(pinned.frame);
+                        assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}");
+                        assert_eq!(copy[0] % BLOCKS, index);
+                        hits.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let (mut free, mut limbo): (Vec<Frame>, Vec<Frame>) = ((0..24).collect(), Vec::new());
+            let mut held = std::collections::VecDeque::new();
+            for step in 0..60_000u64 {
+                if let Some(at) = limbo.iter().position(|&frame| slab.is_free(frame)) {
+                    free.push(limbo.swap_remove(at));
+                }
+                match free.pop() {
+                    Some(frame) if !slab.holds(block(step % BLOCKS)) => {
+                        fill(&slab, frame, step);
+                        slab.publish(block(step % BLOCKS), frame, true);
+                        held.push_back(step % BLOCKS);
+                    }
+                    other => {
+                        free.extend(other);
+                        if let Some(index) = held.pop_front() {
+                            limbo.extend(slab.evict(block(index)));
+                        }
+                    }
+                }
+            }
+            // On one processor readers may not have had a turn.
+            while hits.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
