@@ -344,3 +344,19 @@ fn neighbours_go_in_one_request_and_what_has_no_buffer_past_the_cache() {
     world.end();
     assert_eq!((world.errors, world.done), (0, 1));
 }
+
+#[test]
+fn a_request_whose_frame_is_copied_from_goes_on_when_that_is_over() {
+    let mut world = World::new(1, 1, Faults { fails: 0, busy: 0, slow: 1, lingers: 0 });
+    let file = world.files[5];
+    world.read(0, file, 0, 100);
+    world.step += 2;
+    world.answer();
+    assert_eq!(world.copies.len(), 1);
+    world.read(0, file, BLOCK as u64, 100);
+    assert!(world.held.is_empty(), "the only frame is pinned");
+    world.copy(0);
+    assert_eq!((world.held.len(), world.done), (1, 1));
+    world.end();
+    assert_eq!((world.errors, world.done), (0, 2));
+}

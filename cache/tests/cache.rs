@@ -1,0 +1,248 @@
+//! The cache over real back ends, from several threads, against the plain bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::memory::MemoryBackend;
+use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
+use foretell_cache::{Cache, CacheOptions, Segment, Session};
+use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+const FILES: [(&str, usize); 4] = [("a", 1), ("b", 70_000), ("dir/c", 1_000_003), ("dir/d", 4 << 20)];
+
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    FILES.iter().map(|&(path, length)| (path, content(length as u64, length))).collect()
+}
+
+fn cache(budget_bytes: u64, block_bytes: usize) -> Cache {
+    Cache::new(CacheOptions { budget_bytes, block_bytes }).unwrap()
+}
+
+/// Reads at random, some of them hinted, some hints wrong or cancelled; every byte is compared.
+fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads: usize) {
+    let mut random = Random(seed);
+    let mut buffer = vec![0; 300_000];
+    let mut open: Vec<_> = files.iter().map(|(path, _)| session.open(path).unwrap()).collect();
+    let mut done = 0;
+    while done < reads {
+        let stream = session.stream();
+        let mut plan = Vec::new();
+        for _ in 0..1 + random.below(30) {
+            let which = random.below(4) as usize;
+            let length = files[which].1.len() as u64;
+            let at = random.below(length + 10);
+            let most = if random.below(20) == 0 { 300_000 } else { 20_000 };
+            plan.push((which, Segment { offset_bytes: at, length_bytes: 1 + random.below(most) }));
+        }
+        match random.below(4) {
+            0 => {}
+            1 => plan.iter().for_each(|&(which, segment)| stream.hint_set(&open[which], &[segment])),
+            _ => plan.iter().for_each(|&(which, segment)| stream.hint_segments(&open[which], &[segment])),
+        }
+        if random.below(8) == 0 {
+            stream.hint_file(&open[3]);
+        }
+        if random.below(8) == 0 {
+            stream.cancel();
+        }
+        for (which, segment) in plan {
+            if random.below(16) == 0 {
+                continue; // It is not read after all.
+            }
+            let whole = &files[which].1;
+            let from = (segment.offset_bytes as usize).min(whole.len());
+            let to = (from + segment.length_bytes as usize).min(whole.len());
+            let length = segment.length_bytes as usize;
+            let read = open[which].read_at(&mut buffer[..length], segment.offset_bytes).unwrap();
+            assert_eq!(read, to - from);
+            assert!(buffer[..read] == whole[from..to], "{} at {from}", files[which].0);
+            done += 1;
+        }
+        if random.below(4) == 0 {
+            let which = random.below(4) as usize;
+            open[which] = session.open(files[which].0).unwrap();
+        }
+    }
+}
+
+/// Budgets from one block up; a session for each pair of threads.
+fn check(backend: impl Fn() -> Arc<dyn Backend>, reads: usize) {
+    let files = files();
+    for (budget_bytes, block_bytes) in [(4096, 4096), (64 << 10, 8192), (1 << 20, 8192), (64 << 20, 65_536)] {
+        let cache = cache(budget_bytes, block_bytes);
+        let store = cache.attach(backend());
+        std::thread::scope(|scope| {
+            for session in 0..2 {
+                let session_of_two = store.session();
+                for thread in 0..2 {
+                    let (files, session_of_two) = (&files, session_of_two.clone());
+                    let seed = budget_bytes + session * 2 + thread;
+                    scope.spawn(move || read_at_random(&session_of_two, files, seed, reads));
+                }
+            }
+        });
+        let stats = cache.stats();
+        assert!(stats.demanded_blocks > 0 && stats.prefetched_blocks > 0, "{stats:?}");
+    }
+}
+
+#[test]
+fn over_memory() {
+    check(
+        || {
+            let memory = MemoryBackend::new();
+            files().into_iter().for_each(|(path, bytes)| memory.put(path, bytes));
+            Arc::new(memory)
+        },
+        1000,
+    );
+}
+
+#[test]
+fn over_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("dir")).unwrap();
+    for (path, bytes) in files() {
+        std::fs::write(folder.path().join(path), bytes).unwrap();
+    }
+    check(|| Arc::new(BlockingBackend::new(folder.path(), 8).unwrap()), 1000);
+}
+
+#[test]
+fn over_an_object_store() {
+    let store = Arc::new(InMemory::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for (path, bytes) in files() {
+        runtime.block_on(store.put(&Path::from(path), bytes.into())).unwrap();
+    }
+    check(
+        || {
+            let options = ObjectOptions::default();
+            Arc::new(ObjectBackend::new(store.clone(), Path::default(), options).unwrap())
+        },
+        500,
+    );
+}
+
+/// Counts requests, and what they ask for.
+#[derive(Default)]
+struct Counting {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    held: std::sync::Mutex<Option<Vec<Request>>>,
+}
+
+struct CountingBackend(Arc<Counting>, u64);
+
+impl Backend for CountingBackend {
+    fn open(&self, _: &str) -> Result<Opened, BackendError> {
+        let object: Arc<dyn Object> = self.0.clone();
+        Ok(Opened { version: Arc::from([1].as_slice()), size_bytes: self.1, object })
+    }
+
+    fn depth(&self) -> usize {
+        32
+    }
+}
+
+impl Object for Counting {
+    fn start(self: Arc<Self>, mut request: Request) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(request.length() as u64, Ordering::Relaxed);
+        if let Some(held) = &mut *self.held.lock().unwrap() {
+            return held.push(request);
+        }
+        let zeros = vec![0; request.length()];
+        request.fill(&zeros);
+        request.complete(Ok(()));
+    }
+}
+
+#[test]
+fn what_is_disclosed_is_asked_for_at_once_and_only_that() {
+    let counting = Arc::new(Counting::default());
+    *counting.held.lock().unwrap() = Some(Vec::new());
+    let cache = cache(64 << 20, 8192);
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), 1 << 30))).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    let order: Vec<Segment> = (0..200u64)
+        .map(|turn| Segment { offset_bytes: turn * 7_777_777 % (1 << 29), length_bytes: 131_072 })
+        .collect();
+    stream.hint_segments(&file, &order);
+    assert_eq!(counting.requests.load(Ordering::Relaxed), 32, "as many as the store's depth");
+    let held = counting.held.lock().unwrap().take().unwrap();
+    for mut request in held {
+        let zeros = vec![0; request.length()];
+        request.fill(&zeros);
+        request.complete(Ok(()));
+    }
+    let mut buffer = vec![1; 131_072];
+    for segment in &order {
+        assert_eq!(file.read_at(&mut buffer, segment.offset_bytes).unwrap(), 131_072);
+        assert!(buffer.iter().all(|&byte| byte == 0));
+    }
+    let asked = 200 * 131_072u64;
+    let fetched = counting.bytes.load(Ordering::Relaxed);
+    assert!(fetched as f64 <= 1.1 * asked as f64, "{fetched} fetched for {asked}");
+    let stats = cache.stats();
+    assert_eq!((stats.demanded_blocks, stats.wasted_blocks), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn a_file_that_is_opened_again_has_its_blocks_still() {
+    let counting = Arc::new(Counting::default());
+    let cache = cache(1 << 20, 8192);
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), 1 << 19))).session();
+    let mut buffer = vec![1; 1 << 19];
+    for _ in 0..3 {
+        let file = session.open("file").unwrap();
+        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 1 << 19);
+    }
+    assert_eq!(counting.bytes.load(Ordering::Relaxed), 1 << 19);
+}
+
+#[test]
+fn what_is_given_up_with_requests_under_way_is_over() {
+    let counting = Arc::new(Counting::default());
+    *counting.held.lock().unwrap() = Some(Vec::new());
+    let cache = cache(1 << 20, 8192);
+    let session = cache.attach(Arc::new(CountingBackend(counting.clone(), 1 << 30))).session();
+    let file = session.open("file").unwrap();
+    let stream = session.stream();
+    stream.hint_file(&file);
+    drop((stream, file, session, cache));
+    let held = counting.held.lock().unwrap().take().unwrap();
+    assert!(!held.is_empty());
+    drop(held);
+    assert_eq!(Arc::strong_count(&counting), 1, "all that held it has gone");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let of = |budget_bytes, block_bytes| Cache::new(CacheOptions { budget_bytes, block_bytes });
+    for (error, part) in [
+        (of(1 << 20, 5000).unwrap_err(), "a power of two"),
+        (of(1 << 20, 1024).unwrap_err(), "a power of two"),
+        (of(8000, 8192).unwrap_err(), "does not hold one block"),
+        (of(1 << 62, 8192).unwrap_err(), "bytes of memory"),
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert!(BlockingBackend::new(folder.path().join("absent"), 1).is_err());
+    let wrong = ObjectBackend::at("ftp://somewhere", ObjectOptions::default()).unwrap_err();
+    assert!(wrong.to_string().contains("begins with s3://"), "{wrong}");
+}
