@@ -5,6 +5,7 @@
 //! disclosed. One [`Bench::step`] is one read and all that follows from it: completions that are due,
 //! fetches to be begun, evictions to be taken note of.
 //!
+//! * `src/bin/cache.rs` (`cache-speed`): what a read of the managed cache costs that hits, and what memory a process takes.
 //! * `benches/policy.rs` (`cargo bench`): reads a second, with their spread.
 //! * `src/bin/scale.rs` (`policy-scale`): how the cost of a read grows with the number of blocks.
 //! * `src/bin/memory.rs` (`policy-memory`): bytes that the policy takes.

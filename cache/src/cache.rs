@@ -24,7 +24,7 @@ use crate::engine::{Engine, Start, Todo};
 use crate::error::{CacheError, OpenError, ReadError};
 use crate::read::Read;
 use crate::records::{Record, Records};
-use crate::slab::Slab;
+use crate::slab::{Frame, Slab};
 use crate::stats::Stats;
 
 /// Bytes of a read that the engine is asked for at a time, and how many such parts are under way: a read of
@@ -197,7 +197,8 @@ impl Shared {
             let part = read.part(from, to);
             // SAFETY: the read's destination is lent until it has settled, and this part of it is for this block.
             unsafe {
-                self.slab.copy_out(&pinned, (from - start) as usize, part.start, part.length)
+                let (frame, from) = (pinned.frame, (from - start) as usize);
+                self.slab.copy_out(frame..frame + 1, from, part.start, part.length);
             };
             is_called |= self.slab.unpin(pinned.frame);
             read.settled();
@@ -446,21 +447,34 @@ impl File {
         let block_bytes = shared.block_bytes as u64;
         let (mut copied, mut is_news) = (0, false);
         let first = offset_bytes / block_bytes;
+        let last = (offset_bytes + buffer.len() as u64 - 1) / block_bytes;
         let mut index = first;
-        while copied < buffer.len() {
-            let block = Block { file: self.id, index };
-            let Some(pinned) = shared.slab.pin(block) else { break };
-            let from = (offset_bytes + copied as u64 - index * block_bytes) as usize;
-            let length = (buffer.len() - copied).min(shared.block_bytes - from);
-            // SAFETY: so many bytes of the buffer are left.
-            unsafe {
-                shared.slab.copy_out(&pinned, from, buffer[copied..].as_mut_ptr(), length);
+        // Pinned, one after the other in memory as in the file, and not copied yet.
+        let mut run = 0..0;
+        let mut copy = |run: std::ops::Range<Frame>| {
+            if run.is_empty() {
+                return false;
             }
-            is_news |= pinned.is_first;
-            is_news |= shared.slab.unpin(pinned.frame);
+            let from = ((offset_bytes + copied as u64) % block_bytes) as usize;
+            let length = (buffer.len() - copied).min(run.len() * shared.block_bytes - from);
+            // SAFETY: all of the run are pinned, by this thread; so many bytes of the buffer are left.
+            unsafe {
+                shared.slab.copy_out(run.clone(), from, buffer[copied..].as_mut_ptr(), length);
+            }
             copied += length;
+            run.fold(false, |is_called, frame| shared.slab.unpin(frame) | is_called)
+        };
+        while index <= last {
+            let Some(pinned) = shared.slab.pin(Block { file: self.id, index }) else { break };
+            is_news |= pinned.is_first;
+            if pinned.frame == run.end && !run.is_empty() {
+                run.end += 1;
+            } else {
+                is_news |= copy(std::mem::replace(&mut run, pinned.frame..pinned.frame + 1));
+            }
             index += 1;
         }
+        is_news |= copy(run);
         if index > first {
             let reads = (first..index)
                 .map(|index| Record { reader: self.reader, block: Block { file: self.id, index } });

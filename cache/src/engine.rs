@@ -30,6 +30,7 @@ use foretell_policy::{
 };
 
 use crate::backend::{BackendError, Object, Part};
+use crate::free::FreeFrames;
 use crate::limit::Limit;
 use crate::read::Read;
 use crate::records::Record;
@@ -129,7 +130,7 @@ pub(crate) struct Engine {
     requests: HashMap<RequestId, Pending, Mix>,
     next_request: u64,
     flights: HashMap<Block, RequestId, Mix>,
-    free: Vec<Frame>,
+    free: FreeFrames,
     limbo: Vec<Frame>,
     /// Requests without frames, oldest first.
     starved: VecDeque<RequestId>,
@@ -147,7 +148,7 @@ impl Engine {
         config.cluster_blocks_max = (CLUSTER_BYTES / block).max(1);
         Engine {
             policy: Policy::new(config),
-            free: (0..slab.frames()).rev().collect(),
+            free: FreeFrames::all(slab.frames()),
             slab,
             block_bytes,
             devices: Vec::new(),
@@ -268,7 +269,7 @@ impl Engine {
         for index in first..end {
             let block = Block { file: read.file, index };
             let access = self.policy.read(now, read.reader, block, false);
-            if let Some(pinned) = self.slab.pin(block) {
+            if let Some(pinned) = self.slab.pin_own(block) {
                 // A.
                 read.will_copy();
                 todo.copy.push(Delivery { read: Arc::clone(read), block, pinned });
@@ -372,19 +373,19 @@ impl Engine {
         let pending = self.requests.get_mut(&id).expect("it is there");
         let count = pending.blocks as usize;
         if !pending.passes_by {
-            if self.free.len() < count {
+            if self.free.count() < count {
                 self.limbo.retain(|&frame| {
                     let is_free = self.slab.is_free(frame);
                     if is_free {
-                        self.free.push(frame);
+                        self.free.put(frame);
                     }
                     !is_free
                 });
             }
-            if self.free.len() < count {
-                return false;
+            match self.free.take(count) {
+                Some(frames) => pending.frames = frames,
+                None => return false,
             }
-            pending.frames = self.free.split_off(self.free.len() - count);
         }
         pending.began = now;
         let block_bytes = self.block_bytes as u64;
@@ -470,7 +471,7 @@ impl Engine {
         while let Some(block) = self.policy.next_eviction() {
             if let Some(frame) = self.slab.evict(block) {
                 match self.slab.is_free(frame) {
-                    true => self.free.push(frame),
+                    true => self.free.put(frame),
                     false => self.limbo.push(frame),
                 }
             }
@@ -522,7 +523,7 @@ impl Engine {
             if pending.passes_by {
                 todo.settled.push(read);
             } else {
-                let pinned = self.slab.pin(block).expect("it was just published");
+                let pinned = self.slab.pin_own(block).expect("it was just published");
                 todo.copy.push(Delivery { read, block, pinned });
             }
         }
@@ -539,7 +540,7 @@ impl Engine {
     /// E.
     fn failed(&mut self, now: Nanos, pending: Pending, cause: BackendError, todo: &mut Todo) {
         self.counts.failed += 1;
-        self.free.extend(pending.frames);
+        pending.frames.iter().for_each(|&frame| self.free.put(frame));
         for &(fetch, _) in &pending.fetches {
             self.policy.completed(now, fetch, Outcome::Refused);
             self.let_go();
@@ -574,7 +575,7 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let flying: usize = self.requests.values().map(|pending| pending.frames.len()).sum();
-        let known = self.free.len() + self.limbo.len() + flying;
+        let known = self.free.count() + self.limbo.len() + flying;
         assert!(known <= self.slab.frames() as usize, "more frames than there are");
         assert!(self.policy.held_blocks() <= u64::from(self.slab.frames()));
         for (block, request) in &self.flights {

@@ -33,6 +33,7 @@ pub mod backend;
 mod cache;
 mod engine;
 mod error;
+mod free;
 mod limit;
 mod read;
 mod records;

@@ -1,7 +1,9 @@
 //! Frames: the memory that blocks lie in, and how they are found without a lock.
 //!
-//! One memfd, mapped once, holds a table, a header for each frame, and the data. All but the data are
-//! atomics at fixed offsets, so that another process could map it.
+//! One mapping holds a table, a header for each frame, and the data. All but the data are atomics at fixed offsets,
+//! without pointers, so that it could be shared with another process. It is not: private memory is given huge
+//! pages, where the system has them for who asks, and shared memory mostly is not, which makes copies of
+//! 128 KiB a quarter slower.
 //!
 //! Who may do what:
 //!
@@ -22,14 +24,12 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foretell_policy::hash::Mix;
 use foretell_policy::{Block, FileId};
-use rustix::fs::MemfdFlags;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 /// The number of a frame.
 pub(crate) type Frame = u32;
@@ -75,7 +75,6 @@ pub(crate) struct Slab {
     data_at: usize,
     /// Whether the owner waits for a frame in limbo.
     is_starving: AtomicBool,
-    _memory: OwnedFd,
 }
 
 // SAFETY: `base` is a mapping of its own that lives as long as the slab, and all access to it from several
@@ -95,7 +94,7 @@ impl Slab {
     /// Frames of `block_bytes`, all of them free.
     ///
     /// # Errors
-    /// Those of `memfd_create`, `ftruncate` and `mmap`.
+    /// Those of `mmap`.
     pub(crate) fn new(frames: Frame, block_bytes: usize) -> io::Result<Self> {
         let entries = (frames as usize * 2).next_power_of_two();
         let headers_at = (entries * size_of::<AtomicU64>()).next_multiple_of(64);
@@ -105,13 +104,14 @@ impl Slab {
             .checked_mul(block_bytes)
             .and_then(|bytes| bytes.checked_add(data_at))
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = rustix::fs::memfd_create("foretell-cache", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&memory, mapped_bytes as u64)?;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe {
-            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-            rustix::mm::mmap(std::ptr::null_mut(), mapped_bytes, protection, flags, &memory, 0)?
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags)?
         };
+        // SAFETY: it says how the mapping is to be backed, not what is in it. A system without such pages is none
+        // the worse.
+        let _ = unsafe { madvise(base, mapped_bytes, Advice::LinuxHugepage) };
         Ok(Slab {
             base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             mapped_bytes,
@@ -121,7 +121,6 @@ impl Slab {
             headers_at,
             data_at,
             is_starving: AtomicBool::new(false),
-            _memory: memory,
         })
     }
 
@@ -133,6 +132,17 @@ impl Slab {
     /// B. Finds the frame of `block`, if it is there, and pins it.
     #[inline]
     pub(crate) fn pin(&self, block: Block) -> Option<Pinned> {
+        // A pin that was added in vain may have kept the owner from a frame: then the reader goes to the owner.
+        self.find_and_pin(block, || self.is_starving.load(Ordering::SeqCst))
+    }
+
+    /// A. The same for the owner: a block that is there is found.
+    pub(crate) fn pin_own(&self, block: Block) -> Option<Pinned> {
+        self.find_and_pin(block, || false)
+    }
+
+    #[inline]
+    fn find_and_pin(&self, block: Block, gives_up: impl Fn() -> bool) -> Option<Pinned> {
         let tag = tag_of(block);
         let mut place = tag as usize & self.mask;
         // Half of the entries are empty, but they may be moved about while they are looked at.
@@ -144,8 +154,7 @@ impl Slab {
             if (entry >> 32) as u32 == tag {
                 match self.pin_frame((entry as u32) - 1, block) {
                     Some(pinned) => return Some(pinned),
-                    // The owner may have found the frame pinned, by this: a miss leads to it.
-                    None if self.is_starving.load(Ordering::SeqCst) => return None,
+                    None if gives_up() => return None,
                     None => {}
                 }
             }
@@ -178,15 +187,22 @@ impl Slab {
         self.is_starving.load(Ordering::SeqCst)
     }
 
-    /// Copies from a frame: `bytes.len()` bytes at `from` of the block.
+    /// Copies from frames that lie one after the other: `length` bytes at `from` of the first.
     ///
     /// # Safety
-    /// `to` is valid for writes of `length` bytes, and not part of the slab.
+    /// Each of them is pinned. `to` is valid for writes of `length` bytes, and not part of the slab.
     #[inline]
-    pub(crate) unsafe fn copy_out(&self, pinned: &Pinned, from: usize, to: *mut u8, length: usize) {
-        assert!(from + length <= self.block_bytes, "beyond the block");
-        let data = self.data(pinned.frame);
-        // SAFETY: within the frame, as just asserted; the pin keeps others from writing to it. `to` is the caller's.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        frames: std::ops::Range<Frame>,
+        from: usize,
+        to: *mut u8,
+        length: usize,
+    ) {
+        assert!(from + length <= frames.len() * self.block_bytes, "beyond the blocks");
+        assert!(frames.end <= self.frames);
+        let data = self.data(frames.start);
+        // SAFETY: within the frames, as just asserted; the pins keep others from writing to them. `to` is the caller's.
         unsafe { std::ptr::copy_nonoverlapping(data.add(from), to, length) }
     }
 
@@ -280,8 +296,8 @@ impl Slab {
     #[inline]
     fn entry(&self, place: usize) -> &AtomicU64 {
         debug_assert!(place <= self.mask);
-        // SAFETY: within the mapping, whose beginning is the table; aligned, and used as atomics only. Memory of a
-        // memfd begins as zeros, which are empty entries.
+        // SAFETY: within the mapping, whose beginning is the table; aligned, and used as atomics only. It begins as
+        // zeros, which are empty entries.
         unsafe { &*self.base.as_ptr().cast::<AtomicU64>().add(place) }
     }
 
@@ -384,7 +400,12 @@ mod tests {
                         let mut copy = [0u64; WORDS];
                         // SAFETY: the copy has as many bytes.
                         unsafe {
-                            slab.copy_out(&pinned, 0, copy.as_mut_ptr().cast(), WORDS * 8);
+                            slab.copy_out(
+                                pinned.frame..pinned.frame + 1,
+                                0,
+                                copy.as_mut_ptr().cast(),
+                                WORDS * 8,
+                            );
                         }
                         slab.unpin(pinned.frame);
                         assert!(copy.iter().all(|&word| word == copy[0]), "{copy:?}");

@@ -15,12 +15,14 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
 
-const FILES: [(&str, usize); 4] = [("a", 1), ("b", 70_000), ("dir/c", 1_000_003), ("dir/d", 4 << 20)];
+const FILES: [(&str, usize); 4] =
+    [("a", 1), ("b", 70_000), ("dir/c", 1_000_003), ("dir/d", 4 << 20)];
 
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     FILES.iter().map(|&(path, length)| (path, content(length as u64, length))).collect()
@@ -48,8 +50,12 @@ fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads
         }
         match random.below(4) {
             0 => {}
-            1 => plan.iter().for_each(|&(which, segment)| stream.hint_set(&open[which], &[segment])),
-            _ => plan.iter().for_each(|&(which, segment)| stream.hint_segments(&open[which], &[segment])),
+            1 => {
+                plan.iter().for_each(|&(which, segment)| stream.hint_set(&open[which], &[segment]))
+            }
+            _ => plan
+                .iter()
+                .for_each(|&(which, segment)| stream.hint_segments(&open[which], &[segment])),
         }
         if random.below(8) == 0 {
             stream.hint_file(&open[3]);
@@ -80,7 +86,9 @@ fn read_at_random(session: &Session, files: &[(&str, Vec<u8>)], seed: u64, reads
 /// Budgets from one block up; a session for each pair of threads.
 fn check(backend: impl Fn() -> Arc<dyn Backend>, reads: usize) {
     let files = files();
-    for (budget_bytes, block_bytes) in [(4096, 4096), (64 << 10, 8192), (1 << 20, 8192), (64 << 20, 65_536)] {
+    for (budget_bytes, block_bytes) in
+        [(4096, 4096), (64 << 10, 8192), (1 << 20, 8192), (64 << 20, 65_536)]
+    {
         let cache = cache(budget_bytes, block_bytes);
         let store = cache.attach(backend());
         std::thread::scope(|scope| {

@@ -20,6 +20,7 @@
 pub mod blocking;
 pub mod conformance;
 pub mod memory;
+#[cfg(feature = "object")]
 pub mod object;
 
 use std::fmt;

@@ -179,12 +179,8 @@ impl World {
             let part = delivery.read.part(from, to);
             // SAFETY: the destination is in `waiting`.
             unsafe {
-                self.slab.copy_out(
-                    &delivery.pinned,
-                    (from - start) as usize,
-                    part.start,
-                    part.length,
-                );
+                let (frame, from) = (delivery.pinned.frame, (from - start) as usize);
+                self.slab.copy_out(frame..frame + 1, from, part.start, part.length);
             }
             called |= self.slab.unpin(delivery.pinned.frame);
             delivery.read.settled();
@@ -271,7 +267,7 @@ impl World {
         self.engine.check();
         let mut todo = Todo::default();
         self.engine.pump(self.now(), &mut todo);
-        let free = self.engine.free.len() + self.engine.limbo.len();
+        let free = self.engine.free.count() + self.engine.limbo.len();
         assert_eq!(free as u64 + self.engine.policy.held_blocks(), u64::from(self.slab.frames()));
         assert!(self.engine.limbo.iter().all(|&frame| self.slab.is_free(frame)));
     }

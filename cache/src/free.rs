@@ -1,0 +1,139 @@
+//! Frames that are free, and which of them a request is given.
+//!
+//! Neighbours, where there are any: what was fetched together is mostly read together, and adjacent frames are
+//! copied at once, at the speed of memory. A request takes the first run that is long enough of those that a search from
+//! where the last one ended comes by; failing that, what single frames it comes by.
+//!
+//! A bit a frame. Cost: a few words a request while free frames lie together; what was passed over is not looked at
+//! again before all others were.
+
+use crate::slab::Frame;
+
+/// Words that a request looks for a run in.
+const SEARCHED_WORDS: usize = 16;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct FreeFrames {
+    /// Set where a frame is free.
+    words: Vec<u64>,
+    count: usize,
+    /// The word where the next search begins.
+    next: usize,
+}
+
+impl FreeFrames {
+    /// All of so many.
+    pub(crate) fn all(frames: Frame) -> Self {
+        let mut free = FreeFrames { words: Vec::new(), count: 0, next: 0 };
+        free.words.resize((frames as usize).div_ceil(64), 0);
+        (0..frames).for_each(|frame| free.put(frame));
+        free
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// A frame is free again.
+    pub(crate) fn put(&mut self, frame: Frame) {
+        let (word, bit) = (frame as usize / 64, 1 << (frame % 64));
+        debug_assert_eq!(self.words[word] & bit, 0, "{frame} is free already");
+        self.words[word] |= bit;
+        self.count += 1;
+    }
+
+    /// Takes so many, in the order in which they lie, if there are.
+    pub(crate) fn take(&mut self, count: usize) -> Option<Vec<Frame>> {
+        if self.count < count {
+            return None;
+        }
+        let mut taken = Vec::with_capacity(count);
+        if let Some(first) = self.find_run(count) {
+            taken.extend(first..first + count as Frame);
+        } else {
+            let mut word = self.next;
+            while taken.len() < count {
+                let mut bits = self.words[word];
+                while bits != 0 && taken.len() < count {
+                    taken.push((word * 64) as Frame + bits.trailing_zeros());
+                    bits &= bits - 1;
+                }
+                word = (word + 1) % self.words.len();
+            }
+            taken.sort_unstable();
+        }
+        for &frame in &taken {
+            self.words[frame as usize / 64] &= !(1 << (frame % 64));
+        }
+        self.count -= count;
+        self.next = taken.last().map_or(0, |&last| last as usize / 64);
+        Some(taken)
+    }
+
+    /// The first frame of a run of `count` that begins in one of the words that are looked at.
+    fn find_run(&self, count: usize) -> Option<Frame> {
+        let mut length = 0;
+        let words = SEARCHED_WORDS + count.div_ceil(64);
+        for word in (self.next..self.words.len()).take(words) {
+            let bits = self.words[word];
+            if bits == u64::MAX && length + 64 < count {
+                length += 64;
+                continue;
+            }
+            for bit in 0..64 {
+                length = if bits >> bit & 1 == 1 { length + 1 } else { 0 };
+                if length == count {
+                    return Some((word * 64 + bit + 1 - count) as Frame);
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_gets_neighbours_while_there_are_some_and_each_frame_is_given_once() {
+        let mut free = FreeFrames::all(1000);
+        let mut given: Vec<Vec<Frame>> = Vec::new();
+        let mut seed = 1u64;
+        for step in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let count = 1 + (seed >> 40) as usize % 150;
+            if seed >> 63 == 0 {
+                let before = free.count();
+                let Some(frames) = free.take(count) else {
+                    assert!(before < count);
+                    continue;
+                };
+                assert_eq!((frames.len(), free.count()), (count, before - count));
+                let mut all: Vec<Frame> = given.iter().flatten().chain(&frames).copied().collect();
+                all.sort_unstable();
+                all.dedup();
+                assert_eq!(all.len() + free.count(), 1000, "step {step}");
+                given.push(frames);
+            } else if !given.is_empty() {
+                let which = (seed >> 33) as usize % given.len();
+                given.swap_remove(which).into_iter().for_each(|frame| free.put(frame));
+            }
+        }
+        given.into_iter().flatten().for_each(|frame| free.put(frame));
+        assert_eq!(free.count(), 1000);
+        free.next = 0;
+        let run = free.take(150).unwrap();
+        assert!(run.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{run:?}");
+    }
+
+    #[test]
+    fn single_frames_do_where_there_is_no_run() {
+        let mut free = FreeFrames::all(200);
+        let all = free.take(200).unwrap();
+        all.iter().step_by(2).for_each(|&frame| free.put(frame));
+        assert_eq!(free.take(3).map(|frames| frames.len()), Some(3));
+        assert_eq!((free.take(98), free.count()), (None, 97));
+    }
+}
