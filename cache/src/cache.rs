@@ -23,6 +23,7 @@ use crate::backend::{Backend, Request};
 use crate::engine::{Engine, Start, Todo};
 use crate::error::{CacheError, OpenError, ReadError};
 use crate::read::Read;
+use crate::read_ahead::ReadAhead;
 use crate::records::{Record, Records};
 use crate::slab::{Frame, Slab};
 use crate::stats::Stats;
@@ -31,6 +32,10 @@ use crate::stats::Stats;
 /// any length keeps a device busy, and the engine's lock is never held for long.
 const PART_BYTES: u64 = 1 << 20;
 const PARTS: usize = 8;
+
+/// Bytes that a handle that reads in order is taken to read next, at most; and that as a divisor of the budget.
+const READ_ON_MAX_BYTES: u64 = 64 << 20;
+const READ_ON_DIVISOR: u64 = 4;
 
 /// Closed files whose blocks are still known, for each frame: a file without blocks is not worth remembering.
 const CLOSED_PER_FRAME: usize = 1;
@@ -366,6 +371,7 @@ impl Session {
             id,
             size_bytes: opened.size_bytes,
             reader: self.reader,
+            ahead: ReadAhead::default(),
         }))
     }
 
@@ -384,6 +390,7 @@ pub struct File {
     id: FileId,
     size_bytes: u64,
     reader: ReaderId,
+    ahead: ReadAhead,
 }
 
 impl fmt::Debug for File {
@@ -396,7 +403,11 @@ impl Drop for File {
     fn drop(&mut self) {
         let identity = self.identity.clone();
         let (id, most) = (self.id, self.shared.slab.frames() as usize * CLOSED_PER_FRAME);
-        let object = self.shared.with_engine(|state, _, _| {
+        let stream = self.ahead.plan().stream;
+        let object = self.shared.with_engine(|state, now, todo| {
+            if let Some(stream) = stream {
+                state.engine.close_stream(now, stream, todo);
+            }
             let object = state.engine.release(id);
             if object.is_some() {
                 state.known.closed(identity, id, most);
@@ -434,11 +445,44 @@ impl File {
             return Ok(0);
         }
         let buffer = &mut buffer[..length];
+        let end = offset_bytes + length as u64;
+        let goes_on = self.ahead.note(offset_bytes, end);
         let copied = self.read_present(buffer, offset_bytes);
         if copied < length {
-            self.read_missing(&mut buffer[copied..], offset_bytes + copied as u64)?;
+            let rest = &mut buffer[copied..];
+            self.read_missing(rest, offset_bytes + copied as u64, || match goes_on {
+                true => self.read_on(offset_bytes, end),
+                false => self.stray(),
+            })?;
+        } else if goes_on && self.ahead.is_due(end) {
+            self.read_on(offset_bytes, end);
         }
         Ok(length)
+    }
+
+    /// Discloses what comes after a read in order.
+    fn read_on(&self, start: u64, end: u64) {
+        let shared = &self.shared;
+        let mut plan = self.ahead.plan();
+        let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
+        let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
+        let range = (start, end);
+        let Some(segment) = self.ahead.go_on(&mut plan, range, self.size_bytes, most) else {
+            return;
+        };
+        shared.with_engine(|state, now, todo| {
+            let stream =
+                *plan.stream.get_or_insert_with(|| state.engine.open_stream(now, self.reader));
+            let extent = Extent::Segments([segment].into());
+            state.engine.hint(now, stream, (self.id, extent, Order::Given), todo);
+        });
+    }
+
+    fn stray(&self) {
+        if let Some(stream) = self.ahead.stray() {
+            let shared = &self.shared;
+            shared.with_engine(|state, now, todo| state.engine.close_stream(now, stream, todo));
+        }
     }
 
     /// A. Copies what is in frames up to the first block that is not; says how many bytes that were.
@@ -487,13 +531,21 @@ impl File {
     }
 
     /// Cases B to E.
-    fn read_missing(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<(), ReadError> {
+    ///
+    /// `before_waiting` is called once all that can be asked for has been.
+    fn read_missing(
+        &self,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+        before_waiting: impl FnOnce(),
+    ) -> Result<(), ReadError> {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;
         let start = buffer.as_mut_ptr();
         let end = offset_bytes + buffer.len() as u64;
         let mut under_way = UnderWay(VecDeque::new());
         let mut at = offset_bytes;
+        let mut before_waiting = Some(before_waiting);
         while at < end || !under_way.0.is_empty() {
             if at < end && under_way.0.len() < PARTS {
                 let to =
@@ -511,6 +563,9 @@ impl File {
                 read.settled(); // It is begun.
                 at = to;
                 continue;
+            }
+            if let Some(act) = before_waiting.take() {
+                act();
             }
             let Some(read) = under_way.0.front() else { break };
             read.wait();

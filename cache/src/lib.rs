@@ -27,7 +27,7 @@
 //! ```
 //!
 //! By module: `cache` is the face and the driver, `engine` decides, `slab` is the memory, `records` what
-//! readers have read, `limit` how much a device is asked for, [`backend`] where data comes from.
+//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`] where data comes from.
 
 pub mod backend;
 mod cache;
@@ -36,6 +36,7 @@ mod error;
 mod free;
 mod limit;
 mod read;
+mod read_ahead;
 mod records;
 mod slab;
 mod stats;
