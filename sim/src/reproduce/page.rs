@@ -218,7 +218,7 @@ A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
 * `=`: the paper states it, and it was put in;
 * `*`: something that the paper does not state was chosen so that it comes out near. What that was is said at the top of
   the experiment's source in `sim/src/reproduce`, and was chosen by times *without* hints on *one* disk where the paper
-  gives any; but the skews of the disk of TIP 1994 also by that of X-Y with hints on one disk. TIP 1995 has lost its plots
+  gives any: of TIP 1994, figures are means over all disks that fit those. TIP 1995 has lost its plots
   in our copy: there, levels of processor time are chosen by what the text says, and so is the first reduction that
   rests on them.
 

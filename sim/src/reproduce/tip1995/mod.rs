@@ -50,6 +50,7 @@ pub fn testbed(disks: usize) -> Testbed {
         cluster_blocks: 8,
         hit: Nanos(243_000),
         driver: (Nanos(580_000), Nanos(154_000)),
+        striper: Nanos::ZERO,
         open: Nanos(250_000),
         processors: Processors::Own,
         read_ahead: ReadAheadSpec::OSF1,

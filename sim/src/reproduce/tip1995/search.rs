@@ -20,7 +20,7 @@ use crate::programs::search::{FileSet, SETS_1995, Search};
 pub fn search(set: FileSet, hinted: bool, seed: u64) -> Search {
     Search {
         set,
-        scattering: Scattering { shuffled: true, spread: 1.0 },
+        scattering: Scattering { shuffled: 1.0, spread: 1.0 },
         block_cpu: Nanos(300_000),
         disclosed_blocks: if hinted { UNREAD_BLOCKS } else { 0 },
         pitch_sectors: PITCH_SECTORS,
