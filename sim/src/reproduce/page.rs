@@ -226,6 +226,12 @@ Some predicted times are little but processor time that the paper states, such a
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
 device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
 
+TIP 1995 has two numbers for the sum of three slices: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\", a factor of 4
+(section 3.7). They cannot both be of one array, with hints and without: with about 2 s for each plane with hints and 15 s for
+X-Y without, 6 would need 21 s for the two planes without hints that read-ahead serves, X-Z \"of two disks\". The 4 belongs to
+figure 3, which shows shares on the same array. The 6 is taken to be the whole range of figure 1 c, from one disk without
+hints to the best array with them; that is our reading, the paper does not say it.
+
 Of Collective 1999 nothing is chosen by its results but the order of blocks in one cylinder; collective.md says how.
 
 ";
