@@ -43,7 +43,7 @@ mod slab;
 mod tests;
 mod watchdog;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -108,6 +108,9 @@ pub struct MachineSpec {
     pub driver: Nanos,
     /// What each further block of a fetch adds to that; nothing by default.
     pub driver_block: Nanos,
+    /// Processor time that a disk waits for between one request and its next; nothing by default. All programs share
+    /// the processor then.
+    pub striper: Nanos,
     /// Processors.
     pub processors: Processors,
     /// Devices, in the order in which the policy is asked for prefetches.
@@ -144,6 +147,7 @@ impl MachineSpec {
             hit,
             driver,
             driver_block: Nanos::ZERO,
+            striper: Nanos::ZERO,
             processors: Processors::Own,
             devices,
             known_costs: Vec::new(),
@@ -166,24 +170,54 @@ impl MachineSpec {
 /// Times that a known cost is observed: no trace of the policy's initial guess is left.
 const KNOWN_SAMPLES: usize = 256;
 
-/// What happens at an instant; earlier kinds first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What happens at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Served,
     Demanded,
+    /// A disk may have its next request.
+    Released,
+    /// A program wants to go on.
     Program,
+    /// The striper wants to give a disk its next request.
+    Striper,
 }
 
-/// An event. The order is that of the fields; `serial` decides between equals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+impl Kind {
+    /// Earlier ones first; who wants the processor is in one line.
+    fn rank(self) -> u8 {
+        match self {
+            Kind::Served => 0,
+            Kind::Demanded => 1,
+            Kind::Released => 2,
+            Kind::Program | Kind::Striper => 3,
+        }
+    }
+}
+
+/// An event. The order is that of instants, then of kinds; `serial` decides between equals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Event {
     at: Nanos,
     kind: Kind,
     serial: u64,
-    /// `Served`: device. `Demanded`: device. `Program`: program.
+    /// `Program`: program. Others: device.
     index: usize,
-    /// `Served`: service. `Demanded`: job. `Program`: nothing.
+    /// `Served`: service. `Demanded`: job. Others: nothing.
     which: Key,
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |event: &Self| (event.at, event.kind.rank(), event.serial);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// A fetch or a lookup under way, or a read around the cache.
@@ -255,6 +289,8 @@ struct Machine {
     hit: Nanos,
     driver: Nanos,
     driver_block: Nanos,
+    striper: Nanos,
+    striper_work: Nanos,
     readers: Readers,
     opens: Opens,
     read_ahead: Option<ReadAheadSpec>,
@@ -302,6 +338,7 @@ impl Machine {
         let sizes_bytes: Sizes = Arc::new(sizes.collect());
         let server = |(id, device): &(DeviceId, DeviceSpec)| {
             let mut server = Server::new(device, block_bytes, Arc::clone(&sizes_bytes));
+            server.set_holds(spec.striper > Nanos::ZERO);
             server.set_faults(&spec.faults, *id);
             (*id, server)
         };
@@ -310,6 +347,8 @@ impl Machine {
             assert!(is_here, "{fault:?} of a device that the machine has not");
         }
         let processors = if spec.processors == Processors::Own { programs.len() } else { 1 };
+        let is_shared = spec.processors == Processors::Shared;
+        assert!(spec.striper == Nanos::ZERO || is_shared, "a striper has no processor of its own");
         let runner = |(index, program): (usize, Program)| Runner {
             program,
             processor: index % processors,
@@ -330,6 +369,8 @@ impl Machine {
             hit: spec.hit,
             driver: spec.driver,
             driver_block: spec.driver_block,
+            striper: spec.striper,
+            striper_work: Nanos::ZERO,
             readers: spec.readers,
             opens: spec.opens,
             read_ahead: spec.read_ahead,
@@ -368,7 +409,9 @@ impl Machine {
             match event.kind {
                 Kind::Served => self.served(event.index, event.which),
                 Kind::Demanded => self.demanded(event.which),
+                Kind::Released => self.released(event.index),
                 Kind::Program => self.proceed(event),
+                Kind::Striper => self.stripe(event),
             }
             self.evict();
             self.account.check_buffers(self.policy.held_blocks());
@@ -396,7 +439,9 @@ impl Machine {
             match event.kind {
                 Kind::Served => self.served(event.index, event.which),
                 Kind::Demanded => self.demanded(event.which),
+                Kind::Released => self.released(event.index),
                 Kind::Program => {}
+                Kind::Striper => self.stripe(event),
             }
             self.evict();
             self.account.check_buffers(self.policy.held_blocks());
@@ -695,10 +740,36 @@ impl Machine {
     fn served(&mut self, at: usize, service: Key) {
         let done = self.devices[at].1.ended(self.now, service);
         self.begin(at);
-        let Some(done) = done else { return };
-        if done.arrival != Arrival::Whole && self.try_again(done.job) {
+        if let Some(done) = done
+            && (done.arrival == Arrival::Whole || !self.try_again(done.job))
+        {
+            self.job_ended(done);
+        }
+        if self.striper > Nanos::ZERO {
+            // Behind the programs that have waited for this.
+            self.events.push(self.now, Kind::Striper, at, Key::default());
+        }
+    }
+
+    /// The striper's turn on the processor: then a disk of the device may have its next request.
+    fn stripe(&mut self, event: Event) {
+        let processor = &mut self.processors[0];
+        if processor.free_at() > self.now {
+            let at = processor.free_at();
+            self.events.push_again(Event { at, ..event });
             return;
         }
+        self.striper_work += self.striper;
+        let end = processor.run(self.now, self.striper).end;
+        self.events.push(end, Kind::Released, event.index, Key::default());
+    }
+
+    fn released(&mut self, at: usize) {
+        self.devices[at].1.release();
+        self.begin(at);
+    }
+
+    fn job_ended(&mut self, done: Done) {
         let job = self.jobs.remove(done.job).expect("a job is done once");
         match job.piece {
             Piece::Blocks(run) => self.blocks_ended(job, run, done),
@@ -940,6 +1011,7 @@ impl Machine {
         };
         Report {
             end_ns: now.0,
+            striper_ns: self.striper_work.0,
             programs: self.runners.iter().map(program).collect(),
             noted: self.noted.clone(),
             devices: self.devices.iter().map(|(id, server)| server.report(id.0)).collect(),

@@ -92,6 +92,8 @@ pub struct DeviceReport {
 pub struct Report {
     /// When the last program ended.
     pub end_ns: u64,
+    /// Processor time of giving disks their next requests.
+    pub striper_ns: u64,
     /// In the order in which the programs were given.
     pub programs: Vec<ProgramReport>,
     /// What each of them had done when the one that was [asked about](super::MachineSpec::noted_at_end_of) ended; empty

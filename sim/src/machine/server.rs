@@ -19,7 +19,7 @@
 //! A server keeps no time: it is told `now`, says when what it begins will end, and is told when
 //! that is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use foretell_policy::hash::Mix;
@@ -184,6 +184,8 @@ struct Disk {
     /// Demand requests among them.
     demands_held: usize,
     serving: usize,
+    /// Begins nothing until it is released.
+    is_held_back: bool,
     prefetches_dispatched: usize,
     prefetches_max: usize,
     /// Of requests that are done.
@@ -232,6 +234,10 @@ pub(super) struct Server {
     priority: Priority,
     place: Place,
     disks: Vec<Disk>,
+    /// Whether a disk that has ended a request waits to be released before its next.
+    holds: bool,
+    /// Disks that wait, longest first.
+    held_back: VecDeque<usize>,
     jobs: Beside<Job>,
     in_service: Slab<InService>,
     /// Disks to which something has happened since they were last asked what they can begin.
@@ -271,6 +277,8 @@ impl Server {
             priority,
             place,
             disks,
+            holds: false,
+            held_back: VecDeque::new(),
             jobs: Beside::new(),
             in_service: Slab::new(),
             stirred: Vec::new(),
@@ -289,6 +297,18 @@ impl Server {
         for (index, disk) in self.disks.iter_mut().enumerate() {
             disk.health = Health::new(faults, device, index);
         }
+    }
+
+    /// Whether a disk that has ended a request begins its next only when it is [`release`](Self::release)d.
+    pub(super) fn set_holds(&mut self, holds: bool) {
+        self.holds = holds;
+    }
+
+    /// The disk that has waited longest may begin its next request.
+    pub(super) fn release(&mut self) {
+        let disk = self.held_back.pop_front().expect("each service that ended is released once");
+        self.disks[disk].is_held_back = false;
+        self.stirred.push(disk);
     }
 
     /// Whether nothing is under way, nor waits.
@@ -349,7 +369,7 @@ impl Server {
         stirred.sort_unstable();
         stirred.dedup();
         for index in stirred.drain(..) {
-            loop {
+            while !self.disks[index].is_held_back {
                 self.dispatch(index, now);
                 let Some((part, took)) = self.disks[index].begin(now) else { break };
                 let blocks = || self.jobs.get(part.job).expect("it lasts until it is done").blocks;
@@ -368,6 +388,10 @@ impl Server {
         let InService { disk, part, took, arrival } =
             ended.expect("each service that has begun ends once");
         self.disks[disk].ended(part, took, arrival);
+        self.disks[disk].is_held_back = self.holds;
+        if self.holds {
+            self.held_back.push_back(disk);
+        }
         self.stirred.push(disk);
         self.report.failed_requests += u64::from(arrival == Arrival::Failed);
         self.report.short_requests += u64::from(matches!(arrival, Arrival::Short { .. }));
@@ -468,6 +492,7 @@ impl Disk {
             held: Held::default(),
             demands_held: 0,
             serving: 0,
+            is_held_back: false,
             prefetches_dispatched: 0,
             prefetches_max: prefetches_max.max(1),
             busy_ns: 0,

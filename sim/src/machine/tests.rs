@@ -111,6 +111,29 @@ fn programs_on_one_processor_take_turns() {
 }
 
 #[test]
+fn a_disk_gets_its_next_request_when_the_processor_comes_to_it() {
+    let run = |striper, disks| {
+        let hinted = list(file(1, 64), (0..64).step_by(8).collect(), CPU, Some(64));
+        let mut spec = machine(Rules::TIP1, 40, array(disks));
+        spec.processors = Processors::Shared;
+        spec.striper = striper;
+        spec.run(vec![program(1, hinted)])
+    };
+    let striper = Nanos(2_000_000);
+    for disks in [1, 2] {
+        let (plain, report) = (run(Nanos::ZERO, disks), run(striper, disks));
+        assert_eq!((plain.striper_ns, report.striper_ns), (0, 8 * striper.0));
+        assert_eq!(plain.programs[0].tally.cpu_ns, report.programs[0].tally.cpu_ns);
+        assert!(plain.end_ns < report.end_ns, "{disks} disks: {plain:?} {report:?}");
+    }
+    // A disk's eight requests have seven pauses between them. In each whoever waited for a block has had his turn
+    // before: to copy it, if no more.
+    let disk_ns = |report: &Report| report.devices[0].busy_ns;
+    let report = run(striper, 1);
+    assert!(report.end_ns >= disk_ns(&report) + 7 * (striper.0 + HIT.0), "{report:?}");
+}
+
+#[test]
 fn who_comes_later_waits_for_the_same_fetch() {
     let once = || passes(file(1, 1), 1, CPU, Disclosure::None);
     let later = program(2, once()).starting_at(Nanos(1_000_000));

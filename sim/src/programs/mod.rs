@@ -72,8 +72,8 @@ pub struct Volume {
 /// How the files of a directory follow one another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scattering {
-    /// Whether in an order drawn by chance, instead of that in which they are read.
-    pub shuffled: bool,
+    /// The share of them that lie in each other's places, by chance; the others lie in the order in which they are read.
+    pub shuffled: f64,
     /// The room they take in the volume, as a multiple of their own: what lies between is not theirs.
     pub spread: f64,
 }
@@ -93,7 +93,7 @@ impl Volume {
 
     /// A file of its own, in one piece.
     pub fn file(&mut self, size_bytes: u64) -> StoredFile {
-        let in_order = Scattering { shuffled: false, spread: 1.0 };
+        let in_order = Scattering { shuffled: 0.0, spread: 1.0 };
         self.directory(&[size_bytes], in_order, &mut SplitMix64::new(0))[0]
     }
 
@@ -106,9 +106,7 @@ impl Volume {
     ) -> Vec<StoredFile> {
         let inodes = self.next_sector.next_multiple_of(self.pitch_sectors);
         let mut order: Vec<usize> = (0..sizes_bytes.len()).collect();
-        if scattering.shuffled {
-            shuffle(&mut order, random);
-        }
+        shuffle(&mut order, scattering.shuffled, random);
         let mut files = vec![None; sizes_bytes.len()];
         let first_sector = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
         let mut before = 0;
@@ -134,10 +132,14 @@ impl Volume {
     }
 }
 
-/// Any order is as likely as any other.
-fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last as u64 + 1) as usize);
+/// `share` of the items are put in each other's places; any order of them is as likely as any other.
+fn shuffle<T>(items: &mut [T], share: f64, random: &mut SplitMix64) {
+    let mut moved: Vec<usize> = (0..items.len()).collect();
+    if share < 1.0 {
+        moved.retain(|_| random.unit() < share);
+    }
+    for last in (1..moved.len()).rev() {
+        items.swap(moved[last], moved[random.below(last as u64 + 1) as usize]);
     }
 }
 
@@ -147,10 +149,9 @@ mod tests {
 
     #[test]
     fn files_lie_apart_and_inodes_together() {
-        for scattering in [
-            Scattering { shuffled: false, spread: 1.0 },
-            Scattering { shuffled: true, spread: 2.5 },
-        ] {
+        for scattering in
+            [Scattering { shuffled: 0.0, spread: 1.0 }, Scattering { shuffled: 1.0, spread: 2.5 }]
+        {
             let mut volume = Volume::new(24);
             let sizes: Vec<u64> = (1..100).map(|n| n * 3000).collect();
             let files = volume.directory(&sizes, scattering, &mut SplitMix64::new(5));
@@ -164,7 +165,7 @@ mod tests {
                     (place.first_sector, place.first_sector + file.blocks * 24)
                 })
                 .collect();
-            if scattering.shuffled {
+            if scattering.shuffled > 0.0 {
                 assert!(!pieces.is_sorted());
                 pieces.sort_unstable();
             }

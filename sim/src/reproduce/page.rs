@@ -218,13 +218,19 @@ A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
 * `=`: the paper states it, and it was put in;
 * `*`: something that the paper does not state was chosen so that it comes out near. What that was is said at the top of
   the experiment's source in `sim/src/reproduce`, and was chosen by times *without* hints on *one* disk where the paper
-  gives any; but the skews of the disk of TIP 1994 also by that of X-Y with hints on one disk. TIP 1995 has lost its plots
+  gives any: of TIP 1994, figures are means over all disks that fit those. TIP 1995 has lost its plots
   in our copy: there, levels of processor time are chosen by what the text says, and so is the first reduction that
   rests on them.
 
 Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
 device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
+
+TIP 1995 has two numbers for the sum of three slices: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\", a factor of 4
+(section 3.7). They cannot both be of one array, with hints and without: with about 2 s for each plane with hints and 15 s for
+X-Y without, 6 would need 21 s for the two planes without hints that read-ahead serves, X-Z \"of two disks\". The 4 belongs to
+figure 3, which shows shares on the same array. The 6 is taken to be the whole range of figure 1 c, from one disk without
+hints to the best array with them; that is our reading, the paper does not say it.
 
 Of Collective 1999 nothing is chosen by its results but the order of blocks in one cylinder; collective.md says how.
 

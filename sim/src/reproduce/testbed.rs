@@ -37,6 +37,8 @@ pub struct Testbed {
     pub hit: Nanos,
     /// `T_driver` of one block, and what each further block of the request adds.
     pub driver: (Nanos, Nanos),
+    /// Processor time that a disk waits for between one request and its next.
+    pub striper: Nanos,
     /// Work of an open.
     pub open: Nanos,
     /// Whose processors are whose.
@@ -73,6 +75,7 @@ impl Testbed {
         let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let spec = MachineSpec {
             driver_block: self.driver.1,
+            striper: self.striper,
             known_costs: vec![(DEVICE, KNOWN_DISK)],
             opens: Opens { work: self.open, read_inodes: true },
             processors: self.processors,

@@ -437,6 +437,7 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
         spec.policy.outstanding_max = outstanding;
         spec.policy.resolved_max = resolved;
         spec.processors = if shared { Processors::Shared } else { Processors::Own };
+        spec.striper = if shared && ahead { Nanos(300_000) } else { Nanos::ZERO };
         spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
         spec.opens = Opens { work: Nanos(100_000), read_inodes };
         spec.read_ahead = ahead.then_some(ReadAheadSpec::OSF1);

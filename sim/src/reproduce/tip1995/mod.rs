@@ -50,6 +50,7 @@ pub fn testbed(disks: usize) -> Testbed {
         cluster_blocks: 8,
         hit: Nanos(243_000),
         driver: (Nanos(580_000), Nanos(154_000)),
+        striper: Nanos::ZERO,
         open: Nanos(250_000),
         processors: Processors::Own,
         read_ahead: ReadAheadSpec::OSF1,
@@ -93,9 +94,9 @@ fn sweep(workload: impl Fn() -> Workload) -> Sweep {
 /// Layouts and planes that a figure is the mean of, where it depends on them.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
-/// The mean of a sweep over the seeds.
-fn mean(of: impl Fn(u64) -> Sweep) -> Sweep {
-    let sweeps: Vec<Sweep> = SEEDS.map(of).collect();
+/// The mean of sweeps.
+fn mean(of: impl IntoIterator<Item = Sweep>) -> Sweep {
+    let sweeps: Vec<Sweep> = of.into_iter().collect();
     std::array::from_fn(|at| {
         let sum = Run::sum(sweeps.iter().map(|sweep| sweep[at]));
         let part = |figure: f64| figure / sweeps.len() as f64;

@@ -9,8 +9,8 @@ use foretell_policy::{Nanos, Rules};
 
 use super::super::testbed::Testbed;
 use super::{
-    Basis, Cell, DISKS, Figure, Figure3, Outcome, PITCH_SECTORS, Row, Run, STALL_REMOVED, Sweep,
-    UNREAD_BLOCKS, figure_3, line, mean, over_disks, panel, reduction, testbed,
+    Basis, Cell, DISKS, Figure, Figure3, Outcome, PITCH_SECTORS, Row, Run, SEEDS, STALL_REMOVED,
+    Sweep, UNREAD_BLOCKS, figure_3, line, mean, over_disks, panel, reduction, testbed,
 };
 use crate::plot::Panel;
 use crate::programs::Scattering;
@@ -20,7 +20,7 @@ use crate::programs::search::{FileSet, SETS_1995, Search};
 pub fn search(set: FileSet, hinted: bool, seed: u64) -> Search {
     Search {
         set,
-        scattering: Scattering { shuffled: true, spread: 1.0 },
+        scattering: Scattering { shuffled: 1.0, spread: 1.0 },
         block_cpu: Nanos(300_000),
         disclosed_blocks: if hinted { UNREAD_BLOCKS } else { 0 },
         pitch_sectors: PITCH_SECTORS,
@@ -29,12 +29,12 @@ pub fn search(set: FileSet, hinted: bool, seed: u64) -> Search {
 }
 
 fn run(set: FileSet, hinted: bool, order: Order) -> Sweep {
-    mean(|seed| {
+    mean(SEEDS.map(|seed| {
         DISKS.map(|disks| {
             let bed = Testbed { order, ..testbed(disks) };
             Run::of(&bed.run(search(set, hinted, seed).workload(), Rules::TIP1))
         })
-    })
+    }))
 }
 
 /// A set, searched without hints, and with them in either order of the striper.
