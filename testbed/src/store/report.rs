@@ -37,8 +37,8 @@ pub struct StoreReport {
     pub resets: u64,
     /// Bodies ended too early on purpose.
     pub truncated: u64,
-    /// How much later than modelled first bytes were handed to the kernel, in microseconds on
-    /// average: if this is not small, the machine was too busy for the figures to be worth much.
+    /// How much later than modelled the first bytes of GET and HEAD of objects were handed over, in
+    /// microseconds on average: if this is not small, the machine was too busy to measure clients on.
     pub first_byte_late_us_mean: f64,
     /// The same, the latest.
     pub first_byte_late_us_max: f64,
@@ -103,8 +103,8 @@ impl Counters {
         }
     }
 
-    /// A request has come.
-    pub(super) fn arrived(&self, method: &Method, path: &str) {
+    /// A request has come. Returns whether it reads an object, which takes no time of its own.
+    pub(super) fn arrived(&self, method: &Method, path: &str) -> bool {
         let is_object = path.trim_start_matches('/').contains('/');
         count(match *method {
             Method::GET if is_object => &self.gets,
@@ -116,6 +116,7 @@ impl Counters {
         });
         let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.in_flight_max.fetch_max(now, Ordering::Relaxed);
+        is_object && matches!(*method, Method::GET | Method::HEAD)
     }
 
     /// A request that had come is over.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use s3s::service::S3Service;
 use s3s::{HttpResponse, s3_error};
 
@@ -78,11 +78,11 @@ impl Shared {
     ) -> Result<Response<PacedBody>, Broken> {
         let arrived = Instant::now();
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        let flight = Flight::begin(&self, request.method(), request.uri().path());
+        let reads = self.counters.arrived(request.method(), request.uri().path());
+        let flight = Flight(Arc::clone(&self));
         let faults = *lock(&self.faults);
         let fate = draw(self.seed, number, &self.first_byte, &faults);
         let due = arrived + fate.wait;
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let response = match fate.ending {
             Ending::ResetBefore => None,
             Ending::Refused => {
@@ -139,15 +139,8 @@ impl Shared {
     }
 }
 
-/// A request under way.
+/// A request that has arrived; it leaves when this is dropped.
 struct Flight(Arc<Shared>);
-
-impl Flight {
-    fn begin(shared: &Arc<Shared>, method: &Method, path: &str) -> Self {
-        shared.counters.arrived(method, path);
-        Flight(Arc::clone(shared))
-    }
-}
 
 impl Drop for Flight {
     fn drop(&mut self) {
