@@ -11,6 +11,7 @@ mod run;
 mod signals;
 mod sim;
 mod size;
+mod store;
 mod summary;
 
 use std::ffi::OsString;
@@ -38,6 +39,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Emulate a disk array: a folder served at the pace of modelled disks
     Array(array::ArrayArgs),
+    /// Emulate an object store far away: a folder served over S3 with waits, limits and faults
+    Store(store::StoreArgs),
     /// Simulate caches over recorded reads, recorded runs on other machines, and the TIP papers' programs
     Sim(sim::SimArgs),
 }
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Hint(args) => hint::hint(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Array(args) => array::array(&args),
+        Command::Store(args) => store::store(&args),
         Command::Sim(args) => sim::sim(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

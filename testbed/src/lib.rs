@@ -27,6 +27,7 @@ mod pool;
 mod report;
 mod scheduler;
 mod status;
+pub mod store;
 mod tree;
 
 pub use error::ArrayError;
