@@ -8,6 +8,8 @@
 //! * B, *by files* (disk-directed, two-phase): the last to join submits for all; a processor has read when all of its
 //!   own is there.
 //!
+//! A disk's slot is free again when its block has been sent: nodes have no memory for blocks but the disk's cache.
+//!
 //! Invariants: each block of each file is served once; all events of an instant happen before any disk chooses; at the
 //! end nothing is in flight. The rules are in `docs/collective.md`.
 
@@ -548,8 +550,6 @@ impl<'a> Machine<'a> {
         let Fetch { file, block, begun, .. } = fetch;
         observe(&Served { disk, file, block, begun, ended: self.now });
         self.report.response += self.now - fetch.came;
-        self.disks[disk].queue.completed();
-        self.touch(disk);
         let processor = &mut self.processors[fetch.reader as usize];
         let from = (self.now + self.spec.network.startup).max(processor.link_free);
         processor.link_free = from + self.transfer;
@@ -559,6 +559,9 @@ impl<'a> Machine<'a> {
 
     fn delivered(&mut self, fetch: Fetch) {
         self.in_flight -= 1;
+        let disk = self.disk_of(fetch.block);
+        self.disks[disk].queue.completed();
+        self.touch(disk);
         let p = fetch.reader as usize;
         match self.spec.method {
             Method::Demand | Method::Prefetch => {
