@@ -97,7 +97,7 @@ fn judge_all(specs: &[CollectiveSpec]) -> Vec<Judged> {
                 let (p, d, mb) = (spec.processors, spec.disks, spec.file_blocks / 128);
                 let (pattern, placement, ms) =
                     (&spec.pattern, spec.placement, spec.compute.as_millis());
-                println!("not right: {p} {d} {mb} MB {pattern} {placement} {ms:.0} ms {result:?}");
+                eprintln!("not right: {p} {d} {mb} MB {pattern} {placement} {ms:.0} ms {result:?}");
             }
             judged.lock().expect("nobody fails").push(result);
         }
@@ -150,12 +150,12 @@ fn recommendations_are_right_on_large_machines() {
     let mut all = Vec::new();
     for device in ["hp97560", "hpc2247", "ibm0661", "ssd", "nvme", "network", "object-store"] {
         let judged = judge_all(&machines(device, &SIZES, &FACTORS));
-        println!("{}", line(device, &judged));
+        eprintln!("{}", line(device, &judged));
         all.extend(judged);
     }
     let judged = judge_all(&machines("hp97560", &[(10, 7, 256, 4)], &FACTORS));
-    println!("{}", line("hp97560, 256 MB", &judged));
+    eprintln!("{}", line("hp97560, 256 MB", &judged));
     all.extend(judged);
-    println!("{}", line("all", &all));
+    eprintln!("{}", line("all", &all));
     assert!(is_good(&all));
 }

@@ -11,7 +11,7 @@ use foretell_policy::queue::Order;
 use foretell_sim::SECTOR_BYTES;
 use foretell_sim::collective::recommend::recommended_depth;
 use foretell_sim::collective::{
-    CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement,
+    CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement, SpecError,
 };
 use serde::Serialize;
 
@@ -248,8 +248,13 @@ struct Row {
     disks: usize,
     disk: String,
     file_bytes: u64,
+    files: u32,
+    block_bytes: u64,
     pattern: String,
     layout: Placement,
+    apart: bool,
+    order: &'static str,
+    seed: u64,
     method: Method,
     overlapped: bool,
     depth: Option<u64>,
@@ -273,8 +278,13 @@ impl Row {
             disks: spec.disks,
             disk: run.disk.clone(),
             file_bytes: spec.file_blocks * spec.block_bytes(),
+            files: spec.files,
+            block_bytes: spec.block_bytes(),
             pattern: run.pattern.clone(),
             layout: spec.placement,
+            apart: spec.apart,
+            order: spec.order.name(),
+            seed: spec.seed,
             method: spec.method,
             overlapped: spec.overlapped,
             depth: (spec.method == Method::Prefetch).then_some(spec.depth),
@@ -424,7 +434,12 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
                         compute: Nanos::from_millis(args.compute_ms.unwrap_or(0.0)),
                         seed: args.seed,
                     };
-                    spec.check().map_err(Failure::usage)?;
+                    spec.check().map_err(|error| match error {
+                        SpecError::Owners { .. } => {
+                            Failure::usage(format!("--pattern {pattern_name}: {error}"))
+                        }
+                        _ => Failure::usage(error),
+                    })?;
                     let (disk, pattern) = (name.clone(), pattern_name.clone());
                     machines.push(Run { disk, pattern, spec, recommended: 0 });
                 }

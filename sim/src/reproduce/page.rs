@@ -226,7 +226,8 @@ Some predicted times are little but processor time that the paper states, such a
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
 device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
 
-Of Collective 1999 nothing is chosen by its results but the order of blocks in one cylinder; collective.md says how.
+Of Collective 1999 the order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
+throughputs; collective.md says how. Crossovers are predicted.
 
 ";
 
