@@ -98,7 +98,7 @@ impl<'a> Expected<'a> {
     fn flat(&self, flat: &FlatSpec, depth: u64) -> Times {
         let (spec, bytes) = (self.spec, self.spec.block_bytes() as f64);
         let requests = depth as f64 * spec.processors as f64 / spec.disks as f64;
-        let one = mean_ms(flat) + bytes / flat.bandwidth_bytes_per_s * 1e3 + self.network_ms();
+        let one = mean_ms(flat) + bytes / flat.bandwidth_bytes_per_s * 1e3;
         let taken = self.network_ms() * spec.disks as f64 / spec.processors as f64;
         let each = (one / requests.min(flat.slots as f64))
             .max(bytes / flat.link_bytes_per_s * 1e3)
