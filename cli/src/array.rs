@@ -54,7 +54,7 @@ struct MountArgs {
     #[arg(long, default_value_t = 4, value_name = "N")]
     disks: usize,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
+    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE")]
     disk: String,
 

@@ -764,8 +764,9 @@ fn collective_reads_have_a_row_for_each_combination() {
     // All methods are in the table.
     let methods = "demand,prefetch,disk-directed,two-phase,two-phase-extended";
     let output = sim_collective(&["--file-size", "1MiB", "--method", methods, "--layout", "aged"]);
-    assert_eq!(text(&output.stdout).lines().count(), 7, "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("Recommended depth: "));
+    assert_eq!(text(&output.stdout).lines().count(), 8, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("recommended depth "));
+    assert!(text(&output.stdout).lines().all(|line| line.len() <= 100), "{}", text(&output.stdout));
 }
 
 #[test]
@@ -778,6 +779,11 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--file-size", "0"], "at least one block"),
         (&["--layout", "aged", "--block", "4KiB"], "8 KiB"),
         (&["--method", "mpi"], "two-phase-extended"),
+        (&["--procs", "0"], "1..=65536"),
+        (&["--compute", "nan"], "not from 0 to 1000"),
+        (&["--compute-ms", "1e9"], "not from 0 to 3600000"),
+        (&["--net-startup-ns", "18446744073709551615"], "0..=1000000000"),
+        (&["--net-bandwidth", "0"], "less than 1KiB"),
     ];
     for (options, why) in refused {
         let output = sim_collective(options);
@@ -787,5 +793,13 @@ fn collective_reads_that_cannot_be_are_refused() {
     }
     let (_folder, owners) = recording("0 1 x");
     let output = sim_collective(&["--pattern", &owners.to_string_lossy()]);
-    assert!(text(&output.stderr).contains("\"x\" is no number of a processor"));
+    let error = text(&output.stderr);
+    assert!(error.contains("--pattern") && error.contains("\"x\" is no processor's number"));
+    assert!(error.contains("it must list the owner of each block") && error.lines().count() == 1);
+    // What is beyond a processor's portion is that.
+    let deep =
+        ["--file-size", "1MiB", "--method", "prefetch", "--depth", "16,99999999999", "--json", "-"];
+    let output = sim_collective(&deep);
+    let row: Value = serde_json::from_slice(&output.stdout).expect("one row");
+    assert_eq!(row["depth"], 16);
 }

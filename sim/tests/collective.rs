@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use foretell_policy::Nanos;
-use foretell_sim::collective::model::recommended_depth;
 use foretell_sim::collective::{CollectiveSpec, Method, Pattern, Placement};
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
 use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome};
@@ -39,30 +38,36 @@ fn collective_1999() {
         let all = cells.iter().filter(|cell| cell.experiment == experiment && cell.unit == unit);
         all.collect()
     };
-    // Random places: all throughputs within 15 %, unsorted crossovers within a factor of two.
-    within(&of("1999 table 5", "MB/s"), 15.0);
-    for cell in of("1999 table 5", "blocks").iter().filter(|cell| cell.column == "unsorted") {
-        within(&[cell], 100.0);
-        assert!(cell.ours >= 0.5 * cell.paper.expect("given"), "{cell:?}");
-    }
-    // Files side by side: within 10 %, but for what rotation decides.
-    let side_by_side = of("1999 table 4, files side by side", "MB/s");
-    let (least, others): (Vec<&Cell>, Vec<&Cell>) =
-        side_by_side.iter().partition(|cell| cell.column == "least");
+    let is_within_factor = |cell: &Cell, factor: f64| {
+        let times = cell.ours / cell.paper.expect("given");
+        assert!(times <= factor && times * factor >= 1.0, "{cell:?}");
+    };
+    // Sequential places: within 10 % (11 for the least of drawn owners), but for the least throughputs of portions and boxes, which rotation decides.
+    let (rotation, others): (Vec<&Cell>, Vec<&Cell>) = of("1999 table 4", "MB/s")
+        .iter()
+        .partition(|cell| cell.column == "least" && cell.row.starts_with("block"));
+    let (drawn, others): (Vec<&Cell>, Vec<&Cell>) = others
+        .into_iter()
+        .partition(|cell| cell.column == "least" && cell.row.starts_with("global"));
     within(&others, 10.0);
-    let interleaved: Vec<&Cell> =
-        least.into_iter().filter(|cell| cell.row.starts_with("interleaved")).collect();
-    within(&interleaved, 10.0);
-    // Files apart: 2D suffices for portions and boxes up to 32 MB, and makes most of the difference beyond.
-    for cell in of("1999 table 4", "blocks") {
-        let is_large = cell.row.ends_with("256 MB");
-        if !cell.row.contains("global") {
-            assert!(cell.ours <= if is_large { 32.0 } else { 16.0 }, "{cell:?}");
-        }
+    within(&drawn, 11.0);
+    within(&rotation, 35.0);
+    of("1999 table 4", "blocks").iter().for_each(|cell| is_within_factor(cell, 2.0));
+    // Random places: all throughputs within 10 %; crossovers within a factor of two where files are small.
+    within(&of("1999 table 5", "MB/s"), 10.0);
+    for cell in of("1999 table 5", "blocks").iter().filter(|cell| cell.column == "unsorted") {
+        let is_large = cell.row.ends_with("128 MB") || cell.row.ends_with("256 MB");
+        is_within_factor(cell, if is_large { 2.6 } else { 2.0 });
     }
-    // The paper's models, nearly as near as it says: 5 and 20 %.
-    let error = |experiment| of(experiment, "%").iter().map(|cell| cell.ours).fold(0.0, f64::max);
-    assert!(error("1999 figure 9a") < 8.0 && error("1999 figure 9b") < 35.0);
+    // The paper's models are as near as it says, that of random places if it has the drive's overhead.
+    let error = |experiment, title: &str| {
+        let errors = of(experiment, "%");
+        let errors = errors.iter().filter(|cell| cell.row.contains(title)).map(|cell| cell.ours);
+        errors.fold(0.0, f64::max)
+    };
+    assert!(error("1999 figure 9a", "with overhead") < 5.0);
+    assert!(error("1999 figure 9a", "model's") < 10.0);
+    assert!(error("1999 figure 9b", "model's") < 20.0);
 }
 
 /// What the paper is about: at 2D, contiguous portions are read nearly as fast as by a collective call, and far below that not.
@@ -75,38 +80,6 @@ fn twice_the_disks_is_where_it_changes() {
     };
     let collective = spec.run().throughput_mb_s();
     assert!(at(16) > 0.95 * collective && at(8) < 0.4 * collective);
-}
-
-/// A part of a grid that the recommendation was not made with. All of what a processor reads would be nearly always right; it is
-/// recommended nearly always.
-#[test]
-fn recommendations_are_near_the_best() {
-    let (mut good, mut all) = (0, 0);
-    for (processors, disks) in [(6, 6), (10, 4), (3, 12)] {
-        for pattern in Pattern::NAMED {
-            for placement in [Placement::Sequential, Placement::Random] {
-                for factor in [0.0, 0.5, 1.5] {
-                    let (pattern, paper) = (pattern.clone(), CollectiveSpec::paper(6));
-                    let mut spec =
-                        CollectiveSpec { processors, disks, pattern, placement, ..paper };
-                    let reading = spec.run().reading.as_secs() / f64::from(spec.files);
-                    spec.compute = Nanos::from_secs(factor * reading);
-                    let at = |depth: u64| {
-                        let method = Method::Prefetch;
-                        let spec =
-                            CollectiveSpec { method, overlapped: true, depth, ..spec.clone() };
-                        spec.run().throughput_mb_s()
-                    };
-                    let share = spec.share_blocks();
-                    let depths = (0..).map(|n| 1 << n).take_while(|&depth| depth < share);
-                    let best = depths.chain([share]).map(at).fold(0.0, f64::max);
-                    all += 1;
-                    good += u32::from(at(recommended_depth(&spec)) >= 0.95 * best);
-                }
-            }
-        }
-    }
-    assert!(f64::from(good) >= 0.95 * f64::from(all), "{good} of {all}");
 }
 
 /// 1,024 processors and 256 disks: nothing in a run grows with their product.

@@ -9,9 +9,9 @@ use clap::Args;
 use foretell_policy::Nanos;
 use foretell_policy::queue::Order;
 use foretell_sim::SECTOR_BYTES;
-use foretell_sim::collective::model::recommended_depth;
+use foretell_sim::collective::recommend::recommended_depth;
 use foretell_sim::collective::{
-    CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement,
+    CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement, SpecError,
 };
 use serde::Serialize;
 
@@ -39,12 +39,11 @@ Several values with commas between them make a row each, in every combination. -
 several values, as depth=1,2,4 or depth=1..64, which doubles from the first to the last; depth=all goes up to all that \
 a processor reads.
 
-Columns: throughput, in MiB of files a second of reading and computing; seconds elapsed and, of these, from \
-barriers until the last processor had all; mean time of a request in the queue and at the disk together, and at the \
-disk; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
-data, of all processors.
-
-Below the rows, or in each object as recommended_depth, stands what the models of docs/collective.md recommend.
+Above the rows of a machine stands what it is and what depth the models of docs/collective.md recommend (in each object of \
+--json, recommended_depth). Columns: MiB of files a second of reading and computing; seconds in all and, of these, from \
+barriers until the last processor had all; mean milliseconds of a request in the queue and at the disk together, and \
+at the disk; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
+data, of all processors. Depths are blocks at each processor; one beyond all that a processor reads is taken as that.
 
 Examples:
   foretell sim collective --procs 8 --disks 8 --file-size 32MiB --pattern block-1d --sweep depth=1..64
@@ -60,11 +59,11 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     disks: Vec<u32>,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
+    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,
 
-    /// Bytes of each file
+    /// Bytes of each file, rounded up to blocks
     #[arg(long, default_value = "32MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
     file_size: Vec<u64>,
 
@@ -106,7 +105,7 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, value_enum)]
     overlap: Option<array::Switch>,
 
-    /// Of prefetch: blocks ahead at each processor [default: what is recommended]
+    /// Of prefetch: blocks ahead at each processor; 0 is demand [default: what is recommended]
     #[arg(
         long,
         value_name = "N,...",
@@ -116,7 +115,7 @@ pub(crate) struct CollectiveArgs {
     )]
     depth: Vec<u64>,
 
-    /// Of prefetch: several depths, as depth=1..64
+    /// Of prefetch: several depths in blocks at each processor, as depth=1..64
     #[arg(long, value_name = "depth=...", value_parser = sweep)]
     sweep: Option<Sweep>,
 
@@ -124,20 +123,20 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value_t = Order::Sstf)]
     order: Order,
 
-    /// Computing on a file, as a part of what a disk-directed read of it takes
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", conflicts_with = "compute_ms", value_parser = not_negative, allow_negative_numbers = true)]
+    /// Computing on a file, as so many times what a disk-directed read of it takes, 0 to 1000
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", conflicts_with = "compute_ms", value_parser = |text: &str| up_to(text, 1e3), allow_negative_numbers = true)]
     compute: f64,
 
-    /// Computing on a file, milliseconds
-    #[arg(long, value_name = "MILLISECONDS", value_parser = not_negative, allow_negative_numbers = true)]
+    /// Computing on a file, milliseconds, at most an hour (3600000)
+    #[arg(long, value_name = "MILLISECONDS", value_parser = |text: &str| up_to(text, 3.6e6), allow_negative_numbers = true)]
     compute_ms: Option<f64>,
 
-    /// Start-up of a message, nanoseconds
-    #[arg(long, default_value_t = 25, value_name = "NANOSECONDS")]
+    /// Start-up of a message, nanoseconds, at most a second
+    #[arg(long, default_value_t = 25, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000_000), allow_negative_numbers = true)]
     net_startup_ns: u64,
 
-    /// Bytes a second that a processor can take in
-    #[arg(long, default_value = "400MiB", value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    /// Bytes a second that a processor can take in, at least 1KiB
+    #[arg(long, default_value = "400MiB", value_name = "SIZE", value_parser = bandwidth, allow_negative_numbers = true)]
     net_bandwidth: u64,
 
     /// Seed of ownerships, places and drawn latencies
@@ -158,11 +157,13 @@ enum Sweep {
 }
 
 impl Sweep {
+    /// At most `share` each.
     fn depths(&self, share: u64) -> Vec<u64> {
         match self {
-            Sweep::Given(depths) => depths.clone(),
+            Sweep::Given(depths) => capped(depths, share),
             Sweep::Doubled(first, last) => {
-                let last = last.unwrap_or(share).max(*first);
+                let first = &(*first).min(share);
+                let last = last.unwrap_or(share).min(share);
                 let doubled =
                     std::iter::successors(Some((*first).max(1)), |depth| depth.checked_mul(2));
                 let mut depths: Vec<u64> = doubled.take_while(|&depth| depth < last).collect();
@@ -171,6 +172,17 @@ impl Sweep {
             }
         }
     }
+}
+
+/// What is beyond `share` as that, and once.
+fn capped(depths: &[u64], share: u64) -> Vec<u64> {
+    let mut capped: Vec<u64> = Vec::new();
+    for depth in depths.iter().map(|&depth| depth.min(share)) {
+        if !capped.contains(&depth) {
+            capped.push(depth);
+        }
+    }
+    capped
 }
 
 fn sweep(text: &str) -> Result<Sweep, String> {
@@ -187,9 +199,14 @@ fn sweep(text: &str) -> Result<Sweep, String> {
     depths.split(',').map(number).collect::<Result<_, _>>().map(Sweep::Given)
 }
 
-fn not_negative(text: &str) -> Result<f64, String> {
+fn up_to(text: &str, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    (0.0..=1e9).contains(&number).then_some(number).ok_or_else(|| "not from 0 to 1000000000".into())
+    (0.0..=most).contains(&number).then_some(number).ok_or_else(|| format!("not from 0 to {most}"))
+}
+
+fn bandwidth(text: &str) -> Result<u64, String> {
+    let bytes_per_s = size::parse(text)?;
+    (bytes_per_s >= 1024).then_some(bytes_per_s).ok_or_else(|| "less than 1KiB a second".into())
 }
 
 /// A pattern by name, or the owners in a file.
@@ -199,13 +216,18 @@ fn pattern(text: &str) -> Result<Pattern, Failure> {
         Err(unknown) => unknown,
     };
     if !Path::new(text).exists() {
-        let message = format!("--pattern: {unknown}, and there is no file of that name");
+        let message =
+            format!("--pattern: {unknown}, or a file of owners, but there is none of that name");
         return Err(Failure::usage(message));
     }
-    let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("{text}: {error}"));
+    let failed = |error: &dyn std::fmt::Display| {
+        let wanted =
+            "it must list the owner of each block, numbers from 0 with white space between";
+        Failure::failed(format!("--pattern {text}: {error}; {wanted}"))
+    };
     let content = fs::read_to_string(text).map_err(|error| failed(&error))?;
     let owner = |word: &str| {
-        word.parse::<u32>().map_err(|_| failed(&format!("{word:?} is no number of a processor")))
+        word.parse::<u32>().map_err(|_| failed(&format!("{word:?} is no processor's number")))
     };
     let owners = content.split_whitespace().map(owner).collect::<Result<Vec<u32>, _>>()?;
     Ok(Pattern::Owners(Arc::new(owners)))
@@ -226,8 +248,13 @@ struct Row {
     disks: usize,
     disk: String,
     file_bytes: u64,
+    files: u32,
+    block_bytes: u64,
     pattern: String,
     layout: Placement,
+    apart: bool,
+    order: &'static str,
+    seed: u64,
     method: Method,
     overlapped: bool,
     depth: Option<u64>,
@@ -251,8 +278,13 @@ impl Row {
             disks: spec.disks,
             disk: run.disk.clone(),
             file_bytes: spec.file_blocks * spec.block_bytes(),
+            files: spec.files,
+            block_bytes: spec.block_bytes(),
             pattern: run.pattern.clone(),
             layout: spec.placement,
+            apart: spec.apart,
+            order: spec.order.name(),
+            seed: spec.seed,
             method: spec.method,
             overlapped: spec.overlapped,
             depth: (spec.method == Method::Prefetch).then_some(spec.depth),
@@ -273,18 +305,29 @@ impl Row {
         }
     }
 
-    fn line(&self) -> String {
-        let depth = self.depth.map_or("-".into(), |depth| depth.to_string());
-        let overlap = if self.overlapped { "on" } else { "off" };
+    /// What the rows of one machine have in common.
+    fn machine(&self) -> String {
+        let plural =
+            |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         format!(
-            "{:<18} {overlap:>7} {depth:>6} {:>5} {:>5} {:>12} {:>9} {:>11} {:>10} {:>9.3} {:>9.3} {:>9.3} {:>10.2} {:>8.2} {:>9.0}% {:>7.0}% {:>9}",
-            self.method,
-            self.procs,
-            self.disks,
+            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing a file; recommended depth {}",
+            plural(self.procs, "processor"),
+            plural(self.disks, "disk"),
             self.disk,
             size::display(self.file_bytes),
             self.pattern,
             self.layout,
+            self.compute_ms,
+            self.recommended_depth,
+        )
+    }
+
+    fn line(&self) -> String {
+        let depth = self.depth.map_or("-".into(), |depth| depth.to_string());
+        let overlap = if self.overlapped { "on" } else { "off" };
+        format!(
+            "{:<18} {overlap:>7} {depth:>6} {:>8.2} {:>8.3} {:>8.3} {:>8.2} {:>7.2} {:>4.0}% {:>4.0}% {:>9}",
+            self.method,
             self.throughput_mib_s,
             self.elapsed_s,
             self.reading_s,
@@ -299,23 +342,17 @@ impl Row {
 
 fn header() -> String {
     format!(
-        "{:<18} {:>7} {:>6} {:>5} {:>5} {:>12} {:>9} {:>11} {:>10} {:>9} {:>9} {:>9} {:>10} {:>8} {:>10} {:>8} {:>9}",
+        "{:<18} {:>7} {:>6} {:>8} {:>8} {:>8} {:>8} {:>7} {:>5} {:>5} {:>9}",
         "method",
         "overlap",
         "depth",
-        "procs",
-        "disks",
-        "disk",
-        "file",
-        "pattern",
-        "layout",
         "MiB/s",
-        "elapsed s",
-        "reading s",
-        "request ms",
+        "all s",
+        "read s",
+        "queue ms",
         "disk ms",
-        "in order",
-        "busiest",
+        "order",
+        "busy",
         "memory",
     )
 }
@@ -349,24 +386,23 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
         say(&as_json(&rows)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&header())?;
-    rows.iter().try_for_each(|row| say(&row.line()))?;
-    let mut depths: Vec<u64> = rows.iter().map(|row| row.recommended_depth).collect();
-    depths.sort_unstable();
-    let range = match (depths.first(), depths.last()) {
-        (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
-        (least, _) => least.copied().unwrap_or(1).to_string(),
-    };
-    say(&format!("Recommended depth: {range} blocks at each processor."))?;
+    let mut machine = String::new();
+    for row in &rows {
+        let of = row.machine();
+        if of != machine {
+            let gap = if machine.is_empty() { "" } else { "\n" };
+            say(&format!("{gap}{of}\n{}", header()))?;
+            machine = of;
+        }
+        say(&row.line())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Every machine with its files; method and depth are still to be chosen, and so is the computing.
 fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
-    let network = Network {
-        startup: Nanos(args.net_startup_ns),
-        bytes_per_s: args.net_bandwidth.max(1) as f64,
-    };
+    let network =
+        Network { startup: Nanos(args.net_startup_ns), bytes_per_s: args.net_bandwidth as f64 };
     let mut machines = Vec::new();
     for name in &args.disk {
         let disk = array::disk(name)?;
@@ -398,7 +434,12 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
                         compute: Nanos::from_millis(args.compute_ms.unwrap_or(0.0)),
                         seed: args.seed,
                     };
-                    spec.check().map_err(Failure::usage)?;
+                    spec.check().map_err(|error| match error {
+                        SpecError::Owners { .. } => {
+                            Failure::usage(format!("--pattern {pattern_name}: {error}"))
+                        }
+                        _ => Failure::usage(error),
+                    })?;
                     let (disk, pattern) = (name.clone(), pattern_name.clone());
                     machines.push(Run { disk, pattern, spec, recommended: 0 });
                 }
@@ -423,9 +464,9 @@ fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
             && method != Method::Demand;
         let depths = match (&args.sweep, args.depth.as_slice()) {
             _ if !is_prefetch => vec![0],
-            (Some(sweep), _) => sweep.depths(spec.share_blocks()),
+            (Some(sweep), _) => sweep.depths(spec.largest_portion_blocks()),
             (None, []) => vec![recommended],
-            (None, depths) => depths.to_vec(),
+            (None, depths) => capped(depths, spec.largest_portion_blocks()),
         };
         runs.extend(depths.into_iter().map(|depth| Run {
             disk: machine.disk.clone(),
@@ -444,6 +485,8 @@ mod tests {
     #[test]
     fn sweeps_are_read() {
         assert_eq!(sweep("depth=1,5,3").map(|sweep| sweep.depths(9)), Ok(vec![1, 5, 3]));
+        assert_eq!(sweep("depth=7,1,8").map(|sweep| sweep.depths(4)), Ok(vec![4, 1]));
+        assert_eq!(sweep("depth=7..80").map(|sweep| sweep.depths(4)), Ok(vec![4]));
         assert_eq!(sweep("depth=2..9").map(|sweep| sweep.depths(99)), Ok(vec![2, 4, 8, 9]));
         assert_eq!(sweep("depth=all").map(|sweep| sweep.depths(5)), Ok(vec![1, 2, 4, 5]));
         for wrong in ["1,2", "depth=", "depth=9..2", "depth=x", "disks=1"] {

@@ -81,7 +81,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
     disks: Vec<u16>,
 
-    /// A built-in device (hp97560, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; hp97560 is a
+    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; hp97560 is a
     /// drive of the early 1990s: of what is in use today, choose ssd, nvme, network or object-store
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,

@@ -8,6 +8,9 @@
 //! * B, *by files* (disk-directed, two-phase): the last to join submits for all; a processor has read when all of its
 //!   own is there.
 //!
+//! A disk begins with the next block when one has been sent: nodes have no memory for blocks but the disk's cache. A device of
+//! several slots has a buffer for each, and goes on.
+//!
 //! Invariants: each block of each file is served once; all events of an instant happen before any disk chooses; at the
 //! end nothing is in flight. The rules are in `docs/collective.md`.
 
@@ -548,8 +551,10 @@ impl<'a> Machine<'a> {
         let Fetch { file, block, begun, .. } = fetch;
         observe(&Served { disk, file, block, begun, ended: self.now });
         self.report.response += self.now - fetch.came;
-        self.disks[disk].queue.completed();
-        self.touch(disk);
+        if !self.holds_until_sent() {
+            self.disks[disk].queue.completed();
+            self.touch(disk);
+        }
         let processor = &mut self.processors[fetch.reader as usize];
         let from = (self.now + self.spec.network.startup).max(processor.link_free);
         processor.link_free = from + self.transfer;
@@ -557,8 +562,18 @@ impl<'a> Machine<'a> {
         self.push(at, Event::Delivered(fetch));
     }
 
+    /// Whether a disk waits until its block has been taken in: a drive has one cache, other devices a buffer for each slot.
+    fn holds_until_sent(&self) -> bool {
+        self.spec.disk.slots() == 1
+    }
+
     fn delivered(&mut self, fetch: Fetch) {
         self.in_flight -= 1;
+        if self.holds_until_sent() {
+            let disk = self.disk_of(fetch.block);
+            self.disks[disk].queue.completed();
+            self.touch(disk);
+        }
         let p = fetch.reader as usize;
         match self.spec.method {
             Method::Demand | Method::Prefetch => {

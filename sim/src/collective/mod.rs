@@ -8,7 +8,8 @@
 //! * [`pattern`]: which processor owns which block;
 //! * [`placement`]: where blocks lie on their disk;
 //! * [`machine`]: the events of a run;
-//! * [`model`]: the paper's formulas, and the depth that they recommend.
+//! * [`model`]: the paper's formulas;
+//! * [`recommend`]: the depth that they recommend.
 //!
 //! Not here: writes, caches shared by processors, files of which only a part is read.
 
@@ -16,6 +17,7 @@ pub mod machine;
 pub mod model;
 pub mod pattern;
 pub mod placement;
+pub mod recommend;
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +29,8 @@ use thiserror::Error;
 
 use crate::SECTOR_BYTES;
 use crate::device::DiskParameters;
+
+use pattern::Ownership;
 
 pub use machine::Served;
 pub use pattern::Pattern;
@@ -162,7 +166,7 @@ pub enum SpecError {
     None(&'static str),
     /// More than a disk has.
     #[error(
-        "{blocks} blocks of a file on each disk are more than the {slots} that it has room for"
+        "{blocks} blocks of a file on each disk are more than the {slots} that it has room for; take more disks or a smaller file"
     )]
     TooLarge {
         /// Of one file on a disk.
@@ -171,14 +175,14 @@ pub enum SpecError {
         slots: u64,
     },
     /// Counts of blocks are 32 bits.
-    #[error("{0} blocks in a file are more than 2^31")]
+    #[error("{0} blocks in a file are more than 2^31; take larger blocks or a smaller file")]
     TooMany(u64),
     /// The aged layout's runs are of such blocks.
-    #[error("the aged layout is of blocks of 8 KiB")]
+    #[error("the aged layout is of blocks of 8 KiB; take those, or another layout")]
     Aged,
     /// A list of owners is of another file, or another machine.
     #[error(
-        "the list of owners has {owners} entries, the largest {largest}: there are {blocks} blocks, and processors from 0 to {last}"
+        "the list of owners has {owners} entries, the largest {largest}; it must have {blocks}, one for each block, from 0 to {last}"
     )]
     Owners {
         /// Entries.
@@ -199,7 +203,7 @@ impl CollectiveSpec {
         CollectiveSpec {
             processors: 8,
             disks: 8,
-            disk: DiskParameters::hp97560(),
+            disk: DiskParameters::hp97560_stored(),
             order: Order::Sstf,
             network: Network::PAPER,
             file_blocks: file_mb * 128,
@@ -259,9 +263,21 @@ impl CollectiveSpec {
         self.block_sectors * SECTOR_BYTES
     }
 
-    /// B/P, rounded up: more depth than this makes no difference.
+    /// B/P, rounded up.
     pub fn share_blocks(&self) -> u64 {
         self.file_blocks.div_ceil(self.processors as u64)
+    }
+
+    /// Blocks of the processor that has most: more depth than this makes no difference. [`check`](Self::check) must have
+    /// found nothing.
+    pub fn largest_portion_blocks(&self) -> u64 {
+        self.portions().into_iter().max().unwrap_or(0)
+    }
+
+    /// How many blocks each processor has.
+    fn portions(&self) -> Vec<u64> {
+        let ownership = Ownership::new(&self.pattern, self.processors, self.file_blocks, self.seed);
+        (0..self.processors).map(|p| u64::from(ownership.count(p))).collect()
     }
 
     /// Memory for data, blocks, of all processors: B, B + P·x or 2B.

@@ -1,4 +1,4 @@
-//! The paper's formulas for the throughput of informed prefetching, and the depth that they recommend.
+//! The paper's formulas for the throughput of informed prefetching.
 //!
 //! Symbols, as in table 2: B blocks of a file, P processors, D disks, x the depth at each processor, `T_C` computing a block
 //! at one processor, `T_d` a disk's time for a block, r requests at a disk (P·x/D). Times are in milliseconds here.
@@ -13,10 +13,9 @@
 
 use foretell_policy::Nanos;
 
-use super::{CollectiveSpec, MB, Method, Pattern, Placement};
+use super::{CollectiveSpec, MB, Placement};
 use crate::device::DiskParameters;
-use crate::device::disk::DiskSpec;
-use crate::device::flat::{FlatSpec, Latency};
+use crate::device::disk::{DiskSpec, Reading};
 
 /// `T_cycle` of equation 3, milliseconds: what is not there at the barrier, then computing.
 pub fn cycle_ms(spec: &CollectiveSpec, depth: f64, disk_ms: f64) -> f64 {
@@ -43,10 +42,15 @@ pub fn seek_ms(disk: &DiskSpec, cylinders: f64, depth: f64) -> f64 {
     disk.seek.time((cylinders / (depth / 2.0 + 2.0)).round() as u64).as_millis()
 }
 
+/// C of equation 5: the cylinders that data may lie on.
+pub fn cylinders(disk: &DiskSpec) -> f64 {
+    let per_cylinder = disk.geometry.heads * disk.geometry.sectors_per_track;
+    disk.capacity_sectors as f64 / per_cylinder as f64
+}
+
 /// `T_d` of equation 4: random places.
 pub fn random_disk_ms(spec: &CollectiveSpec, disk: &DiskSpec, depth: f64) -> f64 {
-    let per_cylinder = disk.geometry.heads * disk.geometry.sectors_per_track;
-    let cylinders = disk.capacity_sectors as f64 / per_cylinder as f64;
+    let cylinders = cylinders(disk);
     let at_disk = depth * spec.processors as f64 / spec.disks as f64;
     transfer_ms(disk, spec.block_sectors) + rotation_ms(disk) + seek_ms(disk, cylinders, at_disk)
 }
@@ -70,17 +74,23 @@ pub fn sequential_disk_ms(spec: &CollectiveSpec, disk: &DiskSpec) -> f64 {
     let streaming = transfer_ms(disk, spec.block_sectors) * (1.0 + skews as f64 / per_cylinder);
     let bus = disk.overhead + Nanos(disk.bus_sector.0 * spec.block_sectors);
     // A drive without read-ahead misses the next sector by its overhead, and waits for a whole revolution.
-    match disk.read_ahead_sectors {
-        0 => transfer_ms(disk, spec.block_sectors) + 2.0 * rotation_ms(disk),
-        _ => streaming.max(bus.as_millis()),
+    match (disk.read_ahead_sectors, disk.reading) {
+        (0, _) => transfer_ms(disk, spec.block_sectors) + 2.0 * rotation_ms(disk),
+        (_, Reading::Streamed) => streaming.max(bus.as_millis()),
+        (_, Reading::Stored) => bus.as_millis(),
     }
 }
 
-/// `T_d` of equation 8: sequential places, and owners as `Pattern::Global` has them.
-pub fn global_disk_ms(spec: &CollectiveSpec, disk: &DiskSpec, depth: f64) -> f64 {
+/// `frac_rand` of equation 8: sequential places, and owners as `Pattern::Global` has them.
+pub fn random_part(spec: &CollectiveSpec, disk: &DiskSpec, depth: f64) -> f64 {
     let tracks = region_tracks(spec, disk);
     let requests = depth * spec.processors as f64 / spec.disks as f64;
-    let random = (tracks - tracks_hit(tracks, requests)) / tracks;
+    (tracks - tracks_hit(tracks, requests)) / tracks
+}
+
+/// `T_d` of equation 8.
+pub fn global_disk_ms(spec: &CollectiveSpec, disk: &DiskSpec, depth: f64) -> f64 {
+    let random = random_part(spec, disk, depth);
     random * (transfer_ms(disk, spec.block_sectors) + rotation_ms(disk))
         + (1.0 - random) * sequential_disk_ms(spec, disk)
 }
@@ -97,113 +107,17 @@ pub fn paper_throughput_mb_s(spec: &CollectiveSpec, depth: u64) -> Option<f64> {
     Some(throughput_mb_s(spec, depth, disk_ms))
 }
 
+/// As [`paper_throughput_mb_s`] of random places, with what a request costs beside the arm and the platter
+/// ([`DiskSpec::overhead_ms`]), which equation 4 leaves out.
+pub fn random_throughput_with_overhead_mb_s(spec: &CollectiveSpec, depth: u64) -> Option<f64> {
+    let DiskParameters::Mechanical(disk) = &spec.disk else { return None };
+    let overhead = disk.overhead_ms(spec.block_sectors);
+    Some(throughput_mb_s(spec, depth as f64, overhead + random_disk_ms(spec, disk, depth as f64)))
+}
+
 fn throughput_mb_s(spec: &CollectiveSpec, depth: f64, disk_ms: f64) -> f64 {
-    throughput_of(spec, cycle_ms(spec, depth, disk_ms))
-}
-
-fn throughput_of(spec: &CollectiveSpec, cycle_ms: f64) -> f64 {
+    let cycle_ms = cycle_ms(spec, depth, disk_ms);
     (spec.file_blocks * spec.block_bytes()) as f64 / MB / (cycle_ms / 1e3)
-}
-
-/// Mean time to the first byte, milliseconds.
-fn latency_ms(flat: &FlatSpec) -> f64 {
-    match flat.latency {
-        Latency::Constant { latency_ms } => latency_ms,
-        Latency::Uniform { min_ms, max_ms } => (min_ms + max_ms) / 2.0,
-        Latency::LogNormal { median_ms, sigma } => median_ms * (sigma * sigma / 2.0).exp(),
-    }
-}
-
-/// A disk's time for one block, as the recommendation takes it: what a block costs in the end (`.0`), and what one costs that
-/// is left over for the barrier (`.1`), milliseconds.
-///
-/// Beside the paper's formulas: the drive's overhead, which they leave out; a depth of 2D as what makes patterns of runs
-/// sequential, and 4D as what makes drawn owners so (section 5.5, and our table 4); increasing places as far apart as the
-/// file's blocks are; and, for devices without places, r requests side by side. What is left over is few blocks of everybody's, which no
-/// order helps: each costs a seek and a whole revolution, or three mean latencies, the longest of some twenty drawn ones.
-fn expected_disk_ms(spec: &CollectiveSpec, depth: f64) -> (f64, f64) {
-    let at_disk = (depth * spec.processors as f64 / spec.disks as f64).max(1.0);
-    let disk = match &spec.disk {
-        DiskParameters::Flat(flat) => {
-            let transfer = spec.block_bytes() as f64 / flat.bandwidth_bytes_per_s * 1e3;
-            let one = latency_ms(flat) + transfer;
-            let longest = match flat.latency {
-                Latency::Constant { .. } => one,
-                Latency::Uniform { max_ms, .. } => max_ms + transfer,
-                Latency::LogNormal { .. } => 3.0 * one,
-            };
-            return (one / at_disk.min(flat.slots as f64), longest);
-        }
-        DiskParameters::Mechanical(disk) => disk,
-    };
-    let overhead = disk.overhead.as_millis();
-    let random = overhead + random_disk_ms(spec, disk, depth);
-    let apart = overhead + random_disk_ms(spec, disk, 1.0) + rotation_ms(disk);
-    match spec.placement {
-        Placement::Random | Placement::Aged => (random, apart),
-        Placement::Increasing => {
-            let blocks = spec.file_blocks as f64 / spec.disks as f64;
-            let sorted = overhead + random_disk_ms(spec, disk, 2.0 * blocks);
-            let part = (depth / (4.0 * spec.disks as f64)).min(1.0);
-            (sorted * part + random * (1.0 - part), apart)
-        }
-        Placement::Sequential => {
-            let sequential = sequential_disk_ms(spec, disk);
-            let scattered =
-                overhead + transfer_ms(disk, spec.block_sectors) + 2.0 * rotation_ms(disk);
-            let in_step = spec.processors.is_multiple_of(spec.disks)
-                || spec.disks.is_multiple_of(spec.processors);
-            let disks = spec.disks as f64;
-            match spec.pattern {
-                Pattern::Interleaved if in_step => (sequential, sequential),
-                Pattern::Global if depth < 4.0 * disks => (scattered, scattered),
-                _ if depth < 2.0 * disks => (scattered, scattered),
-                _ => (sequential, scattered),
-            }
-        }
-    }
-}
-
-/// What the recommendation expects of a depth, MB/s.
-///
-/// A cycle is either the disks' time for a file, or computing and what is left over: in the worst pattern, blocks of all processors
-/// on one disk.
-pub fn expected_throughput_mb_s(spec: &CollectiveSpec, depth: u64) -> f64 {
-    let (each, left_over) = expected_disk_ms(spec, depth as f64);
-    let (processors, disks) = (spec.processors as u64, spec.disks as u64);
-    let left = spec.share_blocks().saturating_sub(depth);
-    let at_one = match spec.pattern {
-        Pattern::Interleaved if processors.is_multiple_of(disks) => {
-            left * processors.div_ceil(disks)
-        }
-        _ => left.div_ceil(disks) * processors,
-    };
-    let rounds = at_one.div_ceil(spec.disk.slots() as u64) as f64;
-    let blocks = spec.file_blocks as f64;
-    let ahead = ((depth * processors) as f64).min(blocks) / f64::from(spec.files);
-    let disks_ms = (blocks - ahead) / disks as f64 * each;
-    // Equation 3 without computing, and for the last rounds what they cost in the worst case.
-    let io = CollectiveSpec { compute: Nanos::ZERO, ..spec.clone() };
-    let last = rounds.min(LAST_ROUNDS) * left_over;
-    let waiting = cycle_ms(&io, depth as f64, each).max(last).min(rounds * left_over);
-    let in_vain = rounds.min(LAST_ROUNDS) * (left_over - each).max(0.0);
-    throughput_of(spec, (disks_ms + in_vain).max(spec.compute.as_millis() + waiting))
-}
-
-/// So many blocks on a disk after a barrier are served in no good order.
-const LAST_ROUNDS: f64 = 8.0;
-
-/// As near as this to the best that is expected, a depth is good enough.
-const NEAR: f64 = 0.995;
-
-/// The least depth at each processor from which on no more is expected of more depth, or next to nothing: the answer to
-/// "how deep must I prefetch?" for `spec`'s layout, pattern, P, D, device, file and computing. Its method and depth do not
-/// matter. At most B/P.
-pub fn recommended_depth(spec: &CollectiveSpec) -> u64 {
-    let spec = &CollectiveSpec { method: Method::Prefetch, overlapped: true, ..spec.clone() };
-    let share = spec.share_blocks();
-    let best = (1..=share).map(|x| expected_throughput_mb_s(spec, x)).fold(0.0, f64::max);
-    (1..=share).find(|&x| expected_throughput_mb_s(spec, x) >= NEAR * best).unwrap_or(share)
 }
 
 #[cfg(test)]
@@ -225,6 +139,7 @@ mod tests {
     #[test]
     fn formulas_at_points() {
         let (disk, spec) = (hp97560(), CollectiveSpec::paper(4));
+        near(disk.overhead_ms(16), 2.2);
         near(transfer_ms(&disk, 16), 3.3316);
         near(rotation_ms(&disk), 7.496);
         // 1962 / 12 = 163.5 cylinders: 3.24 + .4 * 12.79.
@@ -249,17 +164,5 @@ mod tests {
         near(cycle_ms(&spec, 16.0, 1.0), 148.0);
         let fewer = CollectiveSpec { disks: 4, ..spec };
         near(cycle_ms(&fewer, 16.0, 1.0), (512.0 - 128.0) / 4.0 + 100.0);
-    }
-
-    #[test]
-    fn recommendations_are_no_more_than_a_share() {
-        let spec = CollectiveSpec { files: 1000, ..CollectiveSpec::paper(4) };
-        assert_eq!(recommended_depth(&spec), 1); // Disks are all that counts, and they are in step.
-        // 4 GB: what is left over at the end of a file is little of it.
-        let portions = CollectiveSpec { pattern: Pattern::Block1d, file_blocks: 1 << 19, ..spec };
-        assert_eq!(recommended_depth(&portions), 16);
-        let mut spec = CollectiveSpec { file_blocks: 512, ..portions };
-        spec.compute = Nanos::from_millis(220.0); // As much computing as reading: all ahead, nearly.
-        assert!((56..=64).contains(&recommended_depth(&spec)));
     }
 }

@@ -15,15 +15,31 @@
 //! HP 97560 as Kotz, Toh and Radhakrishnan modelled it (Dartmouth PCS-TR94-220) and as Ruemmler and
 //! Wilkes described it; the division of the cache at the fence is our reading of it.
 //!
+//! That is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators have it: all data goes through the cache,
+//! where what is read ahead is at once, and over the bus when all of a request is there. Then A is the rule within the fence, B
+//! does not occur, and C ends with the bus.
+//!
 //! Invariants: a request never ends before `start + overhead`; the model's state is a function of
 //! the requests served alone; between requests nothing is computed (the read-ahead's progress is
 //! derived from the time when somebody asks).
 
 use foretell_policy::Nanos;
+use serde::Deserialize;
 
 use super::geometry::{Geometry, Track};
 use super::seek::SeekCurve;
 use super::{Device, Request, Service};
+
+/// What the cache has to do with time; see the [module](self).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    /// Reading ahead takes the media's time, and data crosses the bus while it is read.
+    #[default]
+    Streamed,
+    /// Reading ahead takes no time, and data crosses the bus when it has been read.
+    Stored,
+}
 
 /// What a [`Disk`] is made of; [`super::parameters`] reads it from a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +60,19 @@ pub struct DiskSpec {
     pub read_ahead_sectors: u64,
     /// One sector over the bus.
     pub bus_sector: Nanos,
+    /// What takes time.
+    pub reading: Reading,
+}
+
+impl DiskSpec {
+    /// What a request of so many sectors that is not cached takes beside arm and platter, milliseconds.
+    pub fn overhead_ms(&self, sectors: u64) -> f64 {
+        let bus = match self.reading {
+            Reading::Streamed => Nanos::ZERO,
+            Reading::Stored => Nanos(self.bus_sector.0 * sectors),
+        };
+        (self.overhead + bus).as_millis()
+    }
 }
 
 /// A mechanical disk; see the [module](self).
@@ -119,7 +148,12 @@ impl Disk {
     /// The drive reading on from where it is until `sector`, exclusively.
     fn read_on_to(&self, sector: u64) -> Motion {
         let ahead = &self.ahead;
-        self.read_media(ahead.track, ahead.since, ahead.next, sector.saturating_sub(ahead.next))
+        let sectors = sector.saturating_sub(ahead.next);
+        let motion = self.read_media(ahead.track, ahead.since, ahead.next, sectors);
+        match self.spec.reading {
+            Reading::Streamed => motion,
+            Reading::Stored => Motion { end: ahead.since, ..motion },
+        }
     }
 
     /// When the drive stops, or stopped, at the fence.
@@ -179,7 +213,14 @@ impl Disk {
         let first =
             if self.straddles_fence(start, request) { self.ahead.limit } else { request.sector };
         let begin = start + self.spec.overhead;
-        self.read_media(self.track_at(start), begin, first, request.end() - first)
+        let motion = self.read_media(self.track_at(start), begin, first, request.end() - first);
+        match self.spec.reading {
+            Reading::Streamed => motion,
+            Reading::Stored => {
+                let bus = self.bus_time(request);
+                Motion { end: motion.end + bus, transfer: motion.transfer + bus, ..motion }
+            }
+        }
     }
 
     /// Moves the fence after a request that was served by reading on.

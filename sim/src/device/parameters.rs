@@ -1,4 +1,4 @@
-//! Devices from parameter files: seven built in, or a user's own TOML text of the same form.
+//! Devices from parameter files: eight built in, or a user's own TOML text of the same form.
 //!
 //! docs/simulator.md lists the keys; the files in `disks/` say where each value comes from. An
 //! unknown key, a missing one or an absurd value is an error of one line that names the key.
@@ -8,15 +8,16 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::Device;
-use super::disk::{Disk, DiskSpec};
+use super::disk::{Disk, DiskSpec, Reading};
 use super::flat::{Flat, FlatSpec, Latency};
 use super::geometry::Geometry;
 use super::seek::SeekCurve;
 use crate::SECTOR_BYTES;
 
 /// The built-in parameter files, by name.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
     ("hp97560", include_str!("../../disks/hp97560.toml")),
+    ("hp97560-stored", include_str!("../../disks/hp97560-stored.toml")),
     ("ibm0661", include_str!("../../disks/ibm0661.toml")),
     ("hpc2247", include_str!("../../disks/hpc2247.toml")),
     ("network", include_str!("../../disks/network.toml")),
@@ -95,6 +96,11 @@ impl DiskParameters {
         Self::by_name("hp97560").expect("invariant: the built-in files are checked by a test")
     }
 
+    /// That disk as the collective paper's simulator has it ([`Reading::Stored`]).
+    pub fn hp97560_stored() -> Self {
+        Self::by_name("hp97560-stored").expect("invariant: as above")
+    }
+
     /// A device with these parameters; `seed` matters only where the device draws latencies.
     pub fn device(&self, seed: u64) -> Box<dyn Device> {
         match self {
@@ -161,6 +167,8 @@ struct CacheTable {
     size_kib: u64,
     read_ahead_kib: u64,
     bus_mb_per_s: f64,
+    #[serde(default)]
+    reading: Reading,
 }
 
 #[derive(Deserialize)]
@@ -238,6 +246,7 @@ impl MechanicalFile {
             cache_sectors: cache.size_kib * sectors_per_kib,
             read_ahead_sectors: cache.read_ahead_kib * sectors_per_kib,
             bus_sector: Nanos::from_secs(SECTOR_BYTES as f64 / (cache.bus_mb_per_s * 1e6)),
+            reading: cache.reading,
         }
     }
 }

@@ -141,7 +141,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the papers.
-pub const EXPERIMENTS: [Experiment; 15] = {
+pub const EXPERIMENTS: [Experiment; 14] = {
     const fn experiment(
         paper: &'static str,
         name: &'static str,
@@ -162,7 +162,6 @@ pub const EXPERIMENTS: [Experiment; 15] = {
         experiment("tip1995", "figure 11", caching::figure_11),
         experiment("collective", "table 4", collective::table_4),
         experiment("collective", "table 4, 256 MB", collective::table_4_largest),
-        experiment("collective", "table 4, files side by side", collective::table_4_adjacent),
         experiment("collective", "table 5", collective::table_5),
         experiment("collective", "table 6", collective::table_6),
         experiment("collective", "figures 7 to 9", collective::figures),

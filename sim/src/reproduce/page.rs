@@ -232,7 +232,8 @@ X-Y without, 6 would need 21 s for the two planes without hints that read-ahead 
 figure 3, which shows shares on the same array. The 6 is taken to be the whole range of figure 1 c, from one disk without
 hints to the best array with them; that is our reading, the paper does not say it.
 
-Of Collective 1999 nothing is chosen by its results but the order of blocks in one cylinder; collective.md says how.
+Of Collective 1999 the order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
+throughputs; collective.md says how. Crossovers are predicted.
 
 ";
 
