@@ -1,10 +1,11 @@
 //! Storage that is as slow as wanted: an emulated disk array, and a slow object store ([`store`]).
 //!
 //! Development machines have neither a disk array nor a slow network, so foretell's experiments run
-//! over these. The array is a real folder, served at the pace of modelled disks: a read-only FUSE file system in which every uncached read, and the first lookup of
-//! every inode, takes as long as the device models of `foretell-sim` say, times a scale. The kernel,
-//! its page cache, its read-ahead and the program are all real; only the service time is modelled.
-//! Remounting gives a cold cache without root.
+//! over these. The array is a real folder, served at the pace of modelled disks: a read-only FUSE
+//! file system in which every uncached read, and the first lookup of every inode, takes as long as
+//! the device models of `foretell-sim` say, times a scale. The kernel, its page cache, its read-ahead
+//! and the program are all real; only the service time is modelled. Remounting gives a cold cache
+//! without root.
 //!
 //! The way of a read of the array, by module:
 //!
