@@ -36,7 +36,7 @@ pub(crate) struct Claim {
 
 /// A block in memory or on its way. Packed, since 36 bytes aligned to eight would take 40.
 #[derive(Clone, Copy, Debug)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub(crate) struct Slot {
     block: Block,
     position: u64,

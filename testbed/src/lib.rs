@@ -1,12 +1,13 @@
-//! The emulated disk array: a real folder, served at the pace of modelled disks.
+//! Storage that is as slow as wanted: an emulated disk array, and a slow object store ([`store`]).
 //!
 //! Development machines have neither a disk array nor a slow network, so foretell's experiments run
-//! over this: a read-only FUSE file system in which every uncached read, and the first lookup of
-//! every inode, takes as long as the device models of `foretell-sim` say, times a scale. The kernel,
-//! its page cache, its read-ahead and the program are all real; only the service time is modelled.
-//! Remounting gives a cold cache without root.
+//! over these. The array is a real folder, served at the pace of modelled disks: a read-only FUSE
+//! file system in which every uncached read, and the first lookup of every inode, takes as long as
+//! the device models of `foretell-sim` say, times a scale. The kernel, its page cache, its read-ahead
+//! and the program are all real; only the service time is modelled. Remounting gives a cold cache
+//! without root.
 //!
-//! The way of a read, by module:
+//! The way of a read of the array, by module:
 //!
 //! * `file_system` gets it from the kernel, asks the layout where the bytes lie and splits that
 //!   into requests to disks;

@@ -413,10 +413,8 @@ fn a_store_stops_while_answers_are_under_way() {
     let report = store.stop();
     assert_eq!(report.in_flight_max, 10);
     for stream in &mut streams {
-        assert!(
-            plain::answer(stream, "GET").is_ok_and(|answer| answer.body.len() < 1 << 20)
-                || TcpStream::connect(address).is_err()
-        );
+        let answer = plain::answer(stream, "GET");
+        assert!(answer.map_or(true, |answer| answer.body.len() < 1 << 20));
     }
     assert!(TcpStream::connect(address).is_err());
 }
@@ -453,7 +451,7 @@ fn what_cannot_be_served_is_named() {
 #[test]
 fn a_file_that_shrinks_while_it_is_read_breaks_the_answer_off() {
     let folder = folder_of(&[("object", &content(1 << 20, 1))]);
-    let options = StoreOptions { per_response: Some(2_000_000), ..StoreOptions::fast() };
+    let options = StoreOptions { per_response: Some(200_000), ..StoreOptions::fast() };
     let store = Store::start(folder.path(), &options).expect("starts");
     let mut stream = TcpStream::connect(store.address()).expect("connects");
     plain::send(&mut stream, "GET", "/data/object", &[], b"").expect("sent");

@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn random_trees_list_as_their_keys_do() {
         let mut random = SplitMix64::new(11);
-        for _ in 0..20 {
+        for _ in 0..8 {
             let names: Vec<String> = (0..40)
                 .map(|_| {
                     let depth = 1 + random.below(3);
