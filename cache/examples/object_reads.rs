@@ -4,6 +4,8 @@
 //!
 //! Prints reads a second, the bytes fetched by those asked for, and the time of a sequential read of the whole.
 
+#![allow(clippy::print_stdout)]
+
 use std::sync::Arc;
 use std::time::Instant;
 

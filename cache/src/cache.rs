@@ -110,9 +110,12 @@ struct Shared {
     next_reader: AtomicU64,
 }
 
+/// What is to be done, and for which cache.
+type Work = VecDeque<(Arc<Shared>, Todo)>;
+
 thread_local! {
-    /// Work that came while this thread was at work.
-    static WORK: RefCell<Option<VecDeque<(Arc<Shared>, Todo)>>> = const { RefCell::new(None) };
+    /// Work that came while this thread was at work; none if it is not.
+    static WORK: RefCell<Option<Work>> = const { RefCell::new(None) };
 }
 
 impl Shared {

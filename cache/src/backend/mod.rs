@@ -190,7 +190,7 @@ impl Request {
     fn end(&mut self, result: Result<(), BackendError>) {
         if let Some(done) = self.done.take() {
             let is_short = self.filled < self.length;
-            done(result.and_then(|()| if is_short { Err(BackendError::Changed) } else { Ok(()) }));
+            done(result.and(if is_short { Err(BackendError::Changed) } else { Ok(()) }));
         }
     }
 }
