@@ -28,8 +28,8 @@ use crate::device::DiskParameters;
 use crate::device::disk::DiskSpec;
 use crate::device::flat::{FlatSpec, Latency};
 
-/// Of the best that is expected, what a depth must reach to be recommended. The models are not nearer than that.
-const NEAR: f64 = 0.98;
+/// Of the best that is expected, what a depth must reach to be recommended.
+const NEAR: f64 = 0.99;
 
 /// Of the blocks of an aged file, those that lie behind the one before: runs are of three.
 const AGED_SEQUENTIAL: f64 = 2.0 / 3.0;

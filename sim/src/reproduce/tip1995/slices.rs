@@ -4,7 +4,7 @@
 //! "about two seconds" for every plane with hints. Times without hints follow from the disks alone.
 //!
 //! An X-Y plane keeps step with the rotation, and how decide values of the disk that are not known. All combinations
-//! ([`disks`]) are taken that give the plane its "fifteen seconds" without hints on one disk, each with planes of its own,
+//! (`disks`) are taken that give the plane its "fifteen seconds" without hints on one disk, each with planes of its own,
 //! and figures are the means over them.
 
 use foretell_policy::{Nanos, Rules};
