@@ -40,6 +40,8 @@ bench: ## Measure, and print the figures of docs/performance.md
 		--svg $(TARGET_DIR)/policy-scale.svg
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin policy-memory
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin sim-speed
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed
+	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed -- --memory
 	$(CARGO) run --release --locked --quiet -p foretell-testbed --example store_speed
 
 install: build ## Install below PREFIX (/usr/local)

@@ -12,6 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,19 @@ impl ObjectBackend {
     /// # Errors
     /// If it stands for nothing, or the settings are not enough.
     pub fn at(address: &str, options: ObjectOptions) -> Result<Self, AddressError> {
+        ObjectBackend::configured(address, &[], options)
+    }
+
+    /// [`at`](ObjectBackend::at), with settings that come before the environment's, under the names of its variables in lower case
+    /// (`aws_endpoint_url`, …).
+    ///
+    /// # Errors
+    /// If the address stands for nothing, a setting is not known, or they are not enough.
+    pub fn configured(
+        address: &str,
+        settings: &[(&str, &str)],
+        options: ObjectOptions,
+    ) -> Result<Self, AddressError> {
         use object_store::aws::AmazonS3Builder;
         use object_store::azure::MicrosoftAzureBuilder;
         use object_store::gcp::GoogleCloudStorageBuilder;
@@ -145,9 +159,28 @@ impl ObjectBackend {
             .with_connect_timeout(options.silence)
             .with_pool_max_idle_per_host(options.depth)
             .with_allow_http(true);
+        let endpoint = settings
+            .iter()
+            .find(|(key, _)| matches!(*key, "aws_endpoint_url" | "aws_endpoint"))
+            .map(|(_, value)| (*value).to_owned())
+            .or_else(|| std::env::var("AWS_ENDPOINT_URL").ok())
+            .or_else(|| std::env::var("AWS_ENDPOINT").ok());
+        if let Some(endpoint) = endpoint.filter(|_| scheme.starts_with("s3"))
+            && !endpoint.starts_with("http://")
+            && !endpoint.starts_with("https://")
+        {
+            // The crate panics at the first request.
+            let message =
+                format!("the endpoint {endpoint:?} does not begin with http:// or https://");
+            return Err(AddressError::Store { address: address.to_owned(), message });
+        }
         let store: Arc<dyn ObjectStore> = match scheme {
             "s3" | "s3a" => Arc::new(
-                AmazonS3Builder::from_env()
+                keys(settings, wrong)?
+                    .into_iter()
+                    .fold(AmazonS3Builder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -156,7 +189,11 @@ impl ObjectBackend {
                     .map_err(wrong)?,
             ),
             "gs" => Arc::new(
-                GoogleCloudStorageBuilder::from_env()
+                keys(settings, wrong)?
+                    .into_iter()
+                    .fold(GoogleCloudStorageBuilder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -165,7 +202,11 @@ impl ObjectBackend {
                     .map_err(wrong)?,
             ),
             "az" | "abfs" | "abfss" => Arc::new(
-                MicrosoftAzureBuilder::from_env()
+                keys(settings, wrong)?
+                    .into_iter()
+                    .fold(MicrosoftAzureBuilder::from_env(), |builder, (key, value)| {
+                        builder.with_config(key, value)
+                    })
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -189,6 +230,14 @@ impl ObjectBackend {
         let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.into()))?;
         ObjectBackend::new(store, prefix, options)
     }
+}
+
+/// Settings by the keys of a builder.
+fn keys<'a, K: FromStr<Err = object_store::Error>>(
+    settings: &[(&str, &'a str)],
+    wrong: impl Fn(object_store::Error) -> AddressError,
+) -> Result<Vec<(K, &'a str)>, AddressError> {
+    settings.iter().map(|(key, value)| Ok((key.parse().map_err(&wrong)?, *value))).collect()
 }
 
 impl Backend for ObjectBackend {

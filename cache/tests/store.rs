@@ -1,0 +1,172 @@
+//! The cache over a real S3 server that is slow, busy, broken, gone: no byte is wrong, only reads that could not be
+//! served fail, and nothing has to be started anew.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::{Cache, CacheOptions, Segment, Session};
+use foretell_testbed::store::{Faults, Outage, Store, StoreOptions};
+
+const LENGTH: usize = 8 << 20;
+
+struct World {
+    _folder: tempfile::TempDir,
+    bucket: std::path::PathBuf,
+    store: Store,
+    whole: Vec<u8>,
+}
+
+impl World {
+    fn new(faults: Faults) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = folder.path().join("bucket");
+        std::fs::create_dir_all(bucket.join("dir")).unwrap();
+        let whole = content(5, LENGTH);
+        std::fs::write(bucket.join("dir/object"), &whole).unwrap();
+        let options = StoreOptions { faults, ..StoreOptions::fast() };
+        let store = Store::start(folder.path(), &options).unwrap();
+        World { _folder: folder, bucket, store, whole }
+    }
+
+    fn backend(&self, options: ObjectOptions) -> ObjectBackend {
+        let endpoint = self.store.endpoint();
+        let settings = [
+            ("aws_endpoint_url", endpoint.as_str()),
+            ("aws_access_key_id", "foretell"),
+            ("aws_secret_access_key", "foretell-secret"),
+            ("aws_region", "us-east-1"),
+        ];
+        ObjectBackend::configured("s3://bucket/dir", &settings, options).unwrap()
+    }
+
+    fn session(&self, deadline: Duration) -> (Cache, Session) {
+        let options =
+            ObjectOptions { deadline, silence: Duration::from_secs(2), ..ObjectOptions::default() };
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let session = cache.attach(Arc::new(self.backend(options))).session();
+        (cache, session)
+    }
+
+    /// Replaces the object as a writer does who knows what he is doing.
+    fn replace(&self, bytes: &[u8]) {
+        let beside = self.bucket.join("beside");
+        std::fs::write(&beside, bytes).unwrap();
+        std::fs::rename(&beside, self.bucket.join("dir/object")).unwrap();
+    }
+}
+
+/// Reads in an order that is disclosed; returns how many reads failed.
+fn read_disclosed(session: &Session, whole: &[u8], reads: u64, seed: u64) -> usize {
+    let file = session.open("object").unwrap();
+    let segments: Vec<Segment> = (0..reads)
+        .map(|turn| Segment {
+            offset_bytes: (seed + turn * 7_919_123) % (LENGTH as u64 - 40_000),
+            length_bytes: 1 + (seed + turn * 104_729) % 40_000,
+        })
+        .collect();
+    let stream = session.stream();
+    stream.hint_segments(&file, &segments);
+    let mut buffer = vec![0; 40_000];
+    let mut failed = 0;
+    for segment in segments {
+        let (at, length) = (segment.offset_bytes as usize, segment.length_bytes as usize);
+        match file.read_at(&mut buffer[..length], segment.offset_bytes) {
+            Ok(count) => {
+                assert_eq!(count, length);
+                assert!(buffer[..length] == whole[at..at + length], "wrong bytes at {at}");
+            }
+            Err(_) => failed += 1,
+        }
+    }
+    failed
+}
+
+#[test]
+fn a_busy_and_broken_server_costs_time_and_no_read() {
+    let world = World::new(Faults { fail_503: 0.2, reset: 0.1, truncate: 0.1 });
+    let (cache, session) = world.session(Duration::from_secs(120));
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (session, whole) = (&session, &world.whole);
+            scope.spawn(move || assert_eq!(read_disclosed(session, whole, 60, seed * 1013), 0));
+        }
+    });
+    let report = world.store.report();
+    assert!(report.failed_503 > 0 && report.resets > 0 && report.truncated > 0, "{report:?}");
+    world.store.set_faults(Faults::default()).unwrap();
+    assert_eq!(read_disclosed(&session, &world.whole, 60, 77), 0);
+    assert!(cache.stats().requests_failed > 0, "{:?}", cache.stats());
+}
+
+#[test]
+fn a_server_that_has_gone_is_an_error_and_one_that_comes_back_is_not() {
+    let world = World::new(Faults::default());
+    let (_cache, session) = world.session(Duration::from_millis(500));
+    assert_eq!(read_disclosed(&session, &world.whole, 20, 1), 0);
+    for outage in [Outage::Refuse, Outage::Silent] {
+        let file = session.open("object").unwrap();
+        world.store.go_down(outage);
+        // What is in memory is served, or fails as a whole: it never lies.
+        let mut buffer = vec![0; LENGTH];
+        let error = file.read_at(&mut buffer, 0).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read object at "), "{error}");
+        assert!(!error.to_string().contains('\n'));
+        world.store.come_up().unwrap();
+        assert_eq!(read_disclosed(&session, &world.whole, 20, 3), 0);
+    }
+}
+
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_is_one_or_the_other() {
+    let mut world = World::new(Faults::default());
+    let (_cache, session) = world.session(Duration::from_secs(20));
+    let before = session.open("object").unwrap();
+    let mut buffer = vec![0; 100_000];
+    before.read_at(&mut buffer, 0).unwrap();
+    assert!(buffer == world.whole[..100_000]);
+    let new = content(6, LENGTH);
+    world.replace(&new);
+    // What was there of the old one may be served to who had opened it, the rest cannot be had.
+    let error = before.read_at(&mut buffer, 4 << 20).unwrap_err();
+    assert!(error.to_string().contains("changed"), "{error}");
+    world.whole = new;
+    assert_eq!(read_disclosed(&session, &world.whole, 60, 9), 0);
+}
+
+#[test]
+fn what_a_server_says_is_told_in_one_line() {
+    let world = World::new(Faults::default());
+    let (_cache, session) = world.session(Duration::from_millis(300));
+    let absent = session.open("absent").unwrap_err().to_string();
+    assert_eq!(absent, "cannot open absent: not found");
+    let endpoint = world.store.endpoint();
+    let open = |address: &str, settings: &[(&str, &str)]| {
+        let options =
+            ObjectOptions { deadline: Duration::from_millis(300), ..ObjectOptions::default() };
+        let all: Vec<(&str, &str)> = [("aws_region", "us-east-1"), ("aws_endpoint_url", &endpoint)]
+            .into_iter()
+            .chain(settings.iter().copied())
+            .collect();
+        let backend =
+            ObjectBackend::configured(address, &all, options).map_err(|e| e.to_string())?;
+        let cache = Cache::new(CacheOptions::default()).unwrap();
+        let opened = cache.attach(Arc::new(backend)).session().open("object");
+        opened.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let keys = [("aws_access_key_id", "foretell"), ("aws_secret_access_key", "wrong")];
+    for (error, part) in [
+        (open("s3://bucket/dir", &keys).unwrap_err(), "permission denied"),
+        (open("s3://nowhere", &[("aws_skip_signature", "true")]).unwrap_err(), "not found"),
+        (open("s3://bucket", &[("aws_colour", "green")]).unwrap_err(), "aws_colour"),
+    ] {
+        assert!(error.contains(part) && !error.contains('\n'), "{error}");
+    }
+    assert_eq!(open("s3://bucket/dir", &[("aws_skip_signature", "true")]), Ok(()));
+    let none =
+        ObjectBackend::configured("s3://b", &[("aws_endpoint_url", "")], ObjectOptions::default());
+    assert!(none.unwrap_err().to_string().contains("does not begin with http"));
+    assert!(Path::new(&world.bucket).exists());
+}
