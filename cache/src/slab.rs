@@ -83,11 +83,17 @@ unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
+/// Blocks of a file whose entries have their homes side by side, in one line of the processor's caches: as a power of
+/// two.
+const NEIGHBOURS_BITS: u32 = 3;
+
+/// A block's part of the table's entries; its lowest bits are the block's home.
 fn tag_of(block: Block) -> u32 {
     let mut hasher = Mix.build_hasher();
     hasher.write_u64(block.file.0);
-    hasher.write_u64(block.index);
-    (hasher.finish() >> 32) as u32
+    hasher.write_u64(block.index >> NEIGHBOURS_BITS);
+    let neighbours = (1 << NEIGHBOURS_BITS) - 1;
+    (hasher.finish() >> 32) as u32 & !neighbours | block.index as u32 & neighbours
 }
 
 impl Slab {
