@@ -126,6 +126,19 @@ impl ObjectBackend {
     /// # Errors
     /// If it stands for nothing, or the settings are not enough.
     pub fn at(address: &str, options: ObjectOptions) -> Result<Self, AddressError> {
+        ObjectBackend::with_settings(address, options, &[])
+    }
+
+    /// As [`at`](ObjectBackend::at), with settings that go before those of the environment: names as there, in small
+    /// letters (`aws_endpoint`, `google_service_account`, `azure_storage_account_name`), and their values.
+    ///
+    /// # Errors
+    /// As `at`; and if a setting is not known to that kind of store.
+    pub fn with_settings(
+        address: &str,
+        options: ObjectOptions,
+        settings: &[(String, String)],
+    ) -> Result<Self, AddressError> {
         use object_store::aws::AmazonS3Builder;
         use object_store::azure::MicrosoftAzureBuilder;
         use object_store::gcp::GoogleCloudStorageBuilder;
@@ -145,9 +158,19 @@ impl ObjectBackend {
             .with_connect_timeout(options.silence)
             .with_pool_max_idle_per_host(options.depth)
             .with_allow_http(true);
+        macro_rules! settled {
+            ($builder:expr) => {{
+                let mut builder = $builder;
+                for (name, value) in settings {
+                    let name = name.parse().map_err(wrong)?;
+                    builder = builder.with_config(name, value);
+                }
+                builder
+            }};
+        }
         let store: Arc<dyn ObjectStore> = match scheme {
             "s3" | "s3a" => Arc::new(
-                AmazonS3Builder::from_env()
+                settled!(AmazonS3Builder::from_env())
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -156,7 +179,7 @@ impl ObjectBackend {
                     .map_err(wrong)?,
             ),
             "gs" => Arc::new(
-                GoogleCloudStorageBuilder::from_env()
+                settled!(GoogleCloudStorageBuilder::from_env())
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -165,7 +188,7 @@ impl ObjectBackend {
                     .map_err(wrong)?,
             ),
             "az" | "abfs" | "abfss" => Arc::new(
-                MicrosoftAzureBuilder::from_env()
+                settled!(MicrosoftAzureBuilder::from_env())
                     .with_url(address)
                     .with_retry(retry)
                     .with_client_options(client)
@@ -174,6 +197,10 @@ impl ObjectBackend {
                     .map_err(wrong)?,
             ),
             // The path belongs to the address, and what is opened is added to it.
+            "http" | "https" if let Some((name, _)) = settings.first() => {
+                let message = format!("there is no setting {name} for it");
+                return Err(AddressError::Store { address: address.to_owned(), message });
+            }
             "http" | "https" => Arc::new(
                 HttpBuilder::new()
                     .with_url(address)
