@@ -425,6 +425,9 @@ pub struct Lent {
     keeper: Keeper,
 }
 
+// SAFETY: whoever makes one promises that the memory is nobody else's, and it is kept in whichever thread.
+unsafe impl Send for Lent {}
+
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lent").field("length", &self.length).finish_non_exhaustive()
