@@ -39,23 +39,33 @@ class Coming:
         self.path = path
         self._opening: _foretell.Opening | None = None
         self._file: File | None = None
+        self._error: OSError | None = None
 
     def begin(self) -> None:
         """Begin to open it."""
-        if self._opening is None and self._file is None:
+        if self._opening is None and self._file is None and self._error is None:
             self._opening = self._store.begin_open(self.path)
 
     def is_ready(self) -> bool:
         """Whether `file` will not wait."""
-        return self._file is not None or (self._opening is not None and self._opening.is_ready())
+        if self._opening is not None:
+            return self._opening.is_ready()
+        return self._file is not None or self._error is not None
 
     def file(self) -> File:
         """Wait until it is open."""
         from foretell._store import File
 
         if self._file is None:
+            if self._error is not None:
+                raise self._error
             self.begin()
-            self._file, self._opening = File(self._store, self.path, self._opening), None
+            opening, self._opening = self._opening, None
+            try:
+                self._file = File(self._store, self.path, opening)
+            except OSError as error:
+                self._error = error
+                raise
         return self._file
 
 
@@ -132,7 +142,7 @@ class Reader:
             try:
                 run.coming.file()
             except OSError:
-                # It is raised when its turn comes; the file is opened once more for that.
+                # It is raised when its turn comes.
                 self._undisclosed.popleft()
                 continue
             self._disclose(run)
