@@ -367,6 +367,7 @@ impl Session {
         });
         Ok(Arc::new(File {
             shared: Arc::clone(&store.shared),
+            _backend: Arc::clone(&store.backend),
             identity,
             id,
             size_bytes: opened.size_bytes,
@@ -386,6 +387,8 @@ impl Session {
 /// One version of a file, open.
 pub struct File {
     shared: Arc<Shared>,
+    /// What reads it is there as long as it is open.
+    _backend: Arc<dyn Backend>,
     identity: Identity,
     id: FileId,
     size_bytes: u64,

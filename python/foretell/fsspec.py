@@ -1,11 +1,12 @@
 """foretell as a file system of fsspec: ``foretell::s3://bucket/key``.
 
 It reads through `foretell.Store`. What stores cannot say (folders, patterns) is asked of fsspec's own file system for the same
-address, `fs`, which must be installed for that (`s3fs`, `gcsfs`, `adlfs`, `aiohttp`); reading, `info`, `exists` and `size` of
-files do without it.
+address, `fs`, which must be installed for that (`s3fs`, `gcsfs`, `adlfs`, `aiohttp`). fsspec itself wants it for addresses of
+the chained form; where the protocol is told by an option, reading, `info`, `exists` and `size` of files do without it.
 
 >>> import fsspec
 >>> with fsspec.open("foretell::s3://bucket/key") as file: ...
+>>> with fsspec.open("foretell://bucket/key", target_protocol="s3") as file: ...
 >>> fs = fsspec.filesystem("foretell", target_protocol="s3", budget="1GiB")
 """
 

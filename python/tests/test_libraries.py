@@ -38,7 +38,8 @@ def test_fsspec_objects(served: Served, data: Path) -> None:
         "secret": KEYS["aws_secret_access_key"],
         "endpoint_url": served.endpoint,
     }
-    with fsspec.open("foretell::s3://data/odd", s3=options, foretell={"depth": 8}) as file:
+    target = {"target_protocol": "s3", "target_options": options, "depth": 8}
+    with fsspec.open("foretell://data/odd", **target) as file:
         assert file.read() == (data / "odd").read_bytes()
     fs = fsspec.filesystem("foretell", target_protocol="s3", target_options=options)
     assert fs.info("data/small") == {"name": "data/small", "size": 5000, "type": "file"}
@@ -86,7 +87,10 @@ def test_zarr(tmp_path: Path) -> None:
     zarr = pytest.importorskip("zarr")
     pytest.importorskip("fsspec")
     values = np.random.default_rng(1).random((500, 300))
-    zarr.save_array(str(tmp_path / "array.zarr"), values, chunks=(50, 50))
+    made = zarr.create_array(
+        str(tmp_path / "array.zarr"), shape=values.shape, chunks=(50, 50), dtype=values.dtype
+    )
+    made[:] = values
     try:
         found = zarr.open_array(f"foretell::file://{tmp_path}/array.zarr", mode="r")
     except (ImportError, TypeError) as error:
