@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Served
@@ -89,7 +90,15 @@ def test_arguments(arguments: dict[str, object], words: str) -> None:
 def test_ranges(store: foretell.Store) -> None:
     import numpy as np
 
-    for wrong in ([(1, 2, 3)], [(-1, 2)], [(0, -2)], [7], np.zeros((3, 3), int), np.zeros(4, int)):
+    wrongs: list[Any] = [
+        [(1, 2, 3)],
+        [(-1, 2)],
+        [(0, -2)],
+        [7],
+        np.zeros((3, 3), int),
+        np.zeros(4, int),
+    ]
+    for wrong in wrongs:
         with pytest.raises((ValueError, TypeError)):
             store.hint("small", wrong)
     with pytest.raises(TypeError):
