@@ -19,6 +19,7 @@ use crate::errors;
 
 /// Memory of Python's, with what keeps it.
 pub(crate) enum Owner {
+    #[expect(dead_code, reason = "held for its release alone")]
     Buffer(PyUntypedBuffer),
     Bytes(Py<PyBytes>),
 }
