@@ -4,7 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build run test check check-deep bench install uninstall clean setup-tests
+.PHONY: help build run test test-python check check-deep bench install uninstall clean setup-tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -21,6 +21,9 @@ run: ## Build, and show what foretell does on an emulated disk array
 test: setup-tests ## Install what the tests need, and run all of them
 	@scripts/need build
 	$(CARGO) test --locked --workspace --no-fail-fast
+
+test-python: ## Lint and test the Python package, in a virtual environment of its own (.venv)
+	scripts/test-python
 
 check: ## What continuous integration runs: format, lint, tests, docs
 	scripts/check

@@ -22,7 +22,7 @@ use foretell_policy::{Block, Extent, FileId, Nanos, Order, ReaderId, Segment, St
 use crate::backend::{Backend, Request};
 use crate::engine::{Engine, Start, Todo};
 use crate::error::{CacheError, OpenError, ReadError};
-use crate::read::Read;
+use crate::read::{Keeper, Read};
 use crate::read_ahead::ReadAhead;
 use crate::records::{Record, Records};
 use crate::slab::{Frame, Slab};
@@ -370,6 +370,7 @@ impl Session {
         });
         Ok(Arc::new(File {
             shared: Arc::clone(&store.shared),
+            _backend: Arc::clone(&store.backend),
             identity,
             id,
             size_bytes: opened.size_bytes,
@@ -389,6 +390,8 @@ impl Session {
 /// One version of a file, open.
 pub struct File {
     shared: Arc<Shared>,
+    /// What reads it is there as long as it is open.
+    _backend: Arc<dyn Backend>,
     identity: Identity,
     id: FileId,
     size_bytes: u64,
@@ -421,16 +424,61 @@ impl Drop for File {
     }
 }
 
-/// Waits for all that is under way when it goes: until then the program's memory is lent.
-struct UnderWay(VecDeque<Arc<Read>>);
+/// Memory that a read may go on writing to after nobody waits for it any more.
+pub struct Lent {
+    start: *mut u8,
+    length: usize,
+    keeper: Keeper,
+}
+
+// SAFETY: whoever makes one promises that the memory is nobody else's, and it is kept in whichever thread.
+unsafe impl Send for Lent {}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Lent {
+    /// `length` bytes from `start` on, which `keeper` keeps.
+    ///
+    /// # Safety
+    /// Until the read has ended, or, if it is [given up](File::read_lent), until `keeper` is dropped, which may happen in any
+    /// thread and must not wait: the memory is valid for writes, and nobody makes a reference to it.
+    pub unsafe fn new(start: *mut u8, length: usize, keeper: Arc<dyn Send + Sync>) -> Self {
+        Lent { start, length, keeper }
+    }
+}
+
+/// Where a read goes: borrowed until it is done, or lent for longer.
+struct Place {
+    start: *mut u8,
+    length: usize,
+    keeper: Option<Keeper>,
+}
+
+/// Waits for all that is under way when it goes: until then the program's memory is lent. Unless that is kept
+/// for longer and the program has given up.
+struct UnderWay {
+    reads: VecDeque<Arc<Read>>,
+    is_given_up: bool,
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.iter().for_each(|read| read.wait());
+        if !self.is_given_up {
+            self.reads.iter().for_each(|read| read.wait());
+        }
     }
 }
 
 impl File {
+    /// What tells the version that was opened from others.
+    pub fn version(&self) -> &[u8] {
+        &self.identity.version
+    }
+
     /// Its size when it was opened, bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -442,25 +490,63 @@ impl File {
     /// # Errors
     /// What the back end says of the first block that could not be had.
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, ReadError> {
+        let place = Place { start: buffer.as_mut_ptr(), length: buffer.len(), keeper: None };
+        // SAFETY: the buffer is borrowed until this returns, which it does when all is done: nothing is given up.
+        let done = unsafe { self.read_to(place, offset_bytes, &mut || false) }?;
+        Ok(done.expect("it was not given up"))
+    }
+
+    /// As [`read_at`](File::read_at), into memory that may be needed for longer than this call: `is_given_up` is asked
+    /// some twenty times a second whether to go on waiting. `None` if it was given up; what comes then is still written.
+    /// Otherwise nothing is written after it has returned.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    pub fn read_lent(
+        &self,
+        lent: Lent,
+        offset_bytes: u64,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
+        // SAFETY: whoever made `lent` promised it.
+        unsafe { self.read_to(place, offset_bytes, is_given_up) }
+    }
+
+    /// # Safety
+    /// The place is valid for writes, and nobody else's, until this returns, and longer if there is a keeper: as
+    /// long as that lives, if this is given up. Without one it never is.
+    unsafe fn read_to(
+        &self,
+        mut place: Place,
+        offset_bytes: u64,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
         let left = self.size_bytes.saturating_sub(offset_bytes);
-        let length = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        place.length = place.length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let length = place.length;
         if length == 0 {
-            return Ok(0);
+            return Ok(Some(0));
         }
-        let buffer = &mut buffer[..length];
         let end = offset_bytes + length as u64;
         let goes_on = self.ahead.note(offset_bytes, end);
-        let copied = self.read_present(buffer, offset_bytes);
+        let copied = self.read_present(&place, offset_bytes);
         if copied < length {
-            let rest = &mut buffer[copied..];
-            self.read_missing(rest, offset_bytes + copied as u64, || match goes_on {
+            // SAFETY: fewer bytes than there are.
+            place.start = unsafe { place.start.add(copied) };
+            place.length -= copied;
+            let before_waiting = || match goes_on {
                 true => self.read_on(offset_bytes, end),
                 false => self.stray(),
-            })?;
+            };
+            let at = offset_bytes + copied as u64;
+            if !self.read_missing(&place, at, before_waiting, is_given_up)? {
+                return Ok(None);
+            }
         } else if goes_on && self.ahead.is_due(end) {
             self.read_on(offset_bytes, end);
         }
-        Ok(length)
+        Ok(Some(length))
     }
 
     /// Discloses what comes after a read in order.
@@ -489,12 +575,12 @@ impl File {
     }
 
     /// A. Copies what is in frames up to the first block that is not; says how many bytes that were.
-    fn read_present(&self, buffer: &mut [u8], offset_bytes: u64) -> usize {
+    fn read_present(&self, place: &Place, offset_bytes: u64) -> usize {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;
         let (mut copied, mut is_news) = (0, false);
         let first = offset_bytes / block_bytes;
-        let last = (offset_bytes + buffer.len() as u64 - 1) / block_bytes;
+        let last = (offset_bytes + place.length as u64 - 1) / block_bytes;
         let mut index = first;
         // Pinned, one after the other in memory as in the file, and not copied yet.
         let mut run = 0..0;
@@ -503,10 +589,10 @@ impl File {
                 return false;
             }
             let from = ((offset_bytes + copied as u64) % block_bytes) as usize;
-            let length = (buffer.len() - copied).min(run.len() * shared.block_bytes - from);
-            // SAFETY: all of the run are pinned, by this thread; so many bytes of the buffer are left.
+            let length = (place.length - copied).min(run.len() * shared.block_bytes - from);
+            // SAFETY: all of the run are pinned, by this thread; so many bytes of the place are left.
             unsafe {
-                shared.slab.copy_out(run.clone(), from, buffer[copied..].as_mut_ptr(), length);
+                shared.slab.copy_out(run.clone(), from, place.start.add(copied), length);
             }
             copied += length;
             run.fold(false, |is_called, frame| shared.slab.unpin(frame) | is_called)
@@ -527,7 +613,7 @@ impl File {
                 .map(|index| Record { reader: self.reader, block: Block { file: self.id, index } });
             is_news |= shared.records.note(reads);
         }
-        if is_news && copied == buffer.len() {
+        if is_news && copied == place.length {
             shared.look();
         }
         copied
@@ -535,31 +621,33 @@ impl File {
 
     /// Cases B to E.
     ///
-    /// `before_waiting` is called once all that can be asked for has been.
+    /// `before_waiting` is called once all that can be asked for has been. Says whether all is there: it was not
+    /// given up.
     fn read_missing(
         &self,
-        buffer: &mut [u8],
+        place: &Place,
         offset_bytes: u64,
         before_waiting: impl FnOnce(),
-    ) -> Result<(), ReadError> {
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, ReadError> {
         let shared = &self.shared;
         let block_bytes = shared.block_bytes as u64;
-        let start = buffer.as_mut_ptr();
-        let end = offset_bytes + buffer.len() as u64;
-        let mut under_way = UnderWay(VecDeque::new());
+        let end = offset_bytes + place.length as u64;
+        let mut under_way = UnderWay { reads: VecDeque::new(), is_given_up: false };
         let mut at = offset_bytes;
         let mut before_waiting = Some(before_waiting);
-        while at < end || !under_way.0.is_empty() {
-            if at < end && under_way.0.len() < PARTS {
+        while at < end || !under_way.reads.is_empty() {
+            if at < end && under_way.reads.len() < PARTS {
                 let to =
                     end.min((at / PART_BYTES.max(block_bytes) + 1) * PART_BYTES.max(block_bytes));
-                // SAFETY: this part of the buffer is lent to this read alone, and `under_way` waits for it, whatever
-                // happens, before the borrow of the buffer ends.
+                // SAFETY: this part of the place is lent to this read alone, and `under_way` waits for it, whatever
+                // happens, before the loan of the place ends; or the read keeps it.
                 let read = Arc::new(unsafe {
-                    let place = start.add((at - offset_bytes) as usize);
+                    let start = place.start.add((at - offset_bytes) as usize);
+                    let place = (start, place.keeper.clone());
                     Read::new(place, (at, (to - at) as usize), (self.id, self.reader), shared.now())
                 });
-                under_way.0.push_back(Arc::clone(&read));
+                under_way.reads.push_back(Arc::clone(&read));
                 shared.with_engine(|state, now, todo| {
                     state.engine.read(now, &read, at / block_bytes, todo);
                 });
@@ -570,16 +658,26 @@ impl File {
             if let Some(act) = before_waiting.take() {
                 act();
             }
-            let Some(read) = under_way.0.front() else { break };
-            read.wait();
+            let Some(read) = under_way.reads.front() else { break };
+            if place.keeper.is_none() {
+                read.wait();
+            } else if !read.wait_unless(is_given_up) {
+                under_way.is_given_up = true;
+                return Ok(false);
+            }
             if let Some((block, cause)) = read.take_error() {
+                let mut reads = under_way.reads.iter();
+                if place.keeper.is_some() && !reads.all(|read| read.wait_unless(is_given_up)) {
+                    under_way.is_given_up = true;
+                    return Ok(false);
+                }
                 let path = Arc::clone(&self.identity.path);
                 let offset_bytes = block.index * block_bytes;
                 return Err(ReadError { path, offset_bytes, cause });
             }
-            under_way.0.pop_front();
+            under_way.reads.pop_front();
         }
-        Ok(())
+        Ok(true)
     }
 }
 

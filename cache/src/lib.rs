@@ -41,7 +41,7 @@ mod records;
 mod slab;
 mod stats;
 
-pub use cache::{Cache, CacheOptions, File, Session, Store, Stream};
+pub use cache::{Cache, CacheOptions, File, Lent, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};
 pub use foretell_policy::{Order, Segment};
 pub use stats::Stats;

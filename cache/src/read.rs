@@ -4,18 +4,32 @@
 //! are not copied yet (`left`). The last to copy, or to fail, wakes the program.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
 use crate::backend::Part;
 use crate::error::BackendError;
 
+/// Keeps memory alive that was lent to a read.
+pub(crate) type Keeper = Arc<dyn Send + Sync>;
+
+/// How often who waits for a read is asked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Where the bytes go.
-#[derive(Debug)]
-pub(crate) struct Destination {
+struct Destination {
     start: *mut u8,
+    /// Of memory that nobody waits for: it goes with the read, after the last who could write to it.
+    _keeper: Option<Keeper>,
+}
+
+impl std::fmt::Debug for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Destination").field(&self.start).finish()
+    }
 }
 
 // SAFETY: the memory is lent to the read until it is done, and blocks are copied to disjoint parts of it.
@@ -44,15 +58,15 @@ pub(crate) struct Read {
 impl Read {
     /// # Safety
     /// `start` is valid for writes of `length` bytes, and used by nobody else, until the read
-    /// [is done](Read::wait).
+    /// [is done](Read::wait); or, if there is a keeper, as long as that lives.
     pub(crate) unsafe fn new(
-        start: *mut u8,
+        (start, keeper): (*mut u8, Option<Keeper>),
         (offset_bytes, length): (u64, usize),
         (file, reader): (FileId, ReaderId),
         began: Nanos,
     ) -> Self {
         Read {
-            destination: Destination { start },
+            destination: Destination { start, _keeper: keeper },
             offset_bytes,
             length,
             file,
@@ -121,6 +135,17 @@ impl Read {
         while !self.is_done.load(Ordering::Acquire) {
             std::thread::park();
         }
+    }
+
+    /// Waits until it is done, or `is_given_up`, which is asked from time to time. Says whether it is done.
+    pub(crate) fn wait_unless(&self, is_given_up: &mut dyn FnMut() -> bool) -> bool {
+        while !self.is_done.load(Ordering::Acquire) {
+            std::thread::park_timeout(LOOK_EVERY);
+            if !self.is_done.load(Ordering::Acquire) && is_given_up() {
+                return false;
+            }
+        }
+        true
     }
 
     #[cfg(test)]

@@ -8,7 +8,7 @@ use foretell_cache::backend::conformance::content;
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
-use foretell_cache::{Cache, CacheOptions, Segment, Session};
+use foretell_cache::{Cache, CacheOptions, Lent, Segment, Session};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
 struct Random(u64);
@@ -278,4 +278,83 @@ fn options_that_make_no_sense_are_refused() {
     assert!(BlockingBackend::new(folder.path().join("absent"), 1).is_err());
     let wrong = ObjectBackend::at("ftp://somewhere", ObjectOptions::default()).unwrap_err();
     assert!(wrong.to_string().contains("begins with s3://"), "{wrong}");
+}
+
+#[test]
+fn a_file_open_outlives_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
+    let backend = BlockingBackend::new(folder.path(), 2).unwrap();
+    let session = cache(1 << 20, 8192).attach(Arc::new(backend)).session();
+    let file = session.open("file").unwrap();
+    drop(session);
+    let mut buffer = vec![0; 100_000];
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 100_000);
+    assert!(buffer.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn who_gives_up_leaves_memory_that_is_kept_until_the_read_ends() {
+    struct Memory(std::cell::UnsafeCell<Vec<u8>>);
+    // SAFETY: only the cache touches it while it is lent, and this test when nothing else has it.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    let backend = Arc::new(Held::default());
+    let file =
+        cache(1 << 20, 8192).attach(Arc::clone(&backend) as _).session().open("file").unwrap();
+    let memory = Arc::new(Memory(vec![0; 50_000].into()));
+    let lend = || {
+        // SAFETY: nobody else has it as long as it is kept, by itself.
+        unsafe { Lent::new((*memory.0.get()).as_mut_ptr(), 50_000, Arc::clone(&memory) as _) }
+    };
+    assert_eq!(file.read_lent(lend(), 100, &mut || true).unwrap(), None);
+    assert!(Arc::strong_count(&memory) > 1);
+    backend.go_on();
+    assert_eq!(Arc::strong_count(&memory), 1);
+    assert_eq!(file.read_lent(lend(), 100, &mut || false).unwrap(), Some(50_000));
+    // SAFETY: nobody else has it.
+    assert!(unsafe { (*memory.0.get()).iter().all(|&byte| byte == 9) });
+}
+
+/// One file, whose reads wait for [`Held::go_on`].
+#[derive(Clone, Default)]
+struct Held(Arc<std::sync::Mutex<(bool, Vec<Request>)>>);
+
+impl Held {
+    fn serve(mut request: Request) {
+        request.fill(&vec![9; request.length()]);
+        request.complete(Ok(()));
+    }
+
+    fn go_on(&self) {
+        let mut held = self.0.lock().unwrap();
+        held.0 = true;
+        let requests = std::mem::take(&mut held.1);
+        drop(held);
+        requests.into_iter().for_each(Held::serve);
+    }
+}
+
+impl Backend for Held {
+    fn open(&self, _: &str) -> Result<Opened, BackendError> {
+        let object = Arc::new(self.clone());
+        Ok(Opened { version: [1][..].into(), size_bytes: 1 << 20, object })
+    }
+
+    fn depth(&self) -> usize {
+        4
+    }
+}
+
+impl Object for Held {
+    fn start(self: Arc<Self>, request: Request) {
+        let mut held = self.0.lock().unwrap();
+        if held.0 {
+            drop(held);
+            return Held::serve(request);
+        }
+        held.1.push(request);
+    }
 }

@@ -75,7 +75,10 @@ impl Drop for BlockingBackend {
                 let _ = thread.join();
             }
         }
-        let left = std::mem::take(&mut *self.shared.lock());
+        let left = {
+            let mut queue = self.shared.lock(); // It stays closed.
+            (std::mem::take(&mut queue.demand), std::mem::take(&mut queue.ahead))
+        };
         drop(left);
     }
 }

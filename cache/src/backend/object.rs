@@ -214,6 +214,10 @@ impl ObjectBackend {
                     .build()
                     .map_err(wrong)?,
             ),
+            "http" | "https" if let Some((name, _)) = settings.first() => {
+                let message = format!("there is no setting {name} for it");
+                return Err(AddressError::Store { address: address.to_owned(), message });
+            }
             // The path belongs to the address, and what is opened is added to it.
             "http" | "https" => Arc::new(
                 HttpBuilder::new()

@@ -1,0 +1,22 @@
+"""Reads of object stores and slow folders, fetched before they are asked for.
+
+>>> import foretell
+>>> store = foretell.Store("s3://bucket")
+>>> for sample in store.read_ranges("samples.bin", [(600_000, 1000), (0, 1000)]): ...
+"""
+
+from foretell._errors import Busy, Changed, Error, NotFound, PermissionDenied, Timeout
+from foretell._store import File, Store, Stream
+
+__all__ = [
+    "Busy",
+    "Changed",
+    "Error",
+    "File",
+    "NotFound",
+    "PermissionDenied",
+    "Store",
+    "Stream",
+    "Timeout",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,210 @@
+"""Reads of many ranges, each disclosed a while before its turn.
+
+Ranges are taken from their source in batches, so that a source may be endless, and pass three queues in order: files
+being *opened*, *runs* of ranges of one file that are not disclosed yet since their file is not open, and *pending* ranges.
+Files stay open as long as ranges of them are pending, and some longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from foretell import _foretell
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from foretell._store import File, Store, Stream
+
+    Triple: TypeAlias = tuple[str | os.PathLike[str], int, int] | Sequence[object]
+
+# Files that are opened at once, and those that are kept open though nothing of them is pending.
+OPENINGS = 64
+KEPT_OPEN = 128
+# Ranges of the first batch; each is twice as long as the one before, up to half of the window.
+FIRST_BATCH = 32
+# Changes from one file to another within a stream; it keeps each of these files open.
+CHANGES_PER_STREAM = 1024
+
+
+class Coming:
+    """A file that will be open."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self.path = path
+        self._opening: _foretell.Opening | None = None
+        self._file: File | None = None
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """Begin to open it."""
+        if self._opening is None and self._file is None and self._error is None:
+            self._opening = self._store.begin_open(self.path)
+
+    def is_ready(self) -> bool:
+        """Whether `file` will not wait."""
+        if self._opening is not None:
+            return self._opening.is_ready()
+        return self._file is not None or self._error is not None
+
+    def file(self) -> File:
+        """Wait until it is open."""
+        from foretell._store import File
+
+        if self._file is None:
+            if self._error is not None:
+                raise self._error
+            self.begin()
+            opening, self._opening = self._opening, None
+            try:
+                self._file = File(self._store, self.path, opening)
+            except OSError as error:
+                self._error = error
+                raise
+        return self._file
+
+
+class Run:
+    """Adjacent ranges of one file."""
+
+    __slots__ = ("coming", "is_disclosed", "ranges", "stream")
+
+    def __init__(self, coming: Coming) -> None:
+        self.coming = coming
+        self.ranges: list[tuple[int, int]] = []
+        self.stream: Stream | None = None
+        self.is_disclosed = False
+
+
+class Reader:
+    """The state of one iteration."""
+
+    def __init__(self, store: Store, source: Iterator[Sequence[object]], window: int) -> None:
+        self._store = store
+        self._source = source
+        self._window = window
+        self._batch = min(FIRST_BATCH, window)
+        self._is_exhausted = False
+        self._files: OrderedDict[str, Coming] = OrderedDict()
+        self._to_open: deque[Coming] = deque()
+        self._opening: deque[Coming] = deque()
+        self._undisclosed: deque[Run] = deque()
+        self._pending: deque[tuple[Run, int, int]] = deque()
+        self._stream: Stream | None = None
+        self._changes = 0
+        self._streams: deque[Stream] = deque()
+
+    def _coming(self, path: str) -> Coming:
+        coming = self._files.get(path)
+        if coming is None:
+            coming = self._files[path] = Coming(self._store, path)
+            self._to_open.append(coming)
+            if len(self._files) > KEPT_OPEN:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(path)
+        return coming
+
+    def _fill(self) -> None:
+        run: Run | None = None
+        count = 0
+        for count, (path, offset, length) in enumerate(  # noqa: B007
+            islice(self._source, self._batch), start=1
+        ):
+            path = os.fspath(path)  # type: ignore[call-overload]
+            if not isinstance(offset, int) or not isinstance(length, int):
+                offset, length = offset.__index__(), length.__index__()  # type: ignore[attr-defined]
+            if offset < 0 or length < 0:
+                raise ValueError(f"the range ({offset}, {length}) of {path} is negative")
+            if run is None or run.coming.path != path:
+                run = Run(self._coming(path))
+                self._undisclosed.append(run)
+            run.ranges.append((offset, length))
+            self._pending.append((run, offset, length))
+        self._is_exhausted = count < self._batch
+        self._batch = min(self._batch * 2, max(self._window // 2, 1))
+
+    def _advance(self) -> None:
+        """Do what can be done without waiting."""
+        while self._opening and self._opening[0].is_ready():
+            self._opening.popleft()
+        while self._to_open and len(self._opening) < OPENINGS:
+            coming = self._to_open.popleft()
+            coming.begin()
+            self._opening.append(coming)
+        while self._undisclosed and self._undisclosed[0].coming.is_ready():
+            run = self._undisclosed[0]
+            try:
+                run.coming.file()
+            except OSError:
+                # It is raised when its turn comes.
+                self._undisclosed.popleft()
+                continue
+            self._disclose(run)
+
+    def _disclose(self, run: Run) -> None:
+        from foretell._store import Stream
+
+        self._undisclosed.popleft()
+        if self._stream is None or self._changes >= CHANGES_PER_STREAM:
+            self._stream, self._changes = Stream(self._store), 0
+            self._streams.append(self._stream)
+        self._changes += 1
+        run.stream = self._stream
+        run.is_disclosed = True
+        run.coming.file().hint(run.ranges, stream=self._stream)
+
+    def next(self) -> tuple[File, int, int] | None:
+        """File, offset and length of the next read; what follows it is disclosed."""
+        if not self._is_exhausted and len(self._pending) <= self._window // 2:
+            self._fill()
+        if self._to_open or self._opening or self._undisclosed:
+            self._advance()
+        if not self._pending:
+            return None
+        run, offset, length = self._pending.popleft()
+        file = run.coming.file()
+        if not run.is_disclosed and self._undisclosed and self._undisclosed[0] is run:
+            self._disclose(run)
+            self._advance()
+        while run.stream is not None and self._streams[0] is not run.stream:
+            self._streams.popleft().close()
+        return file, offset, length
+
+    def close(self) -> None:
+        """Give up what is disclosed and not read."""
+        while self._streams:
+            self._streams.popleft().close()
+
+
+def read_ranges(
+    store: Store,
+    source: Iterator[Sequence[object]],
+    into: Iterable[Buffer] | None,
+    window: int,
+) -> Iterator[bytes | memoryview]:
+    """See `Store.read_ranges`."""
+    reader = Reader(store, source, window)
+    buffers = None if into is None else iter(into)
+    try:
+        while (found := reader.next()) is not None:
+            file, offset, length = found
+            if buffers is None:
+                yield file.read_at(offset, length)
+                continue
+            try:
+                buffer = next(buffers)
+            except StopIteration:
+                raise ValueError("there are fewer buffers than ranges") from None
+            view = memoryview(buffer).cast("B")
+            if len(view) < length:
+                raise ValueError(f"a buffer of {len(view)} bytes for a range of {length}")
+            count = file.pread_into(view[:length], offset)
+            yield view[:count]
+    finally:
+        reader.close()

@@ -1,0 +1,53 @@
+"""Types of arguments, and what they are turned into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    Ranges: TypeAlias = Buffer | Iterable[Sequence[int]]
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _UNITS[f"{_letter}iB"] = 1024**_power
+    _UNITS[f"{_letter}B"] = _UNITS[f"{_letter.lower()}B"] = 1000**_power
+
+# Rows of an array of ranges that become Python objects at a time.
+_ROWS = 4096
+
+
+def size_bytes(size: int | str) -> int:
+    """Bytes that `size` stands for: a number, or a text such as "256MiB" or "1GB"."""
+    if isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(f"{size!r} is no size: write 268435456, 256MiB or 1GB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def as_hint(ranges: Ranges) -> Ranges:
+    """The same ranges, as the compiled part takes them."""
+    try:
+        view = memoryview(cast("Buffer", ranges))
+    except TypeError:
+        return ranges
+    if view.ndim != 2 or view.shape is None or view.shape[1] != 2:
+        raise ValueError(f"ranges of shape {view.shape}, not (n, 2)")
+    if view.format in ("l", "q"):
+        return view
+    return cast("list[list[int]]", view.tolist())
+
+
+def pairs(ranges: Ranges) -> Iterator[Sequence[int]]:
+    """Each range, offset and length in bytes."""
+    ranges = as_hint(ranges)
+    if isinstance(ranges, memoryview):
+        for start in range(0, len(ranges), _ROWS):
+            yield from cast("list[list[int]]", ranges[start : start + _ROWS].tolist())
+    else:
+        yield from cast("Iterable[Sequence[int]]", ranges)

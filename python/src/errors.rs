@@ -1,0 +1,88 @@
+//! Which error becomes which exception: the one place that says so.
+
+use std::sync::Arc;
+
+use foretell_cache::backend::BackendError;
+use foretell_cache::backend::object::AddressError;
+use foretell_cache::{CacheError, OpenError, ReadError};
+use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// Numbers of Linux's `errno.h`, for what has none of its own.
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const ETIMEDOUT: i32 = 110;
+const ESTALE: i32 = 116;
+
+/// The exception's name in `foretell._errors`, and its `errno`.
+fn mapped(cause: &BackendError) -> (&'static str, i32) {
+    match cause {
+        BackendError::NotFound => ("NotFound", ENOENT),
+        BackendError::Denied(_) => ("PermissionDenied", EACCES),
+        BackendError::Busy(_) => ("Busy", EBUSY),
+        BackendError::Changed => ("Changed", ESTALE),
+        BackendError::Timeout(_) => ("Timeout", ETIMEDOUT),
+        BackendError::Lost => ("Error", EIO),
+        BackendError::Other { errno, .. } => ("Error", errno.unwrap_or(EIO)),
+    }
+}
+
+fn exception(py: Python<'_>, cause: &BackendError, message: &str, path: &str) -> PyErr {
+    let (name, errno) = mapped(cause);
+    let class = py.import("foretell._errors").and_then(|module| module.getattr(name));
+    match class.and_then(|class| Ok(class.cast_into::<PyType>()?)) {
+        Ok(class) => PyErr::from_type(class, (errno, one_line(message), path.to_owned())),
+        Err(error) => error,
+    }
+}
+
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
+    exception(py, &error.cause, &error.cause.to_string(), &error.path)
+}
+
+pub(crate) fn of_read(py: Python<'_>, error: &ReadError) -> PyErr {
+    let message = format!("{} (at byte {})", error.cause, error.offset_bytes);
+    exception(py, &error.cause, &message, &error.path)
+}
+
+pub(crate) fn of_backend(py: Python<'_>, cause: &BackendError, path: &str) -> PyErr {
+    exception(py, cause, &cause.to_string(), path)
+}
+
+pub(crate) fn of_address(error: &AddressError) -> PyErr {
+    PyValueError::new_err(one_line(&error.to_string()))
+}
+
+pub(crate) fn of_cache(error: &CacheError) -> PyErr {
+    let message = one_line(&error.to_string());
+    match error {
+        CacheError::Memory { .. } => PyMemoryError::new_err(message),
+        _ => PyValueError::new_err(message),
+    }
+}
+
+/// The exception that the cause of this name becomes; for tests of the table.
+#[pyfunction]
+#[pyo3(name = "_error_of")]
+pub(crate) fn error_of(py: Python<'_>, cause: &str) -> PyResult<Py<PyAny>> {
+    let words: Arc<str> = "in its\nown words".into();
+    let cause = match cause {
+        "not-found" => BackendError::NotFound,
+        "denied" => BackendError::Denied(words),
+        "busy" => BackendError::Busy(words),
+        "changed" => BackendError::Changed,
+        "timeout" => BackendError::Timeout(60),
+        "lost" => BackendError::Lost,
+        "other" => BackendError::Other { errno: None, message: words },
+        "errno" => BackendError::Other { errno: Some(28), message: words },
+        _ => return Err(PyValueError::new_err(format!("{cause}: no such cause"))),
+    };
+    Ok(of_backend(py, &cause, "a/path").into_value(py).into_any())
+}

@@ -1,0 +1,181 @@
+//! A file open, as Python's raw files are.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+use crate::process::OfProcess;
+use crate::store::{Opening, Store};
+use crate::wait;
+
+type Open = Arc<OfProcess<Arc<foretell_cache::File>>>;
+
+/// Base of `foretell.File`.
+#[pyclass(subclass, frozen, module = "foretell._foretell")]
+pub(crate) struct File {
+    store: Py<Store>,
+    path: String,
+    size_bytes: u64,
+    version: Vec<u8>,
+    /// Where the next read begins.
+    position: AtomicU64,
+    /// `None` once it is closed.
+    open: Mutex<Option<Open>>,
+}
+
+impl File {
+    /// The file of this process. A child opens it anew; it must be the same version.
+    pub(crate) fn open_here(&self, py: Python<'_>) -> PyResult<Open> {
+        let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = known.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
+        if known.get().is_some() {
+            return Ok(known);
+        }
+        let opened = self.store.get().open_now(py, self.path.clone())?.take(py)?;
+        if opened.version() != self.version {
+            let cause = foretell_cache::backend::BackendError::Changed;
+            return Err(errors::of_backend(py, &cause, &self.path));
+        }
+        let opened = Arc::new(OfProcess::new(opened));
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn with<R>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&foretell_cache::File) -> PyResult<R>,
+    ) -> PyResult<R> {
+        let open = self.open_here(py)?;
+        act(open.get().expect("of this process"))
+    }
+
+    fn remaining(&self) -> u64 {
+        self.size_bytes.saturating_sub(self.position.load(Ordering::Relaxed))
+    }
+}
+
+#[pymethods]
+impl File {
+    #[new]
+    #[pyo3(signature = (store, path, opening=None))]
+    fn new(
+        py: Python<'_>,
+        store: Py<Store>,
+        path: String,
+        opening: Option<Py<Opening>>,
+    ) -> PyResult<Self> {
+        let opened = match opening {
+            Some(opening) => opening.get().take(py)?,
+            None => store.get().open_now(py, path.clone())?.take(py)?,
+        };
+        Ok(File {
+            store,
+            path,
+            size_bytes: opened.size_bytes(),
+            version: opened.version().to_vec(),
+            position: AtomicU64::new(0),
+            open: Mutex::new(Some(Arc::new(OfProcess::new(opened)))),
+        })
+    }
+
+    #[getter]
+    fn _store(&self, py: Python<'_>) -> Py<Store> {
+        self.store.clone_ref(py)
+    }
+
+    /// Path within the store.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.path
+    }
+
+    /// Bytes, when it was opened.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn close(&self) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(open);
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |_| Ok(self.position.load(Ordering::Relaxed)))
+    }
+
+    #[pyo3(signature = (offset, whence=0, /))]
+    fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
+        let from = match whence {
+            0 => 0,
+            1 => self.position.load(Ordering::Relaxed),
+            2 => self.size_bytes,
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "invalid whence ({whence}, should be 0, 1 or 2)"
+                )));
+            }
+        };
+        self.with(py, |_| Ok(()))?;
+        let to = from
+            .checked_add_signed(offset)
+            .ok_or_else(|| PyValueError::new_err(format!("negative seek position {offset}")))?;
+        self.position.store(to, Ordering::Relaxed);
+        Ok(to)
+    }
+
+    #[pyo3(signature = (size=None, /))]
+    fn read(&self, py: Python<'_>, size: Option<i64>) -> PyResult<Py<PyBytes>> {
+        let at = self.position.load(Ordering::Relaxed);
+        // None and negative numbers stand for all that is left.
+        let length = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
+        let length = length.min(self.remaining());
+        let bytes = self.with(py, |file| wait::read_bytes(py, file, length, at))?;
+        self.position.store(at + length, Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    #[pyo3(signature = (buffer, /))]
+    fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let at = self.position.load(Ordering::Relaxed);
+        let buffer = wait::writable(buffer)?;
+        let count = self.with(py, |file| wait::read_into(py, file, buffer, at))?;
+        self.position.store(at + count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn read_at(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<Py<PyBytes>> {
+        let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
+        self.with(py, |file| wait::read_bytes(py, file, length, offset))
+    }
+
+    fn pread_into(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: i64,
+    ) -> PyResult<usize> {
+        let offset = whole("offset", offset)?;
+        let buffer = wait::writable(buffer)?;
+        self.with(py, |file| wait::read_into(py, file, buffer, offset))
+    }
+}
+
+fn whole(what: &str, number: i64) -> PyResult<u64> {
+    u64::try_from(number).map_err(|_| match what {
+        "offset" => PyValueError::new_err(format!("negative offset {number}")),
+        "length" => PyValueError::new_err(format!("negative length {number}")),
+        _ => PyOverflowError::new_err(()),
+    })
+}

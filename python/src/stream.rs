@@ -1,0 +1,120 @@
+//! What discloses reads.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretell_cache::Segment;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::file::File;
+use crate::process::OfProcess;
+use crate::store::Store;
+
+/// Base of `foretell.Stream`. One that was made before a fork does nothing in the child.
+#[pyclass(subclass, frozen, module = "foretell._foretell")]
+pub(crate) struct Stream {
+    /// `None` once it is closed.
+    stream: Mutex<Option<Arc<OfProcess<foretell_cache::Stream>>>>,
+}
+
+impl Stream {
+    fn here(&self) -> Option<Arc<OfProcess<foretell_cache::Stream>>> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[pymethods]
+impl Stream {
+    #[new]
+    fn new(py: Python<'_>, store: Py<Store>) -> PyResult<Self> {
+        let live = store.get().live(py)?;
+        let session = &live.get().expect("of this process").session;
+        let stream = py.detach(|| session.stream());
+        Ok(Stream { stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))) })
+    }
+
+    /// Discloses ranges of an open file: an (n, 2) buffer of 64-bit integers, or pairs; all of it without.
+    #[pyo3(name = "_hint")]
+    fn hint(
+        &self,
+        py: Python<'_>,
+        file: &Bound<'_, File>,
+        ranges: Option<&Bound<'_, PyAny>>,
+        ordered: bool,
+    ) -> PyResult<()> {
+        let stream = self.here().ok_or_else(|| PyValueError::new_err("the stream is closed"))?;
+        let segments = ranges.map(|ranges| segments(py, ranges)).transpose()?;
+        let open = file.get().open_here(py)?;
+        let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
+        py.detach(|| match segments {
+            None => stream.hint_file(file),
+            Some(segments) if segments.is_empty() => {}
+            Some(segments) if ordered => stream.hint_segments(file, &segments),
+            Some(segments) => stream.hint_set(file, &segments),
+        });
+        Ok(())
+    }
+
+    fn cancel(&self, py: Python<'_>) {
+        if let Some(stream) = self.here() {
+            py.detach(|| {
+                if let Some(stream) = stream.get() {
+                    stream.cancel();
+                }
+            });
+        }
+    }
+
+    fn close(&self) {
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(stream);
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.here().is_none()
+    }
+}
+
+fn segments(py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Vec<Segment>> {
+    let numbers: Option<Vec<i64>> = if let Ok(buffer) = PyBuffer::<i64>::get(ranges) {
+        let columns = if buffer.dimensions() == 2 { buffer.shape()[1] } else { 0 };
+        if columns != 2 {
+            let shape = buffer.shape();
+            return Err(PyValueError::new_err(format!("ranges of shape {shape:?}, not (n, 2)")));
+        }
+        Some(buffer.to_vec(py)?)
+    } else {
+        None
+    };
+    let segment = |offset: i64, length: i64| match (u64::try_from(offset), u64::try_from(length)) {
+        (Ok(offset_bytes), Ok(length_bytes)) => Ok(Segment { offset_bytes, length_bytes }),
+        _ => Err(PyValueError::new_err(format!("the range ({offset}, {length}) is negative"))),
+    };
+    let mut found = Vec::new();
+    match numbers {
+        Some(numbers) => {
+            found.reserve(numbers.len() / 2);
+            for pair in numbers.chunks_exact(2) {
+                found.push(segment(pair[0], pair[1])?);
+            }
+        }
+        None => {
+            for pair in ranges.try_iter()? {
+                let pair = pair?;
+                let [offset, length]: [i64; 2] = pair.extract().map_err(|error: PyErr| {
+                    let given = pair.repr().map_or_else(|_| String::new(), |text| text.to_string());
+                    match error.is_instance_of::<PyTypeError>(py) {
+                        true => PyTypeError::new_err(format!("{given} is no pair of integers")),
+                        false => PyValueError::new_err(format!("{given} is no pair of integers")),
+                    }
+                })?;
+                found.push(segment(offset, length)?);
+            }
+        }
+    }
+    found.retain(|segment| segment.length_bytes > 0);
+    Ok(found)
+}

@@ -1,0 +1,146 @@
+//! How Python waits for bytes.
+//!
+//! A thread that waits has let go of the interpreter, and looks some twenty times a second whether a signal has come: its
+//! handler runs, and if that raises (Ctrl-C), the read is given up. What a server sends later may still be written
+//! into the memory of that read, so this is kept until then: the buffer stays exported, the `bytes` stay alive. Who lets go
+//! of it then is a thread that must not wait for the interpreter, so it only leaves it to be released ([`LEFT`]) by who
+//! reads next.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretell_cache::{File, Lent};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyMemoryError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+
+/// Memory of Python's, with what keeps it.
+pub(crate) enum Owner {
+    #[expect(dead_code, reason = "held for its release alone")]
+    Buffer(PyUntypedBuffer),
+    Bytes(Py<PyBytes>),
+}
+
+/// What reads that were given up have left. Locked for moments only, by threads that wait for nothing meanwhile.
+static LEFT: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+
+struct Keeper(Mutex<Option<Owner>>);
+
+impl Keeper {
+    fn take(&self) -> Option<Owner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(owner) = self.take() {
+            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        }
+    }
+}
+
+/// Releases what was left.
+fn release_left() {
+    let left = match LEFT.try_lock() {
+        Ok(mut left) => std::mem::take(&mut *left),
+        Err(_) => return, // Next time.
+    };
+    drop(left);
+}
+
+/// A buffer that can be written to, as one piece.
+pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
+    let buffer = PyUntypedBuffer::get(object)?;
+    if buffer.readonly() {
+        return Err(PyBufferError::new_err("the buffer is read-only"));
+    }
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("the buffer is not contiguous"));
+    }
+    Ok(buffer)
+}
+
+/// `bytes` of that length, whose contents are still to be written.
+fn new_bytes(py: Python<'_>, length: usize) -> PyResult<(Py<PyBytes>, *mut u8)> {
+    let size = ffi::Py_ssize_t::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
+    // SAFETY: a new object, or null with an error set.
+    let bytes = unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+        Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>()
+    };
+    // SAFETY: it is an object of that type.
+    let start = unsafe { ffi::PyBytes_AsString(bytes.as_ptr()) }.cast::<u8>();
+    Ok((bytes.unbind(), start))
+}
+
+/// Reads into `buffer`; says how many bytes.
+pub(crate) fn read_into(
+    py: Python<'_>,
+    file: &File,
+    buffer: PyUntypedBuffer,
+    offset_bytes: u64,
+) -> PyResult<usize> {
+    let memory = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
+    // SAFETY: the buffer is exported until it is released, which is what the owner does.
+    let (count, _) = unsafe { read(py, file, memory, Owner::Buffer(buffer), offset_bytes) }?;
+    Ok(count)
+}
+
+/// Reads up to `length` bytes.
+pub(crate) fn read_bytes(
+    py: Python<'_>,
+    file: &File,
+    length: u64,
+    offset_bytes: u64,
+) -> PyResult<Py<PyBytes>> {
+    let length = length.min(file.size_bytes().saturating_sub(offset_bytes));
+    let length = usize::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
+    if length == 0 {
+        return Ok(PyBytes::new(py, b"").unbind());
+    }
+    let (bytes, start) = new_bytes(py, length)?;
+    // SAFETY: nobody else has seen the object; it lives as long as its owner.
+    match unsafe { read(py, file, (start, length), Owner::Bytes(bytes), offset_bytes) }? {
+        (count, Owner::Bytes(bytes)) if count == length => Ok(bytes),
+        _ => unreachable!("a file open has one size"),
+    }
+}
+
+/// # Safety
+/// The memory is valid for writes as long as the owner lives, and no reference to it exists in Rust.
+unsafe fn read(
+    py: Python<'_>,
+    file: &File,
+    (start, length): (*mut u8, usize),
+    owner: Owner,
+    offset_bytes: u64,
+) -> PyResult<(usize, Owner)> {
+    release_left();
+    let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
+    // SAFETY: as above; the owner is taken from the keeper only after a read that was not given up.
+    let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
+    let mut raised = None;
+    let done = py.detach(|| {
+        file.read_lent(lent, offset_bytes, &mut || {
+            raised = signal();
+            raised.is_some()
+        })
+    });
+    match done {
+        Ok(Some(count)) => Ok((count, keeper.take().expect("nobody else takes it"))),
+        Ok(None) => Err(raised.expect("it was given up because of it")),
+        Err(error) => {
+            drop(keeper.take());
+            Err(errors::of_read(py, &error))
+        }
+    }
+}
+
+/// Runs the handlers of signals that have come, if this is the main thread. What they raise.
+pub(crate) fn signal() -> Option<PyErr> {
+    Python::try_attach(|py| py.check_signals().err()).flatten()
+}

@@ -1,0 +1,150 @@
+"""Forks, spawned processes, signals."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from conftest import Served
+
+import foretell
+
+# Nothing here takes so long, unless it hangs.
+HANG_S = 60
+
+
+def test_pickle(data: Path) -> None:
+    store = foretell.Store(data, budget="1MiB", block=4096, depth=3)
+    again = pickle.loads(pickle.dumps(store))
+    assert repr(again) == repr(store)
+    assert again.block_bytes == 4096
+    assert again.open("small").read() == store.open("small").read()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(store.open("small"))
+
+
+def in_child(store: foretell.Store, file: foretell.File, stream: foretell.Stream) -> int:
+    """Use everything that the parent had."""
+    expected = file.size
+    stream.cancel()
+    stream.close()
+    found = len(file.read_at(0, expected)) == expected
+    with store.open("odd") as other:
+        found = found and len(other.read()) == other.size
+    for sample in store.read_ranges("even", [(at, 100) for at in range(0, 100_000, 1000)]):
+        found = found and len(sample) == 100
+    return 0 if found else 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "objects"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork(data: Path, served: Served, kind: str) -> None:
+    store = (
+        foretell.Store(data, budget="2MiB")
+        if kind == "folder"
+        else foretell.Store("s3://data", budget="2MiB", settings=served.settings)
+    )
+    file = store.open("even")
+    stream = file.hint()
+    assert len(file.read_at(500, 1000)) == 1000
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            signal.alarm(HANG_S)
+            code = in_child(store, file, stream)
+            del store, file, stream
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(file.read()) == 1 << 20  # The parent's goes on.
+
+
+def worker(arguments: tuple[foretell.Store, str]) -> bytes:
+    store, path = arguments
+    with store.open(path) as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers(data: Path, method: str) -> None:
+    store = foretell.Store(data)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        paths = [f"sub/{number}.bin" for number in range(20)]
+        found = pool.map_async(worker, [(store, path) for path in paths]).get(HANG_S)
+    assert found == [(data / path).read_bytes() for path in paths]
+
+
+WAITS = {
+    "open": "store.open('small')",
+    "read": "fast.open('slow').read_at(0, 5000)",
+    "readinto": "fast.open('slow').readinto(bytearray(5000))",
+    "ranges": "list(store.read_ranges([('small', 0, 10)]))",
+}
+
+
+@pytest.mark.parametrize("wait", sorted(WAITS))
+def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
+    """SIGINT ends a wait for what never comes."""
+    program = textwrap.dedent(f"""
+        import http.server, sys, threading, time, foretell
+
+        class Silent(http.server.BaseHTTPRequestHandler):  # Says how long the object is, and no more.
+            def do_HEAD(self):
+                self.send_response(200)
+                self.send_header("Content-Length", "5000")
+                self.send_header("ETag", '"x"')
+                self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+                self.end_headers()
+            def do_GET(self):
+                time.sleep(600)
+            def log_message(self, *words):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        fast = foretell.Store(f"http://127.0.0.1:{{server.server_port}}", timeout=600)
+        store = foretell.Store("s3://data", timeout=600, settings={silent.settings!r})
+        print("waits", flush=True)
+        try:
+            {WAITS[wait]}
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # It does wait.
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=HANG_S)
+        assert out == "interrupted\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+
+
+def test_other_threads_run_while_one_waits(silent: Served) -> None:
+    import threading
+
+    store = foretell.Store("s3://data", timeout=3, settings=silent.settings)
+    ended = threading.Event()
+
+    def wait() -> None:
+        with pytest.raises(foretell.Error):
+            store.open("small")
+        ended.set()
+
+    threading.Thread(target=wait).start()
+    turns = 0
+    while not ended.wait(0.01):
+        turns += 1
+    assert turns > 5
