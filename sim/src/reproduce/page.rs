@@ -249,7 +249,8 @@ are not marked, as no number was fitted to them, but that X-Y planes come so nea
 
 Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
 one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/simulator.md says what it
-changes. Single disks are far apart: a row of least and most, which is of what was run, follows each such row of times.
+changes. Single disks, each with places of files and a plane of its own, are far apart: a row of least and most, which is of
+what was run, follows each such row of times.
 
 Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
