@@ -372,6 +372,11 @@ mod tests {
         let samples = samples();
         // As docs/simulator.md says.
         assert_eq!(samples.len(), 31);
+        let count =
+            |is: fn(&Unknown) -> bool| samples.iter().filter(|sample| is(&sample.unknown)).count();
+        assert_eq!(count(|unknown| unknown.track_skew_sectors == 6), 8);
+        assert_eq!(count(|unknown| unknown.cylinder_skew_sectors == 26), 4);
+        assert_eq!(count(|unknown| unknown.cylinder_skew_sectors == 8), 4);
         let of = |part: fn(&Unknown) -> u64| {
             let mut parts: Vec<u64> = samples.iter().map(|sample| part(&sample.unknown)).collect();
             parts.sort_unstable();

@@ -157,6 +157,11 @@ mod tests {
         let taken = disks();
         // As docs/simulator.md says.
         assert_eq!(taken.len(), 33);
+        let is_at_limit = |disk: &&DiskParameters| {
+            let DiskParameters::Mechanical(disk) = disk else { return false };
+            disk.geometry.cylinder_skew_sectors == 36
+        };
+        assert_eq!(taken.iter().filter(is_at_limit).count(), 14);
         let xy = taken.iter().map(|disk| run(disk, 8, slice(Plane::Xy, false, 1)).elapsed_s);
         let (least, most) = xy.fold((f64::MAX, 0.0f64), |(a, b), s| (a.min(s), b.max(s)));
         assert!(most > 1.2 * least, "one array says as much as all: {least} to {most}");
