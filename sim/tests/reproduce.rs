@@ -41,7 +41,7 @@ fn tip_1994() {
     let deviations: Vec<f64> = speed_ups.filter_map(Cell::deviation).collect();
     assert_eq!(deviations.len(), 28);
     assert!(deviations.iter().all(|deviation| deviation.abs() <= 20.0), "{deviations:.0?}");
-    // Text search gains nothing from more than two disks, X-Y planes from a third and a fourth.
+    // Text search gains nothing from more than two disks. X-Y planes do, from a third and from a fourth.
     for set in ["X11 includes", "bboard, mail", "source code", "man pages"] {
         let on = |column| ours(&cells, &format!("{set}, with hints"), column);
         assert!(

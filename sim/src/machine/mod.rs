@@ -44,7 +44,7 @@ mod tests;
 mod watchdog;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -108,8 +108,8 @@ pub struct MachineSpec {
     pub driver: Nanos,
     /// What each further block of a fetch adds to that; nothing by default.
     pub driver_block: Nanos,
-    /// Processor time that a disk waits for between one request and its next; nothing by default. All programs share
-    /// the processor then.
+    /// Processor time that a disk waits for between one request and its next (of several that it serves side by side,
+    /// each place by itself); nothing by default. All programs share the processor then.
     pub striper: Nanos,
     /// Processors.
     pub processors: Processors,
@@ -179,7 +179,7 @@ enum Kind {
     Released,
     /// A program wants to go on.
     Program,
-    /// The striper wants to give a disk its next request.
+    /// The striper wants to give the next disk its next request.
     Striper,
 }
 
@@ -201,7 +201,7 @@ struct Event {
     at: Nanos,
     kind: Kind,
     serial: u64,
-    /// `Program`: program. Others: device.
+    /// `Program`: program. `Striper`: nothing. Others: device.
     index: usize,
     /// `Served`: service. `Demanded`: job. Others: nothing.
     which: Key,
@@ -291,6 +291,8 @@ struct Machine {
     driver_block: Nanos,
     striper: Nanos,
     striper_work: Nanos,
+    /// Devices to whose disks it has to give requests, and the places in line for the processor, first come first.
+    striper_queue: VecDeque<(usize, u64)>,
     readers: Readers,
     opens: Opens,
     read_ahead: Option<ReadAheadSpec>,
@@ -371,6 +373,7 @@ impl Machine {
             driver_block: spec.driver_block,
             striper: spec.striper,
             striper_work: Nanos::ZERO,
+            striper_queue: VecDeque::new(),
             readers: spec.readers,
             opens: spec.opens,
             read_ahead: spec.read_ahead,
@@ -747,21 +750,34 @@ impl Machine {
         }
         if self.striper > Nanos::ZERO {
             // Behind the programs that have waited for this.
-            self.events.push(self.now, Kind::Striper, at, Key::default());
+            let serial = self.events.serial();
+            self.striper_queue.push_back((at, serial));
+            if self.striper_queue.len() == 1 {
+                self.stripe_at(self.now, serial);
+            }
         }
     }
 
-    /// The striper's turn on the processor: then a disk of the device may have its next request.
+    /// The only event of the striper, however much it has to do: for the first in its queue.
+    fn stripe_at(&mut self, at: Nanos, serial: u64) {
+        let (kind, index, which) = (Kind::Striper, 0, Key::default());
+        self.events.push_again(Event { at, kind, serial, index, which });
+    }
+
+    /// The striper's turn on the processor: then a disk of the first device in its queue may have its next request.
     fn stripe(&mut self, event: Event) {
         let processor = &mut self.processors[0];
         if processor.free_at() > self.now {
             let at = processor.free_at();
-            self.events.push_again(Event { at, ..event });
-            return;
+            return self.stripe_at(at, event.serial);
         }
         self.striper_work += self.striper;
         let end = processor.run(self.now, self.striper).end;
-        self.events.push(end, Kind::Released, event.index, Key::default());
+        let (device, _) = self.striper_queue.pop_front().expect("it has something to do");
+        self.events.push(end, Kind::Released, device, Key::default());
+        if let Some(&(_, serial)) = self.striper_queue.front() {
+            self.stripe_at(end, serial);
+        }
     }
 
     fn released(&mut self, at: usize) {
@@ -1039,8 +1055,14 @@ struct Events {
 
 impl Events {
     fn push(&mut self, at: Nanos, kind: Kind, index: usize, which: Key) {
+        let serial = self.serial();
+        self.push_again(Event { at, kind, serial, index, which });
+    }
+
+    /// The next place in line.
+    fn serial(&mut self) -> u64 {
         self.serials += 1;
-        self.push_again(Event { at, kind, serial: self.serials, index, which });
+        self.serials
     }
 
     /// Puts in an event that has its serial number.

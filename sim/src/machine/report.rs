@@ -7,7 +7,7 @@ use serde::Serialize;
 ///
 /// For a program with a processor of its own, time is either work or stall:
 /// `elapsed = cpu_ns + stall_ns`, but for what it awaits of other programs. On a shared processor the rest is waiting
-/// for the others, too.
+/// for the others, too, and for the striper ([`Report::striper_ns`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Reads begun: `hits + late + misses`.

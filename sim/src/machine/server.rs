@@ -184,8 +184,8 @@ struct Disk {
     /// Demand requests among them.
     demands_held: usize,
     serving: usize,
-    /// Begins nothing until it is released.
-    is_held_back: bool,
+    /// So many of its slots begin nothing until they are released.
+    held_back: usize,
     prefetches_dispatched: usize,
     prefetches_max: usize,
     /// Of requests that are done.
@@ -234,9 +234,9 @@ pub(super) struct Server {
     priority: Priority,
     place: Place,
     disks: Vec<Disk>,
-    /// Whether a disk that has ended a request waits to be released before its next.
+    /// Whether a slot of a disk that has ended a request waits to be released before its next.
     holds: bool,
-    /// Disks that wait, longest first.
+    /// Disks of which a slot waits, longest first.
     held_back: VecDeque<usize>,
     jobs: Beside<Job>,
     in_service: Slab<InService>,
@@ -299,22 +299,23 @@ impl Server {
         }
     }
 
-    /// Whether a disk that has ended a request begins its next only when it is [`release`](Self::release)d.
+    /// Whether a slot of a disk that has ended a request begins its next only when it is [`release`](Self::release)d.
     pub(super) fn set_holds(&mut self, holds: bool) {
         self.holds = holds;
     }
 
-    /// The disk that has waited longest may begin its next request.
+    /// The slot that has waited longest may begin its next request.
     pub(super) fn release(&mut self) {
         let disk = self.held_back.pop_front().expect("each service that ended is released once");
-        self.disks[disk].is_held_back = false;
+        self.disks[disk].held_back -= 1;
         self.stirred.push(disk);
     }
 
     /// Whether nothing is under way, nor waits.
     pub(super) fn is_idle(&self) -> bool {
         let disk_is_idle = |disk: &Disk| disk.serving == 0 && disk.held.is_empty();
-        self.jobs.is_empty() && self.in_service.is_empty() && self.disks.iter().all(disk_is_idle)
+        let nothing_waits = self.jobs.is_empty() && self.held_back.is_empty();
+        nothing_waits && self.in_service.is_empty() && self.disks.iter().all(disk_is_idle)
     }
 
     /// What was here in vain will be tried again.
@@ -369,7 +370,7 @@ impl Server {
         stirred.sort_unstable();
         stirred.dedup();
         for index in stirred.drain(..) {
-            while !self.disks[index].is_held_back {
+            while !self.disks[index].is_held_back() {
                 self.dispatch(index, now);
                 let Some((part, took)) = self.disks[index].begin(now) else { break };
                 let blocks = || self.jobs.get(part.job).expect("it lasts until it is done").blocks;
@@ -388,8 +389,8 @@ impl Server {
         let InService { disk, part, took, arrival } =
             ended.expect("each service that has begun ends once");
         self.disks[disk].ended(part, took, arrival);
-        self.disks[disk].is_held_back = self.holds;
         if self.holds {
+            self.disks[disk].held_back += 1;
             self.held_back.push_back(disk);
         }
         self.stirred.push(disk);
@@ -492,7 +493,7 @@ impl Disk {
             held: Held::default(),
             demands_held: 0,
             serving: 0,
-            is_held_back: false,
+            held_back: 0,
             prefetches_dispatched: 0,
             prefetches_max: prefetches_max.max(1),
             busy_ns: 0,
@@ -511,9 +512,14 @@ impl Disk {
             || self.prefetches_dispatched < self.prefetches_max && self.demands_held == 0
     }
 
+    /// Whether all its slots wait to be released.
+    fn is_held_back(&self) -> bool {
+        self.held_back >= self.device.slots()
+    }
+
     /// Begins what the drive chooses, and says how long it takes.
     fn begin(&mut self, now: Nanos) -> Option<(Part, Nanos)> {
-        if self.serving == self.device.slots() {
+        if self.serving + self.held_back >= self.device.slots() {
             return None;
         }
         let part = self.held.take_next(self.device.as_ref(), now)?;

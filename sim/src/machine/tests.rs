@@ -134,6 +134,26 @@ fn a_disk_gets_its_next_request_when_the_processor_comes_to_it() {
 }
 
 #[test]
+fn a_striper_with_much_to_do_is_one_that_waits_for_the_processor() {
+    const BLOCKS: u64 = 1000;
+    for slots in [None, Some(3), Some(1)] {
+        let hinted = passes(file(1, BLOCKS), 1, CPU, Disclosure::UpFront);
+        let mut spec = machine(Rules::TIP1, BLOCKS, flat(slots));
+        spec.policy.cluster_blocks_max = 1;
+        spec.policy.outstanding_max = BLOCKS as usize;
+        spec.processors = Processors::Shared;
+        spec.striper = Nanos(300_000);
+        let report = spec.run(vec![program(1, hinted)]);
+        assert_eq!(report.devices[0].prefetch_requests, BLOCKS);
+        // Each place waits for the processor after each of its requests.
+        if let Some(slots) = slots {
+            let turns = BLOCKS / slots as u64;
+            assert!(report.end_ns >= turns * (LATENCY.0 + spec.striper.0), "{report:?}");
+        }
+    }
+}
+
+#[test]
 fn who_comes_later_waits_for_the_same_fetch() {
     let once = || passes(file(1, 1), 1, CPU, Disclosure::None);
     let later = program(2, once()).starting_at(Nanos(1_000_000));

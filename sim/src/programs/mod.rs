@@ -134,6 +134,7 @@ impl Volume {
 
 /// `share` of the items are put in each other's places; any order of them is as likely as any other.
 fn shuffle<T>(items: &mut [T], share: f64, random: &mut SplitMix64) {
+    assert!((0.0..=1.0).contains(&share), "a share of {share}");
     let mut moved: Vec<usize> = (0..items.len()).collect();
     if share < 1.0 {
         moved.retain(|_| random.unit() < share);
@@ -146,6 +147,24 @@ fn shuffle<T>(items: &mut [T], share: f64, random: &mut SplitMix64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn about_the_share_of_files_is_moved_and_none_is_lost() {
+        for share in [0.0, 0.25, 0.5, 1.0] {
+            let mut items: Vec<usize> = (0..10_000).collect();
+            shuffle(&mut items, share, &mut SplitMix64::new(3));
+            let moved = items.iter().enumerate().filter(|(at, item)| at != *item).count() as f64;
+            assert!((moved / 10_000.0 - share).abs() < 0.02, "{moved} for {share}");
+            items.sort_unstable();
+            assert!(items.into_iter().eq(0..10_000));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a share of 1.5")]
+    fn no_more_than_all_files_are_moved() {
+        shuffle(&mut [1, 2], 1.5, &mut SplitMix64::new(3));
+    }
 
     #[test]
     fn files_lie_apart_and_inodes_together() {

@@ -137,6 +137,7 @@ fn cell(experiment: &str, row: String, column: &str, unit: &str, numbers: (f64, 
         unit: unit.into(),
         paper: Some(numbers.0),
         paper_to: None,
+        spread: None,
         ours: numbers.1,
         basis: Basis::Predicted,
     }

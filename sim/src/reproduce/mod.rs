@@ -46,6 +46,9 @@ pub struct Cell {
     pub paper_to: Option<f64>,
     /// Ours.
     pub ours: f64,
+    /// Of a mean over disks that fit: the least and the most of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<(f64, f64)>,
     /// What ours rests on.
     pub basis: Basis,
 }
@@ -106,6 +109,14 @@ pub struct Outcome {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
+}
+
+/// The least and the most.
+fn spread(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    figures.into_iter().fold(None, |spread, figure| {
+        let (least, most) = spread.unwrap_or((figure, figure));
+        Some((figure.min(least), figure.max(most)))
+    })
 }
 
 impl Outcome {

@@ -120,6 +120,19 @@ fn a_failed_read_is_tried_again_and_its_program_waits() {
 }
 
 #[test]
+fn a_disk_is_released_after_a_request_that_failed() {
+    let schedule = [from(0, EACH), from(2 * LATENCY.0, Condition::Well)];
+    let mut spec = with(machine(Rules::LRU, 1, flat(Some(1))), &schedule);
+    (spec.processors, spec.striper) = (Processors::Shared, Nanos(300_000));
+    let report = spec.run(vec![program(1, plain(2))]);
+    let device = report.devices[0];
+    assert_eq!((device.failed_requests, device.retries, device.bytes), (2, 2, 2 * BLOCK_BYTES));
+    // After each of four requests, but for the last: that the program is then done is what ends the run.
+    assert_eq!(report.programs[0].tally.errors, 0);
+    assert!(report.striper_ns >= 3 * spec.striper.0, "{report:?}");
+}
+
+#[test]
 fn of_a_disk_that_fails_for_ever_each_read_is_an_error() {
     for rules in Rules::ALL {
         let spec = with(machine(rules, 4, flat(Some(1))), &[from(0, EACH)]);
@@ -426,18 +439,18 @@ fn know_files(spec: &mut MachineSpec) {
 /// A machine, to be given rules.
 fn machines() -> impl Strategy<Value = MachineSpec> {
     let memory = (1..60u64, 1..17u64, 1..40usize, 1..8usize);
-    let ways = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let ways = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let device = device().prop_flat_map(|(disks, device)| (Just(device), faults(disks)));
     (memory, ways, device).prop_map(|(memory, ways, (device, faults))| {
         let (buffers, cluster, outstanding, resolved) = memory;
-        let (shared, anybody, read_inodes, ahead) = ways;
+        let (shared, anybody, read_inodes, ahead, striper) = ways;
         let mut spec = machine(Rules::LRU, buffers, device);
         spec.devices.push((OTHER, flat(Some(1))));
         spec.policy.cluster_blocks_max = cluster;
         spec.policy.outstanding_max = outstanding;
         spec.policy.resolved_max = resolved;
         spec.processors = if shared { Processors::Shared } else { Processors::Own };
-        spec.striper = if shared && ahead { Nanos(300_000) } else { Nanos::ZERO };
+        spec.striper = if shared && striper { Nanos(300_000) } else { Nanos::ZERO };
         spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
         spec.opens = Opens { work: Nanos(100_000), read_inodes };
         spec.read_ahead = ahead.then_some(ReadAheadSpec::OSF1);

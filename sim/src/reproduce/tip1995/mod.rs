@@ -21,7 +21,7 @@ use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
 
 use super::testbed::Testbed;
-use super::{Basis, Cell, Figure, Outcome, panel, seconds};
+use super::{Basis, Cell, Figure, Outcome, panel, seconds, spread};
 use crate::device::DiskParameters;
 use crate::machine::Processors;
 use crate::machine::read_ahead::ReadAheadSpec;
@@ -128,7 +128,7 @@ impl Row<'_> {
     fn cell(&self, column: String, paper: Option<f64>, ours: f64, basis: Basis) -> Cell {
         let (experiment, row, unit) =
             (self.experiment.to_owned(), self.row.clone(), self.unit.to_owned());
-        Cell { experiment, row, column, unit, paper, paper_to: None, ours, basis }
+        Cell { experiment, row, column, unit, paper, paper_to: None, ours, spread: None, basis }
     }
 
     fn of_sweep(&self, sweep: &Sweep) -> Vec<Cell> {
