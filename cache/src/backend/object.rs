@@ -174,60 +174,37 @@ impl ObjectBackend {
                 format!("the endpoint {endpoint:?} does not begin with http:// or https://");
             return Err(AddressError::Store { address: address.to_owned(), message });
         }
+        // Builders have no trait in common.
+        macro_rules! built {
+            ($builder:expr) => {
+                Arc::new(
+                    $builder
+                        .with_url(address)
+                        .with_retry(retry)
+                        .with_client_options(client)
+                        .with_http_connector(Telling)
+                        .build()
+                        .map_err(wrong)?,
+                )
+            };
+        }
+        macro_rules! configured {
+            ($builder:expr) => {
+                keys(settings, wrong)?
+                    .into_iter()
+                    .fold($builder, |builder, (key, value)| builder.with_config(key, value))
+            };
+        }
         let store: Arc<dyn ObjectStore> = match scheme {
-            "s3" | "s3a" => Arc::new(
-                keys(settings, wrong)?
-                    .into_iter()
-                    .fold(AmazonS3Builder::from_env(), |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_url(address)
-                    .with_retry(retry)
-                    .with_client_options(client)
-                    .with_http_connector(Telling)
-                    .build()
-                    .map_err(wrong)?,
-            ),
-            "gs" => Arc::new(
-                keys(settings, wrong)?
-                    .into_iter()
-                    .fold(GoogleCloudStorageBuilder::from_env(), |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_url(address)
-                    .with_retry(retry)
-                    .with_client_options(client)
-                    .with_http_connector(Telling)
-                    .build()
-                    .map_err(wrong)?,
-            ),
-            "az" | "abfs" | "abfss" => Arc::new(
-                keys(settings, wrong)?
-                    .into_iter()
-                    .fold(MicrosoftAzureBuilder::from_env(), |builder, (key, value)| {
-                        builder.with_config(key, value)
-                    })
-                    .with_url(address)
-                    .with_retry(retry)
-                    .with_client_options(client)
-                    .with_http_connector(Telling)
-                    .build()
-                    .map_err(wrong)?,
-            ),
+            "s3" | "s3a" => built!(configured!(AmazonS3Builder::from_env())),
+            "gs" => built!(configured!(GoogleCloudStorageBuilder::from_env())),
+            "az" | "abfs" | "abfss" => built!(configured!(MicrosoftAzureBuilder::from_env())),
             "http" | "https" if let Some((name, _)) = settings.first() => {
                 let message = format!("there is no setting {name} for it");
                 return Err(AddressError::Store { address: address.to_owned(), message });
             }
             // The path belongs to the address, and what is opened is added to it.
-            "http" | "https" => Arc::new(
-                HttpBuilder::new()
-                    .with_url(address)
-                    .with_retry(retry)
-                    .with_client_options(client)
-                    .with_http_connector(Telling)
-                    .build()
-                    .map_err(wrong)?,
-            ),
+            "http" | "https" => built!(HttpBuilder::new()),
             _ => return Err(AddressError::Scheme(address.to_owned())),
         };
         let prefix = if scheme.starts_with("http") { "" } else { path };
