@@ -26,13 +26,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face and the driver, `engine` decides, `slab` is the memory, `records` what
+//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `records` what
 //! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`] where data comes from.
 
 pub mod backend;
 mod cache;
 mod engine;
 mod error;
+mod file;
 mod free;
 mod limit;
 mod read;
@@ -41,7 +42,8 @@ mod records;
 mod slab;
 mod stats;
 
-pub use cache::{Cache, CacheOptions, File, Lent, Session, Store, Stream};
+pub use cache::{Cache, CacheOptions, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};
+pub use file::{File, Lent};
 pub use foretell_policy::{Order, Segment};
 pub use stats::Stats;

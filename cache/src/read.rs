@@ -1,7 +1,7 @@
 //! One read of a program, from its first miss to its last block.
 //!
 //! The engine counts the blocks that it still owes (`owed`, under its lock); who copies counts those that
-//! are not copied yet (`left`). The last to copy, or to fail, wakes the program.
+//! are not copied yet (`left`). The last to copy, or to fail, wakes the program, or calls what is to be called then.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,24 @@ use crate::error::BackendError;
 
 /// Keeps memory alive that was lent to a read.
 pub(crate) type Keeper = Arc<dyn Send + Sync>;
+
+/// What is called when a read is done, with the first block that could not be had.
+pub(crate) type Then = Box<dyn FnOnce(Option<(Block, BackendError)>) + Send>;
+
+/// Who is told that a read is done.
+enum Waiter {
+    Thread(Thread),
+    Call(Mutex<Option<Then>>),
+}
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Waiter::Thread(thread) => f.debug_tuple("Thread").field(&thread.id()).finish(),
+            Waiter::Call(_) => f.write_str("Call"),
+        }
+    }
+}
 
 /// How often who waits for a read is asked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -52,19 +70,26 @@ pub(crate) struct Read {
     left: AtomicUsize,
     is_done: AtomicBool,
     error: Mutex<Option<(Block, BackendError)>>,
-    waiter: Thread,
+    waiter: Waiter,
 }
 
 impl Read {
+    /// A read that calls `then` when it is done, if there is such; otherwise this thread [waits](Read::wait).
+    ///
     /// # Safety
     /// `start` is valid for writes of `length` bytes, and used by nobody else, until the read
-    /// [is done](Read::wait); or, if there is a keeper, as long as that lives.
+    /// is done; or, if there is a keeper, as long as that lives.
     pub(crate) unsafe fn new(
         (start, keeper): (*mut u8, Option<Keeper>),
         (offset_bytes, length): (u64, usize),
         (file, reader): (FileId, ReaderId),
         began: Nanos,
+        then: Option<Then>,
     ) -> Self {
+        let waiter = match then {
+            Some(then) => Waiter::Call(Mutex::new(Some(then))),
+            None => Waiter::Thread(std::thread::current()),
+        };
         Read {
             destination: Destination { start, _keeper: keeper },
             offset_bytes,
@@ -76,7 +101,7 @@ impl Read {
             left: AtomicUsize::new(1),
             is_done: AtomicBool::new(false),
             error: Mutex::new(None),
-            waiter: std::thread::current(),
+            waiter,
         }
     }
 
@@ -116,9 +141,18 @@ impl Read {
     /// touched any more.
     pub(crate) fn settled(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let waiter = self.waiter.clone();
-            self.is_done.store(true, Ordering::Release);
-            waiter.unpark();
+            match &self.waiter {
+                Waiter::Thread(waiter) => {
+                    let waiter = waiter.clone();
+                    self.is_done.store(true, Ordering::Release);
+                    waiter.unpark();
+                }
+                Waiter::Call(then) => {
+                    self.is_done.store(true, Ordering::Release);
+                    let then = then.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    then.expect("a read is done once")(self.take_error());
+                }
+            }
         }
     }
 

@@ -318,11 +318,70 @@ fn who_gives_up_leaves_memory_that_is_kept_until_the_read_ends() {
     assert!(unsafe { (*memory.0.get()).iter().all(|&byte| byte == 9) });
 }
 
+/// One reader, without threads that wait: many reads under way at once, each byte compared.
+#[test]
+fn who_is_called_gets_what_who_waits_does() {
+    let files = files();
+    let backend = MemoryBackend::new();
+    files.iter().for_each(|(path, whole)| backend.put(path, whole.as_slice()));
+    for budget_bytes in [8192, 1 << 20] {
+        let session = cache(budget_bytes, 8192).attach(Arc::new(backend.clone())).session();
+        let open: Vec<_> = files.iter().map(|(path, _)| session.open(path).unwrap()).collect();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let mut random = Random(7);
+        for turn in 0..2000 {
+            let which = random.below(4) as usize;
+            let length = if turn % 50 == 0 { 3 << 20 } else { random.below(30_000) as usize };
+            let at = random.below(files[which].1.len() as u64 + 10);
+            let sender = sender.clone();
+            open[which].read_buffer_then(vec![0; length], at, move |bytes, read| {
+                sender.send((which, at as usize, bytes, read)).unwrap();
+            });
+        }
+        drop(sender);
+        let mut done = 0;
+        for (which, at, bytes, read) in receiver {
+            let whole = &files[which].1;
+            let (from, to) = (at.min(whole.len()), (at + bytes.len()).min(whole.len()));
+            assert_eq!(read.unwrap(), to - from);
+            assert!(bytes[..to - from] == whole[from..to], "{} at {from}", files[which].0);
+            done += 1;
+        }
+        assert_eq!(done, 2000);
+        // A file with all in memory, and one with nothing.
+        let small = session.open("b").unwrap();
+        let mut buffer = vec![0; 70_000];
+        small.read_at(&mut buffer, 0).unwrap();
+        let cached: u64 = small.cached().iter().map(|range| range.end - range.start).sum();
+        assert!(if budget_bytes > 8192 { cached == 70_000 } else { cached <= 8192 }, "{cached}");
+    }
+}
+
+#[test]
+fn who_is_called_is_told_of_errors_once_and_last() {
+    let backend = Arc::new(Held::default());
+    let file =
+        cache(64 << 20, 8192).attach(Arc::clone(&backend) as _).session().open("file").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    file.read_buffer_then(vec![0; 40_000], 0, move |_, read| sender.send(read).unwrap());
+    assert!(receiver.try_recv().is_err(), "nothing has come");
+    backend.fail();
+    let error = receiver.recv().unwrap().unwrap_err();
+    assert_eq!((error.offset_bytes, error.cause), (0, BackendError::Lost));
+    assert!(receiver.recv().is_err(), "it is called once");
+}
+
 /// One file, whose reads wait for [`Held::go_on`].
 #[derive(Clone, Default)]
 struct Held(Arc<std::sync::Mutex<(bool, Vec<Request>)>>);
 
 impl Held {
+    /// All that wait end without an answer.
+    fn fail(&self) {
+        let waiting = std::mem::take(&mut self.0.lock().unwrap().1);
+        drop(waiting);
+    }
+
     fn serve(mut request: Request) {
         request.fill(&vec![9; request.length()]);
         request.complete(Ok(()));

@@ -13,7 +13,9 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 
-use super::{Backend, BackendError, Object, Opened, Request};
+use super::{
+    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
+};
 
 /// Pieces of memory of one `preadv`: the system's limit.
 const PIECES_MAX: usize = 1024;
@@ -167,23 +169,68 @@ impl LocalFile {
     }
 }
 
-impl Backend for BlockingBackend {
-    fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        // Names lead nowhere but down; links may.
+impl BlockingBackend {
+    /// Where the file at `path` is: names lead nowhere but down; links may.
+    fn place(&self, path: &str) -> Result<PathBuf, BackendError> {
         let path = Path::new(path);
-        if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(BackendError::NotFound);
+        match path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        {
+            true => Ok(self.root.join(path)),
+            false => Err(BackendError::NotFound),
         }
-        // It does not wait for a writer if it is a pipe.
-        let flags =
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-        let mode = rustix::fs::Mode::empty();
-        let file = rustix::fs::open(self.root.join(path), flags, mode).map_err(io::Error::from)?;
-        let file = File::from(file);
+    }
+
+    /// A file that is open already, and may be anywhere.
+    ///
+    /// # Errors
+    /// If it is not a regular file, or cannot be looked at.
+    pub fn open_file(&self, file: File) -> Result<Opened, BackendError> {
         let (identity, size_bytes) = Identity::of(&file)?;
         let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
         let object = LocalFile { file, identity, shared: Arc::clone(&self.shared) };
         Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
+    }
+}
+
+fn found(path: &Path) -> io::Result<Option<Found>> {
+    let metadata = std::fs::metadata(path)?;
+    Ok(if metadata.is_dir() {
+        Some(Found::Folder)
+    } else if metadata.is_file() {
+        let modified = metadata.modified().ok();
+        Some(Found::File(FileInfo { size_bytes: metadata.len(), modified, tag: None }))
+    } else {
+        None
+    })
+}
+
+impl Backend for BlockingBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        let path = self.place(path)?;
+        // It does not wait for a writer if it is a pipe.
+        let flags =
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+        let mode = rustix::fs::Mode::empty();
+        let file = rustix::fs::open(path, flags, mode).map_err(io::Error::from)?;
+        self.open_file(File::from(file))
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        found(&self.place(path)?)?.ok_or(BackendError::NotFound)
+    }
+
+    /// Links that lead nowhere, what is neither file nor folder, and names that are not UTF-8 are left out.
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(self.place(path)?)? {
+            let entry = entry?;
+            if let (Ok(name), Ok(Some(found))) =
+                (entry.file_name().into_string(), found(&entry.path()))
+            {
+                entries.push(Entry { name, found });
+            }
+        }
+        Ok(Box::new(Whole::new(entries)))
     }
 
     fn depth(&self) -> usize {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::{Backend, BackendError, Object, Part, Request};
+use super::{Backend, BackendError, Entry, Found, Object, Part, Request};
 
 /// A request that an answer is lost of is noticed after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,6 +65,61 @@ pub fn check(world: &dyn World) {
     many_at_once_all_end(world);
     what_is_not_there_is_not_found(world);
     another_version_is_not_served(world);
+    what_there_is_can_be_found_and_listed(world);
+}
+
+fn listed(backend: &dyn Backend, path: &str) -> Vec<Entry> {
+    let mut listing = backend.list(path).expect("it is there");
+    let mut entries = Vec::new();
+    loop {
+        let some = listing.next_entries().expect("it can be listed");
+        if some.is_empty() {
+            break;
+        }
+        entries.extend(some);
+    }
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    entries
+}
+
+fn what_there_is_can_be_found_and_listed(world: &dyn World) {
+    let backend = world.backend();
+    world.put("names/a file", &content(4, 5000));
+    world.put("names/deep/er/file", b"x");
+    world.put("names/empty", b"");
+    let entries = listed(backend, "names");
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["a file", "deep", "empty"]);
+    for entry in entries {
+        let path = format!("names/{}", entry.name);
+        let found = backend.find(&path).expect("it is there");
+        match (&entry.found, &found) {
+            (Found::Folder, Found::Folder) => assert_eq!(entry.name, "deep"),
+            (Found::File(listed), Found::File(file)) => {
+                assert_eq!(listed.size_bytes, file.size_bytes);
+                let asked = backend.open(&path).expect("it is there");
+                for file in [listed, file] {
+                    let opened = backend.open_found(&path, file).expect("it is there");
+                    assert_eq!(opened.size_bytes, file.size_bytes);
+                    assert_eq!(opened.version, asked.version, "{file:?}");
+                    if file.size_bytes > 0 {
+                        let (bytes, result) = end(&begin(&opened.object, (0, 5000), 4096));
+                        assert_eq!(result, Ok(()));
+                        assert!(bytes == content(4, 5000));
+                    }
+                }
+            }
+            _ => panic!("{path}: {:?} and {found:?}", entry.found),
+        }
+    }
+    assert!(listed(backend, "").iter().any(|entry| entry.name == "names"));
+    assert_eq!(listed(backend, "names/deep").len(), 1);
+    assert_eq!(backend.find(""), Ok(Found::Folder));
+    for absent in ["absent", "names/absent", "nam", "names/a file/below"] {
+        assert!(backend.find(absent).is_err(), "{absent}");
+        assert!(backend.list(absent).is_err(), "{absent}");
+    }
+    assert_eq!(backend.find("absent"), Err(BackendError::NotFound));
 }
 
 fn any_range_can_be_read(world: &dyn World) {

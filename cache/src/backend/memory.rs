@@ -1,9 +1,11 @@
 //! Files in memory: for tests, and to try things out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Backend, BackendError, Object, Opened, Request};
+use super::{
+    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
+};
 
 #[derive(Clone, Debug)]
 struct Version {
@@ -11,8 +13,8 @@ struct Version {
     bytes: Arc<[u8]>,
 }
 
-/// Files by path. They may be replaced while they are read.
-#[derive(Debug, Default)]
+/// Files by path. They may be replaced while they are read. A clone has the same files.
+#[derive(Clone, Debug, Default)]
 pub struct MemoryBackend {
     files: Arc<Mutex<HashMap<String, Version>>>,
 }
@@ -29,6 +31,23 @@ impl MemoryBackend {
         let number = files.get(path).map_or(0, |version| version.number + 1);
         files.insert(path.to_owned(), Version { number, bytes: bytes.into() });
     }
+}
+
+impl Version {
+    fn info(&self) -> FileInfo {
+        FileInfo { size_bytes: self.bytes.len() as u64, modified: None, tag: None }
+    }
+}
+
+/// Files below `folder`, and their paths from there.
+fn below<'a>(
+    files: &'a HashMap<String, Version>,
+    folder: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a Version)> {
+    files.iter().filter_map(move |(path, version)| match folder {
+        "" => Some((path.as_str(), version)),
+        _ => Some((path.strip_prefix(folder)?.strip_prefix('/')?, version)),
+    })
 }
 
 #[derive(Debug)]
@@ -51,6 +70,35 @@ impl Backend for MemoryBackend {
                 number: version.number,
             }),
         })
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if path.is_empty() || below(&files, path).next().is_some() {
+            return Ok(Found::Folder);
+        }
+        files.get(path).map(|version| Found::File(version.info())).ok_or(BackendError::NotFound)
+    }
+
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = BTreeSet::new();
+        let mut entries = Vec::new();
+        for (rest, version) in below(&files, path) {
+            match rest.split_once('/') {
+                Some((folder, _)) => drop(folders.insert(folder)),
+                None => {
+                    let found = Found::File(version.info());
+                    entries.push(Entry { name: rest.to_owned(), found });
+                }
+            }
+        }
+        let folders = folders.into_iter();
+        entries.extend(folders.map(|name| Entry { name: name.to_owned(), found: Found::Folder }));
+        match entries.is_empty() && !path.is_empty() {
+            true => Err(BackendError::NotFound),
+            false => Ok(Box::new(Whole::new(entries))),
+        }
     }
 
     fn depth(&self) -> usize {

@@ -15,11 +15,14 @@
 //! * never completes one as done with bytes of another version;
 //! * says [`Busy`](BackendError::Busy) for what should be asked less often, so that it is.
 //!
+//! What there is besides to open is told by [`Backend::find`] and [`Backend::list`], if a store knows.
+//!
 //! A new one passes [`conformance`].
 
 pub mod blocking;
 pub mod conformance;
 pub mod memory;
+mod names;
 #[cfg(feature = "object")]
 pub mod object;
 
@@ -27,6 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use crate::error::BackendError;
+pub use names::{Entry, FileInfo, Found, Listing, Whole};
 
 /// A store of files: a folder, a bucket.
 pub trait Backend: Send + Sync + 'static {
@@ -35,6 +39,39 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`BackendError::NotFound`] where there is no file, and what else the store says.
     fn open(&self, path: &str) -> Result<Opened, BackendError>;
+
+    /// Opens the version of the file at `path` that [`find`](Backend::find) or a listing has told of, without asking the
+    /// store once more if it need not be.
+    ///
+    /// # Errors
+    /// As `open`. That the version is no longer there may be noticed only by who reads.
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        let _ = file;
+        self.open(path)
+    }
+
+    /// What there is at `path`, and waits for the answer; the store itself, at "", is a folder.
+    ///
+    /// # Errors
+    /// As `open`.
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        if path.is_empty() {
+            return Ok(Found::Folder);
+        }
+        let opened = self.open(path)?;
+        let file = FileInfo { size_bytes: opened.size_bytes, modified: None, tag: None };
+        Ok(Found::File(file))
+    }
+
+    /// What the folder at `path` has; "" is the store itself.
+    ///
+    /// # Errors
+    /// [`BackendError::NotFound`] where there is no folder, and what else the store says.
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let _ = path;
+        let message = "this store cannot tell what it has".into();
+        Err(BackendError::Other { errno: None, message })
+    }
 
     /// Requests ahead of programs that it can make use of at once.
     fn depth(&self) -> usize;

@@ -7,6 +7,8 @@
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
 //! to ask it for less.
 
+mod listing;
+
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -21,11 +23,13 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
 };
+use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{Backend, BackendError, Object, Opened, Request};
+use self::listing::{ObjectListing, Pages};
+use super::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
 
 /// Pauses between tries: the first, and the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -78,6 +82,8 @@ pub enum AddressError {
 /// A bucket, or part of one.
 pub struct ObjectBackend {
     store: Arc<dyn ObjectStore>,
+    /// The same, where it lists a page at a time.
+    pages: Option<Arc<dyn PaginatedListStore>>,
     prefix: Path,
     options: ObjectOptions,
     /// There until it is dropped.
@@ -117,7 +123,8 @@ impl ObjectBackend {
             .build()
             .map_err(AddressError::Threads)?;
         let handle = runtime.handle().clone();
-        Ok(ObjectBackend { store, prefix, options, runtime: Some(runtime), handle })
+        let pages = None;
+        Ok(ObjectBackend { store, pages, prefix, options, runtime: Some(runtime), handle })
     }
 
     /// What `address` stands for: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
@@ -195,21 +202,58 @@ impl ObjectBackend {
                     .fold($builder, |builder, (key, value)| builder.with_config(key, value))
             };
         }
-        let store: Arc<dyn ObjectStore> = match scheme {
-            "s3" | "s3a" => built!(configured!(AmazonS3Builder::from_env())),
-            "gs" => built!(configured!(GoogleCloudStorageBuilder::from_env())),
-            "az" | "abfs" | "abfss" => built!(configured!(MicrosoftAzureBuilder::from_env())),
+        type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+        macro_rules! paginated {
+            ($builder:expr) => {{
+                let store = built!(configured!($builder));
+                (Arc::clone(&store) as _, Some(store as _))
+            }};
+        }
+        let (store, pages): Both = match scheme {
+            "s3" | "s3a" => paginated!(AmazonS3Builder::from_env()),
+            "gs" => paginated!(GoogleCloudStorageBuilder::from_env()),
+            "az" | "abfs" | "abfss" => paginated!(MicrosoftAzureBuilder::from_env()),
             "http" | "https" if let Some((name, _)) = settings.first() => {
                 let message = format!("there is no setting {name} for it");
                 return Err(AddressError::Store { address: address.to_owned(), message });
             }
             // The path belongs to the address, and what is opened is added to it.
-            "http" | "https" => built!(HttpBuilder::new()),
+            "http" | "https" => (built!(HttpBuilder::new()), None),
             _ => return Err(AddressError::Scheme(address.to_owned())),
         };
         let prefix = if scheme.starts_with("http") { "" } else { path };
         let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.into()))?;
-        ObjectBackend::new(store, prefix, options)
+        let mut backend = ObjectBackend::new(store, prefix, options)?;
+        backend.pages = pages;
+        Ok(backend)
+    }
+
+    fn location(&self, path: &str) -> Result<Path, BackendError> {
+        let path = Path::parse(path).map_err(|_| BackendError::NotFound)?;
+        Ok(self.prefix.parts().chain(path.parts()).collect())
+    }
+
+    fn opened(&self, meta: ObjectMeta) -> Opened {
+        let object = StoredObject {
+            store: Arc::clone(&self.store),
+            handle: self.handle.clone(),
+            options: self.options,
+            meta,
+        };
+        Opened {
+            version: object.version().into_bytes().into(),
+            size_bytes: object.meta.size,
+            object: Arc::new(object),
+        }
+    }
+
+    fn lister(&self, location: Path) -> ObjectListing {
+        ObjectListing {
+            store: Arc::clone(&self.store),
+            pages: self.pages.clone(),
+            location,
+            next: Some(None),
+        }
     }
 }
 
@@ -223,41 +267,97 @@ fn keys<'a, K: FromStr<Err = object_store::Error>>(
 
 impl Backend for ObjectBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let path = Path::parse(path).map_err(|_| BackendError::NotFound)?;
-        let location: Path = self.prefix.parts().chain(path.parts()).collect();
-        let (store, options) = (Arc::clone(&self.store), self.options);
-        let (answer, answered) = std::sync::mpsc::sync_channel(1);
-        let at = location.clone();
-        self.handle.spawn(async move {
-            let mut tries = Tries::new(options);
-            let found = loop {
-                let cause = match store.head(&at).await {
-                    Ok(meta) => break Ok(meta),
-                    Err(error) => cause_of(&error),
-                };
-                if let Err(cause) = tries.again(cause).await {
-                    break Err(cause);
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let meta = wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move { store.head(&location).await }
+        })?;
+        Ok(self.opened(meta))
+    }
+
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        let Some(modified) = file.modified else { return self.open(path) };
+        Ok(self.opened(ObjectMeta {
+            location: self.location(path)?,
+            last_modified: modified.into(),
+            size: file.size_bytes,
+            e_tag: file.tag.as_deref().map(str::to_owned),
+            version: None,
+        }))
+    }
+
+    /// Asks for an object and for what is below it, at once.
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        if path.is_empty() {
+            return Ok(Found::Folder);
+        }
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let lister = self.lister(location.clone());
+        wait_for((&self.handle, self.options), move || {
+            let (store, location, mut lister) =
+                (Arc::clone(&store), location.clone(), lister.clone());
+            async move {
+                let (object, below) =
+                    futures_util::join!(store.head(&location), lister.page(Some(1)));
+                match (object, below) {
+                    (_, Ok(below)) if !below.is_empty() => Ok(Found::Folder),
+                    (Ok(meta), _) => Ok(Found::File(info(meta))),
+                    (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
+                    (Err(error), _) => Err(error),
                 }
-            };
-            let _ = answer.send(found); // Who asked may have been given up.
-        });
-        let meta = answered.recv().map_err(|_| BackendError::Lost)??;
-        let object = StoredObject {
-            store: Arc::clone(&self.store),
-            handle: self.handle.clone(),
-            options: self.options,
-            meta,
-        };
-        Ok(Opened {
-            version: object.version().into_bytes().into(),
-            size_bytes: object.meta.size,
-            object: Arc::new(object),
+            }
         })
+    }
+
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let location = match path {
+            "" => self.prefix.clone(),
+            _ => self.location(path)?,
+        };
+        let mut listing = Pages::new(self.lister(location), self.handle.clone(), self.options);
+        listing.first = listing.next_entries()?;
+        match listing.first.is_empty() && !path.is_empty() {
+            true => Err(BackendError::NotFound),
+            false => Ok(Box::new(listing)),
+        }
     }
 
     fn depth(&self) -> usize {
         self.options.depth
     }
+}
+
+fn info(meta: ObjectMeta) -> FileInfo {
+    FileInfo {
+        size_bytes: meta.size,
+        modified: Some(meta.last_modified.into()),
+        tag: meta.e_tag.map(Into::into),
+    }
+}
+
+/// Does something in the threads that talk to the store, again until it works or there is no time, and waits for it.
+fn wait_for<T: Send + 'static, F>(
+    (handle, options): (&Handle, ObjectOptions),
+    mut act: impl FnMut() -> F + Send + 'static,
+) -> Result<T, BackendError>
+where
+    F: Future<Output = Result<T, object_store::Error>> + Send,
+{
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
+    handle.spawn(async move {
+        let mut tries = Tries::new(options);
+        let found = loop {
+            let cause = match act().await {
+                Ok(found) => break Ok(found),
+                Err(error) => cause_of(&error),
+            };
+            if let Err(cause) = tries.again(cause).await {
+                break Err(cause);
+            }
+        };
+        let _ = answer.send(found); // Who asked may have been given up.
+    });
+    answered.recv().map_err(|_| BackendError::Lost)?
 }
 
 /// Tries of one operation.
@@ -308,8 +408,16 @@ struct StoredObject {
 /// What tells one version of an object from another.
 fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
-        Some(tag) => format!("{tag} {}", meta.size),
+        Some(tag) => format!("{} {}", tag.trim_matches('"'), meta.size),
         None => format!("{} {}", meta.last_modified.timestamp_micros(), meta.size),
+    }
+}
+
+/// An ETag as it goes into a condition: some listings tell it without its quotes.
+fn quoted(tag: &str) -> String {
+    match tag.ends_with('"') {
+        true => tag.to_owned(),
+        false => format!("\"{tag}\""),
     }
 }
 
@@ -334,7 +442,7 @@ impl StoredObject {
         let start = request.offset_bytes();
         let range = start..start + request.length() as u64;
         let options = GetOptions {
-            if_match: self.meta.e_tag.clone(),
+            if_match: self.meta.e_tag.as_deref().map(quoted),
             range: Some(range.clone().into()),
             ..GetOptions::default()
         };

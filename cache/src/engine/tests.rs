@@ -129,7 +129,13 @@ impl World {
         let place = bytes.as_mut_ptr().cast::<u8>().wrapping_add((at % 8) as usize);
         // SAFETY: the words live in `waiting` until the read has ended, and are not looked at before.
         let read = Arc::new(unsafe {
-            Read::new((place, None), (at, length as usize), (file, ReaderId(reader)), self.now())
+            Read::new(
+                (place, None),
+                (at, length as usize),
+                (file, ReaderId(reader)),
+                self.now(),
+                None,
+            )
         });
         let mut todo = Todo::default();
         self.engine.read(self.now(), &read, first / BLOCK as u64, &mut todo);

@@ -1,0 +1,511 @@
+//! A file that is open, and how it is read.
+//!
+//! What is in frames is copied here and now (case A of the [engine](crate::engine)); for the rest the engine is asked,
+//! a part at a time, and who reads waits ([`File::read_at`], [`File::read_lent`]) or is called when all is there
+//! ([`File::read_then`]).
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretell_policy::{Block, Extent, FileId, Order, ReaderId};
+
+use crate::backend::{Backend, BackendError};
+use crate::cache::{Identity, Shared};
+use crate::error::ReadError;
+use crate::read::{Keeper, Read, Then};
+use crate::read_ahead::ReadAhead;
+use crate::records::Record;
+use crate::slab::Frame;
+
+/// Bytes of a read that the engine is asked for at a time, and how many such parts are under way: a read of
+/// any length keeps a device busy, and the engine's lock is never held for long.
+const PART_BYTES: u64 = 1 << 20;
+const PARTS: usize = 8;
+
+/// Bytes that a handle that reads in order is taken to read next, at most; and that as a divisor of the budget.
+const READ_ON_MAX_BYTES: u64 = 64 << 20;
+const READ_ON_DIVISOR: u64 = 4;
+
+/// Blocks that are looked at in one go when it is asked what is cached.
+const LOOKED_AT: u64 = 4096;
+
+/// One version of a file, open.
+pub struct File {
+    shared: Arc<Shared>,
+    /// What reads it is there as long as it is open.
+    _backend: Arc<dyn Backend>,
+    identity: Identity,
+    pub(crate) id: FileId,
+    size_bytes: u64,
+    reader: ReaderId,
+    ahead: ReadAhead,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("path", &self.identity.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        self.shared.close_file(self.identity.clone(), self.id, self.ahead.plan().stream);
+    }
+}
+
+/// Memory that a read may go on writing to after nobody waits for it any more.
+pub struct Lent {
+    start: *mut u8,
+    length: usize,
+    keeper: Keeper,
+}
+
+// SAFETY: whoever makes one promises that the memory is nobody else's, and it is kept in whichever thread.
+unsafe impl Send for Lent {}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl Lent {
+    /// `length` bytes from `start` on, which `keeper` keeps.
+    ///
+    /// # Safety
+    /// Until the read has ended, or, if it is [given up](File::read_lent), until `keeper` is dropped, which may happen in any
+    /// thread and must not wait: the memory is valid for writes, and nobody makes a reference to it.
+    pub unsafe fn new(start: *mut u8, length: usize, keeper: Arc<dyn Send + Sync>) -> Self {
+        Lent { start, length, keeper }
+    }
+}
+
+/// Where a read goes: borrowed until it is done, or lent for longer.
+struct Place {
+    start: *mut u8,
+    length: usize,
+    keeper: Option<Keeper>,
+}
+
+/// Waits for all that is under way when it goes: until then the program's memory is lent. Unless that is kept
+/// for longer and the program has given up.
+struct UnderWay {
+    reads: VecDeque<Arc<Read>>,
+    is_given_up: bool,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !self.is_given_up {
+            self.reads.iter().for_each(|read| read.wait());
+        }
+    }
+}
+
+impl File {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        backend: Arc<dyn Backend>,
+        (identity, id, size_bytes): (Identity, FileId, u64),
+        reader: ReaderId,
+    ) -> Self {
+        let ahead = ReadAhead::default();
+        File { shared, _backend: backend, identity, id, size_bytes, reader, ahead }
+    }
+
+    /// What tells the version that was opened from others.
+    pub fn version(&self) -> &[u8] {
+        &self.identity.version
+    }
+
+    /// Its size when it was opened, bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns how many: fewer only at the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// What the back end says of the first block that could not be had.
+    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize, ReadError> {
+        let place = Place { start: buffer.as_mut_ptr(), length: buffer.len(), keeper: None };
+        // SAFETY: the buffer is borrowed until this returns, which it does when all is done: nothing is given up.
+        let done = unsafe { self.read_to(place, offset_bytes, &mut || false) }?;
+        Ok(done.expect("it was not given up"))
+    }
+
+    /// As [`read_at`](File::read_at), into memory that may be needed for longer than this call: `is_given_up` is asked
+    /// some twenty times a second whether to go on waiting. `None` if it was given up; what comes then is still written.
+    /// Otherwise nothing is written after it has returned.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    pub fn read_lent(
+        &self,
+        lent: Lent,
+        offset_bytes: u64,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
+        // SAFETY: whoever made `lent` promised it.
+        unsafe { self.read_to(place, offset_bytes, is_given_up) }
+    }
+
+    /// As [`read_at`](File::read_at), without waiting: `done` is called with its result, in whatever thread, before this returns if all is
+    /// in memory. It must not wait. Nothing is written to the memory once it has been called.
+    pub fn read_then(
+        self: &Arc<Self>,
+        lent: Lent,
+        offset_bytes: u64,
+        done: impl FnOnce(Result<usize, ReadError>) + Send + 'static,
+    ) {
+        let left = self.size_bytes.saturating_sub(offset_bytes);
+        let length = lent.length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return done(Ok(0));
+        }
+        let end = offset_bytes + length as u64;
+        let goes_on = self.ahead.note(offset_bytes, end);
+        let place = Place { start: lent.start, length, keeper: Some(lent.keeper) };
+        let copied = self.read_present(&place, offset_bytes);
+        let is_whole = copied == length;
+        if is_whole {
+            done(Ok(length));
+        } else {
+            let progress = Progress {
+                at: offset_bytes + copied as u64,
+                under_way: 0,
+                is_advancing: false,
+                error: None,
+                done: Some(Box::new(done)),
+            };
+            let (file, progress) = (Arc::clone(self), Mutex::new(progress));
+            let range = offset_bytes..end;
+            Arc::new(Calling { file, place, range, progress }).advance();
+        }
+        match (is_whole, goes_on) {
+            (true, true) if self.ahead.is_due(end) => self.read_on(offset_bytes, end),
+            (true, _) => {}
+            (false, true) => self.read_on(offset_bytes, end),
+            (false, false) => self.stray(),
+        }
+    }
+
+    /// As [`read_then`](File::read_then), into a buffer that is handed over, and back when it is done.
+    pub fn read_buffer_then(
+        self: &Arc<Self>,
+        mut buffer: Vec<u8>,
+        offset_bytes: u64,
+        done: impl FnOnce(Vec<u8>, Result<usize, ReadError>) + Send + 'static,
+    ) {
+        let (start, length) = (buffer.as_mut_ptr(), buffer.len());
+        let buffer = Arc::new(HandedOver(UnsafeCell::new(buffer)));
+        // SAFETY: the vector lives as long as the keeper, does not move its bytes, and is used by nobody until it is done.
+        let lent = unsafe { Lent::new(start, length, Arc::clone(&buffer) as Arc<dyn Send + Sync>) };
+        self.read_then(lent, offset_bytes, move |result| {
+            // SAFETY: the read is done, so nothing writes to the bytes, and only this looks at the vector.
+            let buffer = std::mem::take(unsafe { &mut *buffer.0.get() });
+            done(buffer, result);
+        });
+    }
+
+    /// What of the file is in memory now: bytes from one to another, ascending.
+    pub fn cached(&self) -> Vec<Range<u64>> {
+        let block_bytes = self.shared.block_bytes as u64;
+        let blocks = self.size_bytes.div_ceil(block_bytes);
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for from in (0..blocks).step_by(LOOKED_AT as usize) {
+            self.shared.with_engine(|_, _, _| {
+                for index in from..blocks.min(from + LOOKED_AT) {
+                    if !self.shared.slab.holds(Block { file: self.id, index }) {
+                        continue;
+                    }
+                    let start = index * block_bytes;
+                    let end = (start + block_bytes).min(self.size_bytes);
+                    match found.last_mut().filter(|last| last.end == start) {
+                        Some(last) => last.end = end,
+                        None => found.push(start..end),
+                    }
+                }
+            });
+        }
+        found
+    }
+
+    fn error(&self, (block, cause): (Block, BackendError)) -> ReadError {
+        let path = Arc::clone(&self.identity.path);
+        ReadError { path, offset_bytes: block.index * self.shared.block_bytes as u64, cause }
+    }
+
+    /// Where the part of a read ends that begins at `at`.
+    fn part_end(&self, at: u64, end: u64) -> u64 {
+        let part_bytes = PART_BYTES.max(self.shared.block_bytes as u64);
+        end.min((at / part_bytes + 1) * part_bytes)
+    }
+
+    /// Asks the engine for a part of a read.
+    ///
+    /// # Safety
+    /// The place, whose first byte is for the one at `offset_bytes`, is lent to this part until it is done, or kept.
+    unsafe fn begin(
+        &self,
+        place: &Place,
+        offset_bytes: u64,
+        part: Range<u64>,
+        then: Option<Then>,
+    ) -> Arc<Read> {
+        let shared = &self.shared;
+        // SAFETY: the part lies within the place; the rest is the caller's promise.
+        let read = Arc::new(unsafe {
+            let start = place.start.add((part.start - offset_bytes) as usize);
+            let range = (part.start, (part.end - part.start) as usize);
+            let place = (start, place.keeper.clone());
+            Read::new(place, range, (self.id, self.reader), shared.now(), then)
+        });
+        let first = part.start / shared.block_bytes as u64;
+        shared.with_engine(|state, now, todo| state.engine.read(now, &read, first, todo));
+        read
+    }
+
+    /// # Safety
+    /// The place is valid for writes, and nobody else's, until this returns, and longer if there is a keeper: as
+    /// long as that lives, if this is given up. Without one it never is.
+    unsafe fn read_to(
+        &self,
+        mut place: Place,
+        offset_bytes: u64,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let left = self.size_bytes.saturating_sub(offset_bytes);
+        place.length = place.length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let length = place.length;
+        if length == 0 {
+            return Ok(Some(0));
+        }
+        let end = offset_bytes + length as u64;
+        let goes_on = self.ahead.note(offset_bytes, end);
+        let copied = self.read_present(&place, offset_bytes);
+        if copied < length {
+            // SAFETY: fewer bytes than there are.
+            place.start = unsafe { place.start.add(copied) };
+            place.length -= copied;
+            let before_waiting = || match goes_on {
+                true => self.read_on(offset_bytes, end),
+                false => self.stray(),
+            };
+            let at = offset_bytes + copied as u64;
+            if !self.read_missing(&place, at, before_waiting, is_given_up)? {
+                return Ok(None);
+            }
+        } else if goes_on && self.ahead.is_due(end) {
+            self.read_on(offset_bytes, end);
+        }
+        Ok(Some(length))
+    }
+
+    /// Discloses what comes after a read in order.
+    fn read_on(&self, start: u64, end: u64) {
+        let shared = &self.shared;
+        let mut plan = self.ahead.plan();
+        let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
+        let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
+        let range = (start, end);
+        let Some(segment) = self.ahead.go_on(&mut plan, range, self.size_bytes, most) else {
+            return;
+        };
+        shared.with_engine(|state, now, todo| {
+            let stream =
+                *plan.stream.get_or_insert_with(|| state.engine.open_stream(now, self.reader));
+            let extent = Extent::Segments([segment].into());
+            state.engine.hint(now, stream, (self.id, extent, Order::Given), todo);
+        });
+    }
+
+    fn stray(&self) {
+        if let Some(stream) = self.ahead.stray() {
+            let shared = &self.shared;
+            shared.with_engine(|state, now, todo| state.engine.close_stream(now, stream, todo));
+        }
+    }
+
+    /// A. Copies what is in frames up to the first block that is not; says how many bytes that were.
+    fn read_present(&self, place: &Place, offset_bytes: u64) -> usize {
+        let shared = &self.shared;
+        let block_bytes = shared.block_bytes as u64;
+        let (mut copied, mut is_news) = (0, false);
+        let first = offset_bytes / block_bytes;
+        let last = (offset_bytes + place.length as u64 - 1) / block_bytes;
+        let mut index = first;
+        // Pinned, one after the other in memory as in the file, and not copied yet.
+        let mut run = 0..0;
+        let mut copy = |run: std::ops::Range<Frame>| {
+            if run.is_empty() {
+                return false;
+            }
+            let from = ((offset_bytes + copied as u64) % block_bytes) as usize;
+            let length = (place.length - copied).min(run.len() * shared.block_bytes - from);
+            // SAFETY: all of the run are pinned, by this thread; so many bytes of the place are left.
+            unsafe {
+                shared.slab.copy_out(run.clone(), from, place.start.add(copied), length);
+            }
+            copied += length;
+            run.fold(false, |is_called, frame| shared.slab.unpin(frame) | is_called)
+        };
+        while index <= last {
+            let Some(pinned) = shared.slab.pin(Block { file: self.id, index }) else { break };
+            is_news |= pinned.is_first;
+            if pinned.frame == run.end && !run.is_empty() {
+                run.end += 1;
+            } else {
+                is_news |= copy(std::mem::replace(&mut run, pinned.frame..pinned.frame + 1));
+            }
+            index += 1;
+        }
+        is_news |= copy(run);
+        if index > first {
+            let reads = (first..index)
+                .map(|index| Record { reader: self.reader, block: Block { file: self.id, index } });
+            is_news |= shared.records.note(reads);
+        }
+        if is_news && copied == place.length {
+            shared.look();
+        }
+        copied
+    }
+
+    /// Cases B to E.
+    ///
+    /// `before_waiting` is called once all that can be asked for has been. Says whether all is there: it was not
+    /// given up.
+    fn read_missing(
+        &self,
+        place: &Place,
+        offset_bytes: u64,
+        before_waiting: impl FnOnce(),
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, ReadError> {
+        let end = offset_bytes + place.length as u64;
+        let mut under_way = UnderWay { reads: VecDeque::new(), is_given_up: false };
+        let mut at = offset_bytes;
+        let mut before_waiting = Some(before_waiting);
+        while at < end || !under_way.reads.is_empty() {
+            if at < end && under_way.reads.len() < PARTS {
+                let to = self.part_end(at, end);
+                // SAFETY: this part of the place is lent to this read alone, and `under_way` waits for it, whatever
+                // happens, before the loan of the place ends; or the read keeps it.
+                let read = unsafe { self.begin(place, offset_bytes, at..to, None) };
+                under_way.reads.push_back(Arc::clone(&read));
+                read.settled(); // It is begun.
+                at = to;
+                continue;
+            }
+            if let Some(act) = before_waiting.take() {
+                act();
+            }
+            let Some(read) = under_way.reads.front() else { break };
+            if place.keeper.is_none() {
+                read.wait();
+            } else if !read.wait_unless(is_given_up) {
+                under_way.is_given_up = true;
+                return Ok(false);
+            }
+            if let Some(error) = read.take_error() {
+                let mut reads = under_way.reads.iter();
+                if place.keeper.is_some() && !reads.all(|read| read.wait_unless(is_given_up)) {
+                    under_way.is_given_up = true;
+                    return Ok(false);
+                }
+                return Err(self.error(error));
+            }
+            under_way.reads.pop_front();
+        }
+        Ok(true)
+    }
+}
+
+/// A buffer of a read that nobody waits for.
+struct HandedOver(UnsafeCell<Vec<u8>>);
+
+// SAFETY: one read writes to it, and when that is done one who was called takes it; both may be in any thread.
+unsafe impl Sync for HandedOver {}
+
+type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
+
+struct Progress {
+    /// Up to where parts have been begun.
+    at: u64,
+    under_way: usize,
+    /// Somebody is beginning parts.
+    is_advancing: bool,
+    /// The first in the file.
+    error: Option<(Block, BackendError)>,
+    done: Option<Done>,
+}
+
+/// A read that nobody waits for: it calls.
+struct Calling {
+    file: Arc<File>,
+    /// Where the whole range goes.
+    place: Place,
+    range: Range<u64>,
+    progress: Mutex<Progress>,
+}
+
+// SAFETY: the place is used by the parts alone, each of which has its piece of it, and its keeper may be dropped anywhere.
+unsafe impl Send for Calling {}
+// SAFETY: as above.
+unsafe impl Sync for Calling {}
+
+impl Calling {
+    /// Begins as many parts as may be under way, and calls when none is left.
+    fn advance(self: &Arc<Self>) {
+        let lock = || self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = lock();
+        if std::mem::replace(&mut progress.is_advancing, true) {
+            return; // It will see what this one has come for.
+        }
+        while progress.at < self.range.end && progress.under_way < PARTS && progress.error.is_none()
+        {
+            let at = progress.at;
+            let to = self.file.part_end(at, self.range.end);
+            progress.at = to;
+            progress.under_way += 1;
+            drop(progress);
+            let calling = Arc::clone(self);
+            let then: Then = Box::new(move |error| calling.ended(error));
+            // SAFETY: this part of the place is lent to this read alone, and the keeper keeps it.
+            let read =
+                unsafe { self.file.begin(&self.place, self.range.start, at..to, Some(then)) };
+            read.settled(); // It is begun.
+            progress = lock();
+        }
+        progress.is_advancing = false;
+        if progress.under_way > 0 {
+            return;
+        }
+        let (done, error) = (progress.done.take(), progress.error.take());
+        drop(progress);
+        if let Some(done) = done {
+            done(match error {
+                Some(error) => Err(self.file.error(error)),
+                None => Ok((self.range.end - self.range.start) as usize),
+            });
+        }
+    }
+
+    fn ended(self: &Arc<Self>, error: Option<(Block, BackendError)>) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.under_way -= 1;
+        if let Some(error) = error
+            && progress.error.as_ref().is_none_or(|before| error.0.index < before.0.index)
+        {
+            progress.error = Some(error);
+        }
+        drop(progress);
+        self.advance();
+    }
+}
