@@ -1,12 +1,14 @@
 //! The cache over a real S3 server that is slow, busy, broken, gone: no byte is wrong, only reads that could not be
 //! served fail, and nothing has to be started anew.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::conformance::{self, content};
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::backend::{Backend, Found};
 use foretell_cache::{Cache, CacheOptions, Segment, Session};
 use foretell_testbed::store::{Faults, Outage, Store, StoreOptions};
 
@@ -169,4 +171,62 @@ fn what_a_server_says_is_told_in_one_line() {
         ObjectBackend::configured("s3://b", &[("aws_endpoint_url", "")], ObjectOptions::default());
     assert!(none.unwrap_err().to_string().contains("does not begin with http"));
     assert!(Path::new(&world.bucket).exists());
+}
+
+struct Bucket(World, ObjectBackend);
+
+impl conformance::World for Bucket {
+    fn backend(&self) -> &dyn Backend {
+        &self.1
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) {
+        let path = self.0.bucket.join("dir").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let beside = self.0.bucket.join("beside");
+        std::fs::write(&beside, bytes).unwrap();
+        std::fs::rename(&beside, path).unwrap();
+    }
+}
+
+#[test]
+fn a_real_bucket_conforms() {
+    let world = World::new(Faults::default());
+    let backend = world.backend(ObjectOptions::default());
+    conformance::check(&Bucket(world, backend));
+}
+
+#[test]
+fn a_folder_of_many_pages_is_listed_page_by_page() {
+    let world = World::new(Faults::default());
+    for number in 0..2_300 {
+        let name = format!("dir/many/{number:05}");
+        match number % 10 {
+            0 => {
+                std::fs::create_dir_all(world.bucket.join(&name)).unwrap();
+                std::fs::write(world.bucket.join(name).join("below"), b"").unwrap();
+            }
+            _ => {
+                std::fs::create_dir_all(world.bucket.join("dir/many")).unwrap();
+                std::fs::write(world.bucket.join(name), b"x").unwrap();
+            }
+        }
+    }
+    let backend = world.backend(ObjectOptions::default());
+    let mut listing = backend.list("many").unwrap();
+    let (mut pages, mut names) = (0, BTreeSet::new());
+    loop {
+        let entries = listing.next_entries().unwrap();
+        if entries.is_empty() {
+            break;
+        }
+        assert!(entries.len() <= 1000, "a page at a time");
+        pages += 1;
+        for entry in entries {
+            let is_folder = entry.found == Found::Folder;
+            assert_eq!(is_folder, entry.name.parse::<u32>().unwrap() % 10 == 0, "{}", entry.name);
+            assert!(names.insert(entry.name), "a name comes once");
+        }
+    }
+    assert_eq!((pages, names.len()), (3, 2_300));
 }
