@@ -14,7 +14,7 @@
 //! * `model` queues these and knows, in the array's own time, when each disk has done what;
 //! * `scheduler` keeps the array's time in step with the real one and passes on what is done;
 //! * `pool` then reads the bytes from the folder (`tree`) and answers the kernel;
-//! * `mount` brings all that to life and takes it down, `mount_table` finds what was left over.
+//! * `mount` brings all that to life and takes it down.
 //!
 //! Times in a [`Report`] are seconds of the array's clock: real seconds divided by the time scale.
 
@@ -22,7 +22,6 @@ mod error;
 mod file_system;
 mod model;
 mod mount;
-mod mount_table;
 mod options;
 mod pool;
 mod report;
@@ -32,7 +31,8 @@ pub mod store;
 mod tree;
 
 pub use error::ArrayError;
-pub use mount::{Array, ArrayHandle, Ending, unmount_path};
+pub use foretell_mount::{Ending, MountError};
+pub use mount::{Array, ArrayHandle, unmount_path};
 pub use options::{ArrayOptions, LayoutKind};
 pub use report::{DiskReport, Report};
 pub use status::{Status, status_of};

@@ -1,29 +1,23 @@
-//! An array's life: checks, mounting, serving, unmounting, and what is left of a crash.
+//! An array's life: its mount, and the threads behind it.
 //!
 //! Threads of a mounted array: two that take in the kernel's requests, one that waits for them to
 //! end, one for the disks' time, three that answer.
 //!
 //! Unmounting first lets the disks finish, for two seconds at most; what comes later is answered
-//! without delay. Then the mount goes, and the threads. If a program still uses the array after a
-//! moment's patience, the mount is taken out of sight (detached) and goes on serving that program,
-//! no longer at the disks' pace, until it lets go or this process ends; the report says so.
-//! Should this process be killed, the kernel ends the connection: readers get an error,
-//! and the mount point answers "not connected" until somebody mounts there again, which removes it.
+//! without delay. Then the mount goes ([`foretell_mount::point`]), and the threads. If a program still uses the array
+//! then, they go on serving it, no longer at the disks' pace; the report says so.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use foretell_mount::point::{self, Ending, FreePoint, Kind, MountOptions, MountPoint};
 use foretell_policy::Nanos;
 use foretell_sim::layout::Layout;
-use fuser::{Config, MountOption, Session, SessionACL};
 
-use crate::error::{ArrayError, one_line};
+use crate::error::ArrayError;
 use crate::file_system::{FileSystem, Service};
-use crate::mount_table::{self, Force, mount_at};
 use crate::options::{ArrayOptions, LayoutKind};
 use crate::pool;
 use crate::report::Report;
@@ -34,87 +28,75 @@ use crate::tree::Tree;
 const SESSION_THREADS: usize = 2;
 /// Threads that read the backing folder and answer.
 const REPLY_THREADS: usize = 3;
-/// How long unmounting waits for programs that are just letting go.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 /// How long unmounting lets the disks work on what has been asked of them.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
 /// Files that a sequential layout places one after another; what is beyond is placed by itself.
 const SEQUENTIAL_FILES_MAX: usize = 100_000;
 
-/// Why an array is no longer served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Somebody unmounted it.
-    Unmounted,
-    /// [`ArrayHandle::request_unmount`] was called.
-    Requested,
-}
-
-#[derive(Debug, Default)]
-struct Life {
-    session_ended: bool,
-    unmount_requested: bool,
-}
-
-struct Shared {
-    life: Mutex<Life>,
-    changed: Condvar,
-    scheduler: Arc<Scheduler>,
-}
-
-impl Shared {
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Life)) {
-        change(&mut self.life());
-        self.changed.notify_all();
-    }
-}
+/// What an array is in the table of mounts.
+pub(crate) const KIND: Kind =
+    Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
 
 /// Speaks to a mounted array from any thread; cheap to clone, and harmless when the array is gone.
 #[derive(Clone)]
-pub struct ArrayHandle(Arc<Shared>);
+pub struct ArrayHandle {
+    mount: point::Handle,
+    scheduler: Arc<Scheduler>,
+}
 
 impl ArrayHandle {
     /// Makes [`Array::wait`] return, so that whoever waits there unmounts.
     pub fn request_unmount(&self) {
-        self.0.change(|life| life.unmount_requested = true);
+        self.mount.request_unmount();
     }
 
     /// What the disks have done so far.
     pub fn report(&self) -> Report {
-        self.0.scheduler.report()
+        self.scheduler.report()
     }
 
     /// Begins the statistics anew.
     pub fn reset_statistics(&self) {
-        self.0.scheduler.reset_statistics();
+        self.scheduler.reset_statistics();
     }
 
     /// The time on the array's clock: since mounting, in real time divided by the time scale.
     pub fn now(&self) -> Nanos {
-        self.0.scheduler.now()
+        self.scheduler.now()
+    }
+}
+
+/// Threads that keep the disks' time and answer.
+struct Threads {
+    scheduler: Arc<Scheduler>,
+    pool: pool::Sender,
+    threads: Vec<JoinHandle<()>>,
+    /// A program still uses what has been unmounted: they go on.
+    is_left_serving: bool,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if self.is_left_serving {
+            return;
+        }
+        self.scheduler.stop();
+        self.pool.close();
+        for thread in self.threads.drain(..) {
+            thread.join().ok();
+        }
     }
 }
 
 /// A mounted array; dropping it unmounts it.
 pub struct Array {
-    shared: Arc<Shared>,
-    mountpoint: PathBuf,
-    /// Device number of the mount, to recognise it.
-    device: Option<String>,
-    pool: pool::Sender,
-    session: Option<JoinHandle<()>>,
-    threads: Vec<JoinHandle<()>>,
-    /// A program still uses what has been unmounted: the threads go on.
-    left_serving: bool,
+    mount: MountPoint,
+    threads: Threads,
 }
 
 impl std::fmt::Debug for Array {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Array").field("mountpoint", &self.mountpoint).finish_non_exhaustive()
+        f.debug_struct("Array").field("mount", &self.mount).finish_non_exhaustive()
     }
 }
 
@@ -131,12 +113,18 @@ impl Array {
         options.validate()?;
         let unusable = |source| ArrayError::Backing { path: backing.into(), source };
         let root = backing.canonicalize().map_err(unusable)?;
-        let mountpoint = prepare_mountpoint(mountpoint)?;
-        if root.starts_with(&mountpoint) || mountpoint.starts_with(&root) {
+        let point = FreePoint::prepare(mountpoint, KIND)?;
+        if root.starts_with(point.path()) || point.path().starts_with(&root) {
+            let mountpoint = point.path().into();
             return Err(ArrayError::Overlap { backing: root, mountpoint });
         }
-        check_fuse()?;
-        let source = mount_table::source_of(&root);
+        let mount_options = MountOptions {
+            source: root.to_string_lossy().into_owned(),
+            is_read_only: true,
+            // Without root, sharing with other users would need a line in /etc/fuse.conf.
+            is_for_all: point::is_root(),
+            threads: SESSION_THREADS,
+        };
         let tree = Tree::new(root).map_err(unusable)?;
         let pool = pool::Sender::default();
         let scheduler = Arc::new(Scheduler::new(options, pool.clone()));
@@ -147,84 +135,45 @@ impl Array {
             scheduler: Arc::clone(&scheduler),
             metadata: options.metadata,
         });
-        let shared = Arc::new(Shared {
-            life: Mutex::default(),
-            changed: Condvar::new(),
-            scheduler: Arc::clone(&scheduler),
-        });
-        // From here on dropping the array undoes what has been done.
-        let mut array = Array {
-            shared,
-            mountpoint,
-            device: None,
-            pool,
-            session: None,
-            threads: Vec::new(),
-            left_serving: false,
-        };
+        let mut threads = Threads { scheduler, pool, threads: Vec::new(), is_left_serving: false };
         let replier = Arc::clone(&service);
-        array.threads =
-            pool::start(REPLY_THREADS, &array.pool, move |task| replier.carry_out(task))?;
-        array.threads.push(scheduler.start()?);
-        array.start_session(FileSystem::new(service, array.pool.clone()), source)?;
-        Ok(array)
-    }
-
-    fn start_session(&mut self, fs: FileSystem, source: String) -> Result<(), ArrayError> {
-        let session = Session::new(fs, &self.mountpoint, &session_config(source));
-        let session = session.map_err(|error| ArrayError::Mount {
-            path: self.mountpoint.clone(),
-            message: one_line(&error.to_string()),
-        })?;
-        self.device = mount_at(&self.mountpoint).map(|mount| mount.device);
-        let shared = Arc::clone(&self.shared);
-        let serve = move || {
-            // However the session ends, the array is no longer served.
-            session.run().ok();
-            shared.change(|life| life.session_ended = true);
-        };
-        let thread = std::thread::Builder::new().name("array-session".into()).spawn(serve);
-        self.session = Some(thread.map_err(|source| ArrayError::Thread { source })?);
-        Ok(())
+        threads.threads =
+            pool::start(REPLY_THREADS, &threads.pool, move |task| replier.carry_out(task))?;
+        let disks = threads.scheduler.start()?;
+        threads.threads.push(disks);
+        let file_system = FileSystem::new(service, threads.pool.clone());
+        let mount = point.serve(file_system, &mount_options)?;
+        Ok(Array { mount, threads })
     }
 
     /// Where the array is mounted, as an absolute path.
     pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+        self.mount.path()
     }
 
     /// A handle for other threads.
     pub fn handle(&self) -> ArrayHandle {
-        ArrayHandle(Arc::clone(&self.shared))
+        ArrayHandle { mount: self.mount.handle(), scheduler: Arc::clone(&self.threads.scheduler) }
     }
 
     /// What the disks have done so far.
     pub fn report(&self) -> Report {
-        self.shared.scheduler.report()
+        self.threads.scheduler.report()
     }
 
     /// Begins the statistics anew.
     pub fn reset_statistics(&self) {
-        self.shared.scheduler.reset_statistics();
+        self.threads.scheduler.reset_statistics();
     }
 
     /// The time on the array's clock: since mounting, in real time divided by the time scale.
     pub fn now(&self) -> Nanos {
-        self.shared.scheduler.now()
+        self.threads.scheduler.now()
     }
 
     /// Waits until somebody unmounts the array, or asks for it by a handle.
     pub fn wait(&self) -> Ending {
-        let mut life = self.shared.life();
-        loop {
-            if life.session_ended {
-                return Ending::Unmounted;
-            }
-            if life.unmount_requested {
-                return Ending::Requested;
-            }
-            life = self.shared.changed.wait(life).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.mount.wait()
     }
 
     /// Unmounts, ends all threads and says what the disks did.
@@ -237,97 +186,32 @@ impl Array {
     }
 
     fn take_down(&mut self) -> Result<Report, ArrayError> {
-        let Some(session) = self.session.take() else { return Ok(self.report()) };
+        let scheduler = &self.threads.scheduler;
         let patience_ends = Instant::now() + DRAIN_PATIENCE;
-        while !self.shared.scheduler.is_idle() && Instant::now() < patience_ends {
+        while !scheduler.is_idle() && Instant::now() < patience_ends {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let mut report = self.report();
-        self.shared.scheduler.stop();
-        self.left_serving = true;
-        self.detach()?;
-        if self.session_ends_within(BUSY_PATIENCE) {
-            self.left_serving = false;
-            session.join().ok();
-            self.stop_threads();
-        }
-        report.in_use_after_unmount = self.left_serving;
+        let mut report = scheduler.report();
+        scheduler.stop();
+        self.threads.is_left_serving = true;
+        self.threads.is_left_serving = self.mount.unmount()?;
+        report.in_use_after_unmount = self.threads.is_left_serving;
         Ok(report)
-    }
-
-    /// Takes the mount away from the tree of folders, if it is still there.
-    fn detach(&self) -> Result<(), ArrayError> {
-        let patience_ends = Instant::now() + BUSY_PATIENCE;
-        loop {
-            let still_there = mount_at(&self.mountpoint).is_some_and(|mount| {
-                mount.is_ours() && Some(&mount.device) == self.device.as_ref()
-            });
-            if !still_there {
-                return Ok(());
-            }
-            match mount_table::unmount(&self.mountpoint, Force::Refuse) {
-                Err(ArrayError::Busy { .. }) if Instant::now() < patience_ends => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                Err(ArrayError::Busy { .. }) => {
-                    return mount_table::unmount(&self.mountpoint, Force::Detach);
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn session_ends_within(&self, patience: Duration) -> bool {
-        let life = self.shared.life();
-        let going_on = |life: &mut Life| !life.session_ended;
-        let waited = self.shared.changed.wait_timeout_while(life, patience, going_on);
-        waited.unwrap_or_else(PoisonError::into_inner).0.session_ended
-    }
-
-    fn stop_threads(&mut self) {
-        self.shared.scheduler.stop();
-        self.pool.close();
-        for thread in self.threads.drain(..) {
-            thread.join().ok();
-        }
     }
 }
 
 impl Drop for Array {
     fn drop(&mut self) {
-        if self.session.is_some() {
+        if self.mount.is_served() {
             // Nobody is left to be told of an error.
             self.take_down().ok();
-        }
-        if !self.left_serving {
-            self.stop_threads();
         }
     }
 }
 
 /// Unmounts the array at `mountpoint`, which another process may be serving; that process notices.
 pub fn unmount_path(mountpoint: &Path) -> Result<(), ArrayError> {
-    let not_mounted = || ArrayError::NotMounted { path: mountpoint.into() };
-    let path = absolute(mountpoint).map_err(|_| not_mounted())?;
-    match mount_at(&path) {
-        Some(mount) if mount.is_ours() => mount_table::unmount(&path, Force::Refuse),
-        _ => Err(not_mounted()),
-    }
-}
-
-fn session_config(source: String) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(source),
-        MountOption::Subtype(mount_table::SOURCE.into()),
-        MountOption::RO,
-        MountOption::NoAtime,
-        MountOption::DefaultPermissions,
-    ];
-    // Without root, sharing with other users would need a line in /etc/fuse.conf.
-    config.acl = if is_root() { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(SESSION_THREADS);
-    config
+    Ok(point::unmount_path(mountpoint, &KIND)?)
 }
 
 fn layout(options: &ArrayOptions, tree: &Tree) -> Layout {
@@ -336,63 +220,4 @@ fn layout(options: &ArrayOptions, tree: &Tree) -> Layout {
         LayoutKind::Sequential => Layout::sequential(volume, tree.walk(SEQUENTIAL_FILES_MAX)),
         LayoutKind::Aged => Layout::aged(volume, options.seed),
     }
-}
-
-/// Resolves a path whose last part may be a dead mount, which cannot be looked at.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    match path.canonicalize() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(error);
-            };
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            Ok(folder.canonicalize()?.join(name))
-        }
-        result => result,
-    }
-}
-
-/// Makes sure that `mountpoint` is an empty folder with nothing mounted, and resolves its name.
-fn prepare_mountpoint(mountpoint: &Path) -> Result<PathBuf, ArrayError> {
-    let unusable = |source| ArrayError::MountPoint { path: mountpoint.into(), source };
-    let path = absolute(mountpoint).map_err(unusable)?;
-    match fs::metadata(&path) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => remove_stale(&path)?,
-        _ => {
-            if mount_at(&path).is_some_and(|mount| mount.is_ours()) {
-                return Err(ArrayError::AlreadyMounted { path });
-            }
-        }
-    }
-    let mut entries = fs::read_dir(&path).map_err(unusable)?;
-    if entries.next().is_some() {
-        return Err(ArrayError::NotEmpty { path });
-    }
-    Ok(path)
-}
-
-/// Unmounts what a crashed array has left.
-fn remove_stale(path: &Path) -> Result<(), ArrayError> {
-    match mount_at(path) {
-        Some(mount) if !mount.is_ours() => {
-            Err(ArrayError::StaleForeign { path: path.into(), owner: mount.source })
-        }
-        // `None`: somebody else has just removed it.
-        None => Ok(()),
-        Some(_) => mount_table::unmount(path, Force::Detach),
-    }
-}
-
-fn check_fuse() -> Result<(), ArrayError> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    device.map_err(|source| ArrayError::NoFuse { source })?;
-    if !is_root() && mount_table::helper().is_none() {
-        return Err(ArrayError::NoFusermount);
-    }
-    Ok(())
-}
-
-fn is_root() -> bool {
-    // SAFETY: the call has no arguments, touches no memory and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }

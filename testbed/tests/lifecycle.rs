@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{Folders, fast, is_mounted, will_need};
-use foretell_testbed::{Array, ArrayError, ArrayOptions, Ending, LayoutKind, unmount_path};
+use foretell_testbed::{
+    Array, ArrayError, ArrayOptions, Ending, LayoutKind, MountError, unmount_path,
+};
 
 /// Names the folders that [`serve_for_another_test`] shall serve.
 const SERVE: &str = "FORETELL_TEST_SERVE";
@@ -85,7 +87,7 @@ fn waiting_ends_by_request_and_by_unmounting_from_outside() {
     assert_eq!(array.wait(), Ending::Unmounted);
     array.unmount().expect("already unmounted");
     let error = unmount_path(&folders.mountpoint).expect_err("nothing there");
-    assert!(matches!(error, ArrayError::NotMounted { .. }), "{error}");
+    assert!(matches!(error, ArrayError::Mount(MountError::NotMounted { .. })), "{error}");
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn an_array_in_use_is_taken_out_of_sight() {
     let array = Array::mount(&folders.backing, &folders.mountpoint, &fast()).expect("mounting");
     let mut file = File::open(&folders.files(1)[0]).expect("a file");
     let error = unmount_path(&folders.mountpoint).expect_err("a file is open");
-    assert!(matches!(error, ArrayError::Busy { .. }), "{error}");
+    assert!(matches!(error, ArrayError::Mount(MountError::Busy { .. })), "{error}");
     let report = array.unmount().expect("it can always be detached");
     assert!(report.in_use_after_unmount);
     assert!(!is_mounted(&folders.mountpoint));
@@ -187,7 +189,7 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
     }
     let array = Array::mount(backing, mountpoint, &fine).expect("mounting");
     let again = Array::mount(backing, mountpoint, &fine).expect_err("it is taken");
-    assert!(matches!(again, ArrayError::AlreadyMounted { .. }), "{again}");
+    assert!(matches!(again, ArrayError::Mount(MountError::AlreadyMounted { .. })), "{again}");
     array.unmount().expect("nothing is open");
 }
 

@@ -1,6 +1,6 @@
 //! The system's table of mounts: which are ours, and taking them down.
 //!
-//! Ours are those whose source begins with `foretell-array`; as root, FUSE mounts carry no subtype,
+//! Ours are those whose source begins with the name of a [`Kind`]; as root, FUSE mounts carry no subtype,
 //! so the source must do. A mount is known by its device number, which no two live mounts share:
 //! whoever unmounts checks it, so that a mount that somebody else has made at the same place since
 //! is left alone.
@@ -11,10 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::{ArrayError, one_line};
+use crate::error::{MountError, one_line};
+use crate::point::Kind;
 
-/// What the source of our mounts begins with.
-pub(crate) const SOURCE: &str = "foretell-array";
 /// The table, as this process sees it.
 const TABLE: &str = "/proc/self/mountinfo";
 
@@ -29,17 +28,18 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_of(&self, kind: &Kind) -> bool {
         let fuse = self.kind == "fuse" || self.kind.starts_with("fuse.");
-        fuse && self.source.starts_with(SOURCE)
+        let rest = self.source.strip_prefix(kind.name);
+        fuse && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     }
 }
 
-/// The source under which a folder is mounted. A comma would end the option that it is part of.
-pub(crate) fn source_of(backing: &Path) -> String {
-    match backing.to_str() {
-        Some(path) if !path.contains([',', '\\']) => format!("{SOURCE}:{path}"),
-        _ => SOURCE.to_owned(),
+/// The source under which something is mounted. A comma would end the option that it is part of.
+pub(crate) fn source_of(kind: &Kind, what: &str) -> String {
+    match what.contains([',', '\\']) {
+        false => format!("{}:{what}", kind.name),
+        true => kind.name.to_owned(),
     }
 }
 
@@ -94,8 +94,8 @@ pub(crate) enum Force {
 }
 
 /// Unmounts whatever is at `path`.
-pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), ArrayError> {
-    let failed = |message: String| ArrayError::Unmount { path: path.into(), message };
+pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), MountError> {
+    let failed = |message: String| MountError::Unmount { path: path.into(), message };
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| failed("the path contains a zero byte".into()))?;
     let flags = libc::UMOUNT_NOFOLLOW | if force == Force::Detach { libc::MNT_DETACH } else { 0 };
@@ -105,7 +105,7 @@ pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), ArrayError> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EBUSY) => Err(ArrayError::Busy { path: path.into() }),
+        Some(libc::EBUSY) => Err(MountError::Busy { path: path.into() }),
         Some(libc::EPERM) => unmount_by_helper(path, force),
         _ => Err(failed(error.to_string())),
     }
@@ -121,21 +121,21 @@ pub(crate) fn helper() -> Option<&'static str> {
     ["fusermount3", "fusermount"].iter().find(|name| answers(name)).copied()
 }
 
-fn unmount_by_helper(path: &Path, force: Force) -> Result<(), ArrayError> {
-    let helper = helper().ok_or(ArrayError::NoFusermount)?;
+fn unmount_by_helper(path: &Path, force: Force) -> Result<(), MountError> {
+    let helper = helper().ok_or(MountError::NoFusermount)?;
     let mut command = Command::new(helper);
     command.env("LC_ALL", "C").stdin(Stdio::null()).arg("-u");
     if force == Force::Detach {
         command.arg("-z");
     }
-    let failed = |message: String| ArrayError::Unmount { path: path.into(), message };
+    let failed = |message: String| MountError::Unmount { path: path.into(), message };
     let output = command.arg("--").arg(path).output().map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }
     let message = one_line(&String::from_utf8_lossy(&output.stderr));
     if message.contains("busy") {
-        Err(ArrayError::Busy { path: path.into() })
+        Err(MountError::Busy { path: path.into() })
     } else {
         Err(failed(message))
     }
@@ -145,6 +145,9 @@ fn unmount_by_helper(path: &Path, force: Force) -> Result<(), ArrayError> {
 mod tests {
     use super::*;
 
+    const ARRAY: Kind =
+        Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
+
     #[test]
     fn lines_of_the_table_are_understood() {
         let line =
@@ -152,17 +155,18 @@ mod tests {
         let mount = parse(line).expect("a mount");
         assert_eq!(mount.device, "0:37");
         assert_eq!(mount.path, Path::new("/tmp/a b\\c"));
-        assert!(mount.is_ours());
+        assert!(mount.is_of(&ARRAY));
+        assert!(!mount.is_of(&Kind { name: "foretell", ..ARRAY }));
         let other =
             br"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
-        assert_eq!(parse(other).map(|mount| mount.is_ours()), Some(false));
+        assert_eq!(parse(other).map(|mount| mount.is_of(&ARRAY)), Some(false));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3 -"), None);
     }
 
     #[test]
     fn a_source_never_contains_what_ends_an_option() {
-        assert_eq!(source_of(Path::new("/data")), "foretell-array:/data");
-        assert_eq!(source_of(Path::new("/da,ta")), "foretell-array");
+        assert_eq!(source_of(&ARRAY, "/data"), "foretell-array:/data");
+        assert_eq!(source_of(&ARRAY, "/da,ta"), "foretell-array");
     }
 }
