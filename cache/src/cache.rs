@@ -302,12 +302,16 @@ impl Cache {
 
     /// What was done so far.
     pub fn stats(&self) -> Stats {
-        let (engine, policy) = self.shared.with_engine(|state, _, _| state.engine.counts());
+        let (engine, policy, held_blocks) = self.shared.with_engine(|state, _, _| {
+            let (engine, policy) = state.engine.counts();
+            (engine, policy, state.engine.held_blocks())
+        });
         Stats {
             hit_blocks: engine.hits,
             joined_blocks: engine.joined,
             demanded_blocks: engine.demanded,
             passed_by_blocks: engine.passed_by,
+            held_blocks,
             prefetched_blocks: policy.prefetched,
             useful_blocks: policy.useful,
             late_blocks: policy.late,

@@ -213,6 +213,11 @@ impl Engine {
         (self.counts, self.policy.counts())
     }
 
+    /// Blocks in frames and in flight.
+    pub(crate) fn held_blocks(&self) -> u64 {
+        self.policy.held_blocks()
+    }
+
     pub(crate) fn open_stream(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
         self.next_hinter += 1;
         self.policy.open_stream(now, HinterId(self.next_hinter), Some(reader))

@@ -1,7 +1,7 @@
 //! What a cache has done so far.
 
 /// Counts since the cache was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Stats {
     /// Blocks that were in memory when a program asked for them.
     pub hit_blocks: u64,
@@ -11,6 +11,8 @@ pub struct Stats {
     pub demanded_blocks: u64,
     /// Of blocks that programs asked for, those that went past the cache, since all buffers were being filled.
     pub passed_by_blocks: u64,
+    /// Blocks that are in memory now, or on their way.
+    pub held_blocks: u64,
     /// Blocks fetched ahead.
     pub prefetched_blocks: u64,
     /// Blocks fetched ahead, and read after they had come.

@@ -4,26 +4,19 @@
 //! `--foreground` it stays and ends the array on Ctrl-C. `unmount` ends it from anywhere and prints
 //! what the disks did.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use foretell_policy::queue::Order;
 use foretell_sim::device::DiskParameters;
 use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
-use crate::{signals, size};
-
-/// How long `unmount` waits for the array's process to end and write its figures.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+use crate::{background, signals, size};
 
 #[derive(Args)]
 pub(crate) struct ArrayArgs {
@@ -109,7 +102,7 @@ pub(crate) fn array(args: &ArrayArgs) -> Result<ExitCode, Failure> {
         ArrayCommand::Mount(args) if args.json.as_deref() == Some(Path::new("-")) => Err(
             Failure::usage("--json - needs --foreground: an array in the background has no output"),
         ),
-        ArrayCommand::Mount(_) => mount_in_background(),
+        ArrayCommand::Mount(_) => background::again_in_foreground(),
         ArrayCommand::Unmount { mountpoint } => unmount(mountpoint),
     }
 }
@@ -178,46 +171,12 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts this command again with `--foreground`, in a session of its own, and waits for its first
-/// line: the array is usable then.
-fn mount_in_background() -> Result<ExitCode, Failure> {
-    let binary = std::env::current_exe().map_err(Failure::failed)?;
-    let mut command = Command::new(binary);
-    command.args(std::env::args_os().skip(1)).arg("--foreground");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: `setsid` is a plain system call, allowed between fork and exec.
-    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
-    let mut child = command.spawn().map_err(Failure::failed)?;
-    let mut first = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut first).map_err(Failure::failed)?;
-    }
-    if !first.is_empty() {
-        say(first.trim_end());
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut messages = String::new();
-    if let Some(mut output) = child.stderr.take() {
-        output.read_to_string(&mut messages).map_err(Failure::failed)?;
-    }
-    let status = child.wait().map_err(Failure::failed)?;
-    let line = messages.trim_end();
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
-    let line = line.strip_prefix("foretell: ").unwrap_or(line).to_owned();
-    Err(Failure { code: code.unwrap_or(1), line })
-}
-
 fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let status = foretell_testbed::status_of(mountpoint);
-    let process = status.as_ref().and_then(|status| Pid::from_raw(status.pid.cast_signed()));
-    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let process = status.as_ref().and_then(|status| background::process(status.pid));
     foretell_testbed::unmount_path(mountpoint).map_err(Failure::failed)?;
-    if let Some(process) = process {
-        let mut fds = [PollFd::new(&process, PollFlags::IN)];
-        let seconds = Timespec { tv_sec: END_PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        if !matches!(poll(&mut fds, Some(&seconds)), Ok(1)) {
-            note("the array's process is still there: a program uses its files");
-        }
+    if process.is_some_and(|process| !background::ends(&process)) {
+        note("the array's process is still there: a program uses its files");
     }
     match status {
         Some(Status { report, .. }) => print(&report, mountpoint),

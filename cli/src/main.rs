@@ -1,11 +1,14 @@
 //! The `foretell` command: a thin face of the crates.
 
 mod array;
+mod background;
 mod demo;
+mod duration;
 mod failure;
 mod hint;
 mod library;
 mod manager_process;
+mod mount;
 mod output_file;
 mod run;
 mod signals;
@@ -33,6 +36,14 @@ enum Command {
     /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
     #[command(after_help = RUN_HELP)]
     Run(run::RunArgs),
+    /// Show an object store or a folder as a file system that takes hints and keeps a bounded memory
+    #[command(after_help = mount::HELP)]
+    Mount(mount::MountArgs),
+    /// End what `foretell mount` serves at MOUNTPOINT, and say what it did
+    Unmount {
+        /// Where it is mounted
+        mountpoint: std::path::PathBuf,
+    },
     /// Tell a running manager what will be read next
     Hint(hint::HintArgs),
     /// Show what foretell does on an emulated disk array (about a minute)
@@ -82,6 +93,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse_from(ours);
     let result = match arguments.command {
         Command::Run(args) => run::run(args, theirs),
+        Command::Mount(args) => mount::mount(&args),
+        Command::Unmount { mountpoint } => mount::unmount(&mountpoint),
         Command::Hint(args) => hint::hint(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Array(args) => array::array(&args),

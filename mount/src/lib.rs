@@ -1,8 +1,19 @@
-//! The managed cache as a file system.
+//! The managed cache as a file system: object stores, mounted read-only.
+//!
+//! How it works is in `docs/mount.md`, what programs may rely on in `docs/semantics.md`. By module: [`point`] is a mount's
+//! life, whatever is served; `table` the system's list of mounts; `mount` puts a store there; `file_system` is what the kernel
+//! asks, `objects` the names, `handles` what is open and hinted, `pool` who waits for the store, `trouble` what people are told.
 
 mod error;
+mod file_system;
+mod handles;
+mod mount;
+mod objects;
 pub mod point;
+mod pool;
 mod table;
+mod trouble;
 
 pub use error::MountError;
+pub use mount::{KIND, StoreMount, StoreMountOptions};
 pub use point::Ending;

@@ -11,6 +11,7 @@
 //! * B. **Ring** ([`RingReader`]): made by the program in a sealed memfd, handed over with its HELLO.
 //!   The program writes one record per call that read a regular file, and counters.
 //! * C. **Hints** ([`Client`]): short connections, or one that is kept for a stream of its own.
+//! * D. **Ioctls** ([`Ioctl`]): hints to a mount, which need no socket.
 //!
 //! Invariants: a program never waits for the manager; the manager trusts no index, length or
 //! identity from a program; nothing here outlives the two processes.
@@ -22,12 +23,14 @@
 //! of the ring (`preload/`, in C).
 
 mod client;
+mod ioctl;
 pub mod layout;
 mod message;
 mod ring;
 mod socket;
 
 pub use client::{Client, ClientError};
+pub use ioctl::{IOCTL_MAX_BYTES, Ioctl, IoctlError, IoctlHint};
 pub use layout::{
     INTEREST_VARIABLE, SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL, stall_threshold_ns,
 };

@@ -31,11 +31,29 @@ impl MemoryBackend {
         let number = files.get(path).map_or(0, |version| version.number + 1);
         files.insert(path.to_owned(), Version { number, bytes: bytes.into() });
     }
+
+    /// Takes the file at `path` away, if there is one.
+    pub fn remove(&self, path: &str) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    fn opened(&self, path: &str, number: u64, size_bytes: u64) -> Opened {
+        Opened {
+            version: Arc::from(number.to_le_bytes().as_slice()),
+            size_bytes,
+            object: Arc::new(MemoryObject {
+                files: Arc::clone(&self.files),
+                path: path.to_owned(),
+                number,
+            }),
+        }
+    }
 }
 
 impl Version {
     fn info(&self) -> FileInfo {
-        FileInfo { size_bytes: self.bytes.len() as u64, modified: None, tag: None }
+        let tag = Some(self.number.to_string().into());
+        FileInfo { size_bytes: self.bytes.len() as u64, modified: None, tag }
     }
 }
 
@@ -61,15 +79,14 @@ impl Backend for MemoryBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let version = files.get(path).ok_or(BackendError::NotFound)?;
-        Ok(Opened {
-            version: Arc::from(version.number.to_le_bytes().as_slice()),
-            size_bytes: version.bytes.len() as u64,
-            object: Arc::new(MemoryObject {
-                files: Arc::clone(&self.files),
-                path: path.to_owned(),
-                number: version.number,
-            }),
-        })
+        Ok(self.opened(path, version.number, version.bytes.len() as u64))
+    }
+
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        match file.tag.as_deref().and_then(|tag| tag.parse().ok()) {
+            Some(number) => Ok(self.opened(path, number, file.size_bytes)),
+            None => self.open(path),
+        }
     }
 
     fn find(&self, path: &str) -> Result<Found, BackendError> {

@@ -1,0 +1,56 @@
+//! Commands that go on serving something after they have returned.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::failure::Failure;
+
+/// How long to wait for a process to end that serves no longer, and has figures to write.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts this command again with `--foreground`, in a session of its own, and waits for its first
+/// line: what it serves is usable then.
+pub(crate) fn again_in_foreground() -> Result<ExitCode, Failure> {
+    let binary = std::env::current_exe().map_err(Failure::failed)?;
+    let mut command = Command::new(binary);
+    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: `setsid` is a plain system call, allowed between fork and exec.
+    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+    let mut child = command.spawn().map_err(Failure::failed)?;
+    let mut first = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut first).map_err(Failure::failed)?;
+    }
+    if !first.is_empty() {
+        let _ = writeln!(io::stdout(), "{}", first.trim_end()); // The reader may be gone.
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut messages = String::new();
+    if let Some(mut output) = child.stderr.take() {
+        output.read_to_string(&mut messages).map_err(Failure::failed)?;
+    }
+    let status = child.wait().map_err(Failure::failed)?;
+    let line = messages.trim_end();
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
+    let line = line.strip_prefix("foretell: ").unwrap_or(line).to_owned();
+    Err(Failure { code: code.unwrap_or(1), line })
+}
+
+/// The process of this number, if there is one.
+pub(crate) fn process(pid: u32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()
+}
+
+/// Waits for its end, but not for long. Says whether it has ended.
+pub(crate) fn ends(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let seconds = Timespec { tv_sec: END_PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&seconds)), Ok(1))
+}

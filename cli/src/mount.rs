@@ -1,0 +1,236 @@
+//! `foretell mount`: an object store, or a folder, as a file system.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use foretell_cache::backend::Backend;
+use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::{CacheOptions, Stats};
+use foretell_mount::{Ending, KIND, StoreMount, StoreMountOptions, point};
+
+use crate::failure::{Failure, note};
+use crate::output_file::OutputFile;
+use crate::{background, duration, signals, size};
+
+pub(crate) const HELP: &str = "\
+SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH.
+Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
+
+The mount is read-only. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or
+by ioctl on a file or on MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by
+MOUNTPOINT/.foretell/stats, and what is cached of a file by its attributes user.foretell.cached_bytes
+and user.foretell.cached_ranges.
+
+Examples:
+  foretell mount s3://bucket/data /mnt/data --budget 4GiB
+  foretell unmount /mnt/data";
+
+/// Threads that read a folder, if it is not said how many requests are wanted.
+const FOLDER_DEPTH: usize = 32;
+/// At most one line in so long about what could not be read.
+const TROUBLE_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Args)]
+pub(crate) struct MountArgs {
+    /// What to mount
+    source: String,
+
+    /// An empty folder
+    mountpoint: PathBuf,
+
+    /// Memory for data
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
+    budget: u64,
+
+    /// Size of a block, the unit in which data is fetched and kept: a power of two, 4KiB to 16MiB
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = size::parse)]
+    block: u64,
+
+    /// How long a name may stand for what it stood for when the store was asked last
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Duration,
+
+    /// Requests ahead of programs at once, as long as the store does not say that it is busy [default: 128, of a folder 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: Option<u32>,
+
+    /// How long a program waits for a store that does not answer before it is told so
+    #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
+    timeout: Duration,
+
+    /// Let other users use it (without root, /etc/fuse.conf must say user_allow_other)
+    #[arg(long)]
+    allow_other: bool,
+
+    /// At the end, write what was done to FILE as JSON (- for standard output, with --foreground)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Stay, say what could not be read, and unmount on Ctrl-C
+    #[arg(short, long)]
+    foreground: bool,
+}
+
+pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
+    if args.foreground {
+        return serve(args);
+    }
+    if args.json.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::usage(
+            "--json - needs --foreground: a mount in the background has no output",
+        ));
+    }
+    background::again_in_foreground()
+}
+
+fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
+    if args.source.contains("://") && !args.source.starts_with("file://") {
+        let defaults = ObjectOptions::default();
+        let depth = args.depth.map_or(defaults.depth, |depth| depth as usize);
+        let silence = defaults.silence.min(args.timeout);
+        let options = ObjectOptions { depth, deadline: args.timeout, silence };
+        let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
+        return Ok(Arc::new(backend));
+    }
+    let folder = args.source.strip_prefix("file://").unwrap_or(&args.source);
+    let wrong = |error: io::Error| {
+        Failure::failed(format!("cannot mount {folder}: {error}; name a folder that you may read"))
+    };
+    let folder_path = Path::new(folder).canonicalize().map_err(wrong)?;
+    if let Ok(mountpoint) = args.mountpoint.canonicalize()
+        && (mountpoint.starts_with(&folder_path) || folder_path.starts_with(&mountpoint))
+    {
+        let place = mountpoint.display();
+        return Err(Failure::failed(format!(
+            "cannot mount {folder} at {place}: one lies in the other; mount somewhere outside"
+        )));
+    }
+    let threads = args.depth.map_or(FOLDER_DEPTH, |depth| depth as usize);
+    Ok(Arc::new(BlockingBackend::new(folder_path, threads).map_err(wrong)?))
+}
+
+/// The mount in this process, until it is unmounted or a signal asks for it.
+fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
+    if args.timeout.is_zero() {
+        return Err(Failure::usage("--timeout 0: no answer comes in no time"));
+    }
+    let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
+    let options = StoreMountOptions {
+        source: args.source.clone(),
+        cache: CacheOptions { budget_bytes: args.budget, block_bytes },
+        ttl: args.ttl,
+        is_for_all: args.allow_other,
+    };
+    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    raise_descriptors();
+    signals::block(&signals::OF_A_SERVER);
+    let backend = backend(args)?;
+    let mount = StoreMount::mount(backend, &args.mountpoint, &options, told_sometimes())
+        .map_err(Failure::failed)?;
+    let handle = mount.handle();
+    // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
+    let _ = thread::Builder::new().name("mount-signals".into()).spawn(move || {
+        loop {
+            signals::take(&signals::OF_A_SERVER);
+            handle.request_unmount();
+        }
+    });
+    say(&format!(
+        "{} at {}: read-only, {} of memory in blocks of {}",
+        args.source,
+        mount.mountpoint().display(),
+        size::display(args.budget),
+        size::display(args.block),
+    ));
+    if mount.wait() == Ending::Requested {
+        say(""); // Below the ^C of the terminal.
+    }
+    let (mountpoint, stats, report) =
+        (mount.mountpoint().to_owned(), mount.stats(), mount.report());
+    let is_in_use = mount.unmount().map_err(Failure::failed)?;
+    say(&summary(&mountpoint, &stats, args.block));
+    if let Some(file) = json {
+        let report: serde_json::Value = serde_json::from_slice(&report).map_err(Failure::failed)?;
+        file.write_json(&report).map_err(Failure::failed)?;
+    }
+    if is_in_use {
+        note("a program still has files of the mount open; it cannot read them any longer");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each connection, and each file of a folder, is a descriptor.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit); // It is only as good as it gets.
+}
+
+/// Says what could not be read, but not more often than people can follow.
+fn told_sometimes() -> impl Fn(&str) + Send + Sync + 'static {
+    let last: Mutex<(Option<Instant>, u64)> = Mutex::default();
+    move |what: &str| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told, left_out) = &mut *last;
+        if told.is_some_and(|at| at.elapsed() < TROUBLE_EVERY) {
+            *left_out += 1;
+            return;
+        }
+        *told = Some(Instant::now());
+        match std::mem::take(left_out) {
+            0 => note(what),
+            more => note(format_args!("{what} (and {more} more before it)")),
+        }
+    }
+}
+
+fn summary(mountpoint: &Path, stats: &Stats, block_bytes: u64) -> String {
+    let asked =
+        stats.hit_blocks + stats.joined_blocks + stats.demanded_blocks + stats.passed_by_blocks;
+    let share = |blocks: u64| 100.0 * blocks as f64 / asked.max(1) as f64;
+    format!(
+        "{}: {} read, {:.0} % of it from memory and {:.0} % on its way; {} fetched in {} requests, {} ahead and {} failed",
+        mountpoint.display(),
+        size::display(asked * block_bytes),
+        share(stats.hit_blocks),
+        share(stats.joined_blocks),
+        size::display(stats.fetched_bytes),
+        stats.requests,
+        stats.requests_ahead,
+        stats.requests_failed,
+    )
+}
+
+pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
+    let stats = std::fs::read(mountpoint.join(".foretell/stats")).ok();
+    let stats = stats.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    let pid = stats.as_ref().and_then(|stats| u32::try_from(stats.get("pid")?.as_u64()?).ok());
+    let process = pid.and_then(background::process);
+    point::unmount_path(mountpoint, &KIND).map_err(Failure::failed)?;
+    if process.is_some_and(|process| !background::ends(&process)) {
+        note("the mount's process is still there: a program uses its files");
+    }
+    let done = stats.as_ref().and_then(|stats| {
+        let block_bytes = stats.get("block_bytes")?.as_u64()?;
+        let stats = serde_json::from_value(stats.clone()).ok()?;
+        Some(summary(mountpoint, &stats, block_bytes))
+    });
+    match done {
+        Some(summary) => say(&summary),
+        None => note("its process had ended before; no figures"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line on standard output. The reader may be gone: the mount goes on.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
+}

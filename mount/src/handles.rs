@@ -1,0 +1,243 @@
+//! What is open, and whose it is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use foretell_cache::backend::Entry;
+use foretell_cache::{File, Order, Segment, Session, Store, Stream};
+
+use crate::objects::Names;
+
+/// Processes that are told apart; of more, some begin anew.
+const PROCESSES_MAX: usize = 4096;
+
+/// What the kernel has open.
+pub(crate) enum Handle {
+    File(OpenFile),
+    Folder(Mutex<OpenFolder>),
+    /// A file that is made when it is opened.
+    Text(Vec<u8>),
+    Control(Arc<OpenControl>),
+}
+
+pub(crate) struct OpenFile {
+    pub(crate) file: Arc<File>,
+    session: Session,
+    /// Made by the first hint.
+    stream: Mutex<Option<Stream>>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: Arc<File>, session: Session) -> Self {
+        OpenFile { file, session, stream: Mutex::new(None) }
+    }
+
+    pub(crate) fn hint(&self, segments: &[Segment], order: Order) {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = stream.get_or_insert_with(|| self.session.stream());
+        hint(stream, &self.file, segments, order);
+    }
+
+    pub(crate) fn cancel(&self) {
+        if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
+            stream.cancel();
+        }
+    }
+}
+
+fn hint(stream: &Stream, file: &Arc<File>, segments: &[Segment], order: Order) {
+    match (segments, order) {
+        ([], _) => stream.hint_file(file),
+        (_, Order::Given) => stream.hint_segments(file, segments),
+        (_, Order::Any) => stream.hint_set(file, segments),
+    }
+}
+
+/// A folder that is being listed: the entries that the store told last.
+///
+/// Entry k of the folder is followed by position k + 3; the first two positions are for `.` and `..`.
+#[derive(Default)]
+pub(crate) struct OpenFolder {
+    pub(crate) names: Option<Names>,
+    pub(crate) entries: Vec<Entry>,
+    /// The index of the first of `entries` in the folder.
+    pub(crate) first: u64,
+}
+
+/// A descriptor of the control file: hints of many files, in the order in which they were given, although the
+/// files are looked up at once.
+pub(crate) struct OpenControl {
+    pub(crate) session: Session,
+    stream: Stream,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Hints that have been given.
+    given: u64,
+    /// Of these, those that the stream has.
+    passed_on: u64,
+    /// Looked up before their turn. None: there is nothing to read.
+    found: BTreeMap<u64, Option<Found>>,
+}
+
+struct Found {
+    file: Arc<File>,
+    segments: Vec<Segment>,
+    order: Order,
+}
+
+impl OpenControl {
+    pub(crate) fn new(session: Session) -> Self {
+        let stream = session.stream();
+        OpenControl { session, stream, waiting: Mutex::default() }
+    }
+
+    /// The place of a hint among the others, whose file is to be looked up.
+    pub(crate) fn place(&self) -> u64 {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.given += 1;
+        waiting.given - 1
+    }
+
+    /// The file of the hint at `place` has been looked up.
+    pub(crate) fn found(
+        &self,
+        place: u64,
+        file: Option<Arc<File>>,
+        segments: Vec<Segment>,
+        order: Order,
+    ) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if place < waiting.passed_on {
+            return; // It was cancelled.
+        }
+        let waiting = &mut *waiting;
+        waiting.found.insert(place, file.map(|file| Found { file, segments, order }));
+        while let Some(next) = waiting.found.first_entry()
+            && *next.key() == waiting.passed_on
+        {
+            if let Some(Found { file, segments, order }) = next.remove() {
+                hint(&self.stream, &file, &segments, order);
+            }
+            waiting.passed_on += 1;
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.passed_on = waiting.given;
+        waiting.found.clear();
+        self.stream.cancel();
+    }
+}
+
+/// What is open, by the number that the kernel has of it.
+#[derive(Default)]
+pub(crate) struct Handles {
+    next: AtomicU64,
+    open: RwLock<HashMap<u64, Arc<Handle>>>,
+}
+
+impl Handles {
+    pub(crate) fn add(&self, handle: Handle) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(handle));
+        number
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Handle>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    pub(crate) fn remove(&self, number: u64) {
+        let handle = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        drop(handle); // Not under the lock.
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Sessions of the cache by process: hints are matched to the reads of who gave them.
+pub(crate) struct Processes {
+    store: Store,
+    known: Mutex<HashMap<u32, Session>>,
+}
+
+impl Processes {
+    pub(crate) fn new(store: Store) -> Self {
+        Processes { store, known: Mutex::default() }
+    }
+
+    /// The session of the process that the thread `thread` is of.
+    pub(crate) fn session(&self, thread: u32) -> Session {
+        let process = process_of(thread).unwrap_or(thread);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= PROCESSES_MAX && !known.contains_key(&process) {
+            known.retain(|&process, _| std::path::Path::new(&format!("/proc/{process}")).exists());
+            if known.len() >= PROCESSES_MAX {
+                known.clear();
+            }
+        }
+        known.entry(process).or_insert_with(|| self.store.session()).clone()
+    }
+}
+
+/// The thread group of a thread.
+fn process_of(thread: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_cache::backend::memory::MemoryBackend;
+    use foretell_cache::{Cache, CacheOptions};
+
+    use super::*;
+
+    #[test]
+    fn hints_are_passed_on_in_the_order_in_which_they_were_given() {
+        let files = MemoryBackend::new();
+        for name in ["a", "b", "c"] {
+            files.put(name, vec![0; 8192]);
+        }
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let session = cache.attach(Arc::new(files)).session();
+        let control = OpenControl::new(session.clone());
+        let (first, second, third) = (control.place(), control.place(), control.place());
+        let file = |name: &str| session.open(name).ok();
+        control.found(third, file("c"), Vec::new(), Order::Given);
+        control.found(second, None, Vec::new(), Order::Given);
+        assert_eq!(cache.stats().prefetched_blocks, 0, "the first is not there yet");
+        control.found(first, file("a"), Vec::new(), Order::Given);
+        assert_eq!(cache.stats().prefetched_blocks, 2);
+        let late = control.place();
+        control.cancel();
+        control.found(late, file("b"), Vec::new(), Order::Given);
+        assert_eq!(cache.stats().prefetched_blocks, 2, "it was cancelled");
+        let next = control.place();
+        control.found(next, file("b"), Vec::new(), Order::Given);
+        assert_eq!(cache.stats().prefetched_blocks, 3);
+    }
+
+    #[test]
+    fn threads_are_of_their_process() {
+        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
+        let ended = thread.join().unwrap() as u32;
+        let own = std::process::id();
+        std::thread::spawn(move || {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            assert_ne!(thread, own);
+            assert_eq!(process_of(thread), Some(own));
+        })
+        .join()
+        .unwrap();
+        assert_eq!(process_of(ended), None);
+    }
+}

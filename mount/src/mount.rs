@@ -1,0 +1,127 @@
+//! A mount of a store, from its options to its end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretell_cache::backend::{Backend, BackendError};
+use foretell_cache::{Cache, CacheOptions, Stats};
+
+use crate::error::{MountError, one_line};
+use crate::file_system::{FileSystem, Service};
+use crate::objects::Objects;
+use crate::point::{Ending, FreePoint, Handle, Kind, MountOptions, MountPoint};
+use crate::trouble::Troubles;
+
+/// Threads that take in the kernel's requests.
+const SESSION_THREADS: usize = 2;
+
+/// What a mount is in the table of mounts.
+pub const KIND: Kind = Kind { name: "foretell", noun: "store", unmount: "foretell unmount" };
+
+/// How a store is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreMountOptions {
+    /// What it is called in the table of mounts: its address.
+    pub source: String,
+    /// Memory for data, and the size of blocks.
+    pub cache: CacheOptions,
+    /// How long a name may stand for what it stood for when the store was asked last.
+    pub ttl: Duration,
+    /// All users may use it.
+    pub is_for_all: bool,
+}
+
+/// A store that is mounted. Dropping it unmounts it.
+pub struct StoreMount {
+    mount: MountPoint,
+    service: Arc<Service>,
+}
+
+impl std::fmt::Debug for StoreMount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreMount").field("mount", &self.mount).finish_non_exhaustive()
+    }
+}
+
+impl StoreMount {
+    /// Mounts a store at the empty folder `mountpoint`. What could not be read is told to `tell` in a line each, in whatever
+    /// thread; programs see an error number.
+    ///
+    /// # Errors
+    /// What stands in the way: the store has no such bucket, or does not let us in; the mount point; FUSE.
+    pub fn mount(
+        backend: Arc<dyn Backend>,
+        mountpoint: &Path,
+        options: &StoreMountOptions,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, MountError> {
+        let source = |message: String| MountError::Source {
+            source_name: options.source.clone(),
+            message: one_line(&message),
+        };
+        let point = FreePoint::prepare(mountpoint, KIND)?;
+        let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
+        match backend.list("") {
+            Err(BackendError::NotFound) => {
+                return Err(source("there is no such bucket or folder".into()));
+            }
+            Err(cause @ (BackendError::Denied(_) | BackendError::Timeout(_))) => {
+                return Err(source(cause.to_string()));
+            }
+            // A web server need not say what it has.
+            Ok(_) | Err(_) => {}
+        }
+        let store = cache.attach(Arc::clone(&backend));
+        let troubles = Arc::new(Troubles::new(Box::new(tell)));
+        let objects = Objects::new(backend, Arc::clone(&troubles));
+        let service = Arc::new(Service::new(
+            (cache, store),
+            objects,
+            troubles,
+            (options.source.clone(), options.ttl),
+            (options.cache.budget_bytes, options.cache.block_bytes),
+        ));
+        let mount_options = MountOptions {
+            source: options.source.clone(),
+            is_read_only: true,
+            is_for_all: options.is_for_all,
+            threads: SESSION_THREADS,
+        };
+        let mount = point.serve(FileSystem::new(Arc::clone(&service)), &mount_options)?;
+        Ok(StoreMount { mount, service })
+    }
+
+    /// Where it is mounted, as an absolute path.
+    pub fn mountpoint(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> Handle {
+        self.mount.handle()
+    }
+
+    /// What the cache has done so far.
+    pub fn stats(&self) -> Stats {
+        self.service.cache.stats()
+    }
+
+    /// What `.foretell/stats` says.
+    pub fn report(&self) -> Vec<u8> {
+        self.service.report()
+    }
+
+    /// Waits until somebody unmounts it, or asks for it by a handle.
+    pub fn wait(&self) -> Ending {
+        self.mount.wait()
+    }
+
+    /// Unmounts it. Says whether a program still uses it, which is served until it lets go or this process ends.
+    ///
+    /// # Errors
+    /// What the system says. The mount is still there, and ends with this process.
+    pub fn unmount(mut self) -> Result<bool, MountError> {
+        self.mount.unmount()
+    }
+}

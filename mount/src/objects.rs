@@ -1,0 +1,285 @@
+//! The names of an object store as folders and files.
+//!
+//! A file's inode stands for one version of it: its number is a hash of folder, name and version. It is kept
+//! as long as the kernel holds it. So the attributes of an inode never change, and the data does not either.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use foretell_cache::backend::{Backend, Entry, Found, Listing};
+use foretell_cache::{File, Session};
+use fuser::{Errno, FileAttr, FileType, INodeNo};
+
+use crate::trouble::Troubles;
+
+/// The root, as FUSE wants it.
+pub(crate) const ROOT: u64 = 1;
+/// Numbers below are not for files.
+const FIRST: u64 = 64;
+/// The longest name that Linux lets a file have, bytes.
+const NAME_MAX_BYTES: usize = 255;
+/// What programs are told is a good size to read.
+const BLOCK_BYTES: u32 = 4096;
+
+struct Node {
+    parent: u64,
+    name: Box<str>,
+    found: Found,
+    /// How often the kernel has been told of it, and has not forgotten.
+    lookups: u64,
+}
+
+/// See the [module](self).
+pub(crate) struct Objects {
+    backend: Arc<dyn Backend>,
+    nodes: Mutex<HashMap<u64, Node>>,
+    troubles: Arc<Troubles>,
+    owner: (u32, u32),
+    /// The time of what has none.
+    began: SystemTime,
+}
+
+/// A listing of a folder.
+pub(crate) struct Names {
+    listing: Box<dyn Listing>,
+    path: String,
+}
+
+impl Objects {
+    pub(crate) fn new(backend: Arc<dyn Backend>, troubles: Arc<Troubles>) -> Self {
+        let root = Node { parent: ROOT, name: "".into(), found: Found::Folder, lookups: 1 };
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let nodes = Mutex::new(HashMap::from([(ROOT, root)]));
+        Objects { backend, nodes, troubles, owner, began: SystemTime::now() }
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<u64, Node>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Inodes that the kernel holds.
+    pub(crate) fn known(&self) -> usize {
+        self.nodes().len()
+    }
+
+    /// The store is asked for `name` in the folder `parent`. The kernel holds what it is told of until it [forgets](Objects::forget) it.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let name = name.to_str().filter(|name| is_name(name)).ok_or(Errno::ENOENT)?;
+        let path = below(self.path(parent)?, name);
+        let found =
+            self.backend.find(&path).map_err(|cause| self.troubles.of_name(&path, &cause))?;
+        Ok(self.remember(parent, &Entry { name: name.to_owned(), found }))
+    }
+
+    /// The kernel is told of an entry of the folder `parent`.
+    pub(crate) fn remember(&self, parent: u64, entry: &Entry) -> FileAttr {
+        let mut nodes = self.nodes();
+        let mut number = number(parent, entry);
+        loop {
+            let node = nodes.entry(number).or_insert_with(|| Node {
+                parent,
+                name: entry.name.as_str().into(),
+                found: entry.found.clone(),
+                lookups: 0,
+            });
+            if node.parent == parent && *node.name == *entry.name && node.found == entry.found {
+                node.lookups += 1;
+                return self.attributes_of(number, &entry.found);
+            }
+            number = number.wrapping_add(1).max(FIRST); // Another has the same hash.
+        }
+    }
+
+    /// The kernel does not hold it any longer, as often as it has been told of it.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+        let mut nodes = self.nodes();
+        if let Some(node) = nodes.get_mut(&number) {
+            node.lookups = node.lookups.saturating_sub(lookups);
+            if node.lookups == 0 && number != ROOT {
+                nodes.remove(&number);
+            }
+        }
+    }
+
+    pub(crate) fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
+        let nodes = self.nodes();
+        let node = nodes.get(&number).ok_or(Errno::ESTALE)?;
+        Ok(self.attributes_of(number, &node.found))
+    }
+
+    fn attributes_of(&self, number: u64, found: &Found) -> FileAttr {
+        let (kind, perm, size, modified) = match found {
+            Found::File(file) => (FileType::RegularFile, 0o444, file.size_bytes, file.modified),
+            Found::Folder => (FileType::Directory, 0o555, 0, None),
+        };
+        let time = modified.unwrap_or(self.began);
+        FileAttr {
+            ino: INodeNo(number),
+            size,
+            blocks: size.div_ceil(512),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind,
+            perm,
+            nlink: 1,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            rdev: 0,
+            blksize: BLOCK_BYTES,
+            flags: 0,
+        }
+    }
+
+    /// Opens the version that the inode stands for.
+    pub(crate) fn open(&self, number: u64, session: &Session) -> Result<Arc<File>, Errno> {
+        let found = self.nodes().get(&number).ok_or(Errno::ESTALE)?.found.clone();
+        self.open_found(&self.path(number)?, &found, session)
+    }
+
+    /// Opens the file at a path below the root, as it is now.
+    pub(crate) fn open_path(&self, path: &str, session: &Session) -> Result<Arc<File>, Errno> {
+        let path = path.trim_matches('/');
+        if !path.split('/').all(is_name) {
+            return Err(Errno::ENOENT);
+        }
+        let found = self.backend.find(path).map_err(|cause| self.troubles.of_name(path, &cause))?;
+        self.open_found(path, &found, session)
+    }
+
+    fn open_found(&self, path: &str, found: &Found, session: &Session) -> Result<Arc<File>, Errno> {
+        let Found::File(file) = found else { return Err(Errno::EISDIR) };
+        match self.backend.open_found(path, file) {
+            Ok(opened) => Ok(session.open_found(path, opened)),
+            Err(cause) => Err(self.troubles.of_name(path, &cause)),
+        }
+    }
+
+    /// Begins to list a folder.
+    pub(crate) fn list(&self, number: u64) -> Result<Names, Errno> {
+        let path = self.path(number)?;
+        match self.backend.list(&path) {
+            Ok(listing) => Ok(Names { listing, path }),
+            Err(cause) => Err(self.troubles.of_name(&path, &cause)),
+        }
+    }
+
+    /// The next entries of a listing; none at the end.
+    pub(crate) fn next_entries(&self, names: &mut Names) -> Result<Vec<Entry>, Errno> {
+        loop {
+            let entries = names.listing.next_entries();
+            let mut entries =
+                entries.map_err(|cause| self.troubles.of_name(&names.path, &cause))?;
+            let is_end = entries.is_empty();
+            entries.retain(|entry| is_name(&entry.name));
+            if is_end || !entries.is_empty() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Its path below the root.
+    pub(crate) fn path(&self, number: u64) -> Result<String, Errno> {
+        let nodes = self.nodes();
+        let mut names = Vec::new();
+        let mut at = number;
+        while at != ROOT {
+            let node = nodes.get(&at).ok_or(Errno::ESTALE)?;
+            names.push(&*node.name);
+            at = node.parent;
+        }
+        names.reverse();
+        Ok(names.join("/"))
+    }
+}
+
+/// The number of an entry of the folder `parent`, unless another has it.
+pub(crate) fn number(parent: u64, entry: &Entry) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (parent, &entry.name).hash(&mut hasher);
+    if let Found::File(file) = &entry.found {
+        (file.size_bytes, &file.tag).hash(&mut hasher);
+        if file.tag.is_none() {
+            file.modified.hash(&mut hasher);
+        }
+    }
+    hasher.finish().max(FIRST)
+}
+
+fn below(folder: String, name: &str) -> String {
+    match folder.is_empty() {
+        true => name.to_owned(),
+        false => folder + "/" + name,
+    }
+}
+
+/// Whether a file can have this name.
+fn is_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && name.len() <= NAME_MAX_BYTES && !name.contains(['/', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_cache::backend::memory::MemoryBackend;
+
+    use super::*;
+
+    fn objects() -> (MemoryBackend, Objects) {
+        let files = MemoryBackend::new();
+        let troubles = Arc::new(Troubles::new(Box::new(|_| {})));
+        (files.clone(), Objects::new(Arc::new(files), troubles))
+    }
+
+    #[test]
+    fn an_inode_is_kept_as_long_as_the_kernel_holds_it() {
+        let (files, objects) = objects();
+        files.put("dir/file", *b"x");
+        let dir = objects.lookup(ROOT, OsStr::new("dir")).unwrap().ino.0;
+        let file = objects.lookup(dir, OsStr::new("file")).unwrap();
+        assert_eq!(objects.lookup(dir, OsStr::new("file")).unwrap().ino, file.ino);
+        assert_eq!(objects.path(file.ino.0).unwrap(), "dir/file");
+        objects.forget(file.ino.0, 1);
+        assert!(objects.attributes(file.ino.0).is_ok());
+        objects.forget(file.ino.0, 1);
+        assert_eq!(objects.attributes(file.ino.0).unwrap_err().code(), libc::ESTALE);
+        objects.forget(dir, 1);
+        objects.forget(ROOT, 100);
+        assert_eq!(objects.known(), 1, "the root stays");
+    }
+
+    #[test]
+    fn another_version_is_another_inode() {
+        let (files, objects) = objects();
+        files.put("file", *b"one");
+        let before = objects.lookup(ROOT, OsStr::new("file")).unwrap();
+        files.put("file", *b"other");
+        let after = objects.lookup(ROOT, OsStr::new("file")).unwrap();
+        assert_ne!(before.ino, after.ino);
+        assert_eq!(objects.attributes(before.ino.0).unwrap().size, 3);
+        assert_eq!(objects.attributes(after.ino.0).unwrap().size, 5);
+    }
+
+    #[test]
+    fn two_of_one_hash_are_two() {
+        let (_files, objects) = objects();
+        let entry = Entry { name: "a".into(), found: Found::Folder };
+        let taken = number(ROOT, &entry);
+        let other = Node { parent: 77, name: "b".into(), found: Found::Folder, lookups: 1 };
+        objects.nodes().insert(taken, other);
+        assert_eq!(objects.remember(ROOT, &entry).ino.0, taken + 1);
+        assert_eq!(objects.remember(ROOT, &entry).ino.0, taken + 1);
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_found() {
+        let (files, objects) = objects();
+        files.put("dir/file", *b"x");
+        for name in ["", ".", "..", "dir/file", "a\0", &"x".repeat(256)] {
+            assert_eq!(objects.lookup(ROOT, OsStr::new(name)).unwrap_err().code(), libc::ENOENT);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What could not be served, for people: a program sees an error number only.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use foretell_cache::backend::BackendError;
+use fuser::Errno;
+
+/// The last so many are kept.
+const KEPT: usize = 16;
+
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+/// See the [module](self).
+pub(crate) struct Troubles {
+    last: Mutex<VecDeque<(Instant, String)>>,
+    tell: Tell,
+}
+
+impl Troubles {
+    pub(crate) fn new(tell: Tell) -> Self {
+        Troubles { last: Mutex::default(), tell }
+    }
+
+    fn note(&self, what: impl Display) {
+        let what = what.to_string();
+        (self.tell)(&what);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.push_back((Instant::now(), what));
+        if last.len() > KEPT {
+            last.pop_front();
+        }
+    }
+
+    /// Of a name that was asked for.
+    pub(crate) fn of_name(&self, path: &str, cause: &BackendError) -> Errno {
+        match cause {
+            BackendError::NotFound => return Errno::ENOENT,
+            BackendError::Other { errno: Some(libc::ENOTDIR), .. } => return Errno::ENOTDIR,
+            _ => self.note(format_args!("{}: {cause}", if path.is_empty() { "/" } else { path })),
+        }
+        match cause {
+            BackendError::Denied(_) => Errno::EACCES,
+            BackendError::Changed => Errno::ESTALE,
+            _ => Errno::EIO,
+        }
+    }
+
+    /// Of a read.
+    pub(crate) fn of_read(&self, error: &foretell_cache::ReadError) -> Errno {
+        self.note(error);
+        match error.cause {
+            BackendError::Changed | BackendError::NotFound => Errno::ESTALE,
+            BackendError::Denied(_) => Errno::EACCES,
+            _ => Errno::EIO,
+        }
+    }
+
+    /// What there was lately, and how many seconds ago; the newest last.
+    pub(crate) fn last(&self) -> Vec<(f64, String)> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.iter().map(|(at, what)| (at.elapsed().as_secs_f64(), what.clone())).collect()
+    }
+}

@@ -1,0 +1,114 @@
+/*
+ * foretell: hints for files on a foretell mount (`foretell mount`), by ioctl.
+ *
+ * On an open file of the mount: what of it will be read. On an open descriptor of
+ * MOUNTPOINT/.foretell/control: files by their path below the mount point, in the order in which they
+ * will be read. What a descriptor was told is one stream: it is matched to the reads of the process that
+ * opened it, and what has not been read is given up when the descriptor is closed, or cancelled.
+ *
+ * Hints need no permission beyond that to read the file. They cost speed if they are wrong, never
+ * correctness. They do not wait for the store.
+ *
+ * On files elsewhere the calls fail with ENOTTY, which a program may ignore.
+ */
+#ifndef FORETELL_IOCTL_H
+#define FORETELL_IOCTL_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A part of a file. */
+#ifndef FORETELL_SEGMENT_DEFINED
+#define FORETELL_SEGMENT_DEFINED
+struct foretell_segment {
+    uint64_t offset_bytes;
+    uint64_t length_bytes; /* at least 1 */
+};
+#endif
+
+/* What an ioctl carries, in front of its segments. */
+struct foretell_ioctl_hint {
+    uint32_t segment_count; /* 0: all of the file, from its first byte to its last */
+    uint32_t flags;         /* FORETELL_ANY_ORDER or 0 */
+    uint32_t path_bytes;    /* on the control file: of the path behind the segments, without NUL; else 0 */
+    uint32_t reserved;      /* 0 */
+};
+
+#define FORETELL_ANY_ORDER 1u /* the segments may be read in any order */
+
+#define FORETELL_IOCTL_TYPE 0xF7
+/* The most bytes of one ioctl, and what that comes to in segments without a path. */
+#define FORETELL_IOCTL_MAX_BYTES 16383
+#define FORETELL_IOCTL_MAX_SEGMENTS \
+    ((FORETELL_IOCTL_MAX_BYTES - sizeof(struct foretell_ioctl_hint)) / sizeof(struct foretell_segment))
+
+/* A hint of so many bytes in all: foretell_ioctl_hint, segments, path. */
+#define FORETELL_IOCTL_HINT(bytes) _IOC(_IOC_WRITE, FORETELL_IOCTL_TYPE, 1, (bytes))
+/* What this descriptor was told and is not read yet will not be read. */
+#define FORETELL_IOCTL_CANCEL _IO(FORETELL_IOCTL_TYPE, 2)
+
+/*
+ * These parts will be read, in this order; segment_count 0: the whole file. path is NULL on a file's own
+ * descriptor, and the path below the mount point on one of the control file. 0, or -1 and errno: EINVAL
+ * if a segment is empty or beyond any file, or the path is; ENOTTY if this is not a foretell mount; ENOMEM.
+ */
+static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
+                                          size_t segment_count, uint32_t flags)
+{
+    size_t path_bytes = path ? strlen(path) : 0;
+    size_t head_bytes = sizeof(struct foretell_ioctl_hint) + path_bytes, most, done = 0;
+    unsigned char *message;
+    int result = 0;
+
+    if (head_bytes + sizeof *segments > FORETELL_IOCTL_MAX_BYTES) {
+        errno = EINVAL;
+        return -1;
+    }
+    most = (FORETELL_IOCTL_MAX_BYTES - head_bytes) / sizeof *segments;
+    message = (unsigned char *)malloc(FORETELL_IOCTL_MAX_BYTES);
+    if (!message)
+        return -1;
+    do {
+        size_t count = segment_count - done < most ? segment_count - done : most;
+        struct foretell_ioctl_hint hint;
+        hint.segment_count = (uint32_t)count;
+        hint.flags = flags;
+        hint.path_bytes = (uint32_t)path_bytes;
+        hint.reserved = 0;
+        memcpy(message, &hint, sizeof hint);
+        if (count)
+            memcpy(message + sizeof hint, segments + done, count * sizeof *segments);
+        if (path_bytes)
+            memcpy(message + sizeof hint + count * sizeof *segments, path, path_bytes);
+        result = ioctl(fd, FORETELL_IOCTL_HINT(head_bytes + count * sizeof *segments), message);
+        done += count;
+    } while (result == 0 && done < segment_count);
+    free(message);
+    return result;
+}
+
+/* All of the file will be read, from its first byte to its last. As above. */
+static inline int foretell_ioctl_sequential(int fd, const char *path)
+{
+    return foretell_ioctl_segments(fd, path, NULL, 0, 0);
+}
+
+/* What this descriptor was told and is not read yet will not be read. */
+static inline int foretell_ioctl_cancel(int fd)
+{
+    return ioctl(fd, FORETELL_IOCTL_CANCEL);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
