@@ -166,6 +166,27 @@ fn what_a_server_says_is_told_in_one_line() {
     ] {
         assert!(error.contains(part) && !error.contains('\n'), "{error}");
     }
+    // The first names, which a mount asks for.
+    let list = |address: &str, settings: &[(&str, &str)]| {
+        let settings: Vec<(&str, &str)> =
+            [("aws_region", "us-east-1")].into_iter().chain(settings.iter().copied()).collect();
+        let options =
+            ObjectOptions { deadline: Duration::from_millis(300), ..ObjectOptions::default() };
+        let backend = ObjectBackend::configured(address, &settings, options).unwrap();
+        backend.list("").map(|_| ()).map_err(|error| error.to_string())
+    };
+    let (at, unsigned) = (("aws_endpoint_url", endpoint.as_str()), ("aws_skip_signature", "true"));
+    let nobody = ("aws_endpoint_url", "http://127.0.0.1:9");
+    for (said, wanted) in [
+        (list("s3://nowhere", &[at, unsigned]), "not found"),
+        (list("s3://bucket", &[at, keys[0], keys[1]]), "permission denied: SignatureDoesNotMatch"),
+        (
+            list("s3://bucket", &[nobody, unsigned]),
+            "no connection: Connection refused (os error 111)",
+        ),
+    ] {
+        assert_eq!(said, Err(wanted.to_owned()));
+    }
     assert_eq!(open("s3://bucket/dir", &[("aws_skip_signature", "true")]), Ok(()));
     let none =
         ObjectBackend::configured("s3://b", &[("aws_endpoint_url", "")], ObjectOptions::default());

@@ -12,7 +12,7 @@ use foretell_cache::backend::Backend;
 use foretell_cache::backend::blocking::BlockingBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::{CacheOptions, Stats};
-use foretell_mount::{Ending, KIND, StoreMount, StoreMountOptions, point};
+use foretell_mount::{Ending, KIND, StoreMount, StoreMountOptions, check, point};
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
@@ -34,6 +34,8 @@ Examples:
 
 /// Threads that read a folder, if it is not said how many requests are wanted.
 const FOLDER_DEPTH: usize = 32;
+/// How long a store may take to answer at all when it is mounted.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// At most one line in so long about what could not be read.
 const TROUBLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -96,6 +98,9 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         let depth = args.depth.map_or(defaults.depth, |depth| depth as usize);
         let silence = defaults.silence.min(args.timeout);
         let options = ObjectOptions { depth, deadline: args.timeout, silence };
+        let hasty = ObjectOptions { deadline: CHECK_PATIENCE.min(args.timeout), ..options };
+        let checked = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
+        check(&checked, &args.source).map_err(Failure::failed)?;
         let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
         return Ok(Arc::new(backend));
     }

@@ -32,6 +32,20 @@ pub struct StoreMountOptions {
     pub is_for_all: bool,
 }
 
+/// Asks a store for its first names: better said now than by each program that will use a mount of it. One that cannot
+/// list is not asked.
+///
+/// # Errors
+/// That there is no such bucket or folder, that it does not let us in, or that it does not answer.
+pub fn check(backend: &dyn Backend, source: &str) -> Result<(), MountError> {
+    let message = match backend.list("") {
+        Ok(_) | Err(BackendError::Other { errno: Some(libc::ENOTSUP), .. }) => return Ok(()),
+        Err(BackendError::NotFound) => "there is no such bucket or folder".to_owned(),
+        Err(cause) => one_line(&cause.to_string()),
+    };
+    Err(MountError::Source { source_name: source.to_owned(), message })
+}
+
 /// A store that is mounted. Dropping it unmounts it.
 pub struct StoreMount {
     mount: MountPoint,
@@ -49,7 +63,7 @@ impl StoreMount {
     /// thread; programs see an error number.
     ///
     /// # Errors
-    /// What stands in the way: the store has no such bucket, or does not let us in; the mount point; FUSE.
+    /// What stands in the way: the options, the mount point, FUSE. The store is not asked: that is for [`check`].
     pub fn mount(
         backend: Arc<dyn Backend>,
         mountpoint: &Path,
@@ -62,16 +76,6 @@ impl StoreMount {
         };
         let point = FreePoint::prepare(mountpoint, KIND)?;
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
-        match backend.list("") {
-            Err(BackendError::NotFound) => {
-                return Err(source("there is no such bucket or folder".into()));
-            }
-            Err(cause @ (BackendError::Denied(_) | BackendError::Timeout(_))) => {
-                return Err(source(cause.to_string()));
-            }
-            // A web server need not say what it has.
-            Ok(_) | Err(_) => {}
-        }
         let store = cache.attach(Arc::clone(&backend));
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
         let objects = Objects::new(backend, Arc::clone(&troubles));

@@ -29,6 +29,8 @@ pub mod object;
 use std::fmt;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 pub use crate::error::BackendError;
 pub use names::{Entry, FileInfo, Found, Listing, Whole};
 
@@ -66,15 +68,20 @@ pub trait Backend: Send + Sync + 'static {
     /// What the folder at `path` has; "" is the store itself.
     ///
     /// # Errors
-    /// [`BackendError::NotFound`] where there is no folder, and what else the store says.
+    /// [`BackendError::NotFound`] where there is no folder, `ENOTSUP` where a store cannot list, and what else it says.
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         let _ = path;
-        let message = "this store cannot tell what it has".into();
-        Err(BackendError::Other { errno: None, message })
+        Err(cannot_list())
     }
 
     /// Requests ahead of programs that it can make use of at once.
     fn depth(&self) -> usize;
+}
+
+/// Of a store that can only be asked for what one knows.
+pub(crate) fn cannot_list() -> BackendError {
+    let message = "this store cannot tell what it has".into();
+    BackendError::Other { errno: Some(Errno::NOTSUP.raw_os_error()), message }
 }
 
 /// What [`Backend::open`] found.

@@ -7,29 +7,27 @@
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
 //! to ask it for less.
 
+mod errors;
 mod listing;
 
-use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
-};
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use self::errors::{Telling, cause_of};
 use self::listing::{ObjectListing, Pages};
-use super::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
+use super::{
+    Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request, cannot_list,
+};
 
 /// Pauses between tries: the first, and the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
@@ -84,6 +82,8 @@ pub struct ObjectBackend {
     store: Arc<dyn ObjectStore>,
     /// The same, where it lists a page at a time.
     pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Web servers do not tell what they have.
+    can_list: bool,
     prefix: Path,
     options: ObjectOptions,
     /// There until it is dropped.
@@ -123,8 +123,8 @@ impl ObjectBackend {
             .build()
             .map_err(AddressError::Threads)?;
         let handle = runtime.handle().clone();
-        let pages = None;
-        Ok(ObjectBackend { store, pages, prefix, options, runtime: Some(runtime), handle })
+        let (pages, can_list, runtime) = (None, true, Some(runtime));
+        Ok(ObjectBackend { store, pages, can_list, prefix, options, runtime, handle })
     }
 
     /// What `address` stands for: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
@@ -225,6 +225,7 @@ impl ObjectBackend {
         let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.into()))?;
         let mut backend = ObjectBackend::new(store, prefix, options)?;
         backend.pages = pages;
+        backend.can_list = !scheme.starts_with("http");
         Ok(backend)
     }
 
@@ -247,6 +248,14 @@ impl ObjectBackend {
         }
     }
 
+    fn head(&self, path: &str) -> Result<ObjectMeta, BackendError> {
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move { store.head(&location).await }
+        })
+    }
+
     fn lister(&self, location: Path) -> ObjectListing {
         ObjectListing {
             store: Arc::clone(&self.store),
@@ -267,12 +276,7 @@ fn keys<'a, K: FromStr<Err = object_store::Error>>(
 
 impl Backend for ObjectBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
-        let meta = wait_for((&self.handle, self.options), move || {
-            let (store, location) = (Arc::clone(&store), location.clone());
-            async move { store.head(&location).await }
-        })?;
-        Ok(self.opened(meta))
+        Ok(self.opened(self.head(path)?))
     }
 
     fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
@@ -292,6 +296,9 @@ impl Backend for ObjectBackend {
             return Ok(Found::Folder);
         }
         let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        if !self.can_list {
+            return Ok(Found::File(info(self.head(path)?)));
+        }
         let lister = self.lister(location.clone());
         wait_for((&self.handle, self.options), move || {
             let (store, location, mut lister) =
@@ -310,6 +317,9 @@ impl Backend for ObjectBackend {
     }
 
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        if !self.can_list {
+            return Err(cannot_list());
+        }
         let location = match path {
             "" => self.prefix.clone(),
             _ => self.location(path)?,
@@ -479,75 +489,5 @@ impl Object for StoredObject {
             let result = self.read(&mut request).await;
             request.complete(result);
         });
-    }
-}
-
-fn cause_of(error: &object_store::Error) -> BackendError {
-    match error {
-        object_store::Error::NotFound { .. } => return BackendError::NotFound,
-        object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
-            return BackendError::Changed;
-        }
-        object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => {
-            return BackendError::Denied(one_line(error).into());
-        }
-        _ => {}
-    }
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(IsBusy(status)) = error.downcast_ref() {
-            return BackendError::Busy(format!("it answered {status}").into());
-        }
-        cause = error.source();
-    }
-    BackendError::Other { errno: None, message: one_line(error).into() }
-}
-
-/// An error's text without its line breaks.
-fn one_line(error: &object_store::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A server answered that it has too much to do.
-#[derive(Debug)]
-struct IsBusy(u16);
-
-impl fmt::Display for IsBusy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server answered {}", self.0)
-    }
-}
-
-impl Error for IsBusy {}
-
-/// Makes clients whose errors tell of busy servers.
-#[derive(Debug)]
-struct Telling;
-
-impl HttpConnector for Telling {
-    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(TellingService(ReqwestConnector::default().connect(options)?)))
-    }
-}
-
-#[derive(Debug)]
-struct TellingService(HttpClient);
-
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
-
-impl HttpService for TellingService {
-    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Answer<'b>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
-        Box::pin(async move {
-            let response = self.0.execute(request).await?;
-            match response.status().as_u16() {
-                status @ (429 | 503) => Err(HttpError::new(HttpErrorKind::Unknown, IsBusy(status))),
-                _ => Ok(response),
-            }
-        })
     }
 }
