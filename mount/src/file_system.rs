@@ -311,7 +311,8 @@ impl Filesystem for FileSystem {
         }
         let name = name.to_owned();
         self.pool.run(move || match service.objects.lookup(parent.0, &name) {
-            Ok(attr) => reply.entry_with_ttls(&service.ttl, &FOREVER, &attr, Generation(0)),
+            // Attributes never change; what a name stands for may.
+            Ok(attr) => reply.entry_with_ttls(&FOREVER, &service.ttl, &attr, Generation(0)),
             Err(error) if error.code() == libc::ENOENT => {
                 // A name that stands for nothing is one too.
                 let mut none = service.own(0, FileType::RegularFile, 0);

@@ -1,0 +1,238 @@
+//! What the tests of mounts share.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use foretell_cache::CacheOptions;
+pub(crate) use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::{Backend, BackendError, FileInfo, Found, Object, Opened, Request};
+use foretell_mount::{MountError, StoreMount, StoreMountOptions};
+
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A mount in a folder of its own.
+pub(crate) struct Mounted {
+    mount: Option<StoreMount>,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Mounted {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn unmount(mut self) -> Result<bool, MountError> {
+        self.mount.take().expect("it is mounted").unmount()
+    }
+}
+
+/// Says aloud if there is no FUSE.
+fn have_fuse() -> bool {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &opened {
+        eprintln!("skipped: /dev/fuse: {error}");
+    }
+    opened.is_ok()
+}
+
+pub(crate) fn mount_at(path: &Path, backend: Arc<dyn Backend>) -> Result<StoreMount, MountError> {
+    mount_with(path, backend, 8 << 20, Duration::from_secs(1))
+}
+
+fn mount_with(
+    path: &Path,
+    backend: Arc<dyn Backend>,
+    budget_bytes: u64,
+    ttl: Duration,
+) -> Result<StoreMount, MountError> {
+    let options = StoreMountOptions {
+        source: "memory".into(),
+        cache: CacheOptions { budget_bytes, block_bytes: 8192 },
+        ttl,
+        is_for_all: false,
+    };
+    StoreMount::mount(backend, path, &options, |_| {})
+}
+
+/// None without FUSE: the test is skipped.
+pub(crate) fn mounted(backend: impl Backend) -> Option<Mounted> {
+    mounted_with(Arc::new(backend), 8 << 20, Duration::from_secs(1))
+}
+
+pub(crate) fn mounted_with(
+    backend: Arc<dyn Backend>,
+    budget_bytes: u64,
+    ttl: Duration,
+) -> Option<Mounted> {
+    if !have_fuse() {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().canonicalize().expect("it is there");
+    let mount = mount_with(&path, backend, budget_bytes, ttl).expect("it can be mounted");
+    Some(Mounted { mount: Some(mount), path, _folder: folder })
+}
+
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(std::time::Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One file of nines, `file`, whose reads wait behind a gate.
+#[derive(Clone)]
+pub(crate) struct HeldBackend {
+    size_bytes: u64,
+    asked_bytes: Arc<AtomicU64>,
+    held: Arc<(Mutex<Held>, Condvar)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    Closed,
+}
+
+struct Held {
+    gate: Gate,
+    requests: Vec<HeldRequest>,
+}
+
+pub(crate) struct HeldRequest {
+    pub(crate) is_demand: bool,
+    request: Option<Request>,
+}
+
+impl HeldBackend {
+    pub(crate) fn new(size_bytes: u64, gate: Gate) -> Self {
+        let held = Arc::new((Mutex::new(Held { gate, requests: Vec::new() }), Condvar::new()));
+        HeldBackend { size_bytes, asked_bytes: Arc::default(), held }
+    }
+
+    pub(crate) fn asked_bytes(&self) -> u64 {
+        self.asked_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the requests that are held are so.
+    pub(crate) fn wait_until(&self, are_so: impl Fn(&[HeldRequest]) -> bool) {
+        let (held, changed) = &*self.held;
+        let held = held.lock().unwrap();
+        let (held, waited) =
+            changed.wait_timeout_while(held, PATIENCE, |held| !are_so(&held.requests)).unwrap();
+        assert!(!waited.timed_out(), "{} requests are held", held.requests.len());
+    }
+
+    pub(crate) fn close(&self) {
+        self.held.0.lock().unwrap().gate = Gate::Closed;
+    }
+
+    pub(crate) fn open(&self) {
+        loop {
+            let mut held = self.held.0.lock().unwrap();
+            held.gate = Gate::Open;
+            let requests = std::mem::take(&mut held.requests);
+            drop(held);
+            self.held.1.notify_all();
+            if requests.is_empty() {
+                return;
+            }
+            for held in requests {
+                serve(held.request.expect("it has not been served"));
+            }
+        }
+    }
+}
+
+fn serve(mut request: Request) {
+    request.fill(&vec![9; request.length()]);
+    request.complete(Ok(()));
+}
+
+impl Backend for HeldBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        if path != "file" {
+            return Err(BackendError::NotFound);
+        }
+        Ok(Opened {
+            version: Arc::from(*b"1"),
+            size_bytes: self.size_bytes,
+            object: Arc::new(self.clone()),
+        })
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        match path {
+            "" => Ok(Found::Folder),
+            "file" => {
+                Ok(Found::File(FileInfo { size_bytes: self.size_bytes, modified: None, tag: None }))
+            }
+            _ => Err(BackendError::NotFound),
+        }
+    }
+
+    fn depth(&self) -> usize {
+        16
+    }
+}
+
+impl Object for HeldBackend {
+    fn start(self: Arc<Self>, request: Request) {
+        self.asked_bytes.fetch_add(request.length() as u64, Ordering::Relaxed);
+        let (held, changed) = &*self.held;
+        let mut held = held.lock().unwrap();
+        if held.gate == Gate::Open {
+            drop(held);
+            return serve(request);
+        }
+        let is_demand = request.is_demand();
+        held.requests.push(HeldRequest { is_demand, request: Some(request) });
+        changed.notify_all();
+    }
+}
+
+/// A hint as `foretell_ioctl.h` makes it.
+pub(crate) fn ioctl_hint(file: &File, ranges: &[(u64, u64)], path: &str) -> io::Result<()> {
+    let words = [ranges.len() as u32, 0, path.len() as u32, 0];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    for (offset, length) in ranges {
+        bytes.extend(offset.to_ne_bytes());
+        bytes.extend(length.to_ne_bytes());
+    }
+    bytes.extend(path.as_bytes());
+    let command = 1 << 30 | (bytes.len() as u64) << 16 | 0xF7 << 8 | 1;
+    // SAFETY: the command says how many bytes there are to be read.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), command, bytes.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn ioctl_cancel(file: &File) -> io::Result<()> {
+    // SAFETY: the command takes no bytes.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), 0xF702) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn attribute(path: &Path, name: &str) -> io::Result<String> {
+    let mut value = vec![0; 4096];
+    let length = rustix::fs::getxattr(path, name, &mut value[..])?;
+    Ok(String::from_utf8_lossy(&value[..length]).into_owned())
+}

@@ -1,0 +1,355 @@
+//! A mount as programs see it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Gate, HeldBackend, Random, content, ioctl_cancel, ioctl_hint, mounted, mounted_with};
+use foretell_cache::backend::memory::MemoryBackend;
+use foretell_mount::MountError;
+
+/// Files by path.
+fn tree(seed: u64) -> BTreeMap<String, Vec<u8>> {
+    let mut random = Random(seed);
+    let mut files = BTreeMap::new();
+    for number in 0..60 {
+        let folder = ["", "a/", "a/b/", "long name, with ümlauts/", "a/b/c/d/e/f/"];
+        let folder = folder[random.below(5) as usize];
+        let length = [0, 1, 4095, 4096, 100_000, 1 << 20][random.below(6) as usize];
+        let name = format!("{folder}{number}");
+        files.insert(name, content(number, length + random.below(100) as usize));
+    }
+    files
+}
+
+fn put(files: &BTreeMap<String, Vec<u8>>) -> MemoryBackend {
+    let backend = MemoryBackend::new();
+    files.iter().for_each(|(path, bytes)| backend.put(path, bytes.as_slice()));
+    backend
+}
+
+fn walk(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{below}{}", entry.file_name().to_str().unwrap());
+        let metadata = entry.metadata().unwrap();
+        assert_eq!(entry.file_type().unwrap(), metadata.file_type());
+        assert_eq!(metadata.ino(), fs::metadata(entry.path()).unwrap().ino());
+        if metadata.is_dir() {
+            walk(&entry.path(), &format!("{name}/"), found);
+        } else {
+            let bytes = fs::read(entry.path()).unwrap();
+            assert_eq!(metadata.len(), bytes.len() as u64);
+            assert!(found.insert(name, bytes).is_none(), "a name comes once");
+        }
+    }
+}
+
+#[test]
+fn every_name_and_every_byte_is_there() {
+    let files = tree(1);
+    let Some(mount) = mounted(put(&files)) else { return };
+    let mut found = BTreeMap::new();
+    walk(mount.path(), "", &mut found);
+    assert_eq!(found.keys().collect::<Vec<_>>(), files.keys().collect::<Vec<_>>());
+    assert!(found == files);
+    for absent in ["absent", "a/absent", "absent/below"] {
+        let error = fs::metadata(mount.path().join(absent)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{absent}");
+    }
+    let (file, _) = files.iter().find(|(path, _)| !path.contains('/')).expect("some are");
+    let error = fs::metadata(mount.path().join(file).join("below")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
+    let error = File::create(mount.path().join("new")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+}
+
+#[test]
+fn reads_at_random_in_many_threads_with_and_without_the_page_cache() {
+    let files = tree(2);
+    // Far less memory than data.
+    let Some(mount) = mounted_with(Arc::new(put(&files)), 256 << 10, Duration::ZERO) else {
+        return;
+    };
+    let list: Vec<(&String, &Vec<u8>)> = files.iter().collect();
+    std::thread::scope(|scope| {
+        for seed in 0..8 {
+            let (list, mount) = (&list, &mount);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut buffer = vec![0; 200_000];
+                for turn in 0..150 {
+                    let (path, whole) = list[random.below(list.len() as u64) as usize];
+                    let file = File::open(mount.path().join(path)).unwrap();
+                    if turn % 3 == 0 {
+                        // SAFETY: a plain call on a descriptor that is open.
+                        unsafe {
+                            libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED)
+                        };
+                    }
+                    for _ in 0..3 {
+                        let at = random.below(whole.len() as u64 + 10) as usize;
+                        let length = random.below(200_000) as usize;
+                        let read = file.read_at(&mut buffer[..length], at as u64).unwrap();
+                        let from = at.min(whole.len());
+                        assert_eq!(read, length.min(whole.len() - from), "{path} at {at}");
+                        assert!(buffer[..read] == whole[from..from + read], "{path} at {at}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_file_can_be_mapped() {
+    let whole = content(3, 3_000_000);
+    let files = MemoryBackend::new();
+    files.put("file", whole.as_slice());
+    let Some(mount) = mounted(files) else { return };
+    let file = File::open(mount.path().join("file")).unwrap();
+    // SAFETY: a new mapping of a file that does not change; it lives until it is unmapped.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            whole.len(),
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED);
+        assert!(std::slice::from_raw_parts(at.cast::<u8>(), whole.len()) == whole);
+        libc::munmap(at, whole.len());
+    }
+}
+
+#[test]
+fn a_large_folder_is_listed_from_any_place() {
+    let files = MemoryBackend::new();
+    for number in 0..5000 {
+        files.put(&format!("many/{number:04}"), *b"x");
+    }
+    let Some(mount) = mounted(files) else { return };
+    let folder = mount.path().join("many");
+    for _ in 0..2 {
+        let mut names: Vec<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 5000);
+        names.dedup();
+        assert_eq!(names.len(), 5000);
+    }
+    // Back to where one was, and to the beginning.
+    let path = std::ffi::CString::new(folder.to_str().unwrap()).unwrap();
+    // SAFETY: `dir` is open until it is closed, and entries are used before the next call.
+    unsafe {
+        let dir = libc::opendir(path.as_ptr());
+        assert!(!dir.is_null());
+        let next = || {
+            let entry = libc::readdir(dir);
+            assert!(!entry.is_null());
+            std::ffi::CStr::from_ptr((*entry).d_name.as_ptr()).to_owned()
+        };
+        let first: Vec<_> = (0..3000).map(|_| next()).collect();
+        let place = libc::telldir(dir);
+        let then: Vec<_> = (0..100).map(|_| next()).collect();
+        libc::seekdir(dir, place);
+        assert_eq!((0..100).map(|_| next()).collect::<Vec<_>>(), then);
+        libc::rewinddir(dir);
+        assert_eq!((0..3000).map(|_| next()).collect::<Vec<_>>(), first);
+        libc::closedir(dir);
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_is_another() {
+    let (old, new) = (content(4, 1 << 20), content(5, 1 << 20));
+    let files = MemoryBackend::new();
+    files.put("file", old.as_slice());
+    let Some(mount) = mounted_with(Arc::new(files.clone()), 8 << 20, Duration::ZERO) else {
+        return;
+    };
+    let path = mount.path().join("file");
+    let mut buffer = vec![0; 1 << 20];
+    let before = File::open(&path).unwrap();
+    before.read_exact_at(&mut buffer[..4096], 0).unwrap();
+    assert!(buffer[..4096] == old[..4096]);
+    files.put("file", new.as_slice());
+    let after = File::open(&path).unwrap();
+    after.read_exact_at(&mut buffer, 0).unwrap();
+    assert!(buffer == new);
+    assert_ne!(before.metadata().unwrap().ino(), after.metadata().unwrap().ino());
+    // What was cached of the old one is served to who has it open, and no byte of the new one.
+    before.read_exact_at(&mut buffer[..4096], 0).unwrap();
+    assert!(buffer[..4096] == old[..4096]);
+    let error = before.read_exact_at(&mut buffer[..4096], 900_000).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+    after.read_exact_at(&mut buffer, 0).unwrap();
+    assert!(buffer == new);
+    // Gone, and there again.
+    files.remove("file");
+    assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    files.put("file", old.as_slice());
+    assert!(fs::read(&path).unwrap() == old);
+}
+
+#[test]
+fn within_the_ttl_a_name_stands_for_what_it_stood_for() {
+    let files = MemoryBackend::new();
+    files.put("file", *b"old");
+    let Some(mount) = mounted_with(Arc::new(files.clone()), 8 << 20, Duration::from_secs(600))
+    else {
+        return;
+    };
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"old");
+    assert!(!mount.path().join("absent").exists());
+    files.put("file", *b"other");
+    files.put("absent", *b"here");
+    // It was read, so it is there; nobody is told of the new one yet.
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"old");
+    assert!(!mount.path().join("absent").exists());
+}
+
+#[test]
+fn advice_for_many_ranges_is_as_many_requests_at_once() {
+    let backend = HeldBackend::new(64 << 20, Gate::Closed);
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 64 << 20, Duration::ZERO) else {
+        return;
+    };
+    let file = File::open(mount.path().join("file")).unwrap();
+    for number in 0..100 {
+        // SAFETY: a plain call on a descriptor that is open.
+        let advised = unsafe {
+            let at = number * 640 * 1024;
+            libc::posix_fadvise(file.as_raw_fd(), at, 128 << 10, libc::POSIX_FADV_WILLNEED)
+        };
+        assert_eq!(advised, 0);
+    }
+    backend.wait_until(|requests| requests.len() >= 100);
+    assert!(backend.asked_bytes() <= 110 * (128 << 10), "and no more than that");
+    backend.open();
+    let mut buffer = vec![0; 128 << 10];
+    for number in 0..100 {
+        file.read_exact_at(&mut buffer, number * 640 * 1024).unwrap();
+        assert!(buffer.iter().all(|&byte| byte == 9));
+    }
+}
+
+#[test]
+fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
+    let backend = HeldBackend::new(64 << 20, Gate::Closed);
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 16 << 20, Duration::ZERO) else {
+        return;
+    };
+    let file = File::open(mount.path().join("file")).unwrap();
+    let ranges: Vec<(u64, u64)> = (0..40).map(|number| (number * (1 << 20), 64 << 10)).collect();
+    ioctl_hint(&file, &ranges, "").unwrap();
+    // As many as it takes at once, none of which anybody waits for.
+    backend.wait_until(|requests| requests.len() == 16 && requests.iter().all(|at| !at.is_demand));
+    ioctl_cancel(&file).unwrap();
+    backend.open();
+    backend.wait_until(|requests| requests.is_empty());
+    assert!(backend.asked_bytes() <= 16 * (64 << 10), "what was cancelled is not asked for");
+    // The same, by name.
+    let control = File::open(mount.path().join(".foretell/control")).unwrap();
+    backend.close();
+    ioctl_hint(&control, &[(32 << 20, 8 << 10)], "file").unwrap();
+    ioctl_hint(&control, &[(33 << 20, 8 << 10)], "/file").unwrap();
+    ioctl_hint(&control, &[], "absent").unwrap();
+    backend.wait_until(|requests| requests.len() == 2);
+    backend.open();
+    let mut buffer = vec![0; 8 << 10];
+    for at in [32 << 20, 33 << 20] {
+        file.read_exact_at(&mut buffer, at).unwrap();
+    }
+    let stats = fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
+    assert!(stats.contains("\"source\": \"memory\""), "{stats}");
+    // What makes no sense.
+    let refused = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
+    assert_eq!(refused(ioctl_hint(&file, &[(0, 0)], "")), Some(libc::EINVAL));
+    assert_eq!(refused(ioctl_hint(&file, &[(0, 1)], "file")), Some(libc::EINVAL));
+    assert_eq!(refused(ioctl_hint(&control, &[(0, 1)], "")), Some(libc::EINVAL));
+    let folder = File::open(mount.path()).unwrap();
+    assert_eq!(refused(ioctl_hint(&folder, &[(0, 1)], "")), Some(libc::ENOTTY));
+    let elsewhere = tempfile::tempfile().unwrap();
+    assert_eq!(refused(ioctl_hint(&elsewhere, &[(0, 1)], "")), Some(libc::ENOTTY));
+}
+
+#[test]
+fn what_a_descriptor_was_told_goes_with_it() {
+    let backend = HeldBackend::new(64 << 20, Gate::Closed);
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 16 << 20, Duration::ZERO) else {
+        return;
+    };
+    let file = File::open(mount.path().join("file")).unwrap();
+    ioctl_hint(&file, &[], "").unwrap();
+    backend.wait_until(|requests| requests.len() >= 4);
+    drop(file);
+    // The kernel says so a little later; what is under way ends, and nothing new begins.
+    let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
+    common::wait_until("the file to be closed", || stats().contains("\"open_handles\": 0"));
+    backend.open();
+    backend.wait_until(|requests| requests.is_empty());
+    assert!(backend.asked_bytes() <= 17 << 20, "{}", backend.asked_bytes());
+}
+
+#[test]
+fn attributes_say_what_is_cached() {
+    let files = MemoryBackend::new();
+    files.put("file", content(6, 100_000));
+    let Some(mount) = mounted(files) else { return };
+    let path = mount.path().join("file");
+    assert_eq!(common::attribute(&path, "user.foretell.cached_bytes").unwrap(), "0");
+    let mut file = File::open(&path).unwrap();
+    file.seek(SeekFrom::Start(50_000)).unwrap();
+    file.read_exact(&mut [0; 10]).unwrap();
+    let cached: u64 =
+        common::attribute(&path, "user.foretell.cached_bytes").unwrap().parse().unwrap();
+    assert!(cached >= 4096, "{cached}");
+    let ranges = common::attribute(&path, "user.foretell.cached_ranges").unwrap();
+    let (from, to) = ranges.split(' ').next().unwrap().split_once('-').unwrap();
+    let (from, to): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
+    assert!(from <= 50_000 && to >= 50_010, "{ranges}");
+    for name in ["user.other", "user.foretell.other", "security.selinux"] {
+        assert!(common::attribute(&path, name).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn unmounting_waits_for_no_request() {
+    let backend = HeldBackend::new(1 << 20, Gate::Closed);
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 16 << 20, Duration::ZERO) else {
+        return;
+    };
+    let path = mount.path().join("file");
+    let reader = std::thread::spawn(move || fs::read(path));
+    backend.wait_until(|requests| !requests.is_empty());
+    assert!(mount.unmount().unwrap(), "somebody still has it");
+    backend.open();
+    // It was served after all, or told that the mount has gone.
+    if let Ok(bytes) = reader.join().unwrap() {
+        assert!(bytes.iter().all(|&byte| byte == 9));
+    }
+}
+
+#[test]
+fn a_place_that_is_taken_is_refused() {
+    let files = MemoryBackend::new();
+    let Some(mount) = mounted(files.clone()) else { return };
+    let again = common::mount_at(mount.path(), Arc::new(files.clone())).unwrap_err();
+    assert!(matches!(again, MountError::AlreadyMounted { .. }), "{again}");
+    let full = tempfile::tempdir().unwrap();
+    fs::write(full.path().join("file"), b"").unwrap();
+    let refused = common::mount_at(full.path(), Arc::new(files)).unwrap_err();
+    assert!(matches!(refused, MountError::NotEmpty { .. }), "{refused}");
+}
