@@ -54,11 +54,13 @@ install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/libforetell.so "$(DESTDIR)$(PREFIX)/lib/libforetell.so"
 	install -Dm644 $(TARGET_DIR)/release/libforetell.a "$(DESTDIR)$(PREFIX)/lib/libforetell.a"
 	install -Dm644 protocol/include/foretell.h "$(DESTDIR)$(PREFIX)/include/foretell.h"
+	install -Dm644 protocol/include/foretell_ioctl.h "$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## Remove what install has put there
 	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
-		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h"
+		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h" \
+		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
 	rm -rf "$(DESTDIR)$(PREFIX)/lib/foretell"
 
 clean: ## Remove everything that was built

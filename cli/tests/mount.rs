@@ -1,0 +1,222 @@
+//! `foretell mount` from the outside.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::{foretell, have_fuse, sample_files, sample_folder};
+use foretell_testbed::store::{Store, StoreOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn mount(source: &str, mountpoint: &Path, options: &[&str]) -> Output {
+    let mut command = foretell();
+    command.arg("mount").arg(source).arg(mountpoint).args(options).stdin(Stdio::null());
+    command.output().expect("foretell runs")
+}
+
+fn unmount(mountpoint: &Path) -> Output {
+    foretell().arg("unmount").arg(mountpoint).output().expect("foretell runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_mounted(mountpoint: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("listed");
+    table.contains(&format!(" {} ", mountpoint.display()))
+}
+
+fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited 10 s for {what}");
+}
+
+fn in_foreground(source: &Path, mountpoint: &Path, options: &[&str]) -> Child {
+    let mut command = foretell();
+    command.args(["mount", "--foreground"]).args(options).arg(source).arg(mountpoint);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    wait_until("the mount", || is_mounted(mountpoint));
+    child
+}
+
+#[test]
+fn a_folder_is_mounted_read_and_unmounted() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let source = folder.path().to_str().expect("UTF-8");
+    let mounted = mount(source, mnt.path(), &["--budget", "1MiB"]);
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    assert!(text(&mounted.stdout).contains("read-only, 1 MiB of memory"));
+    let compared = Command::new("diff").arg("-r").args([folder.path(), mnt.path()]).status();
+    assert!(compared.expect("diff runs").success());
+    let unmounted = unmount(mnt.path());
+    assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
+    let said = text(&unmounted.stdout);
+    assert!(said.contains(" fetched in ") && said.lines().count() == 1, "{said}");
+    assert!(!is_mounted(mnt.path()));
+    let again = unmount(mnt.path());
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("no store is mounted at"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn a_bucket_is_mounted_with_the_environments_credentials() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let bucket = folder.path().join("bucket");
+    fs::create_dir(&bucket).expect("a new folder");
+    let sample = sample_folder();
+    let copied = Command::new("cp").arg("-r").arg(sample.path()).arg(bucket.join("data")).status();
+    assert!(copied.expect("cp runs").success());
+    let store = Store::start(folder.path(), &StoreOptions::fast()).expect("it starts");
+    let try_with = |address: &str, secret: &str| {
+        let mut command = foretell();
+        command.args(["mount", address]).arg(mnt.path()).stdin(Stdio::null());
+        command.envs([
+            ("AWS_ENDPOINT_URL", store.endpoint().as_str()),
+            ("AWS_ACCESS_KEY_ID", "foretell"),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_REGION", "us-east-1"),
+        ]);
+        command.output().expect("foretell runs")
+    };
+    for (output, said) in [
+        (try_with("s3://bucket", "wrong"), "permission denied: SignatureDoesNotMatch"),
+        (try_with("s3://nowhere", "foretell-secret"), "there is no such bucket"),
+    ] {
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(said) && stderr.lines().count() == 1, "{stderr}");
+        assert!(!is_mounted(mnt.path()));
+    }
+    let mounted = try_with("s3://bucket/data", "foretell-secret");
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    let compared = Command::new("diff").arg("-r").args([sample.path(), mnt.path()]).status();
+    assert!(compared.expect("diff runs").success());
+    // A program under the manager works on it as anywhere.
+    let files = sample_files(mnt.path());
+    let summed = |mut command: Command| {
+        let output = command.args(&files).output().expect("it runs");
+        assert!(output.status.success());
+        output.stdout
+    };
+    let mut hinted = foretell();
+    hinted.args(["run", "--quiet", "--", "cksum"]);
+    assert!(summed(hinted) == summed(Command::new("cksum")));
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
+fn a_c_program_hints_by_ioctl() {
+    if !have_fuse() {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    fs::write(folder.path().join("big"), vec![7u8; 32 << 20]).expect("written");
+    let program = folder.path().join("program");
+    let compiled = Command::new("cc")
+        .args(["-std=c99", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(root.join("protocol/include"))
+        .arg("-o")
+        .arg(&program)
+        .arg(root.join("examples/hint_mount.c"))
+        .status();
+    assert!(compiled.expect("cc runs").success());
+    let source = folder.path().to_str().expect("UTF-8");
+    let mounted = mount(source, mnt.path(), &[]);
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    let read = |folder: &Path| {
+        // More parts than one ioctl holds.
+        let mut command = Command::new(&program);
+        command.arg(folder.join("big")).args(["1500", "5000"]);
+        let output = command.output().expect("it runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+        output.stdout
+    };
+    assert!(read(mnt.path()) == read(folder.path()));
+    let stats = fs::read(mnt.path().join(".foretell/stats")).expect("it is there");
+    let stats: serde_json::Value = serde_json::from_slice(&stats).expect("JSON");
+    let count = |name: &str| stats[name].as_u64().expect("a number");
+    assert!(count("prefetched_blocks") > 1500, "{stats}");
+    assert!(count("useful_blocks") + count("late_blocks") > count("prefetched_blocks") / 2);
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
+fn signals_end_a_mount_in_order() {
+    if !have_fuse() {
+        return;
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+        let json = tempfile::NamedTempFile::new().expect("a file");
+        let options = ["--json", json.path().to_str().expect("UTF-8")];
+        let mount = in_foreground(folder.path(), mnt.path(), &options);
+        fs::read(&sample_files(mnt.path())[0]).expect("it is there");
+        kill_process(Pid::from_child(&mount), signal).expect("it runs");
+        let output = mount.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(!is_mounted(mnt.path()));
+        let report: serde_json::Value =
+            serde_json::from_slice(&fs::read(json.path()).expect("written")).expect("JSON");
+        assert!(report["fetched_bytes"].as_u64().expect("a number") > 0, "{report}");
+    }
+}
+
+#[test]
+fn what_a_killed_mount_has_left_is_removed_by_the_next() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let mut killed = in_foreground(folder.path(), mnt.path(), &[]);
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ends");
+    assert!(is_mounted(mnt.path()), "dead, but there");
+    let source = folder.path().to_str().expect("UTF-8");
+    let mounted = mount(source, mnt.path(), &[]);
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    let twice = mount(source, mnt.path(), &[]);
+    assert_eq!(twice.status.code(), Some(1));
+    assert!(text(&twice.stderr).contains("foretell unmount"), "{}", text(&twice.stderr));
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
+fn wrong_arguments_are_told_in_a_line() {
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let source = folder.path().to_str().expect("UTF-8");
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside).expect("a new folder");
+    for (output, code, said) in [
+        (mount("/absent", mnt.path(), &[]), 1, "name a folder that you may read"),
+        (mount("ftp://host", mnt.path(), &[]), 1, "begins with s3://"),
+        (mount(source, &inside, &[]), 1, "one lies in the other"),
+        (mount(source, &mnt.path().join("absent"), &[]), 1, "create an empty folder there first"),
+        (mount(source, mnt.path(), &["--block", "5000"]), 1, "a power of two"),
+        (mount(source, mnt.path(), &["--budget", "1"]), 1, "does not hold one block"),
+        (mount(source, mnt.path(), &["--timeout", "0"]), 2, "no answer comes in no time"),
+        (mount(source, mnt.path(), &["--json", "-"]), 2, "needs --foreground"),
+        (mount(source, mnt.path(), &["--ttl", "1"]), 2, "the unit is missing"),
+    ] {
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+        assert!(code == 2 || stderr.lines().count() == 1, "{stderr}");
+        assert!(!is_mounted(mnt.path()));
+    }
+}
