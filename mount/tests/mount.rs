@@ -203,6 +203,102 @@ fn a_file_that_is_replaced_is_another() {
     assert!(fs::read(&path).unwrap() == old);
 }
 
+/// Files are made, written over, replaced, renamed and removed behind the mount, and read through it: what a program sees is
+/// what a plain folder would show it, or that the file it has open has changed.
+#[test]
+fn a_folder_that_others_change_is_seen_as_it_is() {
+    use foretell_cache::backend::blocking::BlockingBackend;
+    const OPERATIONS: u32 = 10_000;
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    eprintln!("seed {seed}");
+    let mut random = Random(seed);
+    let plain = tempfile::tempdir().unwrap();
+    let backend = BlockingBackend::new(plain.path(), 4).unwrap();
+    let Some(mount) = mounted_with(Arc::new(backend), 128 << 10, Duration::ZERO) else { return };
+    fs::create_dir_all(plain.path().join("a/b")).unwrap();
+    let mut buffer = vec![0; 70_000];
+    // Open files: of the mount, and what the file had when it was opened.
+    let mut open: Vec<(File, Vec<u8>)> = Vec::new();
+    let (mut compared, mut stale) = (0, 0);
+    for operation in 0..OPERATIONS {
+        let name = ["", "a/", "a/b/"][random.below(3) as usize].to_owned()
+            + ["x", "y", "z"][random.below(3) as usize];
+        let (there, here) = (plain.path().join(&name), mount.path().join(&name));
+        let length = [0, 1, 5000, 60_000][random.below(4) as usize] + random.below(50) as usize;
+        match random.below(12) {
+            0 => fs::write(&there, content(u64::from(operation), length)).unwrap(),
+            1 => {
+                let beside = plain.path().join("beside");
+                fs::write(&beside, content(u64::from(operation), length)).unwrap();
+                fs::rename(&beside, &there).unwrap();
+            }
+            2 => drop(fs::remove_file(&there)),
+            3 => {
+                let to = plain.path().join(["x", "a/y", "a/b/z"][random.below(3) as usize]);
+                drop(fs::rename(&there, to));
+            }
+            4 => {
+                let names = |folder: &Path| {
+                    let mut names: Vec<_> = fs::read_dir(folder)
+                        .unwrap()
+                        .map(|entry| {
+                            let entry = entry.unwrap();
+                            (entry.file_name(), entry.metadata().unwrap().len() as usize)
+                        })
+                        .filter(|(name, _)| name != "a" && name != "b")
+                        .collect();
+                    names.sort();
+                    names
+                };
+                let folder = ["", "a", "a/b"][random.below(3) as usize];
+                assert_eq!(names(&mount.path().join(folder)), names(&plain.path().join(folder)));
+            }
+            5 => {
+                let length = |path: &Path| fs::metadata(path).map(|found| found.len()).ok();
+                assert_eq!(length(&here), length(&there), "{name} at {operation}");
+            }
+            6 => {
+                if let Ok(file) = File::open(&here) {
+                    open.push((file, fs::read(&there).unwrap()));
+                }
+            }
+            7 if !open.is_empty() => drop(open.remove(random.below(open.len() as u64) as usize)),
+            8 if !open.is_empty() => {
+                let (file, bytes) = &open[random.below(open.len() as u64) as usize];
+                let at = random.below(bytes.len() as u64 + 10);
+                let rest = &bytes[bytes.len().min(at as usize)..];
+                let rest = &rest[..rest.len().min(20_000)];
+                let mut done = 0;
+                // The kernel may have some, and return that first.
+                loop {
+                    match file.read_at(&mut buffer[..rest.len() - done], at + done as u64) {
+                        Ok(read) => {
+                            assert!(buffer[..read] == rest[done..done + read], "at {operation}");
+                            done += read;
+                            assert!(read > 0 || done == rest.len(), "at {operation}");
+                        }
+                        Err(error) => {
+                            assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+                            stale += 1;
+                            break;
+                        }
+                    }
+                    if done == rest.len() {
+                        compared += 1;
+                        break;
+                    }
+                }
+            }
+            _ => {
+                let (mounted, plain) = (fs::read(&here).ok(), fs::read(&there).ok());
+                assert!(mounted == plain, "{name} at {operation}");
+            }
+        }
+    }
+    eprintln!("{OPERATIONS} operations, {compared} reads of open files, {stale} of changed ones");
+    assert!(compared > 100 && stale > 10, "{compared}, {stale}");
+}
+
 #[test]
 fn within_the_ttl_a_name_stands_for_what_it_stood_for() {
     let files = MemoryBackend::new();

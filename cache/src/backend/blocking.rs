@@ -4,7 +4,7 @@
 //! has the bytes, so that what is served as a version was that version's until then.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
@@ -180,6 +180,16 @@ impl BlockingBackend {
         }
     }
 
+    fn open_path(&self, path: &str) -> Result<File, BackendError> {
+        let path = self.place(path)?;
+        // It does not wait for a writer if it is a pipe.
+        let flags =
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+        let mode = rustix::fs::Mode::empty();
+        let file = rustix::fs::open(path, flags, mode).map_err(io::Error::from)?;
+        Ok(File::from(file))
+    }
+
     /// A file that is open already, and may be anywhere.
     ///
     /// # Errors
@@ -192,13 +202,16 @@ impl BlockingBackend {
     }
 }
 
+fn info(metadata: &Metadata) -> FileInfo {
+    FileInfo { size_bytes: metadata.len(), modified: metadata.modified().ok(), tag: None }
+}
+
 fn found(path: &Path) -> io::Result<Option<Found>> {
     let metadata = std::fs::metadata(path)?;
     Ok(if metadata.is_dir() {
         Some(Found::Folder)
     } else if metadata.is_file() {
-        let modified = metadata.modified().ok();
-        Some(Found::File(FileInfo { size_bytes: metadata.len(), modified, tag: None }))
+        Some(Found::File(info(&metadata)))
     } else {
         None
     })
@@ -206,13 +219,16 @@ fn found(path: &Path) -> io::Result<Option<Found>> {
 
 impl Backend for BlockingBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let path = self.place(path)?;
-        // It does not wait for a writer if it is a pipe.
-        let flags =
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-        let mode = rustix::fs::Mode::empty();
-        let file = rustix::fs::open(path, flags, mode).map_err(io::Error::from)?;
-        self.open_file(File::from(file))
+        self.open_file(self.open_path(path)?)
+    }
+
+    /// A file is opened by its name, so it may be another by now: that is told at once.
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        let opened = self.open_path(path)?;
+        match info(&opened.metadata()?) == *file {
+            true => self.open_file(opened),
+            false => Err(BackendError::Changed),
+        }
     }
 
     fn find(&self, path: &str) -> Result<Found, BackendError> {
