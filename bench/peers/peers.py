@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Random and sequential reads of an object far away: foretell beside other clients, one after the other, several rounds.
+
+peers.py [--rounds N] [--only WORD] [--plot FILE] [--json FILE]
+
+Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer) and
+a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
+compared. Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
+installed (Debian: rclone, s3fs), and mounts if there is /dev/fuse.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foretell"))
+READ_BYTES = 128 << 10
+OBJECT_BYTES = 512 << 20
+STORE = ["--first-byte", "30ms", "--per-response", "90MB/s"]
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "foretell",
+    "AWS_SECRET_ACCESS_KEY": "foretell-secret",
+    "AWS_REGION": "us-east-1",
+}
+FEW, SOME, MANY = 20, 100, 1000
+OURS = "foretell"
+
+
+class Store:
+    """A slow store; `report` is what it was asked for, once it has ended."""
+
+    def __init__(self, folder, figures):
+        self.figures = figures
+        words = [COMMAND, "store", "serve", str(folder), *STORE, "--json", str(figures)]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.endpoint = self.process.stdout.readline().split()[0]
+
+    def end(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate()
+        return json.loads(Path(self.figures).read_text())
+
+
+class Mount:
+    """A mount of the store, by whichever program; none if that is not installed."""
+
+    def __init__(self, kind, folder, endpoint):
+        self.kind, self.path = kind, folder / "mnt"
+        self.path.mkdir()
+        self.process = None
+        environment = {**os.environ, **ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
+        quiet = {"stdout": subprocess.DEVNULL, "env": environment}
+        if kind == "foretell":
+            subprocess.run([COMMAND, "mount", "s3://data", self.path], check=True, **quiet)
+        elif kind.startswith("rclone"):
+            remote = ":s3,provider=Other,env_auth=true,force_path_style=true"
+            remote += f",endpoint='{endpoint}':data"
+            words = ["rclone", "mount", remote, str(self.path), "--read-only"]
+            words += ["--config", "/dev/null", "--vfs-cache-mode", kind.split()[1]]
+            words += ["--cache-dir", str(folder / "rclone")]
+            self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL, **quiet)
+        else:
+            secret = folder / "passwd"
+            secret.write_text("foretell:foretell-secret")
+            secret.chmod(0o600)
+            words = ["s3fs", "data", str(self.path), "-f", "-o", f"passwd_file={secret}"]
+            words += ["-o", f"url={endpoint},use_path_request_style,ro"]
+            self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL, **quiet)
+        until = time.monotonic() + 30
+        while not (self.path / "object").exists():
+            if time.monotonic() > until:
+                self.end()
+                sys.exit(f"{kind} does not mount within 30 s")
+            time.sleep(0.05)
+
+    def end(self):
+        subprocess.run(["umount", self.path], check=False)
+        if self.process:
+            self.process.terminate()
+            self.process.wait()
+
+
+# Name, client, its options, how many reads (None: all of the object in order), what has to be mounted.
+RANDOM = [
+    ("foretell (Python), disclosed, 100 deep", "foretell_disclosed", {"depth": 100}, MANY, None),
+    ("obstore async, 100 deep", "obstore_async", {"depth": 100}, MANY, None),
+    ("obstore async, 32 deep", "obstore_async", {"depth": 32}, MANY, None),
+    ("obstore get_ranges", "obstore_ranges", {}, SOME, None),
+    ("s3fs (Python) cat_ranges, pool 128", "s3fs_cat_ranges", {}, MANY, None),
+    ("foretell mount, ioctl", "path_ioctl", {}, MANY, "foretell"),
+    ("foretell mount, WILLNEED", "path_willneed", {}, MANY, "foretell"),
+    ("foretell mount, no hints", "path_plain", {}, SOME, "foretell"),
+    ("foretell (Python), no hints", "foretell_plain", {}, SOME, None),
+    ("foretell::s3 (fsspec), no hints", "fsspec_foretell", {}, SOME, None),
+    ("obstore, serial", "obstore_serial", {}, SOME, None),
+    ("s3fs (Python), default cache", "s3fs_file", {}, FEW, None),
+    ("s3fs (Python), cache none", "s3fs_file", {"cache_type": "none"}, SOME, None),
+    ("s3fs (Python), cache background", "s3fs_file", {"cache_type": "background"}, FEW, None),
+    ("s3fs (FUSE), WILLNEED", "path_willneed", {}, SOME, "s3fs"),
+    ("rclone mount, cache off, WILLNEED", "path_willneed", {}, SOME, "rclone off"),
+    ("rclone mount, cache full, WILLNEED", "path_willneed", {}, SOME, "rclone full"),
+]
+SEQUENTIAL = [
+    ("obstore async, 1 MiB ranges, 100 deep", "obstore_async", {"depth": 100}, None, None),
+    ("foretell (Python)", "foretell_plain", {}, None, None),
+    ("foretell mount", "path_plain", {}, None, "foretell"),
+    ("s3fs (Python), default cache", "s3fs_file", {}, None, None),
+    ("s3fs (FUSE)", "path_plain", {}, None, "s3fs"),
+    ("rclone mount, cache off", "path_plain", {}, None, "rclone off"),
+]
+
+
+def missing(mount):
+    """Why it cannot be mounted here, if so."""
+    if mount is None:
+        return None
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "no /dev/fuse"
+    program = mount.split()[0]
+    found = program == "foretell" or shutil.which(program)
+    return None if found else f"{program} is not installed"
+
+
+def measure(data, client, options, reads, mount, seed):
+    """One measurement: what the client says, and what the store was asked for."""
+    ranges = None
+    if reads is not None:
+        starts = random.Random(seed).sample(range(OBJECT_BYTES // READ_BYTES), reads)
+        ranges = [[start * READ_BYTES, READ_BYTES] for start in starts]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        store = Store(data, folder / "figures.json")
+        mounted = None
+        try:
+            mounted = Mount(mount, folder, store.endpoint) if mount else None
+            spec = {"endpoint": store.endpoint, "ranges": ranges, "size": OBJECT_BYTES, **options}
+            spec["truth"] = str(data / "data" / "object")
+            if mounted:
+                spec["path"] = str(mounted.path / "object")
+            words = [sys.executable, str(HERE / "client.py"), client, json.dumps(spec)]
+            said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+        finally:
+            if mounted:
+                mounted.end()
+            report = store.end()
+    found = json.loads(said)
+    found["fetched"] = report["bytes_sent"] / found["bytes"]
+    found["in_flight"] = report["in_flight_max"]
+    return found
+
+
+def interleaved(data, clients, rounds, only):
+    """Figures by name: clients take turns, forwards and backwards."""
+    found = {}
+    wanted = [entry for entry in clients if only in entry[0]]
+    for entry in list(wanted):
+        reason = missing(entry[4])
+        if reason:
+            print(f"skipped: {entry[0]}: {reason}", file=sys.stderr)
+            wanted.remove(entry)
+    for turn in range(rounds):
+        for name, client, options, reads, mount in wanted if turn % 2 == 0 else wanted[::-1]:
+            if sys.stderr.isatty():
+                print(f"\r\033[Kround {turn + 1} of {rounds}: {name}", end="", file=sys.stderr)
+            found.setdefault(name, []).append(measure(data, client, options, reads, mount, turn))
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return {name: found[name] for name, *_ in wanted}
+
+
+def median(figures, of):
+    return statistics.median(of(figure) for figure in figures)
+
+
+def by_reads(figure):
+    return figure["bytes"] / READ_BYTES / figure["seconds"]
+
+
+def by_megabytes(figure):
+    return figure["bytes"] / 1e6 / figure["seconds"]
+
+
+def table(title, unit, of, found):
+    print(f"\n{title}\n\n| client | {unit}, median | least to most | fetched ÷ asked | most in flight |")
+    print("|---|---|---|---|---|")
+    for name, figures in found.items():
+        all_of = sorted(of(figure) for figure in figures)
+        print(
+            f"| {name} | {statistics.median(all_of):,.0f} | {all_of[0]:,.0f} to {all_of[-1]:,.0f} "
+            f"| {median(figures, lambda f: f['fetched']):.2f} "
+            f"| {median(figures, lambda f: f['in_flight']):.0f} |"
+        )
+
+
+def plot(path, found):
+    """Bars of reads a second, on a logarithmic scale, as SVG."""
+    import math
+
+    row, left, width = 22, 270, 430
+    rates = [(name, median(figures, by_reads)) for name, figures in found.items()]
+    rates.sort(key=lambda pair: -pair[1])
+    height = row * len(rates) + 50
+    scale = width / math.log10(4000)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 70}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        '<text x="10" y="18" font-weight="bold">Random reads of 128 KiB a second, logarithmic scale</text>',
+    ]
+    for power in range(4):
+        at = left + scale * power
+        lines.append(f'<path d="M{at:.0f} 30V{height - 18}" stroke="#ddd"/>')
+        lines.append(f'<text x="{at:.0f}" y="{height - 5}" text-anchor="middle">{10**power:,}</text>')
+    for index, (name, rate) in enumerate(rates):
+        y = 32 + row * index
+        length = scale * math.log10(max(rate, 1))
+        fill = "#1f77b4" if name.startswith(OURS) else "#bbb"
+        lines.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{name}</text>')
+        lines.append(f'<rect x="{left}" y="{y + 2}" width="{length:.0f}" height="{row - 6}" fill="{fill}"/>')
+        lines.append(f'<text x="{left + length + 5:.0f}" y="{y + 14}">{rate:,.0f}</text>')
+    Path(path).write_text("\n".join([*lines, "</svg>\n"]))
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    words.add_argument("--rounds", type=int, default=5)
+    words.add_argument("--only", default="", help="clients with this in their names")
+    words.add_argument("--plot", help="write the random reads as SVG")
+    words.add_argument("--json", help="write all figures")
+    given = words.parse_args()
+    # On SIGTERM too, what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory() as data:
+        data = Path(data)
+        (data / "data").mkdir()
+        source = random.Random(1)
+        with (data / "data" / "object").open("wb") as out:
+            for _ in range(OBJECT_BYTES >> 20):
+                out.write(source.randbytes(1 << 20))
+        at_random = interleaved(data, RANDOM, given.rounds, given.only)
+        in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
+    kernel = platform.release().split("-")[0]
+    print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
+    table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
+    table("All of the object, in order, 1 MiB a read", "MB/s", by_megabytes, in_order)
+    if given.plot:
+        plot(given.plot, at_random)
+    if given.json:
+        figures = {"random": at_random, "sequential": in_order}
+        Path(given.json).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
