@@ -60,15 +60,18 @@ class Served:
 
 @pytest.fixture(scope="session")
 def command() -> Path:
+    """The command `foretell`: $FORETELL, or what was built last."""
     root = Path(__file__).parents[2]
-    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    found = os.environ.get("FORETELL")
-    for path in (
-        [Path(found)] if found else [target / "release/foretell", target / "debug/foretell"]
-    ):
-        if path.exists():
-            return path
-    pytest.skip("no target/release/foretell: run `make build`, or set FORETELL")
+    named = os.environ.get("FORETELL")
+    if named:
+        assert Path(named).is_file(), f"{named} ($FORETELL) is not there: cargo build -p foretell"
+        return Path(named)
+    target = root / os.environ.get("CARGO_TARGET_DIR", "target")
+    built = [target / "release/foretell", target / "debug/foretell"]
+    built = [path for path in built if path.exists()]
+    if not built:
+        pytest.skip(f"no foretell in {target}/debug or release: run `make build`, or set FORETELL")
+    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 @pytest.fixture(scope="session")
