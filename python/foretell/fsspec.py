@@ -175,6 +175,15 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         """List a folder: what `fs` says."""
         return list(self.fs.ls(self._strip_protocol(path), detail=detail, **kwargs))
 
+    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        """List all files below a folder: what `fs` says, which may do so in one request."""
+        return self.fs.find(self._strip_protocol(path), *args, **kwargs)
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Have `fs` forget its listings. There are no others: each file is opened as it is then."""
+        if self._target is not None:
+            self._target.invalidate_cache(None if path is None else self._strip_protocol(path))
+
     def cat_ranges(
         self,
         paths: Sequence[str],

@@ -53,6 +53,15 @@ class Served:
     def settings(self) -> dict[str, str]:
         return {"aws_endpoint": self.endpoint, **KEYS}
 
+    @property
+    def s3fs_options(self) -> dict[str, str]:
+        """The same, as s3fs takes them."""
+        return {
+            "key": KEYS["aws_access_key_id"],
+            "secret": KEYS["aws_secret_access_key"],
+            "endpoint_url": self.endpoint,
+        }
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
@@ -82,6 +91,15 @@ def served(command: Path, folder: Path) -> Iterator[Served]:
         folder,
         *["--first-byte", "2ms", "--fail-503", "2%", "--reset", "2%", "--truncate", "2%"],
     )
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
+def slow(command: Path, folder: Path) -> Iterator[Served]:
+    """Slow, and without faults, for clients that do not bear them; with a bucket "made" to write to."""
+    (folder / "made").mkdir(exist_ok=True)
+    served = Served(command, folder, "--first-byte", "2ms")
     yield served
     served.stop()
 
