@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
 from urllib.parse import unquote, urlsplit
 
-from foretell import _foretell, _ranges
+from foretell import _any_order, _foretell, _ranges
+from foretell._asyncio import Waiting
 from foretell._types import as_hint, pairs, size_bytes
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from foretell._types import Ranges
-
-# Threads that wait for `read_async`.
-_ASYNC_THREADS = 32
 
 
 class Store(_foretell.Store):
@@ -39,7 +35,6 @@ class Store(_foretell.Store):
     """The address it was made with."""
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str]]
-    _executor: tuple[int, ThreadPoolExecutor] | None
 
     def __new__(
         cls,
@@ -95,7 +90,6 @@ class Store(_foretell.Store):
         )
         self.url = os.fspath(url)
         self._reduced = (self.url, budget_bytes, block, depth, timeout, dict(items))
-        self._executor = None
         return self
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -164,20 +158,12 @@ class Store(_foretell.Store):
     @overload
     def read_ranges(
         self,
-        source: Iterable[tuple[str, int, int]],
-        ranges: None = None,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
         *,
         into: None = None,
         window: int = 1024,
-    ) -> Iterator[bytes]: ...
-    @overload
-    def read_ranges(
-        self,
-        source: str | os.PathLike[str],
-        ranges: Ranges,
-        *,
-        into: None = None,
-        window: int = 1024,
+        ordered: Literal[True] = True,
     ) -> Iterator[bytes]: ...
     @overload
     def read_ranges(
@@ -187,7 +173,28 @@ class Store(_foretell.Store):
         *,
         into: Iterable[Buffer],
         window: int = 1024,
+        ordered: Literal[True] = True,
     ) -> Iterator[memoryview]: ...
+    @overload
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: None = None,
+        window: int = 1024,
+        ordered: Literal[False],
+    ) -> Iterator[tuple[int, bytes]]: ...
+    @overload
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: Iterable[Buffer],
+        window: int = 1024,
+        ordered: Literal[False],
+    ) -> Iterator[tuple[int, memoryview]]: ...
     def read_ranges(
         self,
         source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
@@ -195,24 +202,32 @@ class Store(_foretell.Store):
         *,
         into: Iterable[Buffer] | None = None,
         window: int = 1024,
-    ) -> Iterator[bytes] | Iterator[memoryview]:
-        """Read many ranges, in order, each disclosed a while before its turn.
+        ordered: bool = True,
+    ) -> Iterator[Any]:
+        """Read many ranges, each disclosed a while before its turn.
 
         Args:
             source: ``(path, offset, length)`` each, offset and length in bytes; it may be endless. Or one path.
             ranges: With one path: pairs, or an array of integers of shape (n, 2).
             into: A buffer for each range, at least as long. Otherwise `bytes` are made.
-            window: Ranges that are taken from the source ahead of the one that is read, at most.
+            window: Ranges that are taken from the source ahead of the one that is read, at most. Memory is for these, for
+                what is read, and for the store's budget, however many there are.
+            ordered: In the order of the source; or, if false, as they come: 64 are read at once, and no range waits for one
+                that is slow, nor for a file that is slow to open.
 
         Yields:
-            The bytes of each range, in its turn: fewer only at the end of a file. With `into`, the part of its buffer
-            that was filled. What comes is always in the order of the source.
+            The bytes of each range: fewer only at the end of a file. With `into`, the part of its buffer that was filled. Not
+            ordered, ``(index, bytes)``: the how-manieth range of the source it is, from 0.
 
         A file is opened once for its ranges that lie near each other; paths further on are opened meanwhile, up to 64 at
         once.
 
+        Not ordered and with `into`, buffers are taken up to `window` ahead, and giving the iteration up waits for what is on
+        its way into them, unless it is Ctrl-C that ends it.
+
         Raises:
-            ValueError, TypeError: If a range is none, or the buffers do not suffice.
+            ValueError, TypeError: If a range is none, or the buffers do not suffice; and what the source raises: after what
+                came before it.
             OSError: As `open` and `File.read`, when the turn comes; there is nothing after it.
 
         """
@@ -227,34 +242,26 @@ class Store(_foretell.Store):
             if ranges is not None:
                 raise TypeError("ranges go with one path")
             triples = iter(source)
-        return cast(
-            "Iterator[bytes] | Iterator[memoryview]",
-            _ranges.read_ranges(self, triples, into, window),
-        )
+        if ordered:
+            return _ranges.read_ranges(self, triples, into, window)
+        return _any_order.read_any(self, triples, into, window)
+
+    async def open_async(self, path: str | os.PathLike[str]) -> File:
+        """As `open`, without holding up the event loop. 32 files are opened at once, with a thread each."""
+        return await Waiting.here().open(self, os.fspath(path))
 
     async def read_async(self, path: str | os.PathLike[str], offset: int, length: int) -> bytes:
         """Read up to `length` bytes at `offset` of the file at `path`, without holding up the event loop.
 
-        In this version a thread of a pool (32) opens the file, waits for the bytes, and closes it; use
-        `File.read_at_async` for many reads of a file. A task that is cancelled leaves its thread waiting.
+        It opens the file, waits for the bytes, and closes it: use `open_async` and `File.read_at_async` for many reads of a
+        file.
 
         Raises:
             OSError: As `open` and `File.read`.
 
         """
-
-        def read() -> bytes:
-            with self.open(path) as file:
-                return file.read_at(offset, length)
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads(), read)
-
-    def _threads(self) -> ThreadPoolExecutor:
-        process = os.getpid()
-        if self._executor is None or self._executor[0] != process:
-            pool = ThreadPoolExecutor(_ASYNC_THREADS, thread_name_prefix="foretell-async")
-            self._executor = (process, pool)
-        return self._executor[1]
+        with await self.open_async(path) as file:
+            return await file.read_at_async(offset, length)
 
     def stats(self) -> dict[str, int]:
         """What was done so far, in this process.
@@ -348,9 +355,11 @@ class File(_foretell.File):
         return stream
 
     async def read_at_async(self, offset: int, length: int) -> bytes:
-        """As `read_at`, by a thread of a pool (32), without holding up the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._store._threads(), self.read_at, offset, length)
+        """As `read_at`, without holding up the event loop: at once if all is in memory, else when it has come.
+
+        No thread waits, however many reads are under way. If the task is cancelled, what comes is thrown away.
+        """
+        return await Waiting.here().read(self, offset, length)
 
     def readall(self) -> bytes:
         """Read all that is left."""

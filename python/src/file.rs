@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::completions::Completions;
 use crate::errors;
 use crate::process::OfProcess;
 use crate::store::{Opening, Store};
@@ -48,7 +49,7 @@ impl File {
     fn with<R>(
         &self,
         py: Python<'_>,
-        act: impl FnOnce(&foretell_cache::File) -> PyResult<R>,
+        act: impl FnOnce(&Arc<foretell_cache::File>) -> PyResult<R>,
     ) -> PyResult<R> {
         let open = self.open_here(py)?;
         act(open.get().expect("of this process"))
@@ -170,12 +171,27 @@ impl File {
         let buffer = wait::writable(buffer)?;
         self.with(py, |file| wait::read_into(py, file, buffer, offset))
     }
+
+    /// Begins a read, without waiting: the bytes if all are in memory, else `None`, and `completions` will have them,
+    /// with `token`. With a buffer `length` is not asked for, and what comes is how many bytes went into it.
+    fn _begin_read(
+        &self,
+        py: Python<'_>,
+        completions: &Bound<'_, Completions>,
+        token: u64,
+        offset: i64,
+        length: i64,
+        buffer: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
+        let to = (completions.get().queue()?, token);
+        match buffer.map(wait::writable).transpose()? {
+            None => self.with(py, |file| wait::begin_bytes(py, file, length, offset, to)),
+            Some(buffer) => self.with(py, |file| wait::begin_into(py, file, buffer, offset, to)),
+        }
+    }
 }
 
 fn whole(what: &str, number: i64) -> PyResult<u64> {
-    u64::try_from(number).map_err(|_| match what {
-        "offset" => PyValueError::new_err(format!("negative offset {number}")),
-        "length" => PyValueError::new_err(format!("negative length {number}")),
-        _ => PyOverflowError::new_err(()),
-    })
+    u64::try_from(number).map_err(|_| PyValueError::new_err(format!("negative {what} {number}")))
 }

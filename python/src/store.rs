@@ -14,15 +14,13 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::completions::{Completions, Ended};
 use crate::errors;
 use crate::process::OfProcess;
-use crate::wait::signal;
+use crate::wait::{LOOK_EVERY, signal};
 
 /// Threads that read a folder, unless the user says how many.
 const FOLDER_THREADS: usize = 16;
-
-/// How often who waits for a file to be opened looks for signals.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -123,8 +121,19 @@ impl Store {
         Ok(Store { recipe, live })
     }
 
-    /// Begins to open a file; does not wait.
-    fn begin_open(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
+    /// Begins to open a file; does not wait. `told` are completions and the number that they are told when it has been
+    /// opened, or could not be.
+    #[pyo3(signature = (path, told=None))]
+    fn begin_open(
+        &self,
+        py: Python<'_>,
+        path: String,
+        told: Option<(Bound<'_, Completions>, u64)>,
+    ) -> PyResult<Opening> {
+        let told = match told {
+            Some((completions, token)) => Some((Arc::clone(completions.get().queue()?), token)),
+            None => None,
+        };
         let live = self.live(py)?;
         let session = live.get().expect("of this process").session.clone();
         let (answer, answered) = sync_channel(1);
@@ -134,6 +143,9 @@ impl Store {
             .spawn(move || {
                 // Whoever asked may not wait any more. The file is closed in that case.
                 let _ = answer.send(session.open(&at));
+                if let Some((queue, token)) = told {
+                    queue.put(token, Ended::Open);
+                }
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path))?;
         Ok(Opening { path, state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))) })
@@ -142,7 +154,7 @@ impl Store {
     /// Opens a file; waits.
     pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
         if self.recipe.kind == Kind::Objects {
-            return self.begin_open(py, path);
+            return self.begin_open(py, path, None);
         }
         let live = self.live(py)?;
         let session = &live.get().expect("of this process").session;

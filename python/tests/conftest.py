@@ -1,8 +1,10 @@
 """Files, and the slow store that serves them."""
 
+import http.server
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +112,82 @@ def silent(command: Path, folder: Path) -> Iterator[Served]:
     served = Served(command, folder, "--first-byte", "600s")
     yield served
     served.stop()
+
+
+class Gated:
+    """A server of objects of 100,000 bytes, whose answers wait for gates: "open/PATH" before its length is told, "read/PATH"
+    before bytes are sent.
+    """
+
+    size = 100_000
+
+    def __init__(self) -> None:
+        gated = self
+        self.gates: dict[str, threading.Event] = {}
+        self.asked: list[str] = []
+        self.came = threading.Condition()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self, what: str, first: int, end: int) -> None:
+                with gated.came:
+                    gated.asked.append(what)
+                    gated.came.notify_all()
+                if what in gated.gates:
+                    gated.gates[what].wait()
+                self.send_response(206 if what.startswith("read") else 200)
+                self.send_header("Content-Length", str(end - first))
+                self.send_header("Content-Range", f"bytes {first}-{end - 1}/{gated.size}")
+                self.send_header("ETag", '"x"')
+                self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+                self.end_headers()
+
+            def do_HEAD(self) -> None:
+                self.answer("open" + self.path, 0, gated.size)
+
+            def do_GET(self) -> None:
+                first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+                start, end = int(first), min(int(last) + 1, gated.size)
+                self.answer("read" + self.path, start, end)
+                self.wfile.write(gated.bytes(start, end - start))
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    @staticmethod
+    def bytes(offset: int, length: int) -> bytes:
+        """What every object holds there."""
+        return bytes(number * 7 % 251 for number in range(offset, offset + length))
+
+    def shut(self, what: str) -> threading.Event:
+        gate = self.gates[what] = threading.Event()
+        return gate
+
+    def wait_for(self, what: str) -> None:
+        """Wait until it has been asked for."""
+        with self.came:
+            self.came.wait_for(lambda: what in self.asked)
+
+    def stop(self) -> None:
+        for gate in self.gates.values():
+            gate.set()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def gated() -> Iterator[Gated]:
+    gated = Gated()
+    yield gated
+    gated.stop()

@@ -215,6 +215,24 @@ def test_an_absent_file_is_told_in_its_turn(store: foretell.Store) -> None:
     assert list(found) == []
 
 
+@pytest.mark.parametrize("wrong", [LookupError, ValueError])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_is_wrong_with_the_source_is_told_in_its_turn(
+    store: foretell.Store, wrong: type[Exception], ordered: bool
+) -> None:
+    def source() -> Iterator[tuple[str, int, int]]:
+        yield from [("small", 0, 4), ("one", 0, 4)]
+        if wrong is LookupError:
+            raise LookupError
+        yield "small", -1, 4
+
+    given: list[object] = []
+    with pytest.raises(wrong):
+        for sample in store.read_ranges(source(), ordered=ordered):  # type: ignore[call-overload]
+            given.append(sample)
+    assert len(given) == 2
+
+
 def test_what_is_disclosed_is_fetched_ahead(served: Served, data: Path) -> None:
     store = foretell.Store("s3://data", settings=served.settings)
     file = store.open("even")
@@ -226,19 +244,3 @@ def test_what_is_disclosed_is_fetched_ahead(served: Served, data: Path) -> None:
     assert counts["prefetched_blocks"] > 0
     with pytest.raises(ValueError, match="stream is closed"):
         file.hint([(0, 1)], stream=stream)
-
-
-def test_async(served: Served, data: Path) -> None:
-    import asyncio
-
-    store = foretell.Store("s3://data", settings=served.settings)
-    plain = (data / "odd").read_bytes()
-
-    async def main() -> list[bytes]:
-        file = store.open("odd")
-        reads = [file.read_at_async(at * 1000, 500) for at in range(50)]
-        return await asyncio.gather(store.read_async("odd", 7, 9), *reads)
-
-    first, *rest = asyncio.run(main())
-    assert first == plain[7:16]
-    assert rest == [plain[at * 1000 : at * 1000 + 500] for at in range(50)]
