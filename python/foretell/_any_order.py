@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, cast
 
@@ -171,7 +171,7 @@ def read_any(
     source: Iterator[Sequence[object]],
     into: Iterable[Buffer] | None,
     window: int,
-) -> Iterator[tuple[int, bytes | memoryview]]:
+) -> Generator[tuple[int, bytes | memoryview], None, None]:
     """See `Store.read_ranges`."""
     reader = Reader(store, source, into, window)
     try:

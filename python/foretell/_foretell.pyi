@@ -1,10 +1,11 @@
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Self, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from foretell import _store
 
+@disjoint_base
 class Store:
     def __new__(
         cls,
@@ -22,15 +23,18 @@ class Store:
     def _stats(self) -> dict[str, int]: ...
     def _close(self) -> None: ...
 
+@final
 class Opening:
     def is_ready(self) -> bool: ...
 
+@final
 class Completions:
     def __new__(cls) -> Self: ...
     def fileno(self) -> int: ...
     def take(self) -> list[tuple[int, bytes | int | BaseException | None]]: ...
     def wait(self) -> None: ...
 
+@disjoint_base
 class File:
     def __new__(cls, store: Store, path: str, opening: Opening | None = None) -> Self: ...
     @property
@@ -57,6 +61,7 @@ class File:
         buffer: Buffer | None,
     ) -> bytes | int | None: ...
 
+@disjoint_base
 class Stream:
     def __new__(cls, store: Store) -> Self: ...
     @property
@@ -67,4 +72,4 @@ class Stream:
     def cancel(self) -> None: ...
     def close(self) -> None: ...
 
-def _error_of(cause: str) -> OSError: ...
+def _error_of(cause: str, place: str | None = None) -> OSError: ...

@@ -7,9 +7,10 @@ Files stay open as long as ranges of them are pending, and some longer.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -86,6 +87,15 @@ class Run:
         self.views: list[memoryview] = []
 
 
+def triple(item: Sequence[object]) -> tuple[str, int, int]:
+    """Path, offset and length."""
+    try:
+        path, offset, length = item
+        return os.fsdecode(path), operator.index(offset), operator.index(length)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{item!r} is no (path, offset, length) with whole bytes") from None
+
+
 class Source:
     """Runs of ranges, taken in batches. What is wrong with the source is raised after what came before it."""
 
@@ -114,10 +124,8 @@ class Source:
         run: Run | None = None
         count = 0
         try:
-            for path, offset, length in islice(self._source, self._batch):
-                path = os.fspath(path)  # type: ignore[call-overload]
-                if not isinstance(offset, int) or not isinstance(length, int):
-                    offset, length = offset.__index__(), length.__index__()  # type: ignore[attr-defined]
+            for item in islice(self._source, self._batch):
+                path, offset, length = triple(item)
                 if offset < 0 or length < 0:
                     raise ValueError(f"the range ({offset}, {length}) of {path} is negative")
                 if run is None or run.coming.path != path:
@@ -237,7 +245,7 @@ def read_ranges(
     source: Iterator[Sequence[object]],
     into: Iterable[Buffer] | None,
     window: int,
-) -> Iterator[bytes | memoryview]:
+) -> Generator[bytes | memoryview, None, None]:
     """See `Store.read_ranges`."""
     reader = Reader(store, source, window)
     buffers = None if into is None else iter(into)

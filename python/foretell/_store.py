@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, overload
 from urllib.parse import unquote, urlsplit
 
 from foretell import _any_order, _foretell, _ranges
@@ -39,8 +39,8 @@ class Store(_foretell.Store):
     def __new__(
         cls,
         url: str | os.PathLike[str],
-        budget: int | str = "256MiB",
-        block: int = 8192,
+        budget: SupportsIndex | str = "256MiB",
+        block: SupportsIndex | str = 8192,
         depth: int | None = None,
         *,
         timeout: float = 60.0,
@@ -53,11 +53,11 @@ class Store(_foretell.Store):
                 ``file:///folder``, or the path of a folder. Credentials, region and endpoint come from the usual
                 variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …).
             budget: Memory for data: bytes, or a text such as ``"256MiB"``.
-            block: Bytes of a block, the unit that is kept: a power of two from 4096 to 16777216.
+            block: Bytes of a block, the unit that is kept, or such a text: a power of two from 4096 to 16777216.
             depth: Requests ahead of the program at once; 128 for object stores, 16 for folders.
             timeout: Seconds that a read waits for an object store, which is asked again meanwhile.
             settings: Of the object store, before those of the environment: ``{"aws_endpoint": …,
-                "aws_access_key_id": …}``.
+                "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for what anybody may read.
 
         Raises:
             ValueError: If an argument makes no sense.
@@ -65,7 +65,7 @@ class Store(_foretell.Store):
             NotFound, Error: If there is no such folder.
 
         """
-        place = os.fspath(url)
+        place = given = os.fsdecode(url)
         scheme, separator, rest = place.partition("://")
         is_folder = not separator or scheme == "file"
         if scheme == "file" and separator:
@@ -81,19 +81,20 @@ class Store(_foretell.Store):
             raise ValueError(f"a depth of {depth}: it must be 1 or more")
         if not 0 < timeout < 1e9:
             raise ValueError(f"a timeout of {timeout} s")
-        budget_bytes = size_bytes(budget)
-        if budget_bytes < 0 or block < 0:
+        budget_bytes, block_bytes = size_bytes(budget), size_bytes(block)
+        if budget_bytes < 0 or block_bytes < 0:
             raise ValueError("a budget or block below zero")
+        for name, setting in (settings or {}).items():
+            if not isinstance(setting, str):
+                raise TypeError(f"the setting {name} is {setting!r}: settings are texts")
         items = list((settings or {}).items())
         self = super().__new__(
-            cls, place, is_folder, budget_bytes, block, depth, float(timeout), items
+            cls, place, is_folder, budget_bytes, block_bytes, depth, float(timeout), items
         )
-        self.url = os.fspath(url)
-        self._reduced = (self.url, budget_bytes, block, depth, timeout, dict(items))
+        self.url = given
+        # The path of a folder is absolute here: it is the same wherever it is made again.
+        self._reduced = (place, budget_bytes, block_bytes, depth, timeout, dict(items))
         return self
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        pass
 
     def __repr__(self) -> str:
         return f"foretell.Store({self.url!r})"
@@ -123,7 +124,7 @@ class Store(_foretell.Store):
             NotFound, PermissionDenied, Busy, Timeout, Error: What the store says.
 
         """
-        return File(self, os.fspath(path))
+        return File(self, os.fsdecode(path))
 
     def hint(
         self,
@@ -164,7 +165,7 @@ class Store(_foretell.Store):
         into: None = None,
         window: int = 1024,
         ordered: Literal[True] = True,
-    ) -> Iterator[bytes]: ...
+    ) -> Generator[bytes, None, None]: ...
     @overload
     def read_ranges(
         self,
@@ -174,7 +175,7 @@ class Store(_foretell.Store):
         into: Iterable[Buffer],
         window: int = 1024,
         ordered: Literal[True] = True,
-    ) -> Iterator[memoryview]: ...
+    ) -> Generator[memoryview, None, None]: ...
     @overload
     def read_ranges(
         self,
@@ -184,7 +185,7 @@ class Store(_foretell.Store):
         into: None = None,
         window: int = 1024,
         ordered: Literal[False],
-    ) -> Iterator[tuple[int, bytes]]: ...
+    ) -> Generator[tuple[int, bytes], None, None]: ...
     @overload
     def read_ranges(
         self,
@@ -194,7 +195,17 @@ class Store(_foretell.Store):
         into: Iterable[Buffer],
         window: int = 1024,
         ordered: Literal[False],
-    ) -> Iterator[tuple[int, memoryview]]: ...
+    ) -> Generator[tuple[int, memoryview], None, None]: ...
+    @overload
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: Iterable[Buffer] | None = None,
+        window: int = 1024,
+        ordered: bool,
+    ) -> Generator[Any, None, None]: ...
     def read_ranges(
         self,
         source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
@@ -203,7 +214,7 @@ class Store(_foretell.Store):
         into: Iterable[Buffer] | None = None,
         window: int = 1024,
         ordered: bool = True,
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """Read many ranges, each disclosed a while before its turn.
 
         Args:
@@ -218,6 +229,8 @@ class Store(_foretell.Store):
         Yields:
             The bytes of each range: fewer only at the end of a file. With `into`, the part of its buffer that was filled. Not
             ordered, ``(index, bytes)``: the how-manieth range of the source it is, from 0.
+
+        Its `close` gives up what is disclosed and not read, and so does the end of the last reference to it.
 
         A file is opened once for its ranges that lie near each other; paths further on are opened meanwhile, up to 64 at
         once.
@@ -236,7 +249,7 @@ class Store(_foretell.Store):
         if isinstance(source, (str, os.PathLike)):
             if ranges is None:
                 raise TypeError("one path needs ranges")
-            path = os.fspath(source)
+            path = os.fsdecode(source)
             triples: Iterator[Sequence[object]] = ((path, *pair) for pair in pairs(ranges))
         else:
             if ranges is not None:
@@ -248,7 +261,7 @@ class Store(_foretell.Store):
 
     async def open_async(self, path: str | os.PathLike[str]) -> File:
         """As `open`, without holding up the event loop. 32 files are opened at once, with a thread each."""
-        return await Waiting.here().open(self, os.fspath(path))
+        return await Waiting.here().open(self, os.fsdecode(path))
 
     async def read_async(self, path: str | os.PathLike[str], offset: int, length: int) -> bytes:
         """Read up to `length` bytes at `offset` of the file at `path`, without holding up the event loop.

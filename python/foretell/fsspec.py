@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 from urllib.parse import urlsplit
 
 import fsspec
@@ -77,8 +77,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         target_protocol: str | None = None,
         target_options: Mapping[str, Any] | None = None,
         fs: fsspec.AbstractFileSystem | None = None,
-        budget: int | str = "256MiB",
-        block: int = 8192,
+        budget: SupportsIndex | str = "256MiB",
+        block: SupportsIndex | str = 8192,
         depth: int | None = None,
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
@@ -144,7 +144,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             url = f"{self._scheme}://{bucket}"
         store = self._stores.get(url)
         if store is None:
-            store = self._stores[url] = Store(url, settings=self._settings, **self._options)
+            store = Store(url, settings=self._settings, **self._options)
+            store = self._stores.setdefault(url, store)  # Other threads use the same.
         return store, key
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> File:

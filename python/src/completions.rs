@@ -1,7 +1,7 @@
 //! What has ended of what was begun and nobody waits for: reads and openings, each with a number that its beginner gave.
 //!
-//! Threads of back ends put it there, without the interpreter. Who has begun them takes it, after a wait ([`Completions::wait`]),
-//! or when its event loop finds that `fileno` can be read. The queue belongs to one process: a child has those of its
+//! Threads of back ends put it there, without the interpreter. Who has begun them takes it, after a wait
+//! ([`Completions::wait`]), or when its event loop finds that `fileno` can be read. The queue belongs to one process: a child has those of its
 //! parent's locks that its parent's threads held.
 
 use std::io::{Read, Write};

@@ -22,6 +22,9 @@ use crate::wait::{LOOK_EVERY, signal};
 /// Threads that read a folder, unless the user says how many.
 const FOLDER_THREADS: usize = 16;
 
+/// Of Linux's `errno.h`.
+const EISDIR: i32 = 21;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Folder,
@@ -92,6 +95,21 @@ impl Store {
         }
         Ok(Arc::clone(live.as_ref().expect("it is there")))
     }
+
+    /// Opens a file; waits.
+    pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
+        if self.recipe.kind == Kind::Objects || path.is_empty() {
+            return self.begin_open(py, path, None);
+        }
+        let live = self.live(py)?;
+        let session = &live.get().expect("of this process").session;
+        let opened = py.detach(|| session.open(&path));
+        Ok(Opening {
+            path,
+            place: self.recipe.place.clone(),
+            state: Mutex::new(State::Here(OfProcess::new(opened))),
+        })
+    }
 }
 
 #[pymethods]
@@ -135,6 +153,11 @@ impl Store {
             None => None,
         };
         let live = self.live(py)?;
+        if path.is_empty() {
+            let message = format!("it is {} itself, not a file in it", self.recipe.place);
+            let cause = BackendError::Other { errno: Some(EISDIR), message: message.into() };
+            return Err(errors::of_backend(py, &cause, &path));
+        }
         let session = live.get().expect("of this process").session.clone();
         let (answer, answered) = sync_channel(1);
         let at = path.clone();
@@ -148,18 +171,12 @@ impl Store {
                 }
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path))?;
-        Ok(Opening { path, state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))) })
-    }
-
-    /// Opens a file; waits.
-    pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
-        if self.recipe.kind == Kind::Objects {
-            return self.begin_open(py, path, None);
-        }
-        let live = self.live(py)?;
-        let session = &live.get().expect("of this process").session;
-        let opened = py.detach(|| session.open(&path));
-        Ok(Opening { path, state: Mutex::new(State::Here(OfProcess::new(opened))) })
+        let place = self.recipe.place.clone();
+        Ok(Opening {
+            path,
+            place,
+            state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))),
+        })
     }
 
     /// Bytes of a block.
@@ -210,6 +227,8 @@ enum State {
 #[pyclass(frozen, module = "foretell._foretell")]
 pub(crate) struct Opening {
     path: String,
+    /// The store's address.
+    place: String,
     state: Mutex<State>,
 }
 
@@ -263,6 +282,6 @@ impl Opening {
                 })?
             }
         };
-        opened.map_err(|error| errors::of_open(py, &error))
+        opened.map_err(|error| errors::of_open(py, &error, &self.place))
     }
 }

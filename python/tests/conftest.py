@@ -1,8 +1,10 @@
 """Files, and the slow store that serves them."""
 
+import contextlib
 import http.server
 import os
 import random
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -126,9 +128,14 @@ class Gated:
         self.gates: dict[str, threading.Event] = {}
         self.asked: list[str] = []
         self.came = threading.Condition()
+        self.connections: list[socket.socket] = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                gated.connections.append(self.request)
+                super().setup()
 
             def answer(self, what: str, first: int, end: int) -> None:
                 with gated.came:
@@ -179,11 +186,16 @@ class Gated:
             self.came.wait_for(lambda: what in self.asked)
 
     def stop(self) -> None:
+        """No more is answered, on connections that are there neither."""
         for gate in self.gates.values():
             gate.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+        if self.thread.is_alive():
+            self.server.shutdown()
+            self.thread.join()
+            self.server.server_close()
+            for connection in self.connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture

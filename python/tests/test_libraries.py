@@ -2,7 +2,9 @@
 
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,20 @@ def test_fsspec_objects(served: Served, data: Path) -> None:
     assert found[201] == (data / "one").read_bytes()
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(["data/absent"], 0, 1, on_error="raise")
+
+
+def test_threads_use_one_store(data: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fs = fsspec.filesystem("foretell", target_protocol="file", skip_instance_cache=True)
+    begin = threading.Barrier(16)
+
+    def ask() -> foretell.Store:
+        begin.wait()
+        return fs.store(f"{data}/small")[0]  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(16) as pool:
+        stores = [asked.result() for asked in [pool.submit(ask) for _ in range(16)]]
+    assert len({id(store) for store in stores}) == 1
 
 
 def test_fsspec_objects_without_s3fs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

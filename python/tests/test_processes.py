@@ -1,5 +1,7 @@
-"""Forks, spawned processes, signals."""
+"""Forks, spawned processes, signals, and what is left of things that nobody refers to."""
 
+import asyncio
+import gc
 import multiprocessing
 import os
 import pickle
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 
 import pytest
@@ -21,11 +24,53 @@ HANG_S = 60
 def test_pickle(data: Path) -> None:
     store = foretell.Store(data, budget="1MiB", block=4096, depth=3)
     again = pickle.loads(pickle.dumps(store))
-    assert repr(again) == repr(store)
+    assert repr(again) == repr(store) == f"foretell.Store({str(data)!r})"
     assert again.block_bytes == 4096
     assert again.open("small").read() == store.open("small").read()
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(store.open("small"))
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(store.hint("small"))
+
+
+@pytest.mark.parametrize("name", ["data", "s p%20ace", "s3:/b"])
+def test_a_folder_is_the_same_one_wherever_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "file").write_bytes(b"bytes")
+    monkeypatch.chdir(tmp_path)
+    pickled = pickle.dumps(foretell.Store(name))
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickled).open("file").read() == b"bytes"
+
+
+def test_stores_and_files_that_know_each_other_are_forgotten(data: Path) -> None:
+    store = foretell.Store(data)
+    store.file, store.stream = store.open("small"), store.hint("small")  # type: ignore[attr-defined]
+    known = weakref.ref(store)
+    del store
+    gc.collect()
+    assert known() is None
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_iteration_that_is_given_up_is_forgotten(
+    served: Served, data: Path, ordered: bool
+) -> None:
+    store = foretell.Store("s3://data", budget="1MiB", settings=served.settings)
+    for _ in range(20):
+        found = store.read_ranges(
+            [("odd", at * 10_000, 10_000) for at in range(300)],
+            ordered=ordered,
+        )
+        next(found)
+        del found
+    known = weakref.ref(store)
+    assert store.open("odd").read() == (data / "odd").read_bytes()
+    del store
+    gc.collect()
+    assert known() is None
 
 
 def in_child(store: foretell.Store, file: foretell.File, stream: foretell.Stream) -> int:
@@ -36,8 +81,12 @@ def in_child(store: foretell.Store, file: foretell.File, stream: foretell.Stream
     found = len(file.read_at(0, expected)) == expected
     with store.open("odd") as other:
         found = found and len(other.read()) == other.size
-    for sample in store.read_ranges("even", [(at, 100) for at in range(0, 100_000, 1000)]):
+    ranges = [(at, 100) for at in range(0, 100_000, 1000)]
+    for sample in store.read_ranges("even", ranges):
         found = found and len(sample) == 100
+    for _, sample in store.read_ranges("even", ranges, ordered=False):
+        found = found and len(sample) == 100
+    found = found and len(asyncio.run(file.read_at_async(7, 1000))) == 1000
     return 0 if found else 1
 
 
@@ -52,18 +101,24 @@ def test_fork(data: Path, served: Served, kind: str) -> None:
     file = store.open("even")
     stream = file.hint()
     assert len(file.read_at(500, 1000)) == 1000
+    assert len(asyncio.run(file.read_at_async(500, 1000))) == 1000
+    inherited = store.read_ranges("even", [(at, 100) for at in range(2000)], ordered=False)
+    next(inherited)
     child = os.fork()
     if child == 0:
         code = 2
         try:
             signal.alarm(HANG_S)
             code = in_child(store, file, stream)
-            del store, file, stream
+            with pytest.raises(RuntimeError, match="before a fork"):
+                list(inherited)
+            del store, file, stream, inherited
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert len(file.read()) == 1 << 20  # The parent's goes on.
+    assert len(list(inherited)) == 1999
 
 
 def worker(arguments: tuple[foretell.Store, str]) -> bytes:
@@ -72,9 +127,16 @@ def worker(arguments: tuple[foretell.Store, str]) -> bytes:
         return file.read()
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers(data: Path, method: str) -> None:
-    store = foretell.Store(data)
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", ["folder", "objects"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_workers(data: Path, served: Served, method: str, kind: str) -> None:
+    store = (
+        foretell.Store(data)
+        if kind == "folder"
+        else foretell.Store("s3://data", settings=served.settings)
+    )
+    assert store.open("small").read()  # Its threads are at work.
     with multiprocessing.get_context(method).Pool(2) as pool:
         paths = [f"sub/{number}.bin" for number in range(20)]
         found = pool.map_async(worker, [(store, path) for path in paths]).get(HANG_S)
@@ -86,6 +148,11 @@ WAITS = {
     "read": "fast.open('slow').read_at(0, 5000)",
     "readinto": "fast.open('slow').readinto(bytearray(5000))",
     "ranges": "list(store.read_ranges([('small', 0, 10)]))",
+    "reads of ranges": "list(fast.read_ranges([('slow', 0, 10)]))",
+    "any order": "list(store.read_ranges([('small', 0, 10)], ordered=False))",
+    "into, in any order": "list(fast.read_ranges([('slow', 0, 10)], into=[bytearray(10)], ordered=False))",
+    "async": "asyncio.run(fast.read_async('slow', 0, 10))",
+    "async opening": "asyncio.run(store.open_async('small'))",
 }
 
 
@@ -93,7 +160,7 @@ WAITS = {
 def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
     """SIGINT ends a wait for what never comes."""
     program = textwrap.dedent(f"""
-        import http.server, sys, threading, time, foretell
+        import asyncio, http.server, sys, threading, time, foretell
 
         class Silent(http.server.BaseHTTPRequestHandler):  # Says how long the object is, and no more.
             def do_HEAD(self):
