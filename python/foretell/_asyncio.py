@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from itertools import count
-from threading import Lock
 from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 # Files that an event loop opens at once: each has a thread while it does.
 OPENINGS = 32
+# Reads of an event loop that are under way at once: each may be a connection.
+READS = 128
 
 
 class Waiting:
@@ -27,19 +28,21 @@ class Waiting:
         self._futures: dict[int, asyncio.Future[object]] = {}
         self._tokens = count()
         self._may_open = asyncio.Semaphore(OPENINGS)
+        self._may_read = asyncio.Semaphore(READS)
         loop.add_reader(self._completions.fileno(), self._come)
 
     @classmethod
     def here(cls) -> Waiting:
         """Give that of the running loop."""
         loop = asyncio.get_running_loop()
-        with _LOCK:
-            waiting = _WAITING.get(loop)
-            if waiting is None or waiting._process != os.getpid():
-                # Those of loops that ended with reads under way, whose futures know the loop.
-                for other in [other for other in _WAITING if other.is_closed()]:
-                    del _WAITING[other]
-                waiting = _WAITING[loop] = cls(loop)
+        waiting = _WAITING.get(loop)
+        if waiting is None or waiting._process != os.getpid():
+            # Those of loops that ended with reads under way, whose futures know the loop. No lock: a fork could leave it so.
+            for reference in _WAITING.keyrefs():
+                other = reference()
+                if other is not None and other.is_closed():
+                    _WAITING.pop(other, None)
+            waiting = _WAITING[loop] = cls(loop)
         return waiting
 
     def _come(self) -> None:
@@ -68,12 +71,12 @@ class Waiting:
 
     async def read(self, file: File, offset: int, length: int) -> bytes:
         """Read, at once if all is in memory."""
-        token = next(self._tokens)
-        found: object = file._begin_read(self._completions, token, offset, length, None)
-        if found is None:
-            found = await self._future(token)
-        return cast("bytes", found)
+        async with self._may_read:
+            token = next(self._tokens)
+            found: object = file._begin_read(self._completions, token, offset, length, None)
+            if found is None:
+                found = await self._future(token)
+            return cast("bytes", found)
 
 
 _WAITING: WeakKeyDictionary[asyncio.AbstractEventLoop, Waiting] = WeakKeyDictionary()
-_LOCK = Lock()

@@ -370,7 +370,8 @@ class File(_foretell.File):
     async def read_at_async(self, offset: int, length: int) -> bytes:
         """As `read_at`, without holding up the event loop: at once if all is in memory, else when it has come.
 
-        No thread waits, however many reads are under way. If the task is cancelled, what comes is thrown away.
+        No thread waits. 128 reads of an event loop are under way at once, and others wait for their turn. If the task is
+        cancelled, what comes is thrown away.
         """
         return await Waiting.here().read(self, offset, length)
 

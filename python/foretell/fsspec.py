@@ -180,6 +180,30 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         """List all files below a folder: what `fs` says, which may do so in one request."""
         return self.fs.find(self._strip_protocol(path), *args, **kwargs)
 
+    def modified(self, path: str) -> Any:
+        """When a file was changed last: what `fs` says."""
+        return self.fs.modified(self._strip_protocol(path))
+
+    def created(self, path: str) -> Any:
+        """When a file was made: what `fs` says."""
+        return self.fs.created(self._strip_protocol(path))
+
+    def cat(
+        self, path: str | list[str], recursive: bool = False, on_error: str = "raise", **kwargs: Any
+    ) -> Any:
+        """Read whole files, the next ones meanwhile: the bytes of one path, or a dictionary if it stands for several.
+
+        What cannot be read raises; or is an exception in the dictionary (``on_error="return"``), or left out (``"omit"``).
+        """
+        paths = self.expand_path(path, recursive=recursive)
+        if isinstance(path, str) and paths == [self._strip_protocol(path)]:
+            return self.cat_file(paths[0], **kwargs)
+        how = "raise" if on_error == "raise" else "return"
+        found = dict(zip(paths, self.cat_ranges(paths, None, None, on_error=how), strict=True))
+        if on_error == "omit":
+            found = {path: one for path, one in found.items() if isinstance(one, bytes)}
+        return found
+
     def invalidate_cache(self, path: str | None = None) -> None:
         """Have `fs` forget its listings. There are no others: each file is opened as it is then."""
         if self._target is not None:

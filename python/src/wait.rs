@@ -6,6 +6,7 @@
 //! of it then is a thread that must not wait for the interpreter, so it only leaves it to be released ([`LEFT`]) by who
 //! reads next.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,13 +25,32 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Memory of Python's, with what keeps it.
 pub(crate) enum Owner {
-    /// Held for its release alone.
     Buffer(#[expect(dead_code, reason = "held for its release alone")] PyUntypedBuffer),
     Bytes(Py<PyBytes>),
 }
 
-/// What reads that were given up have left. Locked for moments only, by threads that wait for nothing meanwhile.
-static LEFT: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+/// What reads that were given up have left, the last first. Without a lock, since a fork could leave that locked.
+static LEFT: AtomicPtr<Left> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Left {
+    #[expect(dead_code, reason = "held for its release alone")]
+    owner: Owner,
+    next: *mut Left,
+}
+
+/// Leaves it to who reads next; in whatever thread, without the interpreter.
+fn leave(owner: Owner) {
+    let next = LEFT.load(Ordering::Relaxed);
+    let left = Box::into_raw(Box::new(Left { owner, next }));
+    let mut known = next;
+    while let Err(now) =
+        LEFT.compare_exchange_weak(known, left, Ordering::Release, Ordering::Relaxed)
+    {
+        known = now;
+        // SAFETY: it is this thread's until the exchange has succeeded.
+        unsafe { (*left).next = now };
+    }
+}
 
 /// Keeps memory that is read into.
 pub(crate) struct Keeper(Mutex<Option<Owner>>);
@@ -52,18 +72,18 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(owner) = self.take() {
-            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+            leave(owner);
         }
     }
 }
 
 /// Releases what was left.
-fn release_left() {
-    let left = match LEFT.try_lock() {
-        Ok(mut left) => std::mem::take(&mut *left),
-        Err(_) => return, // Next time.
-    };
-    drop(left);
+fn release_left(_: Python<'_>) {
+    let mut left = LEFT.swap(std::ptr::null_mut(), Ordering::Acquire);
+    while !left.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, and who has swapped it out is the only one that knows it.
+        left = unsafe { Box::from_raw(left) }.next;
+    }
 }
 
 /// A buffer that can be written to, as one piece.
@@ -133,7 +153,7 @@ unsafe fn read(
     owner: Owner,
     offset_bytes: u64,
 ) -> PyResult<(usize, Owner)> {
-    release_left();
+    release_left(py);
     let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
     // SAFETY: as above; the owner is taken from the keeper only after a read that was not given up.
     let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
@@ -174,7 +194,7 @@ unsafe fn begin(
     offset_bytes: u64,
     (queue, token): (&Arc<Queue>, u64),
 ) -> PyResult<Option<Py<PyAny>>> {
-    release_left();
+    release_left(py);
     let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
     // SAFETY: as above; the owner is taken from the keeper only when the read has ended.
     let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };

@@ -117,14 +117,13 @@ def silent(command: Path, folder: Path) -> Iterator[Served]:
 
 
 class Gated:
-    """A server of objects of 100,000 bytes, whose answers wait for gates: "open/PATH" before its length is told, "read/PATH"
+    """A server of objects of `size` bytes, whose answers wait for gates: "open/PATH" before its length is told, "read/PATH"
     before bytes are sent.
     """
 
-    size = 100_000
-
     def __init__(self) -> None:
         gated = self
+        self.size = 100_000
         self.gates: dict[str, threading.Event] = {}
         self.asked: list[str] = []
         self.came = threading.Condition()
@@ -162,7 +161,10 @@ class Gated:
             def log_message(self, *words: object) -> None:
                 pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(http.server.ThreadingHTTPServer):
+            request_queue_size = 1024
+
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()

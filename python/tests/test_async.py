@@ -10,6 +10,7 @@ import pytest
 from conftest import Gated, Served
 
 import foretell
+from foretell._asyncio import READS
 
 
 def threads() -> int:
@@ -49,23 +50,26 @@ def test_many_files(data: Path, served: Served, kind: str) -> None:
 
 
 def test_no_thread_waits(gated: Gated) -> None:
-    """200 reads of which none is answered."""
+    """200 reads, of which none is answered, and those that may be under way are."""
     gate = gated.shut("read/slow")
-    store = foretell.Store(gated.url, depth=4, block=4096, budget="64KiB")
+    gated.size = 4096 * 200
+    store = foretell.Store(gated.url, depth=4, block=4096, budget="4MiB")
 
     async def main() -> None:
         file = await store.open_async("slow")
         before = threads()
         names = {thread.ident for thread in threading.enumerate()}
-        reads = [asyncio.ensure_future(file.read_at_async(at * 400, 200)) for at in range(200)]
+        reads = [asyncio.ensure_future(file.read_at_async(at * 4096, 200)) for at in range(200)]
         await asyncio.to_thread(gated.wait_for, "read/slow")
         more = threads() - before
         # Those of the server, one for each connection, are not counted.
         serving = {thread.ident for thread in threading.enumerate()} - names
         assert more <= len(serving) + 4
         assert not any(read.done() for read in reads)
+        counts = store.stats()
+        assert counts["hit_blocks"] + counts["joined_blocks"] + counts["demanded_blocks"] == READS
         gate.set()
-        assert await asyncio.gather(*reads) == [gated.bytes(at * 400, 200) for at in range(200)]
+        assert await asyncio.gather(*reads) == [gated.bytes(at * 4096, 200) for at in range(200)]
 
     asyncio.run(main())
 

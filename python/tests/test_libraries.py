@@ -30,6 +30,16 @@ def test_fsspec_local(data: Path) -> None:
     assert fs.cat_file(f"{path}/7.bin", 3, 9) == (data / "sub/7.bin").read_bytes()[3:9]
     again = pickle.loads(pickle.dumps(fs))
     assert again.cat_file(f"{path}/7.bin") == (data / "sub/7.bin").read_bytes()
+    several = fs.cat(f"{data}/sub/*.bin")
+    assert several == {str(path): path.read_bytes() for path in (data / "sub").iterdir()}
+    assert fs.cat(f"{data}/sub/7.bin") == (data / "sub/7.bin").read_bytes()
+    with pytest.raises(FileNotFoundError):
+        fs.cat([f"{data}/small", f"{data}/absent"])
+    found = fs.cat([f"{data}/small", f"{data}/absent"], on_error="omit")
+    assert list(found) == [f"{data}/small"]
+    found = fs.cat([f"{data}/small", f"{data}/absent"], on_error="return")
+    assert isinstance(found[f"{data}/absent"], FileNotFoundError)
+    assert fs.modified(f"{data}/small").timestamp() == (data / "small").stat().st_mtime
     with fs.open(f"{data}/sub/7.bin") as file, pytest.raises(OSError, match="not writable"):
         file.write(b"")
     with pytest.raises(NotImplementedError):

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 import weakref
 from pathlib import Path
 
 import pytest
-from conftest import Served
+from conftest import Gated, Served
 
 import foretell
 
@@ -199,9 +201,36 @@ def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
         process.kill()
 
 
-def test_other_threads_run_while_one_waits(silent: Served) -> None:
-    import threading
+def test_a_read_that_was_interrupted_gives_its_buffer_back(gated: Gated) -> None:
+    gate = gated.shut("read/slow")
+    store = foretell.Store(gated.url)
+    file, buffer = store.open("slow"), bytearray(100)
 
+    def interrupt() -> None:
+        gated.wait_for("read/slow")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        file.readinto(buffer)
+    thread.join()
+    with pytest.raises(BufferError):
+        buffer.extend(b"more")
+    gate.set()
+    assert file.read_at(0, 100) == gated.bytes(0, 100)
+    deadline = time.monotonic() + HANG_S
+    while True:  # Until the thread that brings it has let go of it.
+        file.read_at(0, 1)
+        try:
+            buffer.extend(b"more")
+            break
+        except BufferError:
+            assert time.monotonic() < deadline
+    assert buffer == gated.bytes(0, 100) + b"more"
+
+
+def test_other_threads_run_while_one_waits(silent: Served) -> None:
     store = foretell.Store("s3://data", timeout=3, settings=silent.settings)
     ended = threading.Event()
 
