@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -121,6 +122,52 @@ def test_fork(data: Path, served: Served, kind: str) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     assert len(file.read()) == 1 << 20  # The parent's goes on.
     assert len(list(inherited)) == 1999
+
+
+@pytest.mark.parametrize("kind", ["folder", "objects"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forks_while_threads_read(data: Path, served: Served, kind: str) -> None:
+    """Whatever lock a thread holds when the process forks, the child does not wait for it."""
+    store = (
+        foretell.Store(data, budget="256KiB")
+        if kind == "folder"
+        else foretell.Store("s3://data", budget="256KiB", settings=served.settings)
+    )
+    file, plain, stop = store.open("odd"), (data / "odd").read_bytes(), threading.Event()
+    failures: list[BaseException] = []
+
+    def read(seed: int) -> None:
+        try:
+            for at in itertools.count(seed):
+                if stop.is_set():
+                    return
+                offset = at * 7919 % 3_000_000
+                assert file.read_at(offset, 20_000) == plain[offset : offset + 20_000]
+                store.hint(file, [(offset, 50_000)]).close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed * 1000,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                code = 2
+                try:
+                    signal.alarm(HANG_S)
+                    code = 0 if file.read_at(1000, 5000) == plain[1000:6000] else 1
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert codes == [0] * 20
+    assert not failures
 
 
 def worker(arguments: tuple[foretell.Store, str]) -> bytes:
