@@ -209,7 +209,9 @@ WAITS = {
 def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
     """SIGINT ends a wait for what never comes."""
     program = textwrap.dedent(f"""
-        import asyncio, http.server, sys, threading, time, foretell
+        import asyncio, http.server, signal, sys, threading, time, foretell
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job ignores it.
 
         class Silent(http.server.BaseHTTPRequestHandler):  # Says how long the object is, and no more.
             def do_HEAD(self):
@@ -258,10 +260,14 @@ def test_a_read_that_was_interrupted_gives_its_buffer_back(gated: Gated) -> None
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        file.readinto(buffer)
-    thread.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            file.readinto(buffer)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     with pytest.raises(BufferError):
         buffer.extend(b"more")
     gate.set()
