@@ -101,8 +101,11 @@ class Reader:
                 self._fill()
             while self._to_open and len(self._opening) < OPENINGS:
                 coming, token = self._to_open.popleft(), next(self._tokens)
-                self._opening[token] = coming
                 coming.begin((self._completions, token))
+                if coming.has_failed:
+                    self._ready.extend(self._waiting.pop(coming))
+                else:
+                    self._opening[token] = coming
             if not self._ready:
                 return
             run = self._ready[0]

@@ -44,15 +44,23 @@ class Coming:
         self.is_queued = False
 
     def begin(self, told: tuple[_foretell.Completions, int] | None = None) -> None:
-        """Begin to open it; `told` as in `Store.begin_open`."""
+        """Begin to open it; `told` as in `Store.begin_open`, unless that fails, so that it `is_ready` at once."""
         if self._opening is None and self._file is None and self._error is None:
-            self._opening = self._store.begin_open(self.path, told)
+            try:
+                self._opening = self._store.begin_open(self.path, told)
+            except OSError as error:
+                self._error = error
 
     def is_ready(self) -> bool:
         """Whether `file` will not wait."""
         if self._opening is not None:
             return self._opening.is_ready()
         return self._file is not None or self._error is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is known that `file` raises."""
+        return self._error is not None
 
     def file(self) -> File:
         """Wait until it is open."""
@@ -62,6 +70,8 @@ class Coming:
             if self._error is not None:
                 raise self._error
             self.begin()
+            if self._error is not None:
+                raise self._error
             opening, self._opening = self._opening, None
             try:
                 self._file = File(self._store, self.path, opening)

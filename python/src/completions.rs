@@ -1,8 +1,8 @@
 //! What has ended of what was begun and nobody waits for: reads and openings, each with a number that its beginner gave.
 //!
 //! Threads of back ends put it there, without the interpreter. Who has begun them takes it, after a wait
-//! ([`Completions::wait`]), or when its event loop finds that `fileno` can be read. The queue belongs to one process: a child has those of its
-//! parent's locks that its parent's threads held.
+//! ([`Completions::wait`]), or when its event loop finds that `fileno` can be read. The queue belongs to one process: a child
+//! has those of its parent's locks that its parent's threads held.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -30,7 +30,10 @@ impl Ended {
         match self {
             Ended::Open => Ok(py.None()),
             Ended::Read(keeper, Ok(count)) => keeper.result(py, count),
-            Ended::Read(_, Err(error)) => Err(errors::of_read(py, &error)),
+            Ended::Read(keeper, Err(error)) => {
+                keeper.release(py);
+                Err(errors::of_read(py, &error))
+            }
         }
     }
 }

@@ -64,6 +64,11 @@ impl Keeper {
         }
     }
 
+    /// Lets go of the memory, of a read that has ended.
+    pub(crate) fn release(&self, _: Python<'_>) {
+        drop(self.take());
+    }
+
     fn take(&self) -> Option<Owner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -168,7 +173,7 @@ unsafe fn read(
         Ok(Some(count)) => Ok((count, keeper.take().expect("nobody else takes it"))),
         Ok(None) => Err(raised.expect("it was given up because of it")),
         Err(error) => {
-            drop(keeper.take());
+            keeper.release(py);
             Err(errors::of_read(py, &error))
         }
     }

@@ -125,3 +125,23 @@ def test_an_endless_source_is_taken_as_it_is_wanted(store: foretell.Store) -> No
     for _ in range(1000):
         assert len(next(found)[1]) == 100
     assert taken <= 1000 + UNDER_WAY + 64 + 1
+
+
+def test_buffers_of_reads_that_failed_are_given_back(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1" * (4 << 20))
+    store = foretell.Store(tmp_path)
+    buffers = [bytearray(5000) for _ in range(2)]
+
+    def source() -> Iterator[tuple[str, int, int]]:
+        yield "file", 0, 100
+        (tmp_path / "file").write_bytes(b"")  # It is open by now.
+        yield "file", 3 << 20, 5000
+
+    def read() -> None:
+        with pytest.raises(foretell.Changed):
+            list(store.read_ranges(source(), into=buffers, window=1, ordered=False))
+
+    read()
+    gc.collect()
+    for buffer in buffers:
+        buffer.extend(b"more")

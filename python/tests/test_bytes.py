@@ -240,6 +240,17 @@ def test_an_absent_file_is_told_in_its_turn(store: foretell.Store) -> None:
     assert list(found) == []
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_path_that_cannot_be_one_is_told_in_its_turn(
+    store: foretell.Store, ordered: bool
+) -> None:
+    given: list[object] = []
+    with pytest.raises(foretell.Error, match="itself, not a file"):
+        for sample in store.read_ranges([("small", 0, 4), ("", 0, 4)], ordered=ordered):
+            given.append(sample)
+    assert len(given) == 1 or not ordered
+
+
 @pytest.mark.parametrize("wrong", [LookupError, ValueError])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_what_is_wrong_with_the_source_is_told_in_its_turn(
