@@ -210,13 +210,13 @@ endless = (("odd", number * 7919 % 3_000_000, 100) for number in itertools.count
 found = store.read_ranges(endless, ordered={ordered})
 next(itertools.islice(found, 20_000, None))
 before = resident()
-next(itertools.islice(found, 250_000, None))
+next(itertools.islice(found, 150_000, None))
 print(resident() - before)
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    # A range that was kept would be 20 bytes to the policy, and 200 to Python.
-    assert int(done.stdout) < 250_000 * 10
+    # A range that was kept would be 200 bytes. Tables of the policy grow for a while, by a few million.
+    assert int(done.stdout) < 150_000 * 100
 
 
 def test_ranges_into_buffers(store: foretell.Store, data: Path) -> None:
