@@ -241,7 +241,7 @@ def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)  # It does wait.
+            process.wait(0.3)  # It does wait.
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=HANG_S)
         assert out == "interrupted\n"
@@ -284,7 +284,7 @@ def test_a_read_that_was_interrupted_gives_its_buffer_back(gated: Gated) -> None
 
 
 def test_other_threads_run_while_one_waits(silent: Served) -> None:
-    store = foretell.Store("s3://data", timeout=3, settings=silent.settings)
+    store = foretell.Store("s3://data", timeout=1, settings=silent.settings)
     ended = threading.Event()
 
     def wait() -> None:
