@@ -25,7 +25,7 @@ test: setup-tests ## Install what the tests need, and run all of them
 test-python: ## Lint and test the Python package, in a virtual environment of its own (.venv)
 	scripts/test-python
 
-check: ## What continuous integration runs: format, lint, tests, docs
+check: ## What continuous integration runs: format, lint, tests, the Python package, docs
 	scripts/check
 
 check-deep: ## The longer checks: Miri, sanitizers, longer property tests

@@ -7,9 +7,10 @@ Files stay open as long as ranges of them are pending, and some longer.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -40,17 +41,26 @@ class Coming:
         self._opening: _foretell.Opening | None = None
         self._file: File | None = None
         self._error: OSError | None = None
+        self.is_queued = False
 
-    def begin(self) -> None:
-        """Begin to open it."""
+    def begin(self, told: tuple[_foretell.Completions, int] | None = None) -> None:
+        """Begin to open it; `told` as in `Store.begin_open`, unless that fails, so that it `is_ready` at once."""
         if self._opening is None and self._file is None and self._error is None:
-            self._opening = self._store.begin_open(self.path)
+            try:
+                self._opening = self._store.begin_open(self.path, told)
+            except OSError as error:
+                self._error = error
 
     def is_ready(self) -> bool:
         """Whether `file` will not wait."""
         if self._opening is not None:
             return self._opening.is_ready()
         return self._file is not None or self._error is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is known that `file` raises."""
+        return self._error is not None
 
     def file(self) -> File:
         """Wait until it is open."""
@@ -60,6 +70,8 @@ class Coming:
             if self._error is not None:
                 raise self._error
             self.begin()
+            if self._error is not None:
+                raise self._error
             opening, self._opening = self._opening, None
             try:
                 self._file = File(self._store, self.path, opening)
@@ -72,13 +84,93 @@ class Coming:
 class Run:
     """Adjacent ranges of one file."""
 
-    __slots__ = ("coming", "is_disclosed", "ranges", "stream")
+    __slots__ = ("begun", "coming", "indices", "is_disclosed", "ranges", "stream", "views")
 
     def __init__(self, coming: Coming) -> None:
         self.coming = coming
         self.ranges: list[tuple[int, int]] = []
         self.stream: Stream | None = None
         self.is_disclosed = False
+        # If they are read in any order: how many are begun, the place of each in the source, where each goes.
+        self.begun = 0
+        self.indices: list[int] = []
+        self.views: list[memoryview] = []
+
+
+def triple(item: Sequence[object]) -> tuple[str, int, int]:
+    """Path, offset and length."""
+    try:
+        path, offset, length = item
+        return os.fsdecode(path), operator.index(offset), operator.index(length)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{item!r} is no (path, offset, length) with whole bytes") from None
+
+
+class Source:
+    """Runs of ranges, taken in batches. What is wrong with the source is raised after what came before it."""
+
+    def __init__(self, store: Store, source: Iterator[Sequence[object]], window: int) -> None:
+        self._store = store
+        self._source = source
+        self.window = window
+        self._batch = min(FIRST_BATCH, window)
+        self._files: OrderedDict[str, Coming] = OrderedDict()
+        self._error: Exception | None = None
+        self.is_exhausted = False
+
+    def _coming(self, path: str) -> Coming:
+        coming = self._files.get(path)
+        if coming is None:
+            coming = self._files[path] = Coming(self._store, path)
+            if len(self._files) > KEPT_OPEN:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(path)
+        return coming
+
+    def take(self) -> list[Run]:
+        """Take a batch."""
+        runs: list[Run] = []
+        run: Run | None = None
+        count = 0
+        try:
+            for item in islice(self._source, self._batch):
+                path, offset, length = triple(item)
+                if offset < 0 or length < 0:
+                    raise ValueError(f"the range ({offset}, {length}) of {path} is negative")
+                if run is None or run.coming.path != path:
+                    run = Run(self._coming(path))
+                    runs.append(run)
+                run.ranges.append((offset, length))
+                count += 1
+        except Exception as error:
+            self.end(error)
+        if count < self._batch:
+            self.is_exhausted = True
+        self._batch = min(self._batch * 2, max(self.window // 2, 1))
+        return runs
+
+    def end(self, error: Exception) -> None:
+        """Take no more from it."""
+        self._error = self._error or error
+        self.is_exhausted = True
+
+    def check(self) -> None:
+        """Raise what was wrong with it; what came before has been given."""
+        if self._error is not None:
+            raise self._error
+
+
+def buffer_for(length: int, buffers: Iterator[Buffer]) -> memoryview:
+    """Take the next buffer; as much of it as is wanted."""
+    try:
+        buffer = next(buffers)
+    except StopIteration:
+        raise ValueError("there are fewer buffers than ranges") from None
+    view = memoryview(buffer).cast("B")
+    if len(view) < length:
+        raise ValueError(f"a buffer of {len(view)} bytes for a range of {length}")
+    return view[:length]
 
 
 class Reader:
@@ -86,11 +178,7 @@ class Reader:
 
     def __init__(self, store: Store, source: Iterator[Sequence[object]], window: int) -> None:
         self._store = store
-        self._source = source
-        self._window = window
-        self._batch = min(FIRST_BATCH, window)
-        self._is_exhausted = False
-        self._files: OrderedDict[str, Coming] = OrderedDict()
+        self._source = Source(store, source, window)
         self._to_open: deque[Coming] = deque()
         self._opening: deque[Coming] = deque()
         self._undisclosed: deque[Run] = deque()
@@ -99,35 +187,13 @@ class Reader:
         self._changes = 0
         self._streams: deque[Stream] = deque()
 
-    def _coming(self, path: str) -> Coming:
-        coming = self._files.get(path)
-        if coming is None:
-            coming = self._files[path] = Coming(self._store, path)
-            self._to_open.append(coming)
-            if len(self._files) > KEPT_OPEN:
-                self._files.popitem(last=False)
-        else:
-            self._files.move_to_end(path)
-        return coming
-
     def _fill(self) -> None:
-        run: Run | None = None
-        count = 0
-        for count, (path, offset, length) in enumerate(  # noqa: B007
-            islice(self._source, self._batch), start=1
-        ):
-            path = os.fspath(path)  # type: ignore[call-overload]
-            if not isinstance(offset, int) or not isinstance(length, int):
-                offset, length = offset.__index__(), length.__index__()  # type: ignore[attr-defined]
-            if offset < 0 or length < 0:
-                raise ValueError(f"the range ({offset}, {length}) of {path} is negative")
-            if run is None or run.coming.path != path:
-                run = Run(self._coming(path))
-                self._undisclosed.append(run)
-            run.ranges.append((offset, length))
-            self._pending.append((run, offset, length))
-        self._is_exhausted = count < self._batch
-        self._batch = min(self._batch * 2, max(self._window // 2, 1))
+        for run in self._source.take():
+            if not run.coming.is_queued:
+                run.coming.is_queued = True
+                self._to_open.append(run.coming)
+            self._undisclosed.append(run)
+            self._pending.extend((run, *each) for each in run.ranges)
 
     def _advance(self) -> None:
         """Do what can be done without waiting."""
@@ -161,11 +227,13 @@ class Reader:
 
     def next(self) -> tuple[File, int, int] | None:
         """File, offset and length of the next read; what follows it is disclosed."""
-        if not self._is_exhausted and len(self._pending) <= self._window // 2:
+        source = self._source
+        if not source.is_exhausted and len(self._pending) <= source.window // 2:
             self._fill()
         if self._to_open or self._opening or self._undisclosed:
             self._advance()
         if not self._pending:
+            source.check()
             return None
         run, offset, length = self._pending.popleft()
         file = run.coming.file()
@@ -187,7 +255,7 @@ def read_ranges(
     source: Iterator[Sequence[object]],
     into: Iterable[Buffer] | None,
     window: int,
-) -> Iterator[bytes | memoryview]:
+) -> Generator[bytes | memoryview, None, None]:
     """See `Store.read_ranges`."""
     reader = Reader(store, source, window)
     buffers = None if into is None else iter(into)
@@ -197,14 +265,7 @@ def read_ranges(
             if buffers is None:
                 yield file.read_at(offset, length)
                 continue
-            try:
-                buffer = next(buffers)
-            except StopIteration:
-                raise ValueError("there are fewer buffers than ranges") from None
-            view = memoryview(buffer).cast("B")
-            if len(view) < length:
-                raise ValueError(f"a buffer of {len(view)} bytes for a range of {length}")
-            count = file.pread_into(view[:length], offset)
-            yield view[:count]
+            view = buffer_for(length, buffers)
+            yield view[: file.pread_into(view, offset)]
     finally:
         reader.close()

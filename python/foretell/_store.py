@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, overload
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, overload
 from urllib.parse import unquote, urlsplit
 
-from foretell import _foretell, _ranges
+from foretell import _any_order, _foretell, _ranges
+from foretell._asyncio import Waiting
 from foretell._types import as_hint, pairs, size_bytes
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from foretell._types import Ranges
-
-# Threads that wait for `read_async`.
-_ASYNC_THREADS = 32
 
 
 class Store(_foretell.Store):
@@ -39,13 +35,12 @@ class Store(_foretell.Store):
     """The address it was made with."""
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str]]
-    _executor: tuple[int, ThreadPoolExecutor] | None
 
     def __new__(
         cls,
         url: str | os.PathLike[str],
-        budget: int | str = "256MiB",
-        block: int = 8192,
+        budget: SupportsIndex | str = "256MiB",
+        block: SupportsIndex | str = 8192,
         depth: int | None = None,
         *,
         timeout: float = 60.0,
@@ -58,11 +53,11 @@ class Store(_foretell.Store):
                 ``file:///folder``, or the path of a folder. Credentials, region and endpoint come from the usual
                 variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …).
             budget: Memory for data: bytes, or a text such as ``"256MiB"``.
-            block: Bytes of a block, the unit that is kept: a power of two from 4096 to 16777216.
+            block: Bytes of a block, the unit that is kept, or such a text: a power of two from 4096 to 16777216.
             depth: Requests ahead of the program at once; 128 for object stores, 16 for folders.
             timeout: Seconds that a read waits for an object store, which is asked again meanwhile.
             settings: Of the object store, before those of the environment: ``{"aws_endpoint": …,
-                "aws_access_key_id": …}``.
+                "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for what anybody may read.
 
         Raises:
             ValueError: If an argument makes no sense.
@@ -70,7 +65,7 @@ class Store(_foretell.Store):
             NotFound, Error: If there is no such folder.
 
         """
-        place = os.fspath(url)
+        place = given = os.fsdecode(url)
         scheme, separator, rest = place.partition("://")
         is_folder = not separator or scheme == "file"
         if scheme == "file" and separator:
@@ -86,20 +81,20 @@ class Store(_foretell.Store):
             raise ValueError(f"a depth of {depth}: it must be 1 or more")
         if not 0 < timeout < 1e9:
             raise ValueError(f"a timeout of {timeout} s")
-        budget_bytes = size_bytes(budget)
-        if budget_bytes < 0 or block < 0:
+        budget_bytes, block_bytes = size_bytes(budget), size_bytes(block)
+        if budget_bytes < 0 or block_bytes < 0:
             raise ValueError("a budget or block below zero")
+        for name, setting in (settings or {}).items():
+            if not isinstance(setting, str):
+                raise TypeError(f"the setting {name} is {setting!r}: settings are texts")
         items = list((settings or {}).items())
         self = super().__new__(
-            cls, place, is_folder, budget_bytes, block, depth, float(timeout), items
+            cls, place, is_folder, budget_bytes, block_bytes, depth, float(timeout), items
         )
-        self.url = os.fspath(url)
-        self._reduced = (self.url, budget_bytes, block, depth, timeout, dict(items))
-        self._executor = None
+        self.url = given
+        # The path of a folder is absolute here: it is the same wherever it is made again.
+        self._reduced = (place, budget_bytes, block_bytes, depth, timeout, dict(items))
         return self
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        pass
 
     def __repr__(self) -> str:
         return f"foretell.Store({self.url!r})"
@@ -129,7 +124,7 @@ class Store(_foretell.Store):
             NotFound, PermissionDenied, Busy, Timeout, Error: What the store says.
 
         """
-        return File(self, os.fspath(path))
+        return File(self, os.fsdecode(path))
 
     def hint(
         self,
@@ -164,21 +159,13 @@ class Store(_foretell.Store):
     @overload
     def read_ranges(
         self,
-        source: Iterable[tuple[str, int, int]],
-        ranges: None = None,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
         *,
         into: None = None,
         window: int = 1024,
-    ) -> Iterator[bytes]: ...
-    @overload
-    def read_ranges(
-        self,
-        source: str | os.PathLike[str],
-        ranges: Ranges,
-        *,
-        into: None = None,
-        window: int = 1024,
-    ) -> Iterator[bytes]: ...
+        ordered: Literal[True] = True,
+    ) -> Generator[bytes, None, None]: ...
     @overload
     def read_ranges(
         self,
@@ -187,7 +174,29 @@ class Store(_foretell.Store):
         *,
         into: Iterable[Buffer],
         window: int = 1024,
-    ) -> Iterator[memoryview]: ...
+        ordered: Literal[True] = True,
+    ) -> Generator[memoryview, None, None]: ...
+    @overload
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: None = None,
+        window: int = 1024,
+        ordered: Literal[False],
+    ) -> Generator[tuple[int, bytes], None, None]: ...
+    @overload
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: Iterable[Buffer],
+        window: int = 1024,
+        ordered: Literal[False],
+    ) -> Generator[tuple[int, memoryview], None, None]: ...
+    @overload
     def read_ranges(
         self,
         source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
@@ -195,24 +204,43 @@ class Store(_foretell.Store):
         *,
         into: Iterable[Buffer] | None = None,
         window: int = 1024,
-    ) -> Iterator[bytes] | Iterator[memoryview]:
-        """Read many ranges, in order, each disclosed a while before its turn.
+        ordered: bool,
+    ) -> Generator[Any, None, None]: ...
+    def read_ranges(
+        self,
+        source: str | os.PathLike[str] | Iterable[tuple[str, int, int]],
+        ranges: Ranges | None = None,
+        *,
+        into: Iterable[Buffer] | None = None,
+        window: int = 1024,
+        ordered: bool = True,
+    ) -> Generator[Any, None, None]:
+        """Read many ranges, each disclosed a while before its turn.
 
         Args:
             source: ``(path, offset, length)`` each, offset and length in bytes; it may be endless. Or one path.
             ranges: With one path: pairs, or an array of integers of shape (n, 2).
             into: A buffer for each range, at least as long. Otherwise `bytes` are made.
-            window: Ranges that are taken from the source ahead of the one that is read, at most.
+            window: Ranges that are taken from the source ahead of the one that is read, at most. Memory is for these, for
+                what is read, and for the store's budget, however many there are.
+            ordered: In the order of the source; or, if false, as they come: 64 are read at once, and no range waits for one
+                that is slow, nor for a file that is slow to open.
 
         Yields:
-            The bytes of each range, in its turn: fewer only at the end of a file. With `into`, the part of its buffer
-            that was filled. What comes is always in the order of the source.
+            The bytes of each range: fewer only at the end of a file. With `into`, the part of its buffer that was filled. Not
+            ordered, ``(index, bytes)``: the how-manieth range of the source it is, from 0.
+
+        Its `close` gives up what is disclosed and not read, and so does the end of the last reference to it.
 
         A file is opened once for its ranges that lie near each other; paths further on are opened meanwhile, up to 64 at
         once.
 
+        Not ordered and with `into`, buffers are taken up to `window` ahead, and giving the iteration up waits for what is on
+        its way into them, unless it is Ctrl-C that ends it.
+
         Raises:
-            ValueError, TypeError: If a range is none, or the buffers do not suffice.
+            ValueError, TypeError: If a range is none, or the buffers do not suffice; and what the source raises: after what
+                came before it.
             OSError: As `open` and `File.read`, when the turn comes; there is nothing after it.
 
         """
@@ -221,40 +249,32 @@ class Store(_foretell.Store):
         if isinstance(source, (str, os.PathLike)):
             if ranges is None:
                 raise TypeError("one path needs ranges")
-            path = os.fspath(source)
+            path = os.fsdecode(source)
             triples: Iterator[Sequence[object]] = ((path, *pair) for pair in pairs(ranges))
         else:
             if ranges is not None:
                 raise TypeError("ranges go with one path")
             triples = iter(source)
-        return cast(
-            "Iterator[bytes] | Iterator[memoryview]",
-            _ranges.read_ranges(self, triples, into, window),
-        )
+        if ordered:
+            return _ranges.read_ranges(self, triples, into, window)
+        return _any_order.read_any(self, triples, into, window)
+
+    async def open_async(self, path: str | os.PathLike[str]) -> File:
+        """As `open`, without holding up the event loop. 32 files are opened at once, with a thread each."""
+        return await Waiting.here().open(self, os.fsdecode(path))
 
     async def read_async(self, path: str | os.PathLike[str], offset: int, length: int) -> bytes:
         """Read up to `length` bytes at `offset` of the file at `path`, without holding up the event loop.
 
-        In this version a thread of a pool (32) opens the file, waits for the bytes, and closes it; use
-        `File.read_at_async` for many reads of a file. A task that is cancelled leaves its thread waiting.
+        It opens the file, waits for the bytes, and closes it: use `open_async` and `File.read_at_async` for many reads of a
+        file.
 
         Raises:
             OSError: As `open` and `File.read`.
 
         """
-
-        def read() -> bytes:
-            with self.open(path) as file:
-                return file.read_at(offset, length)
-
-        return await asyncio.get_running_loop().run_in_executor(self._threads(), read)
-
-    def _threads(self) -> ThreadPoolExecutor:
-        process = os.getpid()
-        if self._executor is None or self._executor[0] != process:
-            pool = ThreadPoolExecutor(_ASYNC_THREADS, thread_name_prefix="foretell-async")
-            self._executor = (process, pool)
-        return self._executor[1]
+        with await self.open_async(path) as file:
+            return await file.read_at_async(offset, length)
 
     def stats(self) -> dict[str, int]:
         """What was done so far, in this process.
@@ -348,9 +368,12 @@ class File(_foretell.File):
         return stream
 
     async def read_at_async(self, offset: int, length: int) -> bytes:
-        """As `read_at`, by a thread of a pool (32), without holding up the event loop."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._store._threads(), self.read_at, offset, length)
+        """As `read_at`, without holding up the event loop: at once if all is in memory, else when it has come.
+
+        No thread waits. 128 reads of an event loop are under way at once, and others wait for their turn. If the task is
+        cancelled, what comes is thrown away.
+        """
+        return await Waiting.here().read(self, offset, length)
 
     def readall(self) -> bytes:
         """Read all that is left."""

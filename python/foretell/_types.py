@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, SupportsIndex, TypeAlias, cast
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -20,10 +21,13 @@ for _power, _letter in enumerate("KMGT", start=1):
 _ROWS = 4096
 
 
-def size_bytes(size: int | str) -> int:
-    """Bytes that `size` stands for: a number, or a text such as "256MiB" or "1GB"."""
-    if isinstance(size, int):
-        return size
+def size_bytes(size: SupportsIndex | str) -> int:
+    """Bytes that `size` stands for: a whole number, or a text such as "256MiB" or "1GB"."""
+    if not isinstance(size, str):
+        try:
+            return operator.index(size)
+        except TypeError:
+            raise TypeError(f"{size!r} is no size: write 268435456, 256MiB or 1GB") from None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
     if found is None or found[2] not in _UNITS:
         raise ValueError(f"{size!r} is no size: write 268435456, 256MiB or 1GB")
@@ -40,6 +44,8 @@ def as_hint(ranges: Ranges) -> Ranges:
         raise ValueError(f"ranges of shape {view.shape}, not (n, 2)")
     if view.format in ("l", "q"):
         return view
+    if view.format is None or len(view.format) != 1:
+        raise TypeError(f"ranges as an array of format {view.format!r}: make it one of int64")
     return cast("list[list[int]]", view.tolist())
 
 

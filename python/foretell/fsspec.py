@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 from urllib.parse import urlsplit
 
 import fsspec
@@ -77,8 +77,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         target_protocol: str | None = None,
         target_options: Mapping[str, Any] | None = None,
         fs: fsspec.AbstractFileSystem | None = None,
-        budget: int | str = "256MiB",
-        block: int = 8192,
+        budget: SupportsIndex | str = "256MiB",
+        block: SupportsIndex | str = 8192,
         depth: int | None = None,
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
@@ -144,7 +144,8 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             url = f"{self._scheme}://{bucket}"
         store = self._stores.get(url)
         if store is None:
-            store = self._stores[url] = Store(url, settings=self._settings, **self._options)
+            store = Store(url, settings=self._settings, **self._options)
+            store = self._stores.setdefault(url, store)  # Other threads use the same.
         return store, key
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> File:
@@ -174,6 +175,39 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """List a folder: what `fs` says."""
         return list(self.fs.ls(self._strip_protocol(path), detail=detail, **kwargs))
+
+    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        """List all files below a folder: what `fs` says, which may do so in one request."""
+        return self.fs.find(self._strip_protocol(path), *args, **kwargs)
+
+    def modified(self, path: str) -> Any:
+        """When a file was changed last: what `fs` says."""
+        return self.fs.modified(self._strip_protocol(path))
+
+    def created(self, path: str) -> Any:
+        """When a file was made: what `fs` says."""
+        return self.fs.created(self._strip_protocol(path))
+
+    def cat(
+        self, path: str | list[str], recursive: bool = False, on_error: str = "raise", **kwargs: Any
+    ) -> Any:
+        """Read whole files, the next ones meanwhile: the bytes of one path, or a dictionary if it stands for several.
+
+        What cannot be read raises; or is an exception in the dictionary (``on_error="return"``), or left out (``"omit"``).
+        """
+        paths = self.expand_path(path, recursive=recursive)
+        if isinstance(path, str) and paths == [self._strip_protocol(path)]:
+            return self.cat_file(paths[0], **kwargs)
+        how = "raise" if on_error == "raise" else "return"
+        found = dict(zip(paths, self.cat_ranges(paths, None, None, on_error=how), strict=True))
+        if on_error == "omit":
+            found = {path: one for path, one in found.items() if isinstance(one, bytes)}
+        return found
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Have `fs` forget its listings. There are no others: each file is opened as it is then."""
+        if self._target is not None:
+            self._target.invalidate_cache(None if path is None else self._strip_protocol(path))
 
     def cat_ranges(
         self,

@@ -43,8 +43,27 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
-    exception(py, &error.cause, &error.cause.to_string(), &error.path)
+/// `place` is the store's address.
+pub(crate) fn of_open(py: Python<'_>, error: &OpenError, place: &str) -> PyErr {
+    let cause = &error.cause;
+    let has_buckets = ["s3://", "gs://", "az://"].iter().any(|scheme| place.starts_with(scheme));
+    let message = match cause {
+        // Stores do not say which.
+        BackendError::NotFound if has_buckets => {
+            format!("not found in {place}, or there is no such bucket")
+        }
+        BackendError::NotFound => format!("not found in {place}"),
+        BackendError::Denied(_) if has_buckets => {
+            format!(
+                "{cause}; credentials for {place} are those of `settings`, else of the environment"
+            )
+        }
+        BackendError::Other { message, .. } if message.starts_with("no connection") => {
+            format!("{message}; is the endpoint of {place} right, and up?")
+        }
+        _ => cause.to_string(),
+    };
+    exception(py, cause, &message, &error.path)
 }
 
 pub(crate) fn of_read(py: Python<'_>, error: &ReadError) -> PyErr {
@@ -68,10 +87,11 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
     }
 }
 
-/// The exception that the cause of this name becomes; for tests of the table.
+/// The exception that the cause of this name becomes; with a place, when a file of a store there is opened. For tests of the
+/// table.
 #[pyfunction]
-#[pyo3(name = "_error_of")]
-pub(crate) fn error_of(py: Python<'_>, cause: &str) -> PyResult<Py<PyAny>> {
+#[pyo3(name = "_error_of", signature = (cause, place=None))]
+pub(crate) fn error_of(py: Python<'_>, cause: &str, place: Option<&str>) -> PyResult<Py<PyAny>> {
     let words: Arc<str> = "in its\nown words".into();
     let cause = match cause {
         "not-found" => BackendError::NotFound,
@@ -81,8 +101,13 @@ pub(crate) fn error_of(py: Python<'_>, cause: &str) -> PyResult<Py<PyAny>> {
         "timeout" => BackendError::Timeout(60),
         "lost" => BackendError::Lost,
         "other" => BackendError::Other { errno: None, message: words },
+        "gone" => BackendError::Other { errno: None, message: "no connection: refused".into() },
         "errno" => BackendError::Other { errno: Some(28), message: words },
         _ => return Err(PyValueError::new_err(format!("{cause}: no such cause"))),
     };
-    Ok(of_backend(py, &cause, "a/path").into_value(py).into_any())
+    let error = match place {
+        None => of_backend(py, &cause, "a/path"),
+        Some(place) => of_open(py, &OpenError { path: "a/path".into(), cause }, place),
+    };
+    Ok(error.into_value(py).into_any())
 }

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::completions::Completions;
 use crate::errors;
 use crate::process::OfProcess;
 use crate::store::{Opening, Store};
@@ -28,6 +30,10 @@ pub(crate) struct File {
 }
 
 impl File {
+    pub(crate) fn store(&self) -> &Py<Store> {
+        &self.store
+    }
+
     /// The file of this process. A child opens it anew; it must be the same version.
     pub(crate) fn open_here(&self, py: Python<'_>) -> PyResult<Open> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -48,7 +54,7 @@ impl File {
     fn with<R>(
         &self,
         py: Python<'_>,
-        act: impl FnOnce(&foretell_cache::File) -> PyResult<R>,
+        act: impl FnOnce(&Arc<foretell_cache::File>) -> PyResult<R>,
     ) -> PyResult<R> {
         let open = self.open_here(py)?;
         act(open.get().expect("of this process"))
@@ -106,15 +112,19 @@ impl File {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
+    /// Gives it up. Streams that have disclosed ranges of it keep it open until they are closed.
     fn close(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(open);
     }
 
+    /// Where the next read begins: bytes from the start.
     fn tell(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |_| Ok(self.position.load(Ordering::Relaxed)))
     }
 
+    /// Moves to `offset` bytes from the start (`whence` 0), from where it is (1), or from the end (2). Returns where that is,
+    /// bytes from the start; it may be beyond the end.
     #[pyo3(signature = (offset, whence=0, /))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
         let from = match whence {
@@ -135,6 +145,7 @@ impl File {
         Ok(to)
     }
 
+    /// Reads up to `size` bytes, or all that is left, from where it is; waits for them. Fewer only at the end of the file.
     #[pyo3(signature = (size=None, /))]
     fn read(&self, py: Python<'_>, size: Option<i64>) -> PyResult<Py<PyBytes>> {
         let at = self.position.load(Ordering::Relaxed);
@@ -146,6 +157,8 @@ impl File {
         Ok(bytes)
     }
 
+    /// Reads into `buffer`, from where it is, as many bytes as it has; waits for them. Returns how many: fewer only at the
+    /// end of the file.
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let at = self.position.load(Ordering::Relaxed);
@@ -155,11 +168,15 @@ impl File {
         Ok(count)
     }
 
+    /// Reads up to `length` bytes at `offset`, bytes from the start; waits for them. Fewer only at the end of the file.
+    /// Does not touch the position, and may be called by many threads at once.
     fn read_at(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<Py<PyBytes>> {
         let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
         self.with(py, |file| wait::read_bytes(py, file, length, offset))
     }
 
+    /// As `readinto`, at `offset`, bytes from the start. Does not touch the position, and may be called by many threads at
+    /// once.
     fn pread_into(
         &self,
         py: Python<'_>,
@@ -170,12 +187,31 @@ impl File {
         let buffer = wait::writable(buffer)?;
         self.with(py, |file| wait::read_into(py, file, buffer, offset))
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.store)
+    }
+
+    /// Begins a read, without waiting: the bytes if all are in memory, else `None`, and `completions` will have them,
+    /// with `token`. With a buffer `length` is not asked for, and what comes is how many bytes went into it.
+    fn _begin_read(
+        &self,
+        py: Python<'_>,
+        completions: &Bound<'_, Completions>,
+        token: u64,
+        offset: i64,
+        length: i64,
+        buffer: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
+        let to = (completions.get().queue()?, token);
+        match buffer.map(wait::writable).transpose()? {
+            None => self.with(py, |file| wait::begin_bytes(py, file, length, offset, to)),
+            Some(buffer) => self.with(py, |file| wait::begin_into(py, file, buffer, offset, to)),
+        }
+    }
 }
 
 fn whole(what: &str, number: i64) -> PyResult<u64> {
-    u64::try_from(number).map_err(|_| match what {
-        "offset" => PyValueError::new_err(format!("negative offset {number}")),
-        "length" => PyValueError::new_err(format!("negative length {number}")),
-        _ => PyOverflowError::new_err(()),
-    })
+    u64::try_from(number).map_err(|_| PyValueError::new_err(format!("negative {what} {number}")))
 }

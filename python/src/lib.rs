@@ -3,12 +3,15 @@
 //! The classes here are the bases of those in `foretell/*.py`, where the documentation for users is, and all that can as
 //! well be said in Python. Here is what must be quick, and what waits.
 //!
-//! By module: `store` and `file` are the classes, `stream` what discloses, `wait` how a read waits and is given up, `process`
-//! what a fork leaves of it, `errors` which error becomes which exception.
+//! By module: `store` and `file` are the classes, `stream` what discloses, `wait` how a read waits and is given up,
+//! `completions` where what nobody waits for ends, `process` what a fork leaves of it, `errors` which error becomes which
+//! exception.
 //!
 //! Rules. The interpreter is let go of before anything that may wait. Locks of this crate are held only by who has the
-//! interpreter and does not let go of it meanwhile, so that they are free when a process forks.
+//! interpreter and does not let go of it meanwhile, so that they are free when a process forks; others are in what belongs to
+//! one process.
 
+mod completions;
 mod errors;
 mod file;
 mod process;
@@ -21,6 +24,8 @@ use pyo3::prelude::*;
 /// The compiled part of the package.
 #[pymodule]
 mod _foretell {
+    #[pymodule_export]
+    use crate::completions::Completions;
     #[pymodule_export]
     use crate::errors::error_of;
     #[pymodule_export]

@@ -14,15 +14,16 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::completions::{Completions, Ended};
 use crate::errors;
 use crate::process::OfProcess;
-use crate::wait::signal;
+use crate::wait::{LOOK_EVERY, signal};
 
 /// Threads that read a folder, unless the user says how many.
 const FOLDER_THREADS: usize = 16;
 
-/// How often who waits for a file to be opened looks for signals.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Of Linux's `errno.h`.
+const EISDIR: i32 = 21;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -94,6 +95,21 @@ impl Store {
         }
         Ok(Arc::clone(live.as_ref().expect("it is there")))
     }
+
+    /// Opens a file; waits.
+    pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
+        if self.recipe.kind == Kind::Objects || path.is_empty() {
+            return self.begin_open(py, path, None);
+        }
+        let live = self.live(py)?;
+        let session = &live.get().expect("of this process").session;
+        let opened = py.detach(|| session.open(&path));
+        Ok(Opening {
+            path,
+            place: self.recipe.place.clone(),
+            state: Mutex::new(State::Here(OfProcess::new(opened))),
+        })
+    }
 }
 
 #[pymethods]
@@ -123,9 +139,25 @@ impl Store {
         Ok(Store { recipe, live })
     }
 
-    /// Begins to open a file; does not wait.
-    fn begin_open(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
+    /// Begins to open a file; does not wait. `told` are completions and the number that they are told when it has been
+    /// opened, or could not be.
+    #[pyo3(signature = (path, told=None))]
+    fn begin_open(
+        &self,
+        py: Python<'_>,
+        path: String,
+        told: Option<(Bound<'_, Completions>, u64)>,
+    ) -> PyResult<Opening> {
+        let told = match told {
+            Some((completions, token)) => Some((Arc::clone(completions.get().queue()?), token)),
+            None => None,
+        };
         let live = self.live(py)?;
+        if path.is_empty() {
+            let message = format!("it is {} itself, not a file in it", self.recipe.place);
+            let cause = BackendError::Other { errno: Some(EISDIR), message: message.into() };
+            return Err(errors::of_backend(py, &cause, &path));
+        }
         let session = live.get().expect("of this process").session.clone();
         let (answer, answered) = sync_channel(1);
         let at = path.clone();
@@ -134,20 +166,17 @@ impl Store {
             .spawn(move || {
                 // Whoever asked may not wait any more. The file is closed in that case.
                 let _ = answer.send(session.open(&at));
+                if let Some((queue, token)) = told {
+                    queue.put(token, Ended::Open);
+                }
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path))?;
-        Ok(Opening { path, state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))) })
-    }
-
-    /// Opens a file; waits.
-    pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
-        if self.recipe.kind == Kind::Objects {
-            return self.begin_open(py, path);
-        }
-        let live = self.live(py)?;
-        let session = &live.get().expect("of this process").session;
-        let opened = py.detach(|| session.open(&path));
-        Ok(Opening { path, state: Mutex::new(State::Here(OfProcess::new(opened))) })
+        let place = self.recipe.place.clone();
+        Ok(Opening {
+            path,
+            place,
+            state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))),
+        })
     }
 
     /// Bytes of a block.
@@ -198,6 +227,8 @@ enum State {
 #[pyclass(frozen, module = "foretell._foretell")]
 pub(crate) struct Opening {
     path: String,
+    /// The store's address.
+    place: String,
     state: Mutex<State>,
 }
 
@@ -251,6 +282,6 @@ impl Opening {
                 })?
             }
         };
-        opened.map_err(|error| errors::of_open(py, &error))
+        opened.map_err(|error| errors::of_open(py, &error, &self.place))
     }
 }

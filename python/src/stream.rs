@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foretell_cache::Segment;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::file::File;
@@ -14,6 +15,7 @@ use crate::store::Store;
 /// Base of `foretell.Stream`. One that was made before a fork does nothing in the child.
 #[pyclass(subclass, frozen, module = "foretell._foretell")]
 pub(crate) struct Stream {
+    store: Py<Store>,
     /// `None` once it is closed.
     stream: Mutex<Option<Arc<OfProcess<foretell_cache::Stream>>>>,
 }
@@ -31,7 +33,10 @@ impl Stream {
         let live = store.get().live(py)?;
         let session = &live.get().expect("of this process").session;
         let stream = py.detach(|| session.stream());
-        Ok(Stream { stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))) })
+        Ok(Stream {
+            store: store.clone_ref(py),
+            stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))),
+        })
     }
 
     /// Discloses ranges of an open file: an (n, 2) buffer of 64-bit integers, or pairs; all of it without.
@@ -44,6 +49,10 @@ impl Stream {
         ordered: bool,
     ) -> PyResult<()> {
         let stream = self.here().ok_or_else(|| PyValueError::new_err("the stream is closed"))?;
+        if !self.store.is(file.get().store()) {
+            let message = "the stream is of another store than the file: make one for each store";
+            return Err(PyValueError::new_err(message));
+        }
         let segments = ranges.map(|ranges| segments(py, ranges)).transpose()?;
         let open = file.get().open_here(py)?;
         let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
@@ -56,6 +65,7 @@ impl Stream {
         Ok(())
     }
 
+    /// Gives up what was disclosed and not read. More may be disclosed.
     fn cancel(&self, py: Python<'_>) {
         if let Some(stream) = self.here() {
             py.detach(|| {
@@ -66,6 +76,7 @@ impl Stream {
         }
     }
 
+    /// Gives up what was disclosed and not read, for good.
     fn close(&self) {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(stream);
@@ -75,6 +86,10 @@ impl Stream {
     #[getter]
     fn closed(&self) -> bool {
         self.here().is_none()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.store)
     }
 }
 

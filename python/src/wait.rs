@@ -6,7 +6,9 @@
 //! of it then is a thread that must not wait for the interpreter, so it only leaves it to be released ([`LEFT`]) by who
 //! reads next.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use foretell_cache::{File, Lent};
 use pyo3::buffer::PyUntypedBuffer;
@@ -15,21 +17,58 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::completions::{Ended, Queue};
 use crate::errors;
+
+/// How often who waits looks for signals.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Memory of Python's, with what keeps it.
 pub(crate) enum Owner {
-    #[expect(dead_code, reason = "held for its release alone")]
-    Buffer(PyUntypedBuffer),
+    Buffer(#[expect(dead_code, reason = "held for its release alone")] PyUntypedBuffer),
     Bytes(Py<PyBytes>),
 }
 
-/// What reads that were given up have left. Locked for moments only, by threads that wait for nothing meanwhile.
-static LEFT: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
+/// What reads that were given up have left, the last first. Without a lock, since a fork could leave that locked.
+static LEFT: AtomicPtr<Left> = AtomicPtr::new(std::ptr::null_mut());
 
-struct Keeper(Mutex<Option<Owner>>);
+struct Left {
+    #[expect(dead_code, reason = "held for its release alone")]
+    owner: Owner,
+    next: *mut Left,
+}
+
+/// Leaves it to who reads next; in whatever thread, without the interpreter.
+fn leave(owner: Owner) {
+    let next = LEFT.load(Ordering::Relaxed);
+    let left = Box::into_raw(Box::new(Left { owner, next }));
+    let mut known = next;
+    while let Err(now) =
+        LEFT.compare_exchange_weak(known, left, Ordering::Release, Ordering::Relaxed)
+    {
+        known = now;
+        // SAFETY: it is this thread's until the exchange has succeeded.
+        unsafe { (*left).next = now };
+    }
+}
+
+/// Keeps memory that is read into.
+pub(crate) struct Keeper(Mutex<Option<Owner>>);
 
 impl Keeper {
+    /// Of a read that has ended with so many bytes: these, or how many went into a buffer.
+    pub(crate) fn result(&self, py: Python<'_>, count: usize) -> PyResult<Py<PyAny>> {
+        match self.take().expect("nobody else takes it") {
+            Owner::Bytes(bytes) => Ok(bytes.into_any()),
+            Owner::Buffer(_) => Ok(count.into_pyobject(py)?.into_any().unbind()),
+        }
+    }
+
+    /// Lets go of the memory, of a read that has ended.
+    pub(crate) fn release(&self, _: Python<'_>) {
+        drop(self.take());
+    }
+
     fn take(&self) -> Option<Owner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -38,18 +77,18 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         if let Some(owner) = self.take() {
-            LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+            leave(owner);
         }
     }
 }
 
 /// Releases what was left.
-fn release_left() {
-    let left = match LEFT.try_lock() {
-        Ok(mut left) => std::mem::take(&mut *left),
-        Err(_) => return, // Next time.
-    };
-    drop(left);
+fn release_left(_: Python<'_>) {
+    let mut left = LEFT.swap(std::ptr::null_mut(), Ordering::Acquire);
+    while !left.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, and who has swapped it out is the only one that knows it.
+        left = unsafe { Box::from_raw(left) }.next;
+    }
 }
 
 /// A buffer that can be written to, as one piece.
@@ -119,7 +158,7 @@ unsafe fn read(
     owner: Owner,
     offset_bytes: u64,
 ) -> PyResult<(usize, Owner)> {
-    release_left();
+    release_left(py);
     let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
     // SAFETY: as above; the owner is taken from the keeper only after a read that was not given up.
     let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
@@ -134,10 +173,88 @@ unsafe fn read(
         Ok(Some(count)) => Ok((count, keeper.take().expect("nobody else takes it"))),
         Ok(None) => Err(raised.expect("it was given up because of it")),
         Err(error) => {
-            drop(keeper.take());
+            keeper.release(py);
             Err(errors::of_read(py, &error))
         }
     }
+}
+
+/// Where the result of a read goes that was begun.
+enum Slot {
+    /// To who begins it, who has not come back yet.
+    Beginner(Option<Ended>),
+    Queue,
+}
+
+/// Begins to read into `owner`'s memory; does not wait. What has come if all was there, or else nothing: `queue` gets it, with
+/// `token`.
+///
+/// # Safety
+/// As of [`read`].
+unsafe fn begin(
+    py: Python<'_>,
+    file: &Arc<File>,
+    (start, length): (*mut u8, usize),
+    owner: Owner,
+    offset_bytes: u64,
+    (queue, token): (&Arc<Queue>, u64),
+) -> PyResult<Option<Py<PyAny>>> {
+    release_left(py);
+    let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
+    // SAFETY: as above; the owner is taken from the keeper only when the read has ended.
+    let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
+    let slot = Arc::new(Mutex::new(Slot::Beginner(None)));
+    let done = {
+        let (slot, queue) = (Arc::clone(&slot), Arc::clone(queue));
+        move |result| {
+            let ended = Ended::Read(keeper, result);
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            match &mut *slot {
+                Slot::Beginner(to) => *to = Some(ended),
+                Slot::Queue => queue.put(token, ended),
+            }
+        }
+    };
+    let ended = py.detach(|| {
+        file.read_then(lent, offset_bytes, done);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *slot, Slot::Queue) {
+            Slot::Beginner(ended) => ended,
+            Slot::Queue => None,
+        }
+    });
+    ended.map(|ended| ended.result(py)).transpose()
+}
+
+/// Begins to read up to `length` bytes.
+pub(crate) fn begin_bytes(
+    py: Python<'_>,
+    file: &Arc<File>,
+    length: u64,
+    offset_bytes: u64,
+    to: (&Arc<Queue>, u64),
+) -> PyResult<Option<Py<PyAny>>> {
+    let length = length.min(file.size_bytes().saturating_sub(offset_bytes));
+    let length = usize::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
+    if length == 0 {
+        return Ok(Some(PyBytes::new(py, b"").into_any().unbind()));
+    }
+    let (bytes, start) = new_bytes(py, length)?;
+    // SAFETY: nobody else has seen the object; it lives as long as its owner.
+    unsafe { begin(py, file, (start, length), Owner::Bytes(bytes), offset_bytes, to) }
+}
+
+/// Begins to read into `buffer`.
+pub(crate) fn begin_into(
+    py: Python<'_>,
+    file: &Arc<File>,
+    buffer: PyUntypedBuffer,
+    offset_bytes: u64,
+    to: (&Arc<Queue>, u64),
+) -> PyResult<Option<Py<PyAny>>> {
+    let memory = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
+    // SAFETY: the buffer is exported until it is released, which is what the owner does.
+    unsafe { begin(py, file, memory, Owner::Buffer(buffer), offset_bytes, to) }
 }
 
 /// Runs the handlers of signals that have come, if this is the main thread. What they raise.

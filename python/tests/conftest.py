@@ -1,8 +1,12 @@
 """Files, and the slow store that serves them."""
 
+import contextlib
+import http.server
 import os
 import random
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +57,15 @@ class Served:
     def settings(self) -> dict[str, str]:
         return {"aws_endpoint": self.endpoint, **KEYS}
 
+    @property
+    def s3fs_options(self) -> dict[str, str]:
+        """The same, as s3fs takes them."""
+        return {
+            "key": KEYS["aws_access_key_id"],
+            "secret": KEYS["aws_secret_access_key"],
+            "endpoint_url": self.endpoint,
+        }
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
@@ -60,15 +73,18 @@ class Served:
 
 @pytest.fixture(scope="session")
 def command() -> Path:
+    """The command `foretell`: $FORETELL, or what was built last."""
     root = Path(__file__).parents[2]
-    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    found = os.environ.get("FORETELL")
-    for path in (
-        [Path(found)] if found else [target / "release/foretell", target / "debug/foretell"]
-    ):
-        if path.exists():
-            return path
-    pytest.skip("no target/release/foretell: run `make build`, or set FORETELL")
+    named = os.environ.get("FORETELL")
+    if named:
+        assert Path(named).is_file(), f"{named} ($FORETELL) is not there: cargo build -p foretell"
+        return Path(named)
+    target = root / os.environ.get("CARGO_TARGET_DIR", "target")
+    built = [target / "release/foretell", target / "debug/foretell"]
+    built = [path for path in built if path.exists()]
+    if not built:
+        pytest.skip(f"no foretell in {target}/debug or release: run `make build`, or set FORETELL")
+    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +100,108 @@ def served(command: Path, folder: Path) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
+def slow(command: Path, folder: Path) -> Iterator[Served]:
+    """Slow, and without faults, for clients that do not bear them; with a bucket "made" to write to."""
+    (folder / "made").mkdir(exist_ok=True)
+    served = Served(command, folder, "--first-byte", "2ms")
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="session")
 def silent(command: Path, folder: Path) -> Iterator[Served]:
     """So slow that nothing comes."""
     served = Served(command, folder, "--first-byte", "600s")
     yield served
     served.stop()
+
+
+class Gated:
+    """A server of objects of `size` bytes, whose answers wait for gates: "open/PATH" before its length is told, "read/PATH"
+    before bytes are sent.
+    """
+
+    def __init__(self) -> None:
+        gated = self
+        self.size = 100_000
+        self.gates: dict[str, threading.Event] = {}
+        self.asked: list[str] = []
+        self.came = threading.Condition()
+        self.connections: list[socket.socket] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                gated.connections.append(self.request)
+                super().setup()
+
+            def answer(self, what: str, first: int, end: int) -> None:
+                with gated.came:
+                    gated.asked.append(what)
+                    gated.came.notify_all()
+                if what in gated.gates:
+                    gated.gates[what].wait()
+                self.send_response(206 if what.startswith("read") else 200)
+                self.send_header("Content-Length", str(end - first))
+                self.send_header("Content-Range", f"bytes {first}-{end - 1}/{gated.size}")
+                self.send_header("ETag", '"x"')
+                self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+                self.end_headers()
+
+            def do_HEAD(self) -> None:
+                self.answer("open" + self.path, 0, gated.size)
+
+            def do_GET(self) -> None:
+                first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+                start, end = int(first), min(int(last) + 1, gated.size)
+                self.answer("read" + self.path, start, end)
+                self.wfile.write(gated.bytes(start, end - start))
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            request_queue_size = 1024
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    @staticmethod
+    def bytes(offset: int, length: int) -> bytes:
+        """What every object holds there."""
+        return bytes(number * 7 % 251 for number in range(offset, offset + length))
+
+    def shut(self, what: str) -> threading.Event:
+        gate = self.gates[what] = threading.Event()
+        return gate
+
+    def wait_for(self, what: str) -> None:
+        """Wait until it has been asked for."""
+        with self.came:
+            self.came.wait_for(lambda: what in self.asked)
+
+    def stop(self) -> None:
+        """No more is answered, on connections that are there neither."""
+        for gate in self.gates.values():
+            gate.set()
+        if self.thread.is_alive():
+            self.server.shutdown()
+            self.thread.join()
+            self.server.server_close()
+            for connection in self.connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def gated() -> Iterator[Gated]:
+    gated = Gated()
+    yield gated
+    gated.stop()

@@ -1,6 +1,8 @@
 """What is read is what the files hold, whatever was disclosed."""
 
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +196,29 @@ def test_ranges_are_taken_as_they_are_wanted(store: foretell.Store) -> None:
     del found
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_memory_does_not_grow_with_the_number_of_ranges(data: Path, ordered: bool) -> None:
+    program = f"""
+import foretell, itertools
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+import resource
+store = foretell.Store({str(data)!r}, budget="1MiB")
+endless = (("odd", number * 7919 % 3_000_000, 100) for number in itertools.count())
+found = store.read_ranges(endless, ordered={ordered})
+next(itertools.islice(found, 20_000, None))
+before = resident()
+next(itertools.islice(found, 150_000, None))
+print(resident() - before)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # A range that was kept would be 200 bytes. Tables of the policy grow for a while, by a few million.
+    assert int(done.stdout) < 150_000 * 100
+
+
 def test_ranges_into_buffers(store: foretell.Store, data: Path) -> None:
     plain = (data / "small").read_bytes()
     array = np.zeros((3, 10), dtype=np.uint8)
@@ -215,6 +240,35 @@ def test_an_absent_file_is_told_in_its_turn(store: foretell.Store) -> None:
     assert list(found) == []
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_path_that_cannot_be_one_is_told_in_its_turn(
+    store: foretell.Store, ordered: bool
+) -> None:
+    given: list[object] = []
+    with pytest.raises(foretell.Error, match="itself, not a file"):
+        for sample in store.read_ranges([("small", 0, 4), ("", 0, 4)], ordered=ordered):
+            given.append(sample)
+    assert len(given) == 1 or not ordered
+
+
+@pytest.mark.parametrize("wrong", [LookupError, ValueError])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_is_wrong_with_the_source_is_told_in_its_turn(
+    store: foretell.Store, wrong: type[Exception], ordered: bool
+) -> None:
+    def source() -> Iterator[tuple[str, int, int]]:
+        yield from [("small", 0, 4), ("one", 0, 4)]
+        if wrong is LookupError:
+            raise LookupError
+        yield "small", -1, 4
+
+    given: list[object] = []
+    with pytest.raises(wrong):
+        for sample in store.read_ranges(source(), ordered=ordered):
+            given.append(sample)
+    assert len(given) == 2
+
+
 def test_what_is_disclosed_is_fetched_ahead(served: Served, data: Path) -> None:
     store = foretell.Store("s3://data", settings=served.settings)
     file = store.open("even")
@@ -226,19 +280,3 @@ def test_what_is_disclosed_is_fetched_ahead(served: Served, data: Path) -> None:
     assert counts["prefetched_blocks"] > 0
     with pytest.raises(ValueError, match="stream is closed"):
         file.hint([(0, 1)], stream=stream)
-
-
-def test_async(served: Served, data: Path) -> None:
-    import asyncio
-
-    store = foretell.Store("s3://data", settings=served.settings)
-    plain = (data / "odd").read_bytes()
-
-    async def main() -> list[bytes]:
-        file = store.open("odd")
-        reads = [file.read_at_async(at * 1000, 500) for at in range(50)]
-        return await asyncio.gather(store.read_async("odd", 7, 9), *reads)
-
-    first, *rest = asyncio.run(main())
-    assert first == plain[7:16]
-    assert rest == [plain[at * 1000 : at * 1000 + 500] for at in range(50)]
