@@ -4,7 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build run test test-python check check-deep bench install uninstall clean setup-tests
+.PHONY: help build run test test-python check check-deep bench bench-peers install uninstall clean setup-tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,6 +46,9 @@ bench: ## Measure, and print the figures of docs/performance.md
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed
 	$(CARGO) run --release --locked --quiet --manifest-path bench/Cargo.toml --bin cache-speed -- --memory
 	$(CARGO) run --release --locked --quiet -p foretell-testbed --example store_speed
+
+bench-peers: build ## Measure foretell beside other clients of object stores; needs a package index
+	scripts/bench-peers --plot $(TARGET_DIR)/peers.svg
 
 install: build ## Install below PREFIX (/usr/local)
 	install -Dm755 $(TARGET_DIR)/release/foretell "$(DESTDIR)$(PREFIX)/bin/foretell"
