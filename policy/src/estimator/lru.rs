@@ -185,8 +185,10 @@ impl LruEstimator {
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
-        let picks = self.stack.deepest(LOADED_PICKS);
-        self.stack.load_ghosts(picks.map(|slot| scene.blocks.load_slot(slot)));
+        for slot in self.stack.deepest(LOADED_PICKS) {
+            let block = scene.blocks.load_slot(slot);
+            self.stack.load_ghost(block);
+        }
         self.stack.load_deepest_ghosts(LOADED_PICKS);
     }
 

@@ -283,6 +283,14 @@ impl Stack {
         }
     }
 
+    /// The same for one block.
+    #[inline]
+    pub(crate) fn load_ghost(&self, block: Block) {
+        if self.keeps_ghosts {
+            self.ghosts.load(block);
+        }
+    }
+
     /// Loads ghosts that will be the next to be dropped: as many as there are among `most` entries.
     pub(crate) fn load_deepest_ghosts(&self, most: usize) {
         for entry in self.entries_from(self.oldest_ghost).take(most) {
