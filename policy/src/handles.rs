@@ -43,6 +43,19 @@ struct Line {
     handles: [u32; LINE],
 }
 
+/// The places whose word is such, each the bit above that of its number: bit 0 would be a case of its own to the
+/// compiler, which makes a dozen instructions for vectors of this.
+#[inline]
+fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
+    words.iter().zip(1..).fold(0, |places, (&word, bit)| places | u32::from(is(word)) << bit)
+}
+
+/// The first of these places.
+#[inline]
+fn first(places: u32) -> Option<usize> {
+    (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
+}
+
 /// The place that an entry has in its line if nobody else is there. Neighbours have different ones.
 #[inline]
 fn own_place(tag: u32) -> usize {
@@ -60,19 +73,24 @@ impl Line {
     /// The place of the handle with this tag that is the `same`.
     #[inline]
     fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
-        // Mostly none is, and the processor compares all of them at once.
-        if !self.tags.iter().fold(false, |any, &other| any | (other == tag)) {
-            return None;
+        let mut alike = places(&self.tags, |other| other == tag);
+        while let Some(place) = first(alike) {
+            if self.handle(place).is_some_and(&mut *same) {
+                return Some(place);
+            }
+            alike &= alike - 1;
         }
-        (0..LINE)
-            .find(|&place| self.tags[place] == tag && self.handle(place).is_some_and(&mut *same))
+        None
     }
 
     /// An empty place for this tag.
     #[inline]
     fn place_for(&self, tag: u32) -> Option<usize> {
-        let mut places = std::iter::once(own_place(tag)).chain(0..LINE);
-        places.find(|&place| self.handle(place).is_none())
+        let own = own_place(tag);
+        match self.handle(own) {
+            None => Some(own),
+            Some(_) => first(places(&self.handles, |handle| handle & HANDLE == EMPTY)),
+        }
     }
 
     fn set(&mut self, place: usize, handle: u32) {
@@ -80,14 +98,32 @@ impl Line {
     }
 
     /// A: entries that lie in another line because this one was full.
+    #[inline]
     fn overflow(&self) -> u32 {
-        let bits = self.handles.iter().zip(0..);
-        bits.fold(0, |count, (&handle, bit)| count | (handle >> 31) << bit)
+        places(&self.handles, |handle| handle & !HANDLE != 0) >> 1
     }
 
     #[inline]
     fn has_overflow(&self) -> bool {
         self.handles.iter().fold(0, |all, &handle| all | handle) & !HANDLE != 0
+    }
+
+    /// A: one more. Returns whether the count has reached its highest value. Not inline, which would take the words
+    /// apart for the search for an empty place as well.
+    #[inline(never)]
+    fn overflows(&mut self) -> bool {
+        let count = (self.overflow() + 1).min(OVERFLOW_MAX);
+        self.set_overflow(count);
+        count == OVERFLOW_MAX
+    }
+
+    /// A: one less, unless the count has reached its highest value.
+    #[inline(never)]
+    fn overflows_no_more(&mut self) {
+        let count = self.overflow();
+        if count != OVERFLOW_MAX {
+            self.set_overflow(count - 1);
+        }
     }
 
     fn set_overflow(&mut self, count: u32) {
@@ -182,10 +218,7 @@ impl Handles {
         self.len -= 1;
         let mut passed = self.home(tag_of(hash));
         while passed != line {
-            let overflow = self.lines[passed].overflow();
-            if overflow != OVERFLOW_MAX {
-                self.lines[passed].set_overflow(overflow - 1);
-            }
+            self.lines[passed].overflows_no_more();
             passed = self.after(passed, tag_of(hash));
         }
         if self.len == 0 && std::mem::take(&mut self.is_saturated) {
@@ -239,9 +272,7 @@ impl Handles {
             if let Some(place) = self.lines[index].place_for(tag) {
                 break place;
             }
-            let overflow = self.lines[index].overflow();
-            self.lines[index].set_overflow((overflow + 1).min(OVERFLOW_MAX));
-            self.is_saturated |= overflow + 1 >= OVERFLOW_MAX;
+            self.is_saturated |= self.lines[index].overflows();
             index = self.after(index, tag);
         };
         let line = &mut self.lines[index];
