@@ -162,7 +162,7 @@ pub(crate) const LOADED_MAX: usize = 64;
 const NONE_FREE: u64 = u64::MAX;
 
 /// Stands for no slot.
-const NO_SLOT: SlotId = SlotId(u32::MAX);
+pub(crate) const NO_SLOT: SlotId = SlotId(u32::MAX);
 
 /// Fewer slots are not worth an allocation.
 const SLOTS_MIN: usize = 64;
@@ -231,13 +231,37 @@ impl BlockTable {
         self.loaded.iter().map(|&(block, _)| block)
     }
 
-    /// Loads a slot that will soon be [removed](BlockTable::remove), and what leads to it; and returns its block.
+    /// Loads a slot that will soon be looked at, and returns its block.
     #[inline]
     pub(crate) fn load_slot(&self, slot: SlotId) -> Block {
         let known = &self.slots[slot.0 as usize];
-        black_box(known.flags);
-        black_box(self.handles.load(hash_block(known.block)));
+        black_box(known.flags); // Both ends.
         known.block
+    }
+
+    /// Loads what leads to the slot of a block, or would.
+    #[inline]
+    pub(crate) fn load_home(&self, block: Block) {
+        black_box(self.handles.load(hash_block(block)));
+    }
+
+    /// The slots of blocks that have some, from `first` on, one for each of `slots`; loaded together.
+    pub(crate) fn find_run(&self, first: Block, slots: &mut [SlotId]) {
+        let block = |offset: usize| Block { index: first.index + offset as u64, ..first };
+        for offset in 0..slots.len() {
+            self.load_home(block(offset));
+        }
+        for (offset, slot) in slots.iter_mut().enumerate() {
+            // Most probably: see `load`.
+            *slot =
+                SlotId(self.handles.find(hash_block(block(offset)), |_| true).unwrap_or(NO_SLOT.0));
+        }
+        for (offset, slot) in slots.iter_mut().enumerate() {
+            let known = self.slots.get(slot.0 as usize);
+            if known.is_none_or(|known| known.block() != block(offset)) {
+                *slot = self.find(block(offset)).expect("a block in flight has a slot");
+            }
+        }
     }
 
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.

@@ -56,12 +56,6 @@ fn first(places: u32) -> Option<usize> {
     (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
 }
 
-/// The place that an entry has in its line if nobody else is there. Neighbours have different ones.
-#[inline]
-fn own_place(tag: u32) -> usize {
-    tag as usize % LINE
-}
-
 impl Line {
     const NEW: Line = Line { tags: [0; LINE], handles: [EMPTY; LINE] };
 
@@ -83,14 +77,10 @@ impl Line {
         None
     }
 
-    /// An empty place for this tag.
+    /// An empty place.
     #[inline]
-    fn place_for(&self, tag: u32) -> Option<usize> {
-        let own = own_place(tag);
-        match self.handle(own) {
-            None => Some(own),
-            Some(_) => first(places(&self.handles, |handle| handle & HANDLE == EMPTY)),
-        }
+    fn empty(&self) -> Option<usize> {
+        first(places(&self.handles, |handle| handle & HANDLE == EMPTY))
     }
 
     fn set(&mut self, place: usize, handle: u32) {
@@ -177,15 +167,12 @@ impl Handles {
     pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag_of(hash);
         let line = self.lines.get(self.home(tag))?;
-        let own = own_place(tag);
-        // Most are here.
-        if line.tags[own] == tag
-            && let Some(handle) = line.handle(own)
-            && same(handle)
-        {
-            return Some(handle);
+        // Most are here, and so it is known of most that there are none.
+        match line.find(tag, &mut same) {
+            Some(place) => line.handle(place),
+            None if line.has_overflow() => self.find_elsewhere(hash, same),
+            None => None,
         }
-        self.find_elsewhere(hash, same)
     }
 
     #[inline(never)]
@@ -269,7 +256,7 @@ impl Handles {
     fn put(&mut self, tag: u32, handle: u32) {
         let mut index = self.home(tag);
         let place = loop {
-            if let Some(place) = self.lines[index].place_for(tag) {
+            if let Some(place) = self.lines[index].empty() {
                 break place;
             }
             self.is_saturated |= self.lines[index].overflows();

@@ -484,10 +484,7 @@ impl Policy {
                         self.cache.costs.observe_disk(flight.device, took);
                     }
                 }
-                for offset in 0..blocks {
-                    let block = Block { index: first.index + offset, ..first };
-                    self.block_completed(now, block, offset, demand, outcome);
-                }
+                self.blocks_completed(now, (first, blocks), demand, outcome);
             }
         }
         self.check();

@@ -11,6 +11,8 @@
 //! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
 //! must not push out the first queue; but if somebody comes back for them, its own hits say so.
 
+use std::array;
+
 use super::{Estimator, Scene};
 use crate::blocks::{DeviceIndex, Queue};
 use crate::curve::HitCurve;
@@ -185,11 +187,16 @@ impl LruEstimator {
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
-        for slot in self.stack.deepest(LOADED_PICKS) {
-            let block = scene.blocks.load_slot(slot);
+        // All slots first, then what they lead to: there is room in the processor for so many loads, but not for what
+        // is done with one between it and the next.
+        let mut picks = self.stack.deepest(LOADED_PICKS);
+        let blocks: [Option<Block>; LOADED_PICKS] =
+            array::from_fn(|_| Some(scene.blocks.load_slot(picks.next()?)));
+        for block in blocks.into_iter().flatten() {
+            scene.blocks.load_home(block);
             self.stack.load_ghost(block);
         }
-        self.stack.load_deepest_ghosts(LOADED_PICKS);
+        self.stack.load_deepest_ghosts::<LOADED_PICKS>();
     }
 
     /// Bytes that it takes, but for the blocks' slots.

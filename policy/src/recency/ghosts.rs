@@ -98,13 +98,19 @@ impl Ghosts {
     /// Loads the ghost of `block`, or the place where it would be, into the processor's caches.
     #[inline]
     pub(super) fn load(&self, block: Block) {
-        black_box(self.table.load(hash_block(block)));
+        self.load_hash(hash_block(block));
     }
 
-    /// The same for the ghost of this number.
+    /// The same for the ghost with this hash.
     #[inline]
-    pub(super) fn load_number(&self, number: u32) {
-        black_box(self.table.load(self.ghosts[number as usize].hash()));
+    pub(super) fn load_hash(&self, hash: u64) {
+        black_box(self.table.load(hash));
+    }
+
+    /// The hash of the ghost of this number.
+    #[inline]
+    pub(super) fn hash_of(&self, number: u32) -> u64 {
+        self.ghosts[number as usize].hash()
     }
 
     /// Notes that the entry of this number has moved.
