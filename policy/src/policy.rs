@@ -396,7 +396,7 @@ impl Policy {
             Some((missed, demand)) if missed == block => demand,
             _ => Demand::Unhinted,
         };
-        if self.cache.blocks.find(block).is_some() {
+        if self.cache.blocks.has(block) {
             return None;
         }
         let need = Need { block, by: None, worth: f64::INFINITY };

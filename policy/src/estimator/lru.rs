@@ -177,9 +177,9 @@ impl LruEstimator {
         mean.map_or(0.0, |(_, mean_ns)| mean_ns)
     }
 
-    /// Loads the ghosts of `blocks`, or the places where they would be.
-    pub(crate) fn load_ghosts(&self, blocks: impl Iterator<Item = Block>) {
-        self.stack.load_ghosts(blocks);
+    /// Loads the ghosts of blocks with these hashes, or the places where they would be.
+    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
+        self.stack.load_ghosts(hashes);
     }
 
     /// Loads what is kept of the blocks that will be picked next, so that the processor waits for all of them
@@ -190,12 +190,11 @@ impl LruEstimator {
         // All slots first, then what they lead to: there is room in the processor for so many loads, but not for what
         // is done with one between it and the next.
         let mut picks = self.stack.deepest(LOADED_PICKS);
-        let blocks: [Option<Block>; LOADED_PICKS] =
+        let hashes: [Option<u64>; LOADED_PICKS] =
             array::from_fn(|_| Some(scene.blocks.load_slot(picks.next()?)));
-        for block in blocks.into_iter().flatten() {
-            scene.blocks.load_home(block);
-            self.stack.load_ghost(block);
-        }
+        let hashes = hashes.into_iter().flatten();
+        hashes.clone().for_each(|hash| scene.blocks.load_home(hash));
+        self.stack.load_ghosts(hashes);
         self.stack.load_deepest_ghosts::<LOADED_PICKS>();
     }
 

@@ -41,6 +41,9 @@ const LOOKUPS_FEW_DIVISOR: usize = 4;
 impl Policy {
     /// The policy's own number for a device.
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
+        if let Some(&index) = self.device_ids.get(&id) {
+            return index;
+        }
         let devices = &mut self.devices;
         *self.device_ids.entry(id).or_insert_with(|| {
             devices.push(Device::new(id));

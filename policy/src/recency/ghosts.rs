@@ -95,15 +95,9 @@ impl Ghosts {
         self.release(number);
     }
 
-    /// Loads the ghost of `block`, or the place where it would be, into the processor's caches.
+    /// Loads the ghost with this hash, or the place where it would be, into the processor's caches.
     #[inline]
-    pub(super) fn load(&self, block: Block) {
-        self.load_hash(hash_block(block));
-    }
-
-    /// The same for the ghost with this hash.
-    #[inline]
-    pub(super) fn load_hash(&self, hash: u64) {
+    pub(super) fn load(&self, hash: u64) {
         black_box(self.table.load(hash));
     }
 

@@ -277,19 +277,11 @@ impl Stack {
         })
     }
 
-    /// Loads the ghosts of `blocks`, or the places where they would be, into the processor's caches.
+    /// Loads the ghosts of blocks with these hashes, or the places where they would be, into the processor's caches.
     #[inline]
-    pub(crate) fn load_ghosts(&self, blocks: impl Iterator<Item = Block>) {
+    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
         if self.keeps_ghosts {
-            blocks.for_each(|block| self.ghosts.load(block));
-        }
-    }
-
-    /// The same for one block.
-    #[inline]
-    pub(crate) fn load_ghost(&self, block: Block) {
-        if self.keeps_ghosts {
-            self.ghosts.load(block);
+            hashes.for_each(|hash| self.ghosts.load(hash));
         }
     }
 
@@ -300,7 +292,7 @@ impl Stack {
             Entry::Ghost(number) => Some(self.ghosts.hash_of(number)),
             Entry::Resident(_) => None,
         });
-        hashes.into_iter().flatten().for_each(|hash| self.ghosts.load_hash(hash));
+        hashes.into_iter().flatten().for_each(|hash| self.ghosts.load(hash));
     }
 
     /// The live entries at `from` and above.
