@@ -28,8 +28,8 @@ const LINE: usize = 8;
 const HANDLE: u32 = u32::MAX >> 1;
 const EMPTY: u32 = HANDLE;
 
-/// A: the highest count.
-const OVERFLOW_MAX: u32 = 255;
+/// A: the bit of a handle that is one of the count's, the lowest in the first place.
+const COUNT: u32 = !HANDLE;
 
 /// Steps of walks: those that do not divide the number of lines come by all of them.
 const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
@@ -88,37 +88,44 @@ impl Line {
     }
 
     /// A: entries that lie in another line because this one was full.
-    #[inline]
+    #[cfg(test)]
     fn overflow(&self) -> u32 {
-        places(&self.handles, |handle| handle & !HANDLE != 0) >> 1
+        places(&self.handles, |handle| handle & COUNT != 0) >> 1
     }
 
     #[inline]
     fn has_overflow(&self) -> bool {
-        self.handles.iter().fold(0, |all, &handle| all | handle) & !HANDLE != 0
+        self.handles.iter().fold(0, |any, &handle| any | handle) & COUNT != 0
     }
 
-    /// A: one more. Returns whether the count has reached its highest value. Not inline, which would take the words
-    /// apart for the search for an empty place as well.
-    #[inline(never)]
-    fn overflows(&mut self) -> bool {
-        let count = (self.overflow() + 1).min(OVERFLOW_MAX);
-        self.set_overflow(count);
-        count == OVERFLOW_MAX
+    /// A: whether the count has reached its highest value.
+    fn is_saturated(&self) -> bool {
+        self.handles.iter().fold(COUNT, |all, &handle| all & handle) != 0
+    }
+
+    /// A: one more. Returns whether that is the highest value.
+    fn count(&mut self) -> bool {
+        if !self.is_saturated() {
+            // Bit by bit, as far as there is something to carry.
+            for handle in &mut self.handles {
+                *handle ^= COUNT;
+                if *handle & COUNT != 0 {
+                    break;
+                }
+            }
+        }
+        self.is_saturated()
     }
 
     /// A: one less, unless the count has reached its highest value.
-    #[inline(never)]
-    fn overflows_no_more(&mut self) {
-        let count = self.overflow();
-        if count != OVERFLOW_MAX {
-            self.set_overflow(count - 1);
-        }
-    }
-
-    fn set_overflow(&mut self, count: u32) {
-        for (bit, handle) in self.handles.iter_mut().enumerate() {
-            *handle = *handle & HANDLE | (count >> bit & 1) << 31;
+    fn uncount(&mut self) {
+        if !self.is_saturated() {
+            for handle in &mut self.handles {
+                *handle ^= COUNT;
+                if *handle & COUNT == 0 {
+                    break;
+                }
+            }
         }
     }
 }
@@ -164,20 +171,8 @@ impl Handles {
 
     /// The handle with this hash that is the `same`.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let tag = tag_of(hash);
-        let line = self.lines.get(self.home(tag))?;
-        // Most are here, and so it is known of most that there are none.
-        match line.find(tag, &mut same) {
-            Some(place) => line.handle(place),
-            None if line.has_overflow() => self.find_elsewhere(hash, same),
-            None => None,
-        }
-    }
-
-    #[inline(never)]
-    fn find_elsewhere(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let (line, place) = self.place_of(hash, same)?;
+    pub(crate) fn find(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
+        let (line, place) = self.place_of(tag_of(hash), same)?;
         self.lines[line].handle(place)
     }
 
@@ -199,14 +194,15 @@ impl Handles {
 
     /// Takes out the handle with this hash that is the `same`.
     pub(crate) fn remove(&mut self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let (line, place) = self.place_of(hash, same)?;
+        let tag = tag_of(hash);
+        let (line, place) = self.place_of(tag, same)?;
         let handle = self.lines[line].handle(place);
         self.lines[line].set(place, EMPTY);
         self.len -= 1;
-        let mut passed = self.home(tag_of(hash));
+        let mut passed = self.home(tag);
         while passed != line {
-            self.lines[passed].overflows_no_more();
-            passed = self.after(passed, tag_of(hash));
+            self.lines[passed].uncount();
+            passed = self.after(passed, tag);
         }
         if self.len == 0 && std::mem::take(&mut self.is_saturated) {
             self.lines.fill(Line::NEW);
@@ -220,14 +216,30 @@ impl Handles {
         self.lines.iter().flat_map(|line| (0..LINE).filter_map(|place| line.handle(place)))
     }
 
+    /// Where the handle with this tag lies that is the `same`.
     #[inline]
-    fn place_of(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
-        if self.len == 0 {
-            return None;
+    fn place_of(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
+        let home = self.home(tag);
+        let line = self.lines.get(home)?;
+        // Most lie here, and of most that lie nowhere it is known here.
+        match line.find(tag, &mut same) {
+            Some(place) => Some((home, place)),
+            None if line.has_overflow() => self.place_beyond(home, tag, same),
+            None => None,
         }
-        let tag = tag_of(hash);
-        let mut index = self.home(tag);
-        for _ in 0..self.lines.len() {
+    }
+
+    /// The same for one that does not lie in its home.
+    #[inline(never)]
+    fn place_beyond(
+        &self,
+        home: usize,
+        tag: u32,
+        mut same: impl FnMut(u32) -> bool,
+    ) -> Option<Place> {
+        let mut index = home;
+        for _ in 1..self.lines.len() {
+            index = self.after(index, tag);
             let line = &self.lines[index];
             if let Some(place) = line.find(tag, &mut same) {
                 return Some((index, place));
@@ -235,7 +247,6 @@ impl Handles {
             if !line.has_overflow() {
                 return None;
             }
-            index = self.after(index, tag);
         }
         None
     }
@@ -259,7 +270,7 @@ impl Handles {
             if let Some(place) = self.lines[index].empty() {
                 break place;
             }
-            self.is_saturated |= self.lines[index].overflows();
+            self.is_saturated |= self.lines[index].count();
             index = self.after(index, tag);
         };
         let line = &mut self.lines[index];
