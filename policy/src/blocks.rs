@@ -407,4 +407,27 @@ mod tests {
         let found = (0..1000).filter(|&index| table.find(block(index)).is_some()).count();
         assert_eq!((found, table.len()), (500, 500));
     }
+
+    #[test]
+    fn what_was_not_there_is_looked_for_again_once_it_may_be() {
+        let mut table = BlockTable::new(10);
+        assert_eq!((table.find_loaded(block(3)), table.has(block(3))), (None, false));
+        let slot = table.insert(Slot::in_flight(block(3), DeviceIndex(0), false));
+        assert_eq!((table.has(block(3)), table.find_loaded(block(3))), (true, Some(slot)));
+    }
+
+    #[test]
+    fn a_run_is_found_wherever_its_slots_lie() {
+        let mut table = BlockTable::new(1000);
+        let mut slots: Vec<SlotId> = (0..500)
+            .rev()
+            .map(|index| table.insert(Slot::in_flight(block(index), DeviceIndex(0), false)))
+            .collect();
+        slots.reverse();
+        for (first, blocks) in [(0, 1), (7, 16), (484, 16)] {
+            let mut found = vec![NO_SLOT; blocks];
+            table.find_run(block(first), &mut found);
+            assert_eq!(found, slots[first as usize..][..blocks]);
+        }
+    }
 }
