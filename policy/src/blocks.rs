@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use crate::handles::Handles;
-use crate::hash::hash_block;
+use crate::hash::{NEIGHBOURS, hash_block};
 use crate::hint::Block;
 use crate::recency::{SlotId, Stamp};
 
@@ -150,9 +150,19 @@ pub(crate) struct BlockTable {
     free: u64,
     handles: Handles,
     most: usize,
-    /// The blocks last loaded, with the slots they had, and the one that is expected next.
-    loaded: Vec<(Block, SlotId)>,
+    /// The blocks last loaded, and the one that is expected next.
+    loaded: Vec<Loaded>,
     expected: usize,
+    /// A block that was looked for in vain, if none was inserted since.
+    absent: Option<Block>,
+}
+
+/// A block that was loaded, and the slot that it had then.
+#[derive(Clone, Copy, Debug)]
+struct Loaded {
+    block: Block,
+    hash: u64,
+    slot: SlotId,
 }
 
 /// Blocks that are loaded together.
@@ -162,7 +172,7 @@ pub(crate) const LOADED_MAX: usize = 64;
 const NONE_FREE: u64 = u64::MAX;
 
 /// Stands for no slot.
-const NO_SLOT: SlotId = SlotId(u32::MAX);
+pub(crate) const NO_SLOT: SlotId = SlotId(u32::MAX);
 
 /// Fewer slots are not worth an allocation.
 const SLOTS_MIN: usize = 64;
@@ -184,6 +194,7 @@ impl BlockTable {
             most,
             loaded,
             expected: 0,
+            absent: None,
         }
     }
 
@@ -192,10 +203,20 @@ impl BlockTable {
         self.handles.len()
     }
 
+    #[inline]
     pub(crate) fn find(&self, block: Block) -> Option<SlotId> {
+        self.find_hashed(block, hash_block(block))
+    }
+
+    fn find_hashed(&self, block: Block, hash: u64) -> Option<SlotId> {
         let slots = &self.slots;
         let same = |handle: u32| slots[handle as usize].block() == block;
-        self.handles.find(hash_block(block), same).map(SlotId)
+        self.handles.find(hash, same).map(SlotId)
+    }
+
+    /// Whether there is a slot for a block that was just looked for.
+    pub(crate) fn has(&self, block: Block) -> bool {
+        self.absent != Some(block) && self.find(block).is_some()
     }
 
     /// Loads the slots of some of these blocks, and what leads to them, into the processor's caches: those
@@ -203,47 +224,80 @@ impl BlockTable {
     /// for [`find_loaded`](BlockTable::find_loaded).
     #[inline]
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
-        let mut hashes = [0; LOADED_MAX];
         self.loaded.clear();
         self.expected = 0;
-        for (place, block) in hashes.iter_mut().zip(blocks) {
-            *place = hash_block(block);
-            black_box(self.handles.load(*place));
-            self.loaded.push((block, NO_SLOT));
+        for block in blocks.take(LOADED_MAX) {
+            let hash = hash_block(block);
+            self.load_home(hash);
+            self.loaded.push(Loaded { block, hash, slot: NO_SLOT });
         }
-        for ((_, slot), &hash) in self.loaded.iter_mut().zip(&hashes) {
+        for loaded in &mut self.loaded {
             // The right one but for a hash in four thousand millions, and so it is compared when it is used.
-            if let Some(handle) = self.handles.find(hash, |_| true) {
-                *slot = SlotId(handle);
+            if let Some(handle) = self.handles.find(loaded.hash, |_| true) {
+                loaded.slot = SlotId(handle);
             }
         }
         // In a loop of their own: a guess of the processor's that the search disproves would lose them.
-        for &(_, slot) in &self.loaded {
-            if let Some(slot) = self.slots.get(slot.0 as usize) {
+        for loaded in &self.loaded {
+            if let Some(slot) = self.slots.get(loaded.slot.0 as usize) {
                 // Both ends: it may lie across two lines.
                 black_box((slot.block.file, slot.flags));
             }
         }
     }
 
-    /// The blocks that were loaded last.
-    pub(crate) fn loaded(&self) -> impl Iterator<Item = Block> {
-        self.loaded.iter().map(|&(block, _)| block)
+    /// The hashes of the blocks that were loaded last.
+    pub(crate) fn loaded_hashes(&self) -> impl Iterator<Item = u64> {
+        self.loaded.iter().map(|loaded| loaded.hash)
     }
 
-    /// Loads a slot that will soon be [removed](BlockTable::remove), and what leads to it; and returns its block.
+    /// Loads a slot that will soon be looked at, and returns the hash of its block.
     #[inline]
-    pub(crate) fn load_slot(&self, slot: SlotId) -> Block {
+    pub(crate) fn load_slot(&self, slot: SlotId) -> u64 {
         let known = &self.slots[slot.0 as usize];
-        black_box(known.flags);
-        black_box(self.handles.load(hash_block(known.block)));
-        known.block
+        black_box(known.flags); // Both ends.
+        hash_block(known.block)
+    }
+
+    /// Loads what leads to the slot of the block with this hash, or would.
+    #[inline]
+    pub(crate) fn load_home(&self, hash: u64) {
+        black_box(self.handles.load(hash));
+    }
+
+    /// Loads what leads to the slots of the blocks after `block`, or would, where that is not what leads to its own.
+    #[inline]
+    pub(crate) fn load_next_home(&self, block: Block) {
+        let next = Block { index: block.index.wrapping_add(NEIGHBOURS), ..block };
+        self.load_home(hash_block(next));
+    }
+
+    /// The slots of blocks that have some, from `first` on, one for each of `slots`; loaded together.
+    pub(crate) fn find_run(&self, first: Block, slots: &mut [SlotId]) {
+        let block = |offset: usize| Block { index: first.index + offset as u64, ..first };
+        let find = |block: Block| self.find(block).expect("a block of a fetch has a slot");
+        if let [slot] = slots {
+            *slot = find(first);
+            return;
+        }
+        (0..slots.len()).for_each(|offset| self.load_home(hash_block(block(offset))));
+        for (offset, slot) in slots.iter_mut().enumerate() {
+            // Most probably: see `load`.
+            let found = self.handles.find(hash_block(block(offset)), |_| true);
+            *slot = found.map_or(NO_SLOT, SlotId);
+        }
+        for (offset, slot) in slots.iter_mut().enumerate() {
+            let known = self.slots.get(slot.0 as usize);
+            if known.is_none_or(|known| known.block() != block(offset)) {
+                *slot = find(block(offset));
+            }
+        }
     }
 
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
     #[inline]
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
-        while let Some(&(loaded, slot)) = self.loaded.get(self.expected) {
+        while let Some(&Loaded { block: loaded, hash, slot }) = self.loaded.get(self.expected) {
             self.expected += 1;
             if loaded != block {
                 continue; // Passed over, or `block` was not loaded.
@@ -251,16 +305,25 @@ impl BlockTable {
             return match self.slots.get(slot.0 as usize) {
                 Some(known) if known.block() == block && known.flags & FREE == 0 => Some(slot),
                 // It had none, or another one; it may have one by now.
-                _ => self.find(block),
+                _ => self.find_or_note(block, hash),
             };
         }
-        self.find(block)
+        self.find_or_note(block, hash_block(block))
+    }
+
+    fn find_or_note(&mut self, block: Block, hash: u64) -> Option<SlotId> {
+        let slot = self.find_hashed(block, hash);
+        if slot.is_none() {
+            self.absent = Some(block);
+        }
+        slot
     }
 
     /// # Panics
     /// If the block has a slot already (debug builds).
     pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
         debug_assert!(self.find(slot.block).is_none(), "{slot:?} twice");
+        self.absent = None;
         let hash = hash_block(slot.block);
         let handle = if self.free == NONE_FREE {
             self.reserve();
@@ -343,5 +406,28 @@ mod tests {
         table.load((0..1000).map(block));
         let found = (0..1000).filter(|&index| table.find(block(index)).is_some()).count();
         assert_eq!((found, table.len()), (500, 500));
+    }
+
+    #[test]
+    fn what_was_not_there_is_looked_for_again_once_it_may_be() {
+        let mut table = BlockTable::new(10);
+        assert_eq!((table.find_loaded(block(3)), table.has(block(3))), (None, false));
+        let slot = table.insert(Slot::in_flight(block(3), DeviceIndex(0), false));
+        assert_eq!((table.has(block(3)), table.find_loaded(block(3))), (true, Some(slot)));
+    }
+
+    #[test]
+    fn a_run_is_found_wherever_its_slots_lie() {
+        let mut table = BlockTable::new(1000);
+        let mut slots: Vec<SlotId> = (0..500)
+            .rev()
+            .map(|index| table.insert(Slot::in_flight(block(index), DeviceIndex(0), false)))
+            .collect();
+        slots.reverse();
+        for (first, blocks) in [(0, 1), (7, 16), (484, 16)] {
+            let mut found = vec![NO_SLOT; blocks];
+            table.find_run(block(first), &mut found);
+            assert_eq!(found, slots[first as usize..][..blocks]);
+        }
     }
 }

@@ -257,7 +257,8 @@ impl Cache {
             self.stale_values.push(index);
         }
         // Who is quiet has no candidate.
-        if !stream.is_quiet() && !std::mem::replace(&mut stream.candidate_is_stale, true) {
+        if !stream.candidate_is_stale && !stream.is_quiet() {
+            stream.candidate_is_stale = true;
             self.stale_candidates.push(index);
         }
     }
@@ -290,12 +291,16 @@ impl Cache {
     /// The block, if it is in memory, is fetched or read for a stream or without one.
     #[inline]
     pub(crate) fn accessed(&mut self, slot: Option<SlotId>, by: Option<StreamIndex>) {
-        if self.allocation.is_some()
-            && let Some(slot) = slot
-        {
-            let owner = by.map(|index| self.stream(index).hinter);
-            self.allocation.as_mut().expect("it is there").touch(slot, owner);
+        if self.allocation.is_some() {
+            self.accessed_by_owner(slot, by);
         }
+    }
+
+    #[cold]
+    fn accessed_by_owner(&mut self, slot: Option<SlotId>, by: Option<StreamIndex>) {
+        let Some(slot) = slot else { return };
+        let owner = by.map(|index| self.stream(index).hinter);
+        self.allocation.as_mut().expect("it is there").touch(slot, owner);
     }
 
     /// Counts an access of a stream, or of the unhinted.
@@ -583,8 +588,11 @@ impl Cache {
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device);
         let claim = self.blocks[slot].claim();
         let (mut scene, recent, consumed) = self.scene();
-        recent.forget(&mut scene, slot);
-        consumed.forget(&mut scene, slot);
+        match scene.blocks[slot].queue() {
+            None => {} // Mostly: its queue has picked it.
+            Some((Queue::Recent, _)) => recent.forget(&mut scene, slot),
+            Some((Queue::Consumed, _)) => consumed.forget(&mut scene, slot),
+        }
         self.orphans.release(slot);
         if let Some(allocation) = &mut self.allocation {
             allocation.remove(slot);
@@ -706,7 +714,7 @@ impl Cache {
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.blocks.load(blocks);
         for queue in [&self.recent, &self.consumed] {
-            queue.load_ghosts(self.blocks.loaded());
+            queue.load_ghosts(self.blocks.loaded_hashes());
         }
     }
 

@@ -28,8 +28,8 @@ const LINE: usize = 8;
 const HANDLE: u32 = u32::MAX >> 1;
 const EMPTY: u32 = HANDLE;
 
-/// A: the highest count.
-const OVERFLOW_MAX: u32 = 255;
+/// A: the bit of a handle that is one of the count's, the lowest in the first place.
+const COUNT: u32 = !HANDLE;
 
 /// Steps of walks: those that do not divide the number of lines come by all of them.
 const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
@@ -43,10 +43,17 @@ struct Line {
     handles: [u32; LINE],
 }
 
-/// The place that an entry has in its line if nobody else is there. Neighbours have different ones.
+/// The places whose word is such, each the bit above that of its number: bit 0 would be a case of its own to the
+/// compiler, which makes a dozen instructions for vectors of this.
 #[inline]
-fn own_place(tag: u32) -> usize {
-    tag as usize % LINE
+fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
+    words.iter().zip(1..).fold(0, |places, (&word, bit)| places | u32::from(is(word)) << bit)
+}
+
+/// The first of these places.
+#[inline]
+fn first(places: u32) -> Option<usize> {
+    (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
 }
 
 impl Line {
@@ -60,19 +67,20 @@ impl Line {
     /// The place of the handle with this tag that is the `same`.
     #[inline]
     fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
-        // Mostly none is, and the processor compares all of them at once.
-        if !self.tags.iter().fold(false, |any, &other| any | (other == tag)) {
-            return None;
+        let mut alike = places(&self.tags, |other| other == tag);
+        while let Some(place) = first(alike) {
+            if self.handle(place).is_some_and(&mut *same) {
+                return Some(place);
+            }
+            alike &= alike - 1;
         }
-        (0..LINE)
-            .find(|&place| self.tags[place] == tag && self.handle(place).is_some_and(&mut *same))
+        None
     }
 
-    /// An empty place for this tag.
+    /// An empty place.
     #[inline]
-    fn place_for(&self, tag: u32) -> Option<usize> {
-        let mut places = std::iter::once(own_place(tag)).chain(0..LINE);
-        places.find(|&place| self.handle(place).is_none())
+    fn empty(&self) -> Option<usize> {
+        first(places(&self.handles, |handle| handle & HANDLE == EMPTY))
     }
 
     fn set(&mut self, place: usize, handle: u32) {
@@ -80,19 +88,44 @@ impl Line {
     }
 
     /// A: entries that lie in another line because this one was full.
+    #[cfg(test)]
     fn overflow(&self) -> u32 {
-        let bits = self.handles.iter().zip(0..);
-        bits.fold(0, |count, (&handle, bit)| count | (handle >> 31) << bit)
+        places(&self.handles, |handle| handle & COUNT != 0) >> 1
     }
 
     #[inline]
     fn has_overflow(&self) -> bool {
-        self.handles.iter().fold(0, |all, &handle| all | handle) & !HANDLE != 0
+        self.handles.iter().fold(0, |any, &handle| any | handle) & COUNT != 0
     }
 
-    fn set_overflow(&mut self, count: u32) {
-        for (bit, handle) in self.handles.iter_mut().enumerate() {
-            *handle = *handle & HANDLE | (count >> bit & 1) << 31;
+    /// A: whether the count has reached its highest value.
+    fn is_saturated(&self) -> bool {
+        self.handles.iter().fold(COUNT, |all, &handle| all & handle) != 0
+    }
+
+    /// A: one more. Returns whether that is the highest value.
+    fn count(&mut self) -> bool {
+        if !self.is_saturated() {
+            // Bit by bit, as far as there is something to carry.
+            for handle in &mut self.handles {
+                *handle ^= COUNT;
+                if *handle & COUNT != 0 {
+                    break;
+                }
+            }
+        }
+        self.is_saturated()
+    }
+
+    /// A: one less, unless the count has reached its highest value.
+    fn uncount(&mut self) {
+        if !self.is_saturated() {
+            for handle in &mut self.handles {
+                *handle ^= COUNT;
+                if *handle & COUNT == 0 {
+                    break;
+                }
+            }
         }
     }
 }
@@ -138,23 +171,8 @@ impl Handles {
 
     /// The handle with this hash that is the `same`.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let tag = tag_of(hash);
-        let line = self.lines.get(self.home(tag))?;
-        let own = own_place(tag);
-        // Most are here.
-        if line.tags[own] == tag
-            && let Some(handle) = line.handle(own)
-            && same(handle)
-        {
-            return Some(handle);
-        }
-        self.find_elsewhere(hash, same)
-    }
-
-    #[inline(never)]
-    fn find_elsewhere(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let (line, place) = self.place_of(hash, same)?;
+    pub(crate) fn find(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
+        let (line, place) = self.place_of(tag_of(hash), same)?;
         self.lines[line].handle(place)
     }
 
@@ -176,17 +194,15 @@ impl Handles {
 
     /// Takes out the handle with this hash that is the `same`.
     pub(crate) fn remove(&mut self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let (line, place) = self.place_of(hash, same)?;
+        let tag = tag_of(hash);
+        let (line, place) = self.place_of(tag, same)?;
         let handle = self.lines[line].handle(place);
         self.lines[line].set(place, EMPTY);
         self.len -= 1;
-        let mut passed = self.home(tag_of(hash));
+        let mut passed = self.home(tag);
         while passed != line {
-            let overflow = self.lines[passed].overflow();
-            if overflow != OVERFLOW_MAX {
-                self.lines[passed].set_overflow(overflow - 1);
-            }
-            passed = self.after(passed, tag_of(hash));
+            self.lines[passed].uncount();
+            passed = self.after(passed, tag);
         }
         if self.len == 0 && std::mem::take(&mut self.is_saturated) {
             self.lines.fill(Line::NEW);
@@ -200,14 +216,30 @@ impl Handles {
         self.lines.iter().flat_map(|line| (0..LINE).filter_map(|place| line.handle(place)))
     }
 
+    /// Where the handle with this tag lies that is the `same`.
     #[inline]
-    fn place_of(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
-        if self.len == 0 {
-            return None;
+    fn place_of(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
+        let home = self.home(tag);
+        let line = self.lines.get(home)?;
+        // Most lie here, and of most that lie nowhere it is known here.
+        match line.find(tag, &mut same) {
+            Some(place) => Some((home, place)),
+            None if line.has_overflow() => self.place_beyond(home, tag, same),
+            None => None,
         }
-        let tag = tag_of(hash);
-        let mut index = self.home(tag);
-        for _ in 0..self.lines.len() {
+    }
+
+    /// The same for one that does not lie in its home.
+    #[inline(never)]
+    fn place_beyond(
+        &self,
+        home: usize,
+        tag: u32,
+        mut same: impl FnMut(u32) -> bool,
+    ) -> Option<Place> {
+        let mut index = home;
+        for _ in 1..self.lines.len() {
+            index = self.after(index, tag);
             let line = &self.lines[index];
             if let Some(place) = line.find(tag, &mut same) {
                 return Some((index, place));
@@ -215,7 +247,6 @@ impl Handles {
             if !line.has_overflow() {
                 return None;
             }
-            index = self.after(index, tag);
         }
         None
     }
@@ -236,12 +267,10 @@ impl Handles {
     fn put(&mut self, tag: u32, handle: u32) {
         let mut index = self.home(tag);
         let place = loop {
-            if let Some(place) = self.lines[index].place_for(tag) {
+            if let Some(place) = self.lines[index].empty() {
                 break place;
             }
-            let overflow = self.lines[index].overflow();
-            self.lines[index].set_overflow((overflow + 1).min(OVERFLOW_MAX));
-            self.is_saturated |= overflow + 1 >= OVERFLOW_MAX;
+            self.is_saturated |= self.lines[index].count();
             index = self.after(index, tag);
         };
         let line = &mut self.lines[index];

@@ -17,6 +17,8 @@ fn fold(one: u64, other: u64) -> u64 {
 
 /// Neighbours that have hashes next to each other, as a power of two.
 const NEIGHBOURS_BITS: u32 = 2;
+/// As many blocks have them.
+pub(crate) const NEIGHBOURS: u64 = 1 << NEIGHBOURS_BITS;
 /// Where the bits that tell them apart lie: the lowest of the upper half.
 const NEIGHBOURS_SHIFT: u32 = 32;
 
@@ -25,7 +27,7 @@ const NEIGHBOURS_SHIFT: u32 = 32;
 pub(crate) fn hash_block(block: Block) -> u64 {
     let group = block.index >> NEIGHBOURS_BITS;
     let hash = fold(block.file.0 ^ FIRST, group.rotate_left(32) ^ SECOND);
-    let neighbours = (1 << NEIGHBOURS_BITS) - 1;
+    let neighbours = NEIGHBOURS - 1;
     let mine = block.index & neighbours;
     hash & !(neighbours << NEIGHBOURS_SHIFT) | mine << NEIGHBOURS_SHIFT
 }

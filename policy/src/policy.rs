@@ -396,7 +396,7 @@ impl Policy {
             Some((missed, demand)) if missed == block => demand,
             _ => Demand::Unhinted,
         };
-        if self.cache.blocks.find(block).is_some() {
+        if self.cache.blocks.has(block) {
             return None;
         }
         let need = Need { block, by: None, worth: f64::INFINITY };
@@ -484,10 +484,7 @@ impl Policy {
                         self.cache.costs.observe_disk(flight.device, took);
                     }
                 }
-                for offset in 0..blocks {
-                    let block = Block { index: first.index + offset, ..first };
-                    self.block_completed(now, block, offset, demand, outcome);
-                }
+                self.blocks_completed(now, (first, blocks), demand, outcome);
             }
         }
         self.check();

@@ -25,6 +25,7 @@ use crate::contract::{Config, Memory};
 use crate::costs::Prices;
 use crate::decisions::{Decision, DecisionKind};
 use crate::device::Device;
+use crate::hash::NEIGHBOURS;
 use crate::hint::Block;
 use crate::rules::Prefetch;
 use crate::stream::Stream;
@@ -343,6 +344,9 @@ impl Cache {
         let mut blocks = 1;
         while blocks < config.cluster_blocks_max {
             let block = Block { index: first.block.index + blocks, ..first.block };
+            if blocks % NEIGHBOURS == 1 {
+                self.blocks.load_next_home(block);
+            }
             let Some(next) = self.neighbour(config, &terms, first.claim, blocks, block) else {
                 break;
             };

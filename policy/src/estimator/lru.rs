@@ -11,6 +11,8 @@
 //! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
 //! must not push out the first queue; but if somebody comes back for them, its own hits say so.
 
+use std::array;
+
 use super::{Estimator, Scene};
 use crate::blocks::{DeviceIndex, Queue};
 use crate::curve::HitCurve;
@@ -175,9 +177,9 @@ impl LruEstimator {
         mean.map_or(0.0, |(_, mean_ns)| mean_ns)
     }
 
-    /// Loads the ghosts of `blocks`, or the places where they would be.
-    pub(crate) fn load_ghosts(&self, blocks: impl Iterator<Item = Block>) {
-        self.stack.load_ghosts(blocks);
+    /// Loads the ghosts of blocks with these hashes, or the places where they would be.
+    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
+        self.stack.load_ghosts(hashes);
     }
 
     /// Loads what is kept of the blocks that will be picked next, so that the processor waits for all of them
@@ -185,9 +187,15 @@ impl LruEstimator {
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
-        let picks = self.stack.deepest(LOADED_PICKS);
-        self.stack.load_ghosts(picks.map(|slot| scene.blocks.load_slot(slot)));
-        self.stack.load_deepest_ghosts(LOADED_PICKS);
+        // All slots first, then what they lead to: there is room in the processor for so many loads, but not for what
+        // is done with one between it and the next.
+        let mut picks = self.stack.deepest(LOADED_PICKS);
+        let hashes: [Option<u64>; LOADED_PICKS] =
+            array::from_fn(|_| Some(scene.blocks.load_slot(picks.next()?)));
+        let hashes = hashes.into_iter().flatten();
+        hashes.clone().for_each(|hash| scene.blocks.load_home(hash));
+        self.stack.load_ghosts(hashes);
+        self.stack.load_deepest_ghosts::<LOADED_PICKS>();
     }
 
     /// Bytes that it takes, but for the blocks' slots.

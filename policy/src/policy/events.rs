@@ -3,8 +3,7 @@
 use hashbrown::HashMap;
 
 use super::{DOZE_STRIDE, Demand, Flight, FlightWork, Policy, STREAMS_ASKED_MAX, Work};
-use crate::blocks::Queue;
-use crate::blocks::{Claim, DeviceIndex, StreamIndex};
+use crate::blocks::{Claim, DeviceIndex, NO_SLOT, Queue, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Lookup as UnderWay, Ticket};
 use crate::hash::Mix;
@@ -27,6 +26,9 @@ const LOAD_LEAST: usize = 1 << 19;
 const LOAD_SHARE_DIVISOR: usize = 2;
 const LOAD_MIN: usize = 512;
 
+/// Blocks of a fetch that are looked up together.
+const FOUND_MAX: usize = 16;
+
 /// A stream leaves this share of the device's lookups behind its reader at most, as a divisor.
 const LEFT_OUT_DIVISOR: usize = 4;
 
@@ -39,6 +41,9 @@ const LOOKUPS_FEW_DIVISOR: usize = 4;
 impl Policy {
     /// The policy's own number for a device.
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
+        if let Some(&index) = self.device_ids.get(&id) {
+            return index;
+        }
         let devices = &mut self.devices;
         *self.device_ids.entry(id).or_insert_with(|| {
             devices.push(Device::new(id));
@@ -567,15 +572,33 @@ impl Policy {
         self.cache.settle(slot, None);
     }
 
-    pub(super) fn block_completed(
+    pub(super) fn blocks_completed(
         &mut self,
         now: Nanos,
-        block: Block,
+        (first, blocks): (Block, u64),
+        demand: Option<Demand>,
+        outcome: Outcome,
+    ) {
+        let mut slots = [NO_SLOT; FOUND_MAX];
+        for from in (0..blocks).step_by(FOUND_MAX) {
+            let slots = &mut slots[..FOUND_MAX.min((blocks - from) as usize)];
+            let first = Block { index: first.index + from, ..first };
+            // Those in flight keep their slots, whatever becomes of the ones before.
+            self.cache.blocks.find_run(first, slots);
+            for (&mut slot, offset) in slots.iter_mut().zip(from..) {
+                self.block_completed(now, slot, offset, demand, outcome);
+            }
+        }
+    }
+
+    fn block_completed(
+        &mut self,
+        now: Nanos,
+        slot: SlotId,
         offset: u64,
         demand: Option<Demand>,
         outcome: Outcome,
     ) {
-        let slot = self.cache.blocks.find(block).expect("a block in flight has a slot");
         let known = &self.cache.blocks[slot];
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());

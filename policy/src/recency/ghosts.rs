@@ -95,16 +95,16 @@ impl Ghosts {
         self.release(number);
     }
 
-    /// Loads the ghost of `block`, or the place where it would be, into the processor's caches.
+    /// Loads the ghost with this hash, or the place where it would be, into the processor's caches.
     #[inline]
-    pub(super) fn load(&self, block: Block) {
-        black_box(self.table.load(hash_block(block)));
+    pub(super) fn load(&self, hash: u64) {
+        black_box(self.table.load(hash));
     }
 
-    /// The same for the ghost of this number.
+    /// The hash of the ghost of this number.
     #[inline]
-    pub(super) fn load_number(&self, number: u32) {
-        black_box(self.table.load(self.ghosts[number as usize].hash()));
+    pub(super) fn hash_of(&self, number: u32) -> u64 {
+        self.ghosts[number as usize].hash()
     }
 
     /// Notes that the entry of this number has moved.

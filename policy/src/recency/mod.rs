@@ -43,6 +43,8 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
+use std::array;
+
 use self::ghosts::Ghosts;
 use self::log::{Log, Position};
 use self::segments::Segments;
@@ -275,21 +277,22 @@ impl Stack {
         })
     }
 
-    /// Loads the ghosts of `blocks`, or the places where they would be, into the processor's caches.
+    /// Loads the ghosts of blocks with these hashes, or the places where they would be, into the processor's caches.
     #[inline]
-    pub(crate) fn load_ghosts(&self, blocks: impl Iterator<Item = Block>) {
+    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
         if self.keeps_ghosts {
-            blocks.for_each(|block| self.ghosts.load(block));
+            hashes.for_each(|hash| self.ghosts.load(hash));
         }
     }
 
-    /// Loads ghosts that will be the next to be dropped: as many as there are among `most` entries.
-    pub(crate) fn load_deepest_ghosts(&self, most: usize) {
-        for entry in self.entries_from(self.oldest_ghost).take(most) {
-            if let Entry::Ghost(number) = entry {
-                self.ghosts.load_number(number);
-            }
-        }
+    /// Loads ghosts that will be the next to be dropped: as many as there are among `MOST` entries.
+    pub(crate) fn load_deepest_ghosts<const MOST: usize>(&self) {
+        let mut entries = self.entries_from(self.oldest_ghost).take(MOST);
+        let hashes: [Option<u64>; MOST] = array::from_fn(|_| match entries.next()? {
+            Entry::Ghost(number) => Some(self.ghosts.hash_of(number)),
+            Entry::Resident(_) => None,
+        });
+        hashes.into_iter().flatten().for_each(|hash| self.ghosts.load(hash));
     }
 
     /// The live entries at `from` and above.

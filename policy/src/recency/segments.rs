@@ -92,7 +92,9 @@ impl Segments {
     /// The entry at `position` is about to be removed (case A).
     #[inline]
     pub(super) fn removed(&mut self, position: Position) {
-        let index = self.find(position);
+        // What is dropped is the oldest.
+        let is_deepest = self.segments.last().is_some_and(|last| last.floor > position);
+        let index = if is_deepest { self.segments.len() } else { self.find(position) };
         if let Some(segment) = self.segments.get_mut(index) {
             segment.entries -= 1;
         }
