@@ -38,6 +38,11 @@ FEW, SOME, MANY = 20, 100, 1000
 OURS = "foretell"
 
 
+def clean_environment():
+    """Without what this machine's user has set for other stores."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+
+
 class Store:
     """A slow store; `report` is what it was asked for, once it has ended."""
 
@@ -60,7 +65,7 @@ class Mount:
         self.kind, self.path = kind, folder / "mnt"
         self.path.mkdir()
         self.process = None
-        environment = {**os.environ, **ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
+        environment = {**clean_environment(), **ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
         quiet = {"stdout": subprocess.DEVNULL, "env": environment}
         if kind == "foretell":
             subprocess.run([COMMAND, "mount", "s3://data", self.path], check=True, **quiet)
@@ -150,7 +155,9 @@ def measure(data, client, options, reads, mount, seed):
             if mounted:
                 spec["path"] = str(mounted.path / "object")
             words = [sys.executable, str(HERE / "client.py"), client, json.dumps(spec)]
-            said = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+            environment = clean_environment()
+            client = subprocess.run(words, check=True, stdout=-1, text=True, env=environment)
+            said = client.stdout
         finally:
             if mounted:
                 mounted.end()
@@ -237,6 +244,7 @@ def main():
     words = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--only", default="", help="clients with this in their names")
+    words.add_argument("--kind", choices=["random", "sequential"], help="only these reads")
     words.add_argument("--plot", help="write the random reads as SVG")
     words.add_argument("--json", help="write all figures")
     given = words.parse_args()
@@ -249,8 +257,11 @@ def main():
         with (data / "data" / "object").open("wb") as out:
             for _ in range(OBJECT_BYTES >> 20):
                 out.write(source.randbytes(1 << 20))
-        at_random = interleaved(data, RANDOM, given.rounds, given.only)
-        in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
+        at_random = in_order = {}
+        if given.kind != "sequential":
+            at_random = interleaved(data, RANDOM, given.rounds, given.only)
+        if given.kind != "random":
+            in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
     kernel = platform.release().split("-")[0]
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
     table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretell_policy::{Block, Extent, FileId, Order, ReaderId};
+use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Segment, StreamId};
 
 use crate::backend::{Backend, BackendError};
 use crate::cache::{Identity, Shared};
@@ -185,7 +185,8 @@ impl File {
             };
             let (file, progress) = (Arc::clone(self), Mutex::new(progress));
             let range = offset_bytes..end;
-            Arc::new(Calling { file, place, range, progress }).advance();
+            let disclosed = self.disclosed(range.start + copied as u64..end);
+            Arc::new(Calling { file, place, range, progress, _disclosed: disclosed }).advance();
         }
         match (is_whole, goes_on) {
             (true, true) if self.ahead.is_due(end) => self.read_on(offset_bytes, end),
@@ -239,6 +240,21 @@ impl File {
     fn error(&self, (block, cause): (Block, BackendError)) -> ReadError {
         let path = Arc::clone(&self.identity.path);
         ReadError { path, offset_bytes: block.index * self.shared.block_bytes as u64, cause }
+    }
+
+    /// A read of more parts than may be under way discloses itself: the policy asks for as much at once as the device takes.
+    fn disclosed(&self, range: Range<u64>) -> Option<Disclosed> {
+        if range.end - range.start <= PARTS as u64 * PART_BYTES {
+            return None;
+        }
+        let segment = Segment { offset_bytes: range.start, length_bytes: range.end - range.start };
+        let stream = self.shared.with_engine(|state, now, todo| {
+            let stream = state.engine.open_stream(now, self.reader);
+            let extent = Extent::Segments([segment].into());
+            state.engine.hint(now, stream, (self.id, extent, Order::Given), todo);
+            stream
+        });
+        Some(Disclosed { shared: Arc::clone(&self.shared), stream })
     }
 
     /// Where the part of a read ends that begins at `at`.
@@ -389,6 +405,7 @@ impl File {
         is_given_up: &mut dyn FnMut() -> bool,
     ) -> Result<bool, ReadError> {
         let end = offset_bytes + place.length as u64;
+        let _disclosed = self.disclosed(offset_bytes..end);
         let mut under_way = UnderWay { reads: VecDeque::new(), is_given_up: false };
         let mut at = offset_bytes;
         let mut before_waiting = Some(before_waiting);
@@ -433,6 +450,19 @@ struct HandedOver(UnsafeCell<Vec<u8>>);
 // SAFETY: one read writes to it, and when that is done one who was called takes it; both may be in any thread.
 unsafe impl Sync for HandedOver {}
 
+/// What a read has disclosed of itself, until it ends.
+struct Disclosed {
+    shared: Arc<Shared>,
+    stream: StreamId,
+}
+
+impl Drop for Disclosed {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        shared.with_engine(|state, now, todo| state.engine.close_stream(now, self.stream, todo));
+    }
+}
+
 type Done = Box<dyn FnOnce(Result<usize, ReadError>) + Send>;
 
 struct Progress {
@@ -453,6 +483,7 @@ struct Calling {
     place: Place,
     range: Range<u64>,
     progress: Mutex<Progress>,
+    _disclosed: Option<Disclosed>,
 }
 
 // SAFETY: the place is used by the parts alone, each of which has its piece of it, and its keeper may be dropped anywhere.

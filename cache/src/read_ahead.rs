@@ -1,8 +1,8 @@
 //! Reading on: who reads a file in order, and has said nothing, is taken to go on.
 //!
 //! A handle whose second read begins where its first ended, and has to wait, gets a stream of its own, which
-//! discloses what comes next: four times what was read at first, twice as much each time that half of it has been
-//! read. The policy treats it as any other: what is disclosed and not read costs the stream its credit. A handle that
+//! discloses what comes next: four times what it has read in order so far, each time that half of that has been
+//! read; so what is fetched in vain is bounded by what was not. The policy treats it as any other: what is disclosed and not read costs the stream its credit. A handle that
 //! ceases to read in order gives it up.
 //!
 //! A read that hits costs two atomics here, whatever it does.
@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::{Segment, StreamId};
 
-/// What is disclosed at first, in multiples of what was read, and bytes of it at least.
-const FIRST_TIMES: u64 = 4;
+/// What is disclosed, in multiples of what was read in order, and bytes of it at least.
+const TIMES: u64 = 4;
 const FIRST_MIN_BYTES: u64 = 128 << 10;
 
 /// Reads out of order that had to wait, after which it is given up.
@@ -26,6 +26,8 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) stream: Option<StreamId>,
+    /// Where it began to read in order.
+    from: u64,
     /// End of what has been disclosed.
     to: u64,
     /// Bytes disclosed last.
@@ -77,14 +79,13 @@ impl ReadAhead {
         plan.strays = 0;
         let is_new = plan.stream.is_none() || end > plan.to || start + plan.window_bytes < plan.to;
         if is_new {
-            plan.to = end;
-            plan.window_bytes = ((end - start) * FIRST_TIMES).max(FIRST_MIN_BYTES);
+            (plan.from, plan.to) = (start, end);
+            plan.window_bytes = FIRST_MIN_BYTES;
         } else if end < self.due.load(Ordering::Relaxed) {
             return None; // Another thread was here.
-        } else {
-            plan.window_bytes *= 2;
         }
-        plan.window_bytes = plan.window_bytes.min(most.max(1));
+        let in_order = end.saturating_sub(plan.from);
+        plan.window_bytes = plan.window_bytes.max(in_order.saturating_mul(TIMES)).min(most.max(1));
         let (from, to) = (plan.to, (end + plan.window_bytes).min(size));
         plan.to = to.max(from);
         self.due
