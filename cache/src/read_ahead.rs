@@ -1,6 +1,6 @@
 //! Reading on: who reads a file in order, and has said nothing, is taken to go on.
 //!
-//! A handle whose second read begins where its first ended, and has to wait, gets a stream of its own, which
+//! A handle whose second read begins where its first ended, or whose first is a long one at the beginning of the file, and has to wait, gets a stream of its own, which
 //! discloses what comes next: four times what it has read in order so far, each time that half of that has been
 //! read; so what is fetched in vain is bounded by what was not. The policy treats it as any other: what is disclosed and not read costs the stream its credit. A handle that
 //! ceases to read in order gives it up.
@@ -47,15 +47,17 @@ pub(crate) struct ReadAhead {
 
 impl Default for ReadAhead {
     fn default() -> Self {
-        // Not 0: a first read is not the next one of anything.
+        // Not 0: a first read is not the next one of anything, but for a long one.
         ReadAhead { end: AtomicU64::new(NEVER), due: AtomicU64::new(NEVER), plan: Mutex::default() }
     }
 }
 
 impl ReadAhead {
-    /// A read from `start` to `end`. Says whether it goes on where the last one ended.
+    /// A read from `start` to `end`. Says whether it goes on where the last one ended; a long one at the beginning goes on
+    /// from nothing.
     pub(crate) fn note(&self, start: u64, end: u64) -> bool {
-        self.end.swap(end, Ordering::Relaxed) == start
+        let last = self.end.swap(end, Ordering::Relaxed);
+        last == start || (last == NEVER && start == 0 && end >= FIRST_MIN_BYTES)
     }
 
     /// Whether more is to be disclosed, after a read in order up to `end`.
@@ -151,6 +153,8 @@ mod tests {
     fn one_read_is_no_order_and_strays_end_it() {
         let ahead = ReadAhead::default();
         assert_eq!(reads(&ahead, 0, 1, 1 << 30), []);
+        assert!(!ReadAhead::default().note(5, 5 + FIRST_MIN_BYTES));
+        assert!(ReadAhead::default().note(0, FIRST_MIN_BYTES), "a long one at the beginning");
         assert_eq!(reads(&ahead, 50 * READ, 1, 1 << 30), []);
         assert_eq!(reads(&ahead, 51 * READ, 1, 1 << 30).len(), 1);
         let closed: Vec<_> = (0..STRAYS_MAX).filter_map(|_| ahead.stray()).collect();
