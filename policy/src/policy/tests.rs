@@ -92,6 +92,38 @@ fn names_are_looked_up_lazily_and_in_parallel() {
 }
 
 #[test]
+fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
+    let config = Config { memory: Memory::Owned, ..config(4) };
+    let mut policy = Policy::new(config);
+    let (near, file) = (DeviceId(1), Target::File { file: FileId(0), size_bytes: 60 });
+    let stream = policy.open_stream(NOW, HINTER, None);
+    // Twice the same six blocks, of which memory holds four.
+    policy.hint(NOW, stream, Hint { repeats: 2, ..Hint::whole_file(file, DISK) });
+    let mut fetched = vec![];
+    for turn in 0..12 {
+        for device in [DISK, near] {
+            while let Some(fetch) = policy.next_fetch(NOW, device) {
+                let Work::Read { first_block, blocks, .. } = fetch.work else { unreachable!() };
+                policy.completed(NOW, fetch.id, Outcome::Fetched);
+                for index in first_block..first_block + blocks {
+                    policy.moved(block(0, index), near);
+                    fetched.push((index, device));
+                }
+            }
+        }
+        let block = block(0, turn % 6);
+        if policy.read(NOW, READER, block, false) == Access::Miss {
+            let fetch = policy.demand(NOW, DISK, block).unwrap();
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+            policy.moved(block, near);
+        }
+        while policy.next_eviction().is_some() {}
+    }
+    let ahead = fetched.iter().filter(|(_, device)| *device == near).count();
+    assert!(ahead > 0 && policy.counts().prefetched > 4, "{fetched:?}");
+}
+
+#[test]
 fn a_device_gets_no_more_than_its_slots() {
     let (mut policy, _) = hinted(Config { outstanding_max: 3, ..config(100) }, 50);
     let fetches: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
