@@ -11,8 +11,8 @@ struct Version {
     bytes: Arc<[u8]>,
 }
 
-/// Files by path. They may be replaced while they are read.
-#[derive(Debug, Default)]
+/// Files by path. They may be replaced while they are read. A clone has the same files.
+#[derive(Clone, Debug, Default)]
 pub struct MemoryBackend {
     files: Arc<Mutex<HashMap<String, Version>>>,
 }
