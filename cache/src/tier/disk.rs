@@ -206,3 +206,52 @@ impl Disk for Files {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::Buffer;
+    use super::*;
+
+    fn files(folder: &Path) -> Files {
+        Files::open(folder, true).ok().expect("they can be opened")
+    }
+
+    #[test]
+    fn what_was_written_in_pieces_is_read_in_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let mut buffer = Buffer::new(5 * UNIT);
+        for (at, byte) in buffer.bytes_mut().iter_mut().enumerate() {
+            *byte = (at / 7) as u8;
+        }
+        let (one, other) = buffer.bytes().split_at(2 * UNIT);
+        files.write_data(&[one, other], 3 * UNIT as u64).unwrap();
+        let mut found = Buffer::new(8 * UNIT);
+        let (head, rest) = found.bytes_mut().split_at_mut(UNIT);
+        let mut pieces = [IoSliceMut::new(head), IoSliceMut::new(rest)];
+        // Less is there than is asked for.
+        let length = files.read_data(&mut pieces, 4 * UNIT as u64).unwrap();
+        assert_eq!(length, 4 * UNIT);
+        assert!(found.bytes()[..length] == buffer.bytes()[UNIT..]);
+        assert_eq!(files.read_data(&mut [IoSliceMut::new(found.bytes_mut())], 1 << 30).unwrap(), 0);
+        files.cut(0, 4 * UNIT as u64).unwrap();
+        let length = files.read_data(&mut [IoSliceMut::new(found.bytes_mut())], 0).unwrap();
+        assert_eq!(length, 4 * UNIT);
+    }
+
+    #[test]
+    fn where_there_is_no_direct_i_o_the_page_cache_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        // Not as it must lie: the system refuses it, or does not mind.
+        let bytes: Vec<u8> = (0..2 * UNIT + 1).map(|at| (at / 3) as u8).collect();
+        files.write_data(&[&bytes[1..]], 0).unwrap();
+        let mut found = vec![0; 2 * UNIT + 1];
+        let read = files.read_data(&mut [IoSliceMut::new(&mut found[1..])], 0).unwrap();
+        assert_eq!(read, 2 * UNIT);
+        assert!(found[1..] == bytes[1..]);
+        let mut buffer = Buffer::new(UNIT);
+        files.read_data(&mut [IoSliceMut::new(buffer.bytes_mut())], UNIT as u64).unwrap();
+        assert!(buffer.bytes() == &bytes[1 + UNIT..]);
+    }
+}

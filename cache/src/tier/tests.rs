@@ -242,7 +242,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    // Each of them takes some time; whoever asks for more gets more.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 5,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn whatever_becomes_of_the_disk_every_byte_is_right(
