@@ -124,6 +124,22 @@ fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
 }
 
 #[test]
+fn a_cluster_takes_no_neighbour_that_is_read_when_memory_has_been_filled_anew() {
+    let file = Target::File { file: FileId(0), size_bytes: 10_000 };
+    for (blocks_between, cluster) in [(10, 2), (30, 1)] {
+        let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(20) });
+        let stream = policy.open_stream(NOW, HINTER, None);
+        // Block 0, others far away, and only then block 1.
+        let one = |index: u64| Segment { offset_bytes: index * 10, length_bytes: 10 };
+        let others = (0..blocks_between).map(|turn| one(100 + turn * 10));
+        let order: Vec<Segment> = [one(0)].into_iter().chain(others).chain([one(1)]).collect();
+        policy.hint(NOW, stream, Hint::segments(file, DISK, &order));
+        let first = policy.next_fetch(NOW, DISK).map(|fetch| fetch.work);
+        assert_eq!(first, Some(Work::Read { file: FileId(0), first_block: 0, blocks: cluster }));
+    }
+}
+
+#[test]
 fn a_device_gets_no_more_than_its_slots() {
     let (mut policy, _) = hinted(Config { outstanding_max: 3, ..config(100) }, 50);
     let fetches: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
