@@ -331,7 +331,7 @@ impl fmt::Debug for Tier {
 }
 
 impl Tier {
-    /// Opens the tier in a folder. If 100 GiB are kept there that takes a second with blocks of 64 KiB, and some with
+    /// Opens the tier in a folder. If 100 GiB are kept there that takes some 0.1 s with blocks of 64 KiB, and 1.5 s with
     /// blocks of 8 KiB.
     ///
     /// # Errors

@@ -164,7 +164,14 @@ impl Shared {
             one.slot + 1 == next.slot && one.units.len() == self.block_bytes
         };
         for run in ready.chunk_by(goes_on) {
-            self.write_run(run);
+            // D. What waits when trouble begins is not tried.
+            let is_left_alone = !self.lock().writes.is_over();
+            match is_left_alone {
+                true => self.lose(run, false),
+                false => {
+                    self.write_run(run);
+                }
+            }
         }
     }
 
@@ -229,7 +236,8 @@ impl Shared {
     fn lose(&self, run: &[Ready<'_>], is_full: bool) {
         let mut state = self.lock();
         for block in run {
-            state.index.will_not_come(block.slot, block.entry.key, !is_full);
+            let is_backed = !is_full && !block.is_new;
+            state.index.will_not_come(block.slot, block.entry.key, is_backed);
         }
         drop(state);
         count(&self.counts.dropped, run.len());
