@@ -242,13 +242,14 @@ fn whoever_is_killed_while_writing_leaves_nothing_that_is_wrong() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        let turns = lines.map_while(Result::ok).filter(|line| line.contains("turn"));
+        let mut turns = lines.map_while(Result::ok).filter(|line| line.contains("turn"));
         let wanted = 1 + round as usize % 3;
-        assert_eq!(turns.take(wanted).count(), wanted, "it ended by itself");
+        assert_eq!(turns.by_ref().take(wanted).count(), wanted, "it ended by itself");
         // Somewhere in the next turn.
         std::thread::sleep(std::time::Duration::from_millis(round * 7 % 40));
         victim.kill().unwrap();
         victim.wait().unwrap();
+        drop(turns);
         // Its locks have gone with it.
         let tier = Tier::open(&options(folder.path(), 1 << 20, true)).unwrap();
         found += tier.stats().found_blocks;
