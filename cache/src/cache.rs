@@ -295,8 +295,8 @@ impl Cache {
 
     /// Adds a store, a device of its own to the policy.
     pub fn attach(&self, backend: Arc<dyn Backend>) -> Store {
-        let depth = backend.depth();
-        let device = self.shared.with_engine(|state, _, _| state.engine.add_device(depth));
+        let (depth, near) = (backend.depth(), backend.near_depth());
+        let device = self.shared.with_engine(|state, _, _| state.engine.add_device(depth, near));
         Store { shared: Arc::clone(&self.shared), backend, device }
     }
 

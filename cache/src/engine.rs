@@ -14,6 +14,9 @@
 //! Invariants: a block is in one flight or one frame or neither; frames are free, in limbo, of a request, or
 //! of a block; blocks of the policy are those in frames and in flight (those of case C apart).
 //!
+//! A file may have blocks that are *near* (in a second tier): to the policy they are of another device, when they are
+//! demanded, valued and timed. Hints are of the file's own (`docs/cache.md` says why).
+//!
 //! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
 //! ([`Engine::pump`]) until one is free.
 
@@ -90,15 +93,23 @@ pub(crate) struct EngineCounts {
 }
 
 struct File {
-    device: usize,
-    size_bytes: u64,
-    object: Arc<dyn Object>,
+    source: Source,
     /// Handles and hints that hold it.
     holders: usize,
 }
 
 struct Device {
     limit: Limit,
+    /// The device that its near blocks are of.
+    near: Option<usize>,
+}
+
+/// Where a file's blocks come from.
+#[derive(Clone)]
+struct Source {
+    device: usize,
+    object: Arc<dyn Object>,
+    size_bytes: u64,
 }
 
 /// A request that has not ended.
@@ -107,16 +118,26 @@ struct Pending {
     fetches: Vec<(FetchId, u64)>,
     first: Block,
     blocks: u64,
+    source: Source,
+    /// The one that it was asked of: its file's, or that of near blocks.
     device: usize,
-    object: Arc<dyn Object>,
+    /// The one that it is taken to be of, since all of its blocks are; none if they are of both.
+    served_by: Option<usize>,
     is_demand: bool,
     /// None while it waits for them.
     frames: Vec<Frame>,
     /// C: it has no frames, and needs none.
     passes_by: bool,
-    size_bytes: u64,
     began: Nanos,
     deliveries: Vec<(Arc<Read>, Block)>,
+}
+
+/// A block that is to be fetched since somebody asked.
+struct Wanted {
+    block: Block,
+    /// None if there is no buffer.
+    fetch: Option<FetchId>,
+    device: usize,
 }
 
 /// See the [module](self).
@@ -164,10 +185,18 @@ impl Engine {
         }
     }
 
-    /// A device that may have so many requests ahead.
-    pub(crate) fn add_device(&mut self, depth: usize) -> usize {
-        self.devices.push(Device { limit: Limit::new(depth) });
+    /// A device that may have so many requests ahead; and so many more for what is near, if anything is.
+    pub(crate) fn add_device(&mut self, depth: usize, near: Option<usize>) -> usize {
+        let near = near.map(|depth| self.add_device(depth, None));
+        self.devices.push(Device { limit: Limit::new(depth), near });
         self.devices.len() - 1
+    }
+
+    /// The device that a block is of now.
+    fn device_of(&self, source: &Source, index: u64) -> usize {
+        let near = self.devices[source.device].near;
+        let is_near = |_: &usize| source.object.is_near(index * self.block_bytes as u64);
+        near.filter(is_near).unwrap_or(source.device)
     }
 
     /// A version of a file, held once.
@@ -179,7 +208,7 @@ impl Engine {
     ) -> FileId {
         let id = FileId(self.next_file);
         self.next_file += 1;
-        self.files.insert(id, File { device, size_bytes, object, holders: 1 });
+        self.reopen_file(id, device, size_bytes, object);
         id
     }
 
@@ -196,7 +225,8 @@ impl Engine {
         size_bytes: u64,
         object: Arc<dyn Object>,
     ) {
-        self.files.insert(id, File { device, size_bytes, object, holders: 1 });
+        let source = Source { device, object, size_bytes };
+        self.files.insert(id, File { source, holders: 1 });
     }
 
     /// Ends a hold. The last one to do so gets what reads the file. Its blocks stay until others are worth more.
@@ -206,7 +236,7 @@ impl Engine {
         if known.holders > 0 {
             return None;
         }
-        self.files.remove(&file).map(|file| file.object)
+        self.files.remove(&file).map(|file| file.source.object)
     }
 
     pub(crate) fn counts(&self) -> (EngineCounts, Counts) {
@@ -232,10 +262,11 @@ impl Engine {
         todo: &mut Todo,
     ) {
         let Some(known) = self.files.get(&file) else { return };
-        let target = Target::File { file, size_bytes: known.size_bytes };
-        let device = DeviceId(known.device as u64);
-        let hint = Hint { target, device, extent, order, repeats: 1 };
-        self.policy.hint(now, stream, hint);
+        let source = &known.source;
+        let target = Target::File { file, size_bytes: source.size_bytes };
+        // Near and far alike: a stream's blocks are fetched in its order, whichever place they come from.
+        let device = DeviceId(source.device as u64);
+        self.policy.hint(now, stream, Hint { target, device, extent, order, repeats: 1 });
         self.pump(now, todo);
     }
 
@@ -268,9 +299,9 @@ impl Engine {
         let Some(file) = self.files.get(&read.file) else {
             unreachable!("a file that is read is held");
         };
-        let (device, object, size_bytes) = (file.device, Arc::clone(&file.object), file.size_bytes);
+        let source = file.source.clone();
         let end = (read.offset_bytes + read.length as u64).div_ceil(self.block_bytes as u64);
-        let mut wanted: Vec<(Block, Option<FetchId>)> = Vec::new();
+        let mut wanted: Vec<Wanted> = Vec::new();
         for index in first..end {
             let block = Block { file: read.file, index };
             let access = self.policy.read(now, read.reader, block, false);
@@ -285,53 +316,55 @@ impl Engine {
                 self.counts.joined += 1;
             } else {
                 debug_assert_eq!(access, Access::Miss, "{block:?} is nowhere");
-                wanted.push((block, self.demand(now, device, block)));
+                wanted.push(self.demand(now, &source, block));
             }
         }
-        for (block, _) in &wanted {
+        for Wanted { block, .. } in &wanted {
             read.owe();
             debug_assert!(!self.slab.holds(*block));
         }
-        self.request_wanted(now, (device, &object, size_bytes), &wanted, read, todo);
+        self.request_wanted(now, &source, &wanted, read, todo);
         self.pump(now, todo);
     }
 
-    fn demand(&mut self, now: Nanos, device: usize, block: Block) -> Option<FetchId> {
+    fn demand(&mut self, now: Nanos, source: &Source, block: Block) -> Wanted {
+        let device = self.device_of(source, block.index);
         let fetch = self.policy.demand(now, DeviceId(device as u64), block);
         self.let_go();
         match fetch {
             Some(_) => self.counts.demanded += 1,
             None => self.counts.passed_by += 1,
         }
-        fetch.map(|fetch| fetch.id)
+        Wanted { block, fetch: fetch.map(|fetch| fetch.id), device }
     }
 
     /// Neighbours among `wanted`, which ascend, in one request each.
     fn request_wanted(
         &mut self,
         now: Nanos,
-        (device, object, size_bytes): (usize, &Arc<dyn Object>, u64),
-        wanted: &[(Block, Option<FetchId>)],
+        source: &Source,
+        wanted: &[Wanted],
         read: &Arc<Read>,
         todo: &mut Todo,
     ) {
-        let goes_on = |one: &(Block, Option<FetchId>), next: &(Block, Option<FetchId>)| {
-            one.0.index + 1 == next.0.index && one.1.is_some() == next.1.is_some()
+        let goes_on = |one: &Wanted, next: &Wanted| {
+            one.block.index + 1 == next.block.index
+                && one.fetch.is_some() == next.fetch.is_some()
+                && one.device == next.device
         };
         for run in wanted.chunk_by(goes_on) {
-            let first = run[0].0;
             let pending = Pending {
-                fetches: run.iter().filter_map(|&(_, fetch)| Some((fetch?, 1))).collect(),
-                first,
+                fetches: run.iter().filter_map(|wanted| Some((wanted.fetch?, 1))).collect(),
+                first: run[0].block,
                 blocks: run.len() as u64,
-                device,
-                object: Arc::clone(object),
+                source: source.clone(),
+                device: run[0].device,
+                served_by: None,
                 is_demand: true,
                 frames: Vec::new(),
-                passes_by: run[0].1.is_none(),
-                size_bytes,
+                passes_by: run[0].fetch.is_none(),
                 began: now,
-                deliveries: run.iter().map(|&(block, _)| (Arc::clone(read), block)).collect(),
+                deliveries: run.iter().map(|wanted| (Arc::clone(read), wanted.block)).collect(),
             };
             self.begin(now, pending, todo);
         }
@@ -375,6 +408,7 @@ impl Engine {
 
     /// Starts a request, if there are frames for it.
     fn start(&mut self, now: Nanos, id: RequestId, todo: &mut Todo) -> bool {
+        let served_by = self.served_by(&self.requests[&id]);
         let pending = self.requests.get_mut(&id).expect("it is there");
         let count = pending.blocks as usize;
         if !pending.passes_by {
@@ -392,10 +426,10 @@ impl Engine {
                 None => return false,
             }
         }
-        pending.began = now;
+        (pending.began, pending.served_by) = (now, served_by);
         let block_bytes = self.block_bytes as u64;
         let mut start = pending.first.index * block_bytes;
-        let mut end = pending.size_bytes.min(start + pending.blocks * block_bytes);
+        let mut end = pending.source.size_bytes.min(start + pending.blocks * block_bytes);
         let parts = if pending.passes_by {
             let (read, _) = &pending.deliveries[0];
             (start, end) = read.within(start, end);
@@ -409,9 +443,22 @@ impl Engine {
             });
             parts.collect()
         };
-        let (object, is_demand) = (Arc::clone(&pending.object), pending.is_demand);
+        let (object, is_demand) = (Arc::clone(&pending.source.object), pending.is_demand);
         todo.start.push(Start { id, object, offset_bytes: start, is_demand, parts });
         true
+    }
+
+    fn served_by(&self, pending: &Pending) -> Option<usize> {
+        let source = &pending.source;
+        let Some(near) = self.devices[source.device].near else { return Some(source.device) };
+        let first = pending.first.index;
+        let of_near = (first..first + pending.blocks)
+            .filter(|&index| self.device_of(source, index) == near)
+            .count();
+        match of_near as u64 {
+            0 => Some(source.device),
+            count => (count == pending.blocks).then_some(near),
+        }
     }
 
     /// Starts what has waited for frames, and what the policy wants fetched.
@@ -443,12 +490,12 @@ impl Engine {
             fetches: vec![(fetch.id, blocks)],
             first,
             blocks,
+            source: known.source.clone(),
             device,
-            object: Arc::clone(&known.object),
+            served_by: None,
             is_demand: false,
             frames: Vec::new(),
             passes_by: false,
-            size_bytes: known.size_bytes,
             began: now,
             deliveries: Vec::new(),
         };
@@ -496,8 +543,10 @@ impl Engine {
             self.devices[pending.device].limit.ended();
         }
         let is_busy = matches!(result, Err(BackendError::Busy(_)));
-        if result.is_ok() || is_busy {
-            self.devices[pending.device].limit.heard(is_busy);
+        // What is near is never busy.
+        let heard_of = if is_busy { Some(pending.source.device) } else { pending.served_by };
+        if let Some(device) = heard_of.filter(|_| result.is_ok() || is_busy) {
+            self.devices[device].limit.heard(is_busy);
         }
         if !pending.passes_by {
             for offset in 0..pending.blocks {
@@ -532,13 +581,20 @@ impl Engine {
                 todo.copy.push(Delivery { read, block, pinned });
             }
         }
-        if !pending.fetches.is_empty() {
+        if let Some(device) = pending.served_by.filter(|_| !pending.fetches.is_empty()) {
             let took = now.saturating_sub(pending.began);
-            self.policy.observe(DeviceId(pending.device as u64), Cost::Disk, took);
+            self.policy.observe(DeviceId(device as u64), Cost::Disk, took);
         }
         for &(fetch, _) in &pending.fetches {
             self.policy.completed(now, fetch, Outcome::Fetched);
             self.let_go();
+        }
+        if self.devices[pending.source.device].near.is_some() && !pending.passes_by {
+            // What came from afar may be near from now on, or the other way round.
+            for index in first.index..first.index + pending.blocks {
+                let device = self.device_of(&pending.source, index);
+                self.policy.moved(Block { index, ..first }, DeviceId(device as u64));
+            }
         }
     }
 
@@ -561,10 +617,9 @@ impl Engine {
             if let Some(&request) = self.flights.get(&block) {
                 self.join(request, &read, block);
             } else {
-                let fetch = self.demand(now, pending.device, block);
+                let wanted = self.demand(now, &pending.source, block);
                 read.owe();
-                let on = (pending.device, &pending.object, pending.size_bytes);
-                self.request_wanted(now, on, &[(block, fetch)], &read, todo);
+                self.request_wanted(now, &pending.source, &[wanted], &read, todo);
             }
             todo.settled.push(read); // It was owed before, and is owed anew.
         }

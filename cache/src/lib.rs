@@ -27,7 +27,8 @@
 //! ```
 //!
 //! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `records` what
-//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`] where data comes from.
+//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`]
+//! where data comes from, [`tier`] a part of a local disk between them.
 
 pub mod backend;
 mod cache;
@@ -41,6 +42,7 @@ mod read_ahead;
 mod records;
 mod slab;
 mod stats;
+pub mod tier;
 
 pub use cache::{Cache, CacheOptions, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};

@@ -8,6 +8,7 @@ use foretell_cache::backend::conformance::content;
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
+use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{Cache, CacheOptions, Lent, Segment, Session};
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
 
@@ -117,6 +118,30 @@ fn over_memory() {
         },
         1000,
     );
+}
+
+#[test]
+fn over_a_second_tier_of_blocks_that_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let tier = Tier::open(&TierOptions {
+        folder: folder.path().to_owned(),
+        budget_bytes: 2 << 20,
+        block_bytes: 8192,
+        keep: true,
+    })
+    .unwrap();
+    // Blocks of other sizes among them, which are of little use and do no harm.
+    check(
+        || {
+            let memory = MemoryBackend::new();
+            files().into_iter().for_each(|(path, bytes)| memory.put(path, bytes));
+            Arc::new(tier.over("memory", Arc::new(memory)))
+        },
+        1000,
+    );
+    let stats = tier.stats();
+    assert!(stats.hit_blocks > 0 && stats.declined_blocks > 0, "{stats:?}");
+    assert_eq!((stats.read_errors, stats.write_errors), (0, 0), "{stats:?}");
 }
 
 #[test]

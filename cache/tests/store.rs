@@ -9,6 +9,7 @@ use std::time::Duration;
 use foretell_cache::backend::conformance::{self, content};
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, Found};
+use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{Cache, CacheOptions, Segment, Session};
 use foretell_testbed::store::{Faults, Outage, Store, StoreOptions};
 
@@ -136,6 +137,44 @@ fn an_object_that_is_replaced_while_it_is_read_is_one_or_the_other() {
     assert!(error.to_string().contains("changed"), "{error}");
     world.whole = new;
     assert_eq!(read_disclosed(&session, &world.whole, 60, 9), 0);
+}
+
+#[test]
+fn what_the_second_tier_has_is_served_when_the_server_has_gone() {
+    let mut world = World::new(Faults { fail_503: 0.1, reset: 0.1, truncate: 0.1 });
+    let folder = tempfile::tempdir().unwrap();
+    let tier = Tier::open(&TierOptions {
+        folder: folder.path().join("tier"),
+        budget_bytes: 2 * LENGTH as u64,
+        block_bytes: 8192,
+        keep: true,
+    })
+    .unwrap();
+    let options = ObjectOptions { silence: Duration::from_secs(2), ..ObjectOptions::default() };
+    let backend = Arc::new(tier.over("s3://bucket/dir", Arc::new(world.backend(options))));
+    let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+    let session = cache.attach(backend).session();
+    assert_eq!(read_disclosed(&session, &world.whole, 60, 5), 0);
+    let file = session.open("object").unwrap();
+    let read = |file: &foretell_cache::File, whole: &[u8]| {
+        let mut buffer = vec![0; 64 << 10];
+        for at in (0..LENGTH).step_by(buffer.len()) {
+            file.read_at(&mut buffer, at as u64).unwrap();
+            assert!(buffer == whole[at..at + buffer.len()], "wrong bytes at {at}");
+        }
+    };
+    read(&file, &world.whole);
+    tier.settle();
+    world.store.go_down(Outage::Refuse);
+    read(&file, &world.whole);
+    world.store.come_up().unwrap();
+    let stats = tier.stats();
+    assert!(stats.hit_blocks > 0 && stats.corrupt_blocks == 0, "{stats:?}");
+    // Another object by this name is another one here, too.
+    let new = content(6, LENGTH);
+    world.replace(&new);
+    world.whole = new;
+    read(&session.open("object").unwrap(), &world.whole);
 }
 
 #[test]

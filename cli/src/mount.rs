@@ -11,6 +11,7 @@ use clap::Args;
 use foretell_cache::backend::Backend;
 use foretell_cache::backend::blocking::BlockingBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
 use foretell_mount::{Ending, KIND, StoreMount, StoreMountOptions, check, point};
 
@@ -55,6 +56,18 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = size::parse)]
     block: u64,
 
+    /// Keep what was fetched in FOLDER on a local disk as well, for when memory has let it go, and for mounts to come
+    #[arg(long, value_name = "FOLDER")]
+    tier: Option<PathBuf>,
+
+    /// Disk space for that
+    #[arg(long, default_value = "10GiB", value_name = "SIZE", value_parser = size::parse, requires = "tier")]
+    tier_budget: u64,
+
+    /// Begin with an empty one, and leave nothing on disk
+    #[arg(long, requires = "tier")]
+    tier_wipe: bool,
+
     /// How long a name may stand for what it stood for when the store was asked last
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration::parse)]
     ttl: Duration,
@@ -90,6 +103,24 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
         ));
     }
     background::again_in_foreground()
+}
+
+/// The store, and the tier in front of it, if there is one.
+fn tiered(args: &MountArgs) -> Result<(Arc<dyn Backend>, Option<Arc<Tier>>), Failure> {
+    let backend = backend(args)?;
+    let Some(folder) = &args.tier else { return Ok((backend, None)) };
+    let options = TierOptions {
+        folder: folder.clone(),
+        budget_bytes: args.tier_budget,
+        block_bytes: usize::try_from(args.block).unwrap_or(usize::MAX),
+        keep: !args.tier_wipe,
+    };
+    let tier = Tier::open(&options).map_err(Failure::failed)?;
+    // Buckets of the same name are told apart by where they are.
+    let endpoint =
+        ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|name| std::env::var(name).ok());
+    let address = format!("{} {}", endpoint.unwrap_or_default(), args.source);
+    Ok((Arc::new(tier.over(&address, backend)), Some(tier)))
 }
 
 fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
@@ -136,7 +167,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
     raise_descriptors();
     signals::block(&signals::OF_A_SERVER);
-    let backend = backend(args)?;
+    let (backend, tier) = tiered(args)?;
     let mount = StoreMount::mount(backend, &args.mountpoint, &options, told_sometimes())
         .map_err(Failure::failed)?;
     let handle = mount.handle();
@@ -161,8 +192,18 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
     say(&summary(&mountpoint, &stats, args.block));
+    let tier = tier.map(|tier| tier.stats());
+    if let Some(tier) = &tier {
+        let hits = size::display(tier.hit_blocks * args.block);
+        let holds = size::display(tier.held_blocks * args.block);
+        say(&format!("of what was fetched, {hits} came from the local disk, which holds {holds}"));
+    }
     if let Some(file) = json {
-        let report: serde_json::Value = serde_json::from_slice(&report).map_err(Failure::failed)?;
+        let mut report: serde_json::Value =
+            serde_json::from_slice(&report).map_err(Failure::failed)?;
+        if let Some(tier) = tier {
+            report["tier"] = serde_json::to_value(tier).map_err(Failure::failed)?;
+        }
         file.write_json(&report).map_err(Failure::failed)?;
     }
     if is_in_use {

@@ -120,6 +120,44 @@ fn a_bucket_is_mounted_with_the_environments_credentials() {
 }
 
 #[test]
+fn what_was_fetched_once_comes_from_the_local_disk() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let tier = tempfile::tempdir().expect("a folder");
+    let read = |options: &[&str]| -> serde_json::Value {
+        let json = tempfile::NamedTempFile::new().expect("a file");
+        let words = ["--json", json.path().to_str().expect("UTF-8"), "--tier"];
+        let words = [&words[..], &[tier.path().to_str().expect("UTF-8")], options].concat();
+        let mount = in_foreground(folder.path(), mnt.path(), &words);
+        let compared = Command::new("diff").arg("-r").args([folder.path(), mnt.path()]).status();
+        assert!(compared.expect("diff runs").success());
+        kill_process(Pid::from_child(&mount), Signal::INT).expect("it runs");
+        let output = mount.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&fs::read(json.path()).expect("written")).expect("JSON")
+    };
+    let count =
+        |report: &serde_json::Value, name: &str| report["tier"][name].as_u64().expect("a number");
+    let first = read(&[]);
+    assert_eq!(count(&first, "hit_blocks"), 0);
+    let kept = count(&first, "held_blocks");
+    assert!(kept > 0, "{first}");
+    let second = read(&[]);
+    assert_eq!(
+        (count(&second, "found_blocks"), count(&second, "missed_blocks")),
+        (kept, 0),
+        "{second}"
+    );
+    // Nothing is left if that is wished.
+    assert_eq!(count(&read(&["--tier-wipe"]), "hit_blocks"), 0);
+    assert_eq!(count(&read(&[]), "found_blocks"), 0);
+    let alone = mount(folder.path().to_str().expect("UTF-8"), mnt.path(), &["--tier-wipe"]);
+    assert_eq!(alone.status.code(), Some(2));
+}
+
+#[test]
 fn a_c_program_hints_by_ioctl() {
     if !have_fuse() {
         return;

@@ -677,6 +677,26 @@ impl Cache {
         self.touch(claim.stream);
     }
 
+    /// The block would be fetched from another device, if it were not here.
+    pub(crate) fn moved(&mut self, block: Block, device: DeviceIndex) {
+        let Some(slot) = self.blocks.find(block) else { return };
+        let known = &mut self.blocks[slot];
+        let before = std::mem::replace(&mut known.device, device);
+        if before == device {
+            return;
+        }
+        let tracked = known.claim().filter(|_| !known.is_in_flight());
+        match known.queue() {
+            Some((Queue::Recent, _)) => self.recent.moved(before, device),
+            Some((Queue::Consumed, _)) => self.consumed.moved(before, device),
+            None => {}
+        }
+        if let Some(claim) = tracked {
+            self.stream(claim.stream).moved(before, device, claim.position);
+            self.touch(claim.stream);
+        }
+    }
+
     /// A block in flight that no stream claims any more.
     pub(crate) fn orphan(&mut self, slot: SlotId) {
         self.orphans.adopt(slot);

@@ -499,6 +499,15 @@ impl Policy {
         }
     }
 
+    /// From now on `block`, if it is in memory or on its way, would be fetched from `device`: a copy of it has come to lie
+    /// there, or has gone from there. It is worth what that device takes, and when it leaves memory, the next use of it that
+    /// a stream has looked at is one of that device; uses further ahead are where their hints have said.
+    pub fn moved(&mut self, block: Block, device: DeviceId) {
+        let device = self.device(device);
+        self.cache.moved(block, device);
+        self.check();
+    }
+
     /// Takes in a measured cost. `T_hit` and `T_driver` are the machine's, whatever the `device`; `T_disk` is
     /// the device's. Where the memory is the kernel's, `T_disk` is found from the fetches themselves.
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {

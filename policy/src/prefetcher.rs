@@ -29,6 +29,7 @@ use crate::hash::NEIGHBOURS;
 use crate::hint::Block;
 use crate::rules::Prefetch;
 use crate::stream::Stream;
+use crate::stream::cursor::Distance;
 use crate::time::Nanos;
 use crate::values::{Terms, nearness};
 
@@ -363,8 +364,8 @@ impl Cache {
         stream.terms(&self.costs, &self.rules, device)
     }
 
-    /// C: the block `offset` after the first of a cluster, if its stream will read it, it is missing,
-    /// and keeping it would be worth something.
+    /// C: the block `offset` after the first of a cluster, if its stream will read it before memory has been filled anew,
+    /// it is missing, and keeping it would be worth something.
     fn neighbour(
         &mut self,
         config: &Config,
@@ -386,6 +387,11 @@ impl Cache {
             Some((next, _)) if next == block && stream.cursor.expects(in_a_row) => in_a_row,
             _ => stream.next_use(block)?,
         };
+        // Further ahead than memory reaches it would have to make room again before it is read.
+        let reach = config.capacity_blocks;
+        if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
+            return None;
+        }
         let value = self.streams[index.0 as usize].as_ref()?.value_at(&self.rules, terms, position);
         let benefit = match self.rules.prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER,

@@ -76,6 +76,12 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Requests ahead of programs that it can make use of at once.
     fn depth(&self) -> usize;
+
+    /// The same for the blocks that are [near](Object::is_near), which count as another device; `None` if there never are
+    /// any.
+    fn near_depth(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Of a store that can only be asked for what one knows.
@@ -105,6 +111,13 @@ impl fmt::Debug for Opened {
 pub trait Object: Send + Sync + 'static {
     /// Begins a read. See the [module](self) for what is owed.
     fn start(self: Arc<Self>, request: Request);
+
+    /// Whether the block at `offset_bytes` will come from a place that is nearer than where the rest comes from. It is asked
+    /// often, and under a lock; it may be wrong at times.
+    fn is_near(&self, offset_bytes: u64) -> bool {
+        let _ = offset_bytes;
+        false
+    }
 }
 
 /// A piece of memory that a request fills: nobody else's until the request has ended.
@@ -168,6 +181,12 @@ impl Request {
     /// Bytes that have been filled in.
     pub fn filled(&self) -> usize {
         self.filled
+    }
+
+    /// The memory, as it lies, once more.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let parts = self.parts.iter();
+        parts.map(|part| Part { start: part.start, length: part.length }).collect()
     }
 
     /// Begins anew: nothing is filled in.

@@ -1,5 +1,5 @@
-//! The engine under a simulated store: slow, failing, changing, forgetting to answer for a while; frames that readers keep
-//! pinned; hints right, wrong and cancelled. One seed gives the whole of a run.
+//! The engine under a simulated store: slow, failing, changing, forgetting to answer for a while, with a near part that
+//! changes; frames that readers keep pinned; hints right, wrong and cancelled. One seed gives the whole of a run.
 //!
 //! Safety, after each step: bytes are those of the version that was opened; the invariants hold. Then faults stop, and
 //! everything must end: no request, no waiting read, no frame missing.
@@ -17,11 +17,18 @@ fn word(file: FileId, index: u64, at: u64) -> u64 {
     (file.0 << 48) ^ (index << 16) ^ at
 }
 
-struct Stub;
+/// What is near changes all the time.
+#[derive(Default)]
+struct Stub(std::sync::atomic::AtomicU64);
 
 impl Object for Stub {
     fn start(self: Arc<Self>, request: Request) {
         drop(request); // The world answers.
+    }
+
+    fn is_near(&self, offset_bytes: u64) -> bool {
+        let asked = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        (offset_bytes / 3 + asked / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1
     }
 }
 
@@ -71,11 +78,11 @@ impl World {
     fn new(frames: u32, seed: u64, faults: Faults) -> Self {
         let slab = Arc::new(Slab::new(frames, BLOCK).unwrap());
         let mut engine = Engine::new(Arc::clone(&slab), BLOCK);
-        let devices = [engine.add_device(4), engine.add_device(32)];
+        let devices = [engine.add_device(4, None), engine.add_device(32, Some(8))];
         let mut files = Vec::new();
         for number in 0..6u64 {
             let size = 1 + number * 37_000 + number % 2 * 4095;
-            let id = engine.add_file(devices[number as usize % 2], size, Arc::new(Stub));
+            let id = engine.add_file(devices[number as usize % 2], size, Arc::<Stub>::default());
             files.push((id, size));
         }
         let streams = (0..3).map(|reader| engine.open_stream(Nanos(0), ReaderId(reader))).collect();
@@ -339,7 +346,7 @@ fn a_failed_demand_is_told_to_all_that_wait_for_it() {
 #[test]
 fn neighbours_go_in_one_request_and_what_has_no_buffer_past_the_cache() {
     let mut world = World::new(4, 1, Faults { fails: 0, busy: 0, slow: 1, lingers: 0 });
-    let file = world.files[5];
+    let file = world.files[4]; // None of it is near.
     world.read(0, file, 100, 10 * BLOCK as u64);
     assert_eq!(world.held.len(), 2);
     assert_eq!((world.engine.counts.demanded, world.engine.counts.passed_by), (4, 7));

@@ -113,6 +113,12 @@ impl Stream {
         known.set_claim(Some(claim));
     }
 
+    /// A block that it tracks at `position` would be fetched from another device.
+    pub(crate) fn moved(&mut self, before: DeviceIndex, now: DeviceIndex, position: u64) {
+        self.of_device(before).tracked.remove(position);
+        self.of_device(now).tracked.insert(position);
+    }
+
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
     pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
         let known = &mut scene.blocks[slot];

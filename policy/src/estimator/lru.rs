@@ -120,6 +120,12 @@ impl LruEstimator {
         }
     }
 
+    /// One of its blocks would be fetched from another device.
+    pub(crate) fn moved(&mut self, before: DeviceIndex, now: DeviceIndex) {
+        *self.blocks_of(before) -= 1;
+        *self.blocks_of(now) += 1;
+    }
+
     fn blocks_of(&mut self, device: DeviceIndex) -> &mut usize {
         let index = usize::from(device.0);
         if self.of_device.len() <= index {

@@ -92,6 +92,54 @@ fn names_are_looked_up_lazily_and_in_parallel() {
 }
 
 #[test]
+fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
+    let config = Config { memory: Memory::Owned, ..config(4) };
+    let mut policy = Policy::new(config);
+    let (near, file) = (DeviceId(1), Target::File { file: FileId(0), size_bytes: 60 });
+    let stream = policy.open_stream(NOW, HINTER, None);
+    // Twice the same six blocks, of which memory holds four.
+    policy.hint(NOW, stream, Hint { repeats: 2, ..Hint::whole_file(file, DISK) });
+    let mut fetched = vec![];
+    for turn in 0..12 {
+        for device in [DISK, near] {
+            while let Some(fetch) = policy.next_fetch(NOW, device) {
+                let Work::Read { first_block, blocks, .. } = fetch.work else { unreachable!() };
+                policy.completed(NOW, fetch.id, Outcome::Fetched);
+                for index in first_block..first_block + blocks {
+                    policy.moved(block(0, index), near);
+                    fetched.push((index, device));
+                }
+            }
+        }
+        let block = block(0, turn % 6);
+        if policy.read(NOW, READER, block, false) == Access::Miss {
+            let fetch = policy.demand(NOW, DISK, block).unwrap();
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+            policy.moved(block, near);
+        }
+        while policy.next_eviction().is_some() {}
+    }
+    let ahead = fetched.iter().filter(|(_, device)| *device == near).count();
+    assert!(ahead > 0 && policy.counts().prefetched > 4, "{fetched:?}");
+}
+
+#[test]
+fn a_cluster_takes_no_neighbour_that_is_read_when_memory_has_been_filled_anew() {
+    let file = Target::File { file: FileId(0), size_bytes: 10_000 };
+    for (blocks_between, cluster) in [(10, 2), (30, 1)] {
+        let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(20) });
+        let stream = policy.open_stream(NOW, HINTER, None);
+        // Block 0, others far away, and only then block 1.
+        let one = |index: u64| Segment { offset_bytes: index * 10, length_bytes: 10 };
+        let others = (0..blocks_between).map(|turn| one(100 + turn * 10));
+        let order: Vec<Segment> = [one(0)].into_iter().chain(others).chain([one(1)]).collect();
+        policy.hint(NOW, stream, Hint::segments(file, DISK, &order));
+        let first = policy.next_fetch(NOW, DISK).map(|fetch| fetch.work);
+        assert_eq!(first, Some(Work::Read { file: FileId(0), first_block: 0, blocks: cluster }));
+    }
+}
+
+#[test]
 fn a_device_gets_no_more_than_its_slots() {
     let (mut policy, _) = hinted(Config { outstanding_max: 3, ..config(100) }, 50);
     let fetches: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();

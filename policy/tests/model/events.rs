@@ -97,18 +97,49 @@ pub(crate) enum Place {
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Open { owner: Option<u64> },
-    Hint { stream: usize, hint: Given },
-    Next { device: u64 },
+    Open {
+        owner: Option<u64>,
+    },
+    Hint {
+        stream: usize,
+        hint: Given,
+    },
+    Next {
+        device: u64,
+    },
     Fill,
-    Complete { which: usize, how: u8 },
-    Read { reader: u64, place: Place, stalled: bool, at_once: bool },
+    Complete {
+        which: usize,
+        how: u8,
+    },
+    Read {
+        reader: u64,
+        place: Place,
+        stalled: bool,
+        at_once: bool,
+    },
     Demand,
-    Cancel { stream: usize },
-    Close { stream: usize },
+    Cancel {
+        stream: usize,
+    },
+    Close {
+        stream: usize,
+    },
     CloseAll,
-    Observe { device: u64, cost: Cost, sample: u64 },
-    Wait { ns: u64 },
+    Observe {
+        device: u64,
+        cost: Cost,
+        sample: u64,
+    },
+    /// A block has come to lie elsewhere.
+    Move {
+        file: u64,
+        index: u64,
+        device: u64,
+    },
+    Wait {
+        ns: u64,
+    },
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -178,6 +209,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..=DEVICES, cost, sample)
             .prop_map(|(device, cost, sample)| Event::Observe { device, cost, sample }),
         4 => wait.prop_map(|ns| Event::Wait { ns }),
+        4 => (0u64..6, 0u64..45, 0..=DEVICES)
+            .prop_map(|(file, index, device)| Event::Move { file, index, device }),
     ]
 }
 

@@ -121,6 +121,10 @@ impl Driver {
             Event::Observe { device, cost, sample } => {
                 self.policy.observe(DeviceId(device), cost, Nanos(sample));
             }
+            Event::Move { file, index, device } => {
+                let block = Block { file: FileId(file), index };
+                self.policy.moved(block, DeviceId(device));
+            }
             Event::Wait { ns } => self.now += Nanos(ns),
         }
         self.check();

@@ -1,0 +1,213 @@
+//! A, B. Threads that read blocks from their slots and check them.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::backend::Share;
+use super::clock::Slot;
+use super::disk::UNIT;
+use super::format::{Entry, FileKey};
+use super::memory::Buffer;
+use super::{FAILURES, Shared, count};
+
+/// A block that a request wants, or part of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Near {
+    pub(super) index: u64,
+    pub(super) slot: Slot,
+    pub(super) entry: Entry,
+    /// Bytes of the block.
+    pub(super) length: usize,
+    /// Those that are wanted: so many, from that one on; and where they go in the share's memory.
+    pub(super) from: usize,
+    pub(super) wanted: usize,
+    pub(super) at: usize,
+}
+
+/// Blocks that lie together in their file, for one share of a request.
+pub(super) struct Job {
+    pub(super) share: Share,
+    pub(super) blocks: Vec<Near>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    demand: VecDeque<Job>,
+    ahead: VecDeque<Job>,
+    is_closed: bool,
+}
+
+/// Jobs that wait for a thread; those that programs wait for go first.
+#[derive(Default)]
+pub(super) struct Jobs {
+    waiting: Mutex<Waiting>,
+    is_more: Condvar,
+}
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The job comes back if nobody will do it any more.
+    pub(super) fn put(&self, job: Job) -> Result<(), Job> {
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return Err(job);
+        }
+        match job.share.is_demand() {
+            true => waiting.demand.push_back(job),
+            false => waiting.ahead.push_back(job),
+        }
+        drop(waiting);
+        self.is_more.notify_one();
+        Ok(())
+    }
+
+    /// `None` if there will be no more.
+    fn take(&self) -> Option<Job> {
+        let mut waiting = self.lock();
+        loop {
+            if let Some(job) = waiting.demand.pop_front() {
+                return Some(job);
+            }
+            if let Some(job) = waiting.ahead.pop_front() {
+                return Some(job);
+            }
+            if waiting.is_closed {
+                return None;
+            }
+            waiting = self.is_more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.is_more.notify_all();
+    }
+}
+
+impl Shared {
+    pub(super) fn serve(&self) {
+        while let Some(job) = self.jobs.take() {
+            self.read(job);
+        }
+    }
+
+    fn read(&self, job: Job) {
+        let Job { mut share, blocks } = job;
+        let mut wrong = Vec::new();
+        // Blocks that can be read in one call.
+        let mut rest = blocks.as_slice();
+        while !rest.is_empty() {
+            let count = self.run(&mut share, rest);
+            let (run, after) = rest.split_at(count.max(1));
+            let is_right = match count {
+                0 => vec![self.read_aside(&mut share, &run[0])],
+                _ => self.read_run(&mut share, run),
+            };
+            wrong.extend(
+                run.iter().zip(is_right).filter_map(
+                    |(block, is_right)| {
+                        if is_right { None } else { Some(*block) }
+                    },
+                ),
+            );
+            rest = after;
+        }
+        count(&self.counts.hit, blocks.len() - wrong.len());
+        // B.
+        let goes_on = |one: &Near, next: &Near| one.index + 1 == next.index;
+        let again: Vec<(usize, usize)> = wrong
+            .chunk_by(goes_on)
+            .map(|run| (run[0].at, run.iter().map(|block| block.wanted).sum()))
+            .collect();
+        share.end_but_for(&again);
+    }
+
+    /// How many of `blocks`, from the first on, lie in slots one after the other and can be read to where they belong.
+    fn run(&self, share: &mut Share, blocks: &[Near]) -> usize {
+        let mut count = 0;
+        for (turn, block) in blocks.iter().enumerate() {
+            let is_whole = block.wanted == self.block_bytes;
+            let is_next = block.slot == blocks[0].slot.wrapping_add(turn as Slot);
+            if !is_whole || !is_next || share.pieces.units(block.at, block.wanted).is_none() {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// Says of each block whether it is right.
+    fn read_run(&self, share: &mut Share, run: &[Near]) -> Vec<bool> {
+        let key = share.key();
+        let mut memory = share.pieces.several(run.iter().map(|block| (block.at, block.wanted)));
+        let mut slices: Vec<IoSliceMut<'_>> =
+            memory.iter_mut().map(|units| IoSliceMut::new(units)).collect();
+        let at = u64::from(run[0].slot) * self.block_bytes as u64;
+        let result = self.disk.read_data(&mut slices, at);
+        let length = self.heard(result);
+        let ends = (1..).map(|blocks| blocks * self.block_bytes);
+        let blocks = run.iter().zip(&memory).zip(ends);
+        let is_right = blocks.map(|((block, bytes), end)| {
+            let came = length.map(|length| length >= end);
+            self.is_right(&key, block, bytes, came)
+        });
+        is_right.collect()
+    }
+
+    /// The same for one that has to be read elsewhere first.
+    fn read_aside(&self, share: &mut Share, block: &Near) -> bool {
+        let units = block.length.next_multiple_of(UNIT);
+        let mut buffer = Buffer::new(units);
+        let at = u64::from(block.slot) * self.block_bytes as u64;
+        let result = {
+            let bytes = &mut buffer.bytes_mut()[..units];
+            self.disk.read_data(&mut [IoSliceMut::new(bytes)], at)
+        };
+        let length = self.heard(result);
+        let bytes = &buffer.bytes()[..block.length];
+        let came = length.map(|length| length >= block.length);
+        let is_right = self.is_right(&share.key(), block, bytes, came);
+        if is_right {
+            share.pieces.put(block.at, &bytes[block.from..block.from + block.wanted]);
+        }
+        is_right
+    }
+
+    /// D. How many bytes came, if any.
+    fn heard(&self, result: io::Result<usize>) -> Option<usize> {
+        let mut state = self.lock();
+        match result {
+            Ok(length) => {
+                state.failures = 0;
+                state.reads.went_well();
+                Some(length)
+            }
+            Err(_) => {
+                count(&self.counts.read_errors, 1);
+                state.failures += 1;
+                if state.failures >= FAILURES {
+                    state.failures = 0;
+                    state.reads.begin();
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether the block is what was written; if not it is forgotten. `came` says whether all of it was there; nothing if
+    /// it could not be read.
+    fn is_right(&self, key: &FileKey, block: &Near, bytes: &[u8], came: Option<bool>) -> bool {
+        if came == Some(true) && key.check(block.index, bytes) == block.entry.check {
+            return true;
+        }
+        // It may have made room for another in the meantime.
+        if self.lock().index.forget(block.slot, block.entry) && came.is_some() {
+            count(&self.counts.corrupt, 1);
+        }
+        false
+    }
+}

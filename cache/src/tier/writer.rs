@@ -1,0 +1,245 @@
+//! C. What came from afar, on its way to the disk.
+//!
+//! A copy is made before the request ends, since its memory is somebody else's then. One thread writes: blocks that were
+//! fetched together go to slots that lie together, as long as the tier fills up, and in one call.
+
+use std::io;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use super::clock::{Place, Slot};
+use super::disk::UNIT;
+use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Key};
+use super::memory::{Buffer, Pieces};
+use super::{STAGED_MAX_BYTES, Shared, State, count};
+
+/// Bytes that are taken out of the queue at a time.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// How long the end waits for what is in the queue, if it is to be kept.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A block in the queue.
+#[derive(Clone, Copy)]
+struct StagedBlock {
+    index: u64,
+    key: Key,
+    place: Place,
+    length: usize,
+}
+
+impl StagedBlock {
+    fn slot(&self) -> Slot {
+        let (Place::New(slot) | Place::Free(slot) | Place::Victim(slot)) = self.place;
+        slot
+    }
+}
+
+/// Blocks of one file that came together.
+pub(super) struct Staged {
+    file: FileKey,
+    blocks: Vec<StagedBlock>,
+    /// Each of them at a multiple of a block's size.
+    buffer: Buffer,
+}
+
+/// A block with its bytes, filled up to whole units.
+struct Ready<'a> {
+    slot: Slot,
+    is_new: bool,
+    entry: Entry,
+    units: &'a [u8],
+}
+
+impl Shared {
+    /// Bytes that the queue is charged for a block.
+    fn staged_bytes(&self, blocks: usize) -> usize {
+        blocks * self.block_bytes
+    }
+
+    /// Takes copies of the whole blocks among `pieces`, which are bytes from `start` on of a file of `size_bytes`; those
+    /// that are not there, and that there is room for.
+    pub(super) fn offer(
+        &self,
+        file: &FileKey,
+        (size_bytes, start): (u64, u64),
+        pieces: &Pieces,
+        length: usize,
+    ) {
+        let block_bytes = self.block_bytes as u64;
+        let end = start + length as u64;
+        let whole = (start.div_ceil(block_bytes)..)
+            .map(|index| (index, index * block_bytes))
+            .map(|(index, from)| (index, from, size_bytes.min(from + block_bytes)))
+            .take_while(|&(_, from, to)| from < to && to <= end);
+        let mut blocks = Vec::new();
+        let mut state = self.lock();
+        for (index, from, to) in whole {
+            let key = file.block(index);
+            if state.index.has(key) {
+                continue;
+            }
+            let is_full = state.staged_bytes + self.block_bytes > STAGED_MAX_BYTES;
+            if is_full || state.is_closed || !state.writes.is_over() {
+                count(&self.counts.dropped, 1);
+                continue;
+            }
+            let may_grow = state.growth.is_over();
+            let Some(place) = state.index.admit(key, may_grow) else {
+                count(if may_grow { &self.counts.declined } else { &self.counts.dropped }, 1);
+                continue;
+            };
+            state.staged_bytes += self.staged_bytes(1);
+            blocks.push(StagedBlock { index, key, place, length: (to - from) as usize });
+        }
+        drop(state);
+        if blocks.is_empty() {
+            return;
+        }
+        let mut buffer = Buffer::new(blocks.len() * self.block_bytes);
+        for (block, bytes) in blocks.iter().zip(buffer.bytes_mut().chunks_mut(self.block_bytes)) {
+            let at = (block.index * block_bytes - start) as usize;
+            pieces.get(at, &mut bytes[..block.length]);
+        }
+        self.lock().queue.push_back(Staged { file: *file, blocks, buffer });
+        self.is_more.notify_all();
+    }
+
+    /// Writes what is in the queue until the tier is closed.
+    pub(super) fn write_behind(&self) {
+        let mut closed_at = None;
+        loop {
+            let mut state = self.lock();
+            while state.queue.is_empty() && !state.is_closed {
+                state = self.is_more.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.is_closed {
+                let closed_at = *closed_at.get_or_insert_with(Instant::now);
+                if state.queue.is_empty() || !self.keep || closed_at.elapsed() > END_PATIENCE {
+                    return self.give_up(&mut state);
+                }
+            }
+            let mut batch = Vec::new();
+            let mut blocks = 0;
+            while let Some(staged) = state.queue.pop_front() {
+                blocks += staged.blocks.len();
+                batch.push(staged);
+                if self.staged_bytes(blocks) >= BATCH_BYTES {
+                    break;
+                }
+            }
+            drop(state);
+            self.write(&batch);
+            drop(batch);
+            self.lock().staged_bytes -= self.staged_bytes(blocks);
+            self.is_written.notify_all();
+        }
+    }
+
+    fn give_up(&self, state: &mut State) {
+        let left: usize = state.queue.drain(..).map(|staged| staged.blocks.len()).sum();
+        count(&self.counts.dropped, left);
+        state.staged_bytes = 0;
+        self.is_written.notify_all();
+    }
+
+    fn write(&self, batch: &[Staged]) {
+        let ready: Vec<Ready<'_>> = batch
+            .iter()
+            .flat_map(|staged| {
+                let bytes = staged.buffer.bytes().chunks(self.block_bytes);
+                staged.blocks.iter().zip(bytes).map(|(block, bytes)| {
+                    let check = staged.file.check(block.index, &bytes[..block.length]);
+                    Ready {
+                        slot: block.slot(),
+                        is_new: matches!(block.place, Place::New(_)),
+                        entry: Entry { key: block.key, check },
+                        units: &bytes[..block.length.next_multiple_of(UNIT)],
+                    }
+                })
+            })
+            .collect();
+        // Slots that lie together, all but the last of them full.
+        let goes_on = |one: &Ready<'_>, next: &Ready<'_>| {
+            one.slot + 1 == next.slot && one.units.len() == self.block_bytes
+        };
+        for run in ready.chunk_by(goes_on) {
+            // D. What waits when trouble begins is not tried.
+            let is_left_alone = !self.lock().writes.is_over();
+            match is_left_alone {
+                true => self.lose(run, false),
+                false => {
+                    self.write_run(run);
+                }
+            }
+        }
+    }
+
+    /// Says whether any of it is there.
+    fn write_run(&self, run: &[Ready<'_>]) -> bool {
+        let units: Vec<&[u8]> = run.iter().map(|block| block.units).collect();
+        let first = u64::from(run[0].slot);
+        let result = self.disk.write_data(&units, first * self.block_bytes as u64);
+        let mut state = self.lock();
+        match result {
+            Ok(()) => {
+                state.writes.went_well();
+                if run.iter().any(|block| block.is_new) {
+                    state.growth.went_well();
+                }
+                for block in run {
+                    state.index.has_come(block.slot, block.entry);
+                }
+                drop(state);
+                count(&self.counts.written, run.len());
+                let entries: Vec<u8> =
+                    run.iter().flat_map(|block| block.entry.to_bytes()).collect();
+                let at = HEADER_BYTES as u64 + first * ENTRY_BYTES as u64;
+                if self.disk.write_index(&entries, at).is_err() {
+                    // It is there until the end of this process.
+                    count(&self.counts.write_errors, 1);
+                }
+                true
+            }
+            Err(error) => {
+                // D.
+                let is_full = matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                );
+                if is_full && run.len() > 1 {
+                    // For a part of it there may be room.
+                    drop(state);
+                    let (one, other) = run.split_at(run.len() / 2);
+                    let is_any = self.write_run(one);
+                    if is_any {
+                        self.write_run(other);
+                    } else {
+                        self.lose(other, true);
+                    }
+                    return is_any;
+                }
+                if is_full {
+                    state.growth.begin();
+                }
+                if !is_full || run.iter().any(|block| !block.is_new) {
+                    state.writes.begin();
+                }
+                drop(state);
+                count(&self.counts.write_errors, 1);
+                self.lose(run, is_full);
+                false
+            }
+        }
+    }
+
+    fn lose(&self, run: &[Ready<'_>], is_full: bool) {
+        let mut state = self.lock();
+        for block in run {
+            let is_backed = !is_full && !block.is_new;
+            state.index.will_not_come(block.slot, block.entry.key, is_backed);
+        }
+        drop(state);
+        count(&self.counts.dropped, run.len());
+    }
+}
