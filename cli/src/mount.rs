@@ -105,8 +105,10 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     background::again_in_foreground()
 }
 
-/// The store, and the tier in front of it, if there is one.
-fn tiered(args: &MountArgs) -> Result<(Arc<dyn Backend>, Option<Arc<Tier>>), Failure> {
+/// A store, and the tier in front of it, if there is one.
+type Tiered = (Arc<dyn Backend>, Option<Arc<Tier>>);
+
+fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
     let backend = backend(args)?;
     let Some(folder) = &args.tier else { return Ok((backend, None)) };
     let options = TierOptions {
