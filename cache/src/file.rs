@@ -29,9 +29,6 @@ const PARTS: usize = 8;
 const READ_ON_MAX_BYTES: u64 = 64 << 20;
 const READ_ON_DIVISOR: u64 = 4;
 
-/// Blocks that are looked at in one go when it is asked what is cached.
-const LOOKED_AT: u64 = 4096;
-
 /// One version of a file, open.
 pub struct File {
     shared: Arc<Shared>,
@@ -216,23 +213,15 @@ impl File {
 
     /// What of the file is in memory now: bytes from one to another, ascending.
     pub fn cached(&self) -> Vec<Range<u64>> {
-        let block_bytes = self.shared.block_bytes as u64;
-        let blocks = self.size_bytes.div_ceil(block_bytes);
+        let (slab, block_bytes) = (&self.shared.slab, self.shared.block_bytes as u64);
         let mut found: Vec<Range<u64>> = Vec::new();
-        for from in (0..blocks).step_by(LOOKED_AT as usize) {
-            self.shared.with_engine(|_, _, _| {
-                for index in from..blocks.min(from + LOOKED_AT) {
-                    if !self.shared.slab.holds(Block { file: self.id, index }) {
-                        continue;
-                    }
-                    let start = index * block_bytes;
-                    let end = (start + block_bytes).min(self.size_bytes);
-                    match found.last_mut().filter(|last| last.end == start) {
-                        Some(last) => last.end = end,
-                        None => found.push(start..end),
-                    }
-                }
-            });
+        for index in slab.blocks_of(self.id, self.size_bytes.div_ceil(block_bytes)) {
+            let start = index * block_bytes;
+            let end = (start + block_bytes).min(self.size_bytes);
+            match found.last_mut().filter(|last| last.end == start) {
+                Some(last) => last.end = end,
+                None => found.push(start..end),
+            }
         }
         found
     }

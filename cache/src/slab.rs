@@ -212,6 +212,25 @@ impl Slab {
         unsafe { std::ptr::copy_nonoverlapping(data.add(from), to, length) }
     }
 
+    /// The blocks of a file of so many that are in frames, ascending, for people: some may come and go while it is looked.
+    pub(crate) fn blocks_of(&self, file: FileId, blocks: u64) -> Vec<u64> {
+        let mut found: Vec<u64> = if blocks <= u64::from(self.frames()) {
+            (0..blocks).filter(|&index| self.holds(Block { file, index })).collect()
+        } else {
+            let of_frame = |frame: Frame| {
+                let header = self.header(frame);
+                let is_valid = || header.state.load(Ordering::Acquire) & VALID != 0;
+                let index = is_valid().then(|| header.index.load(Ordering::Acquire))?;
+                let is_its = header.file.load(Ordering::Acquire) == file.0 && is_valid();
+                (is_its && index < blocks).then_some(index)
+            };
+            (0..self.frames()).filter_map(of_frame).collect()
+        };
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// A. Whether `block` has a frame.
     pub(crate) fn holds(&self, block: Block) -> bool {
         self.place_of(block).is_some()

@@ -102,7 +102,7 @@ pub(crate) fn array(args: &ArrayArgs) -> Result<ExitCode, Failure> {
         ArrayCommand::Mount(args) if args.json.as_deref() == Some(Path::new("-")) => Err(
             Failure::usage("--json - needs --foreground: an array in the background has no output"),
         ),
-        ArrayCommand::Mount(_) => background::again_in_foreground(),
+        ArrayCommand::Mount(_) => background::again_in_foreground(2),
         ArrayCommand::Unmount { mountpoint } => unmount(mountpoint),
     }
 }

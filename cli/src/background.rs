@@ -14,12 +14,14 @@ use crate::failure::Failure;
 /// How long to wait for a process to end that serves no longer, and has figures to write.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts this command again with `--foreground`, in a session of its own, and waits for its first
+/// Starts this command, whose name is so many words, again with `--foreground`, in a session of its own, and waits for its first
 /// line: what it serves is usable then.
-pub(crate) fn again_in_foreground() -> Result<ExitCode, Failure> {
+pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, Failure> {
     let binary = std::env::current_exe().map_err(Failure::failed)?;
     let mut command = Command::new(binary);
-    command.args(std::env::args_os().skip(1)).arg("--foreground");
+    let mut words: Vec<_> = std::env::args_os().skip(1).collect();
+    words.insert(subcommand_words, "--foreground".into());
+    command.args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // SAFETY: `setsid` is a plain system call, allowed between fork and exec.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use foretell_cache::backend::Backend;
@@ -37,8 +38,11 @@ Examples:
 const FOLDER_DEPTH: usize = 32;
 /// How long a store may take to answer at all when it is mounted.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
-/// At most one line in so long about what could not be read.
-const TROUBLE_EVERY: Duration = Duration::from_secs(1);
+/// At most one line in so long about what could not be read, and how many wait to be told.
+const TROUBLE_EVERY: Duration = Duration::from_millis(500);
+const TROUBLES_MAX: usize = 4;
+/// How long a mount may take to say what it has done before it is unmounted without.
+const STATS_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub(crate) struct MountArgs {
@@ -80,7 +84,8 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Duration,
 
-    /// Let other users use it (without root, /etc/fuse.conf must say user_allow_other)
+    /// Let all users of this machine read all of it, whatever the modes of a folder's files (without root,
+    /// /etc/fuse.conf must say user_allow_other)
     #[arg(long)]
     allow_other: bool,
 
@@ -102,7 +107,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
             "--json - needs --foreground: a mount in the background has no output",
         ));
     }
-    background::again_in_foreground()
+    background::again_in_foreground(1)
 }
 
 /// A store, and the tier in front of it, if there is one.
@@ -161,7 +166,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     }
     let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
     let options = StoreMountOptions {
-        source: args.source.clone(),
+        source: without_secrets(&args.source),
         cache: CacheOptions { budget_bytes: args.budget, block_bytes },
         ttl: args.ttl,
         is_for_all: args.allow_other,
@@ -182,7 +187,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     });
     say(&format!(
         "{} at {}: read-only, {} of memory in blocks of {}",
-        args.source,
+        options.source,
         mount.mountpoint().display(),
         size::display(args.budget),
         size::display(args.block),
@@ -214,6 +219,18 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An address as others may see it: without who we are there.
+fn without_secrets(source: &str) -> String {
+    match source.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.find('/').unwrap_or(rest.len());
+            let rest = rest[..host].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+            format!("{scheme}://{rest}")
+        }
+        None => source.to_owned(),
+    }
+}
+
 /// Each connection, and each file of a folder, is a descriptor.
 fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -222,20 +239,24 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, limit); // It is only as good as it gets.
 }
 
-/// Says what could not be read, but not more often than people can follow.
+/// Says what could not be read, but not more often than people can follow; and whoever tells never waits for who reads.
 fn told_sometimes() -> impl Fn(&str) + Send + Sync + 'static {
-    let last: Mutex<(Option<Instant>, u64)> = Mutex::default();
-    move |what: &str| {
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (told, left_out) = &mut *last;
-        if told.is_some_and(|at| at.elapsed() < TROUBLE_EVERY) {
-            *left_out += 1;
-            return;
+    let (sender, receiver) = std::sync::mpsc::sync_channel::<String>(TROUBLES_MAX);
+    let left_out = Arc::new(AtomicU64::new(0));
+    let more = Arc::clone(&left_out);
+    // Without a thread nothing is said; `.foretell/stats` says it too.
+    let _ = thread::Builder::new().name("mount-troubles".into()).spawn(move || {
+        while let Ok(what) = receiver.recv() {
+            match more.swap(0, Ordering::Relaxed) {
+                0 => note(what),
+                more => note(format_args!("{what} (and {more} more that are not told)")),
+            }
+            thread::sleep(TROUBLE_EVERY);
         }
-        *told = Some(Instant::now());
-        match std::mem::take(left_out) {
-            0 => note(what),
-            more => note(format_args!("{what} (and {more} more before it)")),
+    });
+    move |what: &str| {
+        if sender.try_send(what.to_owned()).is_err() {
+            left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -258,8 +279,7 @@ fn summary(mountpoint: &Path, stats: &Stats, block_bytes: u64) -> String {
 }
 
 pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
-    let stats = std::fs::read(mountpoint.join(".foretell/stats")).ok();
-    let stats = stats.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    let stats = stats_of(mountpoint);
     let pid = stats.as_ref().and_then(|stats| u32::try_from(stats.get("pid")?.as_u64()?).ok());
     let process = pid.and_then(background::process);
     point::unmount_path(mountpoint, &KIND).map_err(Failure::failed)?;
@@ -273,12 +293,40 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     });
     match done {
         Some(summary) => say(&summary),
-        None => note("its process had ended before; no figures"),
+        None => note("it did not say what it has done"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a mount says of itself, if it does so soon.
+fn stats_of(mountpoint: &Path) -> Option<serde_json::Value> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = mountpoint.join(".foretell/stats");
+    let read = move || {
+        let _ = sender.send(std::fs::read(path)); // Nobody may wait any longer.
+    };
+    thread::Builder::new().name("mount-stats".into()).spawn(read).ok()?;
+    let text = receiver.recv_timeout(STATS_PATIENCE).ok()?.ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 /// One line on standard output. The reader may be gone: the mount goes on.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_the_table_of_mounts() {
+        for (source, shown) in [
+            ("https://user:pass@host/a@b", "https://host/a@b"),
+            ("s3://bucket/a@b", "s3://bucket/a@b"),
+            ("/a@b", "/a@b"),
+        ] {
+            assert_eq!(without_secrets(source), shown);
+        }
+    }
 }

@@ -22,7 +22,7 @@ pub enum MountError {
         path: PathBuf,
     },
     /// One is there already.
-    #[error("{0} is already the place of an {noun}; unmount that with: {unmount} {0}", path.display())]
+    #[error("{0} is mounted already ({noun}); unmount it with: {unmount} {0}", path.display())]
     AlreadyMounted {
         /// The mount point.
         path: PathBuf,

@@ -32,6 +32,7 @@ const OWN_FOLDER: u64 = 2;
 const CONTROL: u64 = 3;
 const STATS_FILE: u64 = 4;
 const OWN_NAME: &str = ".foretell";
+const ATTRIBUTE_PREFIX: &str = "user.foretell.";
 const OWN_NAMES: [(&str, u64); 2] = [("control", CONTROL), ("stats", STATS_FILE)];
 
 /// How long the kernel may keep what never changes.
@@ -40,8 +41,11 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 const BACKGROUND_MAX: u16 = 256;
 /// The largest read, in bytes: the kernel's own limit for FUSE.
 const READ_MAX_BYTES: u32 = 1 << 20;
-/// Buffers that are kept for reads to come.
-const BUFFERS_KEPT: usize = 64;
+/// Buffers that are kept for reads to come, and how large they may be: the kernel's own reads ahead.
+const BUFFERS_KEPT: usize = 32;
+const BUFFER_KEPT_BYTES: usize = 128 << 10;
+/// The longest value of an extended attribute.
+const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
 
 /// What is mounted, and how.
 pub(crate) struct Service {
@@ -138,7 +142,7 @@ impl Service {
 
     fn keep(&self, buffer: Vec<u8>) {
         let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < BUFFERS_KEPT {
+        if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_KEPT_BYTES {
             kept.push(buffer);
         }
     }
@@ -180,10 +184,12 @@ impl Service {
         from: u64,
         mut add: impl FnMut(u64, Told) -> bool,
     ) -> Result<(), Errno> {
+        let mut is_told = false;
         for (position, name) in [(0, "."), (1, "..")] {
             if from <= position && add(position + 1, Told::Dots(name)) {
                 return Ok(());
             }
+            is_told |= from <= position;
         }
         if number_of_folder == OWN_FOLDER {
             for (position, (name, number)) in (2..).zip(OWN_NAMES) {
@@ -202,22 +208,47 @@ impl Service {
             let known = folder.first + folder.entries.len() as u64;
             if index < known {
                 let entry = &folder.entries[(index - folder.first) as usize];
-                if add(index + 3, Told::Entry(entry)) {
+                // The root's own folder is another.
+                let is_hidden = number_of_folder == ROOT && entry.name == OWN_NAME;
+                if !is_hidden && add(index + 3, Told::Entry(entry)) {
                     return Ok(());
                 }
+                is_told |= !is_hidden;
                 index += 1;
                 continue;
             }
-            if folder.names.is_none() {
-                folder.names = Some(self.objects.list(number_of_folder)?);
+            match self.next_entries(number_of_folder, &mut folder) {
+                Ok(entries) if entries.is_empty() => return Ok(()),
+                Ok(entries) => (folder.first, folder.entries) = (known, entries),
+                Err(error) => {
+                    // It is listed anew by whoever goes on. What has been told is told first.
+                    *folder = OpenFolder::default();
+                    return if is_told { Ok(()) } else { Err(error) };
+                }
             }
-            let names = folder.names.as_mut().expect("it was just made");
-            let entries = self.objects.next_entries(names)?;
-            if entries.is_empty() {
-                return Ok(());
-            }
-            (folder.first, folder.entries) = (known, entries);
         }
+    }
+
+    /// Opens a file for a thread of a program; the store, if that is a folder, may take its time.
+    fn open(&self, number: u64, thread: u32) -> Result<(Handle, FopenFlags), Errno> {
+        if number == STATS_FILE {
+            return Ok((Handle::Text(self.report()), FopenFlags::FOPEN_DIRECT_IO));
+        }
+        let session = self.processes.session(thread);
+        if number == CONTROL {
+            let control = Handle::Control(Arc::new(OpenControl::new(session)));
+            return Ok((control, FopenFlags::FOPEN_DIRECT_IO));
+        }
+        let file = self.objects.open(number, &session)?;
+        // What the kernel has of this inode is of this version.
+        Ok((Handle::File(OpenFile::new(file, session)), FopenFlags::FOPEN_KEEP_CACHE))
+    }
+
+    fn next_entries(&self, number: u64, folder: &mut OpenFolder) -> Result<Vec<Entry>, Errno> {
+        if folder.names.is_none() {
+            folder.names = Some(self.objects.list(number)?);
+        }
+        self.objects.next_entries(folder.names.as_mut().expect("it was just made"))
     }
 
     fn hint(self: &Arc<Self>, handle: &Handle, hint: IoctlHint, pool: &Pool) -> Result<(), Errno> {
@@ -232,10 +263,12 @@ impl Service {
             Handle::Control(control) if !hint.path.is_empty() => {
                 let path = String::from_utf8(hint.path).map_err(|_| Errno::ENOENT)?;
                 let (service, control) = (Arc::clone(self), Arc::clone(control));
-                let place = control.place();
-                pool.run(move || {
-                    let file = service.objects.open_path(&path, &control.session).ok();
-                    control.found(place, file, segments, order);
+                let place = control.place(&segments).ok_or(Errno::EAGAIN)?;
+                pool.run_later(move || {
+                    if control.is_wanted(place) {
+                        let file = service.objects.open_path(&path, &control.session).ok();
+                        control.found(place, file, segments, order);
+                    }
                 });
             }
             Handle::File(_) | Handle::Control(_) => return Err(Errno::EINVAL),
@@ -246,7 +279,7 @@ impl Service {
 
     /// What is said of a file in an extended attribute.
     fn extended_attribute(&self, number: u64, name: &OsStr, thread: u32) -> Result<String, Errno> {
-        let name = name.to_str().and_then(|name| name.strip_prefix("user.foretell."));
+        let name = name.to_str().and_then(|name| name.strip_prefix(ATTRIBUTE_PREFIX));
         let Some(name @ ("cached_bytes" | "cached_ranges")) = name else {
             return Err(Errno::ENODATA);
         };
@@ -257,8 +290,17 @@ impl Service {
                 cached.iter().map(|range| range.end - range.start).sum::<u64>().to_string()
             }
             _ => {
-                let ranges = cached.iter().map(|range| format!("{}-{}", range.start, range.end));
-                ranges.collect::<Vec<_>>().join(" ")
+                let mut text = String::new();
+                for range in cached {
+                    let next = format!("{}-{}", range.start, range.end);
+                    if text.len() + 1 + next.len() + 4 > ATTRIBUTE_MAX_BYTES {
+                        text.push_str(" ...");
+                        break;
+                    }
+                    text.push_str(if text.is_empty() { "" } else { " " });
+                    text.push_str(&next);
+                }
+                text
             }
         })
     }
@@ -335,24 +377,18 @@ impl Filesystem for FileSystem {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let service = &self.service;
-        let session = service.processes.session(req.pid());
-        let (handle, flags) = match ino.0 {
-            STATS_FILE => (Handle::Text(service.report()), FopenFlags::FOPEN_DIRECT_IO),
-            CONTROL => {
-                let control = Arc::new(OpenControl::new(session));
-                (Handle::Control(control), FopenFlags::FOPEN_DIRECT_IO)
+        let (service, thread) = (Arc::clone(&self.service), req.pid());
+        let answer = move || match service.open(ino.0, thread) {
+            Ok((handle, flags)) => {
+                let handle = FileHandle(service.handles.add(handle));
+                reply.opened(handle, flags | FopenFlags::FOPEN_NOFLUSH);
             }
-            number => match service.objects.open(number, &session) {
-                // What the kernel has of this inode is of this version.
-                Ok(file) => {
-                    (Handle::File(OpenFile::new(file, session)), FopenFlags::FOPEN_KEEP_CACHE)
-                }
-                Err(error) => return reply.error(error),
-            },
+            Err(error) => reply.error(error),
         };
-        let flags = flags | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(service.handles.add(handle)), flags);
+        match ino.0 {
+            STATS_FILE | CONTROL => answer(), // Even if all threads wait.
+            _ => self.pool.run(answer),
+        }
     }
 
     fn read(
@@ -503,12 +539,16 @@ impl Filesystem for FileSystem {
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match self.service.extended_attribute(ino.0, name, req.pid()) {
+        if !name.as_encoded_bytes().starts_with(ATTRIBUTE_PREFIX.as_bytes()) {
+            return reply.error(Errno::ENODATA); // Of the system's own there are many questions.
+        }
+        let (service, name, thread) = (Arc::clone(&self.service), name.to_owned(), req.pid());
+        self.pool.run(move || match service.extended_attribute(ino.0, &name, thread) {
             Ok(value) if size == 0 => reply.size(value.len() as u32),
             Ok(value) if value.len() <= size as usize => reply.data(value.as_bytes()),
             Ok(_) => reply.error(Errno::ERANGE),
             Err(error) => reply.error(error),
-        }
+        });
     }
 
     fn listxattr(&self, _req: &Request, _ino: INodeNo, size: u32, reply: ReplyXattr) {

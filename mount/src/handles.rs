@@ -9,6 +9,10 @@ use foretell_cache::{File, Order, Segment, Session, Store, Stream};
 
 use crate::objects::Names;
 
+/// Hints of one descriptor that wait for their files to be looked up, at most, and bytes of their segments.
+const WAITING_MAX: u64 = 1 << 16;
+const WAITING_MAX_BYTES: usize = 16 << 20;
+
 /// Processes that are told apart; of more, some begin anew.
 const PROCESSES_MAX: usize = 4096;
 
@@ -79,12 +83,15 @@ struct Waiting {
     given: u64,
     /// Of these, those that the stream has.
     passed_on: u64,
-    /// Looked up before their turn. None: there is nothing to read.
-    found: BTreeMap<u64, Option<Found>>,
+    /// Looked up before their turn.
+    found: BTreeMap<u64, Found>,
+    /// Bytes of segments that have been given and not passed on.
+    bytes: usize,
 }
 
 struct Found {
-    file: Arc<File>,
+    /// None if there is none.
+    file: Option<Arc<File>>,
     segments: Vec<Segment>,
     order: Order,
 }
@@ -95,11 +102,23 @@ impl OpenControl {
         OpenControl { session, stream, waiting: Mutex::default() }
     }
 
-    /// The place of a hint among the others, whose file is to be looked up.
-    pub(crate) fn place(&self) -> u64 {
+    /// The place of a hint among the others, whose file is to be looked up. None if too much waits already.
+    pub(crate) fn place(&self, segments: &[Segment]) -> Option<u64> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = size_of_val(segments);
+        if waiting.given - waiting.passed_on >= WAITING_MAX
+            || (waiting.bytes > 0 && waiting.bytes + bytes > WAITING_MAX_BYTES)
+        {
+            return None;
+        }
+        waiting.bytes += bytes;
         waiting.given += 1;
-        waiting.given - 1
+        Some(waiting.given - 1)
+    }
+
+    /// Whether the hint at `place` has not been cancelled.
+    pub(crate) fn is_wanted(&self, place: u64) -> bool {
+        place >= self.waiting.lock().unwrap_or_else(PoisonError::into_inner).passed_on
     }
 
     /// The file of the hint at `place` has been looked up.
@@ -115,21 +134,25 @@ impl OpenControl {
             return; // It was cancelled.
         }
         let waiting = &mut *waiting;
-        waiting.found.insert(place, file.map(|file| Found { file, segments, order }));
+        waiting.found.insert(place, Found { file, segments, order });
         while let Some(next) = waiting.found.first_entry()
             && *next.key() == waiting.passed_on
         {
-            if let Some(Found { file, segments, order }) = next.remove() {
+            let Found { file, segments, order } = next.remove();
+            waiting.bytes -= size_of_val(segments.as_slice());
+            if let Some(file) = file {
                 hint(&self.stream, &file, &segments, order);
             }
             waiting.passed_on += 1;
         }
     }
 
+    /// What was told is given up, and what has not been looked up is not.
     pub(crate) fn cancel(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.passed_on = waiting.given;
         waiting.found.clear();
+        waiting.bytes = 0;
         self.stream.cancel();
     }
 }
@@ -154,6 +177,10 @@ impl Handles {
 
     pub(crate) fn remove(&self, number: u64) {
         let handle = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        // Lookups of its hints may be under way, and hold it.
+        if let Some(Handle::Control(control)) = handle.as_deref() {
+            control.cancel();
+        }
         drop(handle); // Not under the lock.
     }
 
@@ -210,20 +237,43 @@ mod tests {
         let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
         let session = cache.attach(Arc::new(files)).session();
         let control = OpenControl::new(session.clone());
-        let (first, second, third) = (control.place(), control.place(), control.place());
+        let place = || control.place(&[]).unwrap();
+        let (first, second, third) = (place(), place(), place());
         let file = |name: &str| session.open(name).ok();
         control.found(third, file("c"), Vec::new(), Order::Given);
         control.found(second, None, Vec::new(), Order::Given);
         assert_eq!(cache.stats().prefetched_blocks, 0, "the first is not there yet");
         control.found(first, file("a"), Vec::new(), Order::Given);
         assert_eq!(cache.stats().prefetched_blocks, 2);
-        let late = control.place();
+        let late = place();
+        assert!(control.is_wanted(late));
         control.cancel();
+        assert!(!control.is_wanted(late));
         control.found(late, file("b"), Vec::new(), Order::Given);
         assert_eq!(cache.stats().prefetched_blocks, 2, "it was cancelled");
-        let next = control.place();
+        let next = place();
         control.found(next, file("b"), Vec::new(), Order::Given);
         assert_eq!(cache.stats().prefetched_blocks, 3);
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let control = OpenControl::new(cache.attach(Arc::new(MemoryBackend::new())).session());
+        let segments = vec![Segment { offset_bytes: 0, length_bytes: 1 }; 1000];
+        let mut given = 0;
+        while control.place(&segments).is_some() {
+            given += 1;
+        }
+        assert!(given >= WAITING_MAX_BYTES / 16_000, "{given}");
+        control.cancel();
+        for _ in 0..WAITING_MAX {
+            assert!(control.place(&[]).is_some());
+        }
+        assert!(control.place(&[]).is_none());
+        // As one is passed on, another may come.
+        control.found(given as u64, None, Vec::new(), Order::Given);
+        assert!(control.place(&[]).is_some());
     }
 
     #[test]

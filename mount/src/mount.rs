@@ -60,7 +60,7 @@ impl std::fmt::Debug for StoreMount {
 
 impl StoreMount {
     /// Mounts a store at the empty folder `mountpoint`. What could not be read is told to `tell` in a line each, in whatever
-    /// thread; programs see an error number.
+    /// thread, which must not wait; programs see an error number.
     ///
     /// # Errors
     /// What stands in the way: the options, the mount point, FUSE. The store is not asked: that is for [`check`].

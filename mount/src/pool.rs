@@ -1,10 +1,14 @@
 //! Threads that wait for the store: lookups and listings, so that who takes in the kernel's requests need not.
 //!
-//! There are as many as there is work for, up to a limit. They are not waited for when the mount goes: a
-//! store that does not answer would hold it up.
+//! There are as many as there is work for, up to a limit. What a program waits for comes before what is done for hints, which
+//! never has all threads. They are not waited for when the mount goes: a store that does not answer would hold it up.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Threads that are at work for hints, at most.
+const LATER_MAX: usize = 32;
 
 /// Threads at most. Each waits for an answer of the store: so many lookups go on at once.
 const THREADS_MAX: usize = 64;
@@ -14,6 +18,9 @@ type Task = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
+    /// Nobody waits for these.
+    later: VecDeque<Task>,
+    at_later: usize,
     threads: usize,
     idle: usize,
     is_closed: bool,
@@ -29,12 +36,41 @@ struct Shared {
 #[derive(Default)]
 pub(crate) struct Pool(Arc<Shared>);
 
+impl Queue {
+    /// The next task, and whether nobody waits for it.
+    fn next(&mut self) -> Option<(Task, bool)> {
+        if let Some(task) = self.tasks.pop_front() {
+            return Some((task, false));
+        }
+        if self.at_later == LATER_MAX {
+            return None;
+        }
+        let task = self.later.pop_front()?;
+        self.at_later += 1;
+        Some((task, true))
+    }
+}
+
 impl Pool {
-    /// Has a thread do `task`. If there is none to be had, this one does it.
+    /// Has a thread do `task`, which a program waits for. If there is none to be had, this one does it.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         let mut queue = self.0.lock();
         queue.tasks.push_back(Box::new(task));
-        if queue.idle >= queue.tasks.len() || queue.threads == THREADS_MAX {
+        self.wake(queue);
+    }
+
+    /// Has a thread do `task` when there is one to spare.
+    pub(crate) fn run_later(&self, task: impl FnOnce() + Send + 'static) {
+        let mut queue = self.0.lock();
+        queue.later.push_back(Box::new(task));
+        if queue.at_later < LATER_MAX {
+            self.wake(queue); // Otherwise one of those that are at work takes it.
+        }
+    }
+
+    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
+        let waiting = queue.tasks.len() + queue.later.len().min(LATER_MAX);
+        if queue.idle >= waiting || queue.threads == THREADS_MAX {
             drop(queue);
             return self.0.is_more.notify_one();
         }
@@ -61,7 +97,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let mut queue = self.0.lock();
         queue.is_closed = true;
-        let left = std::mem::take(&mut queue.tasks);
+        let left = (std::mem::take(&mut queue.tasks), std::mem::take(&mut queue.later));
         drop(queue);
         drop(left);
         self.0.is_more.notify_all();
@@ -76,10 +112,12 @@ impl Shared {
     fn serve(&self) {
         let mut queue = self.lock();
         loop {
-            if let Some(task) = queue.tasks.pop_front() {
+            if let Some((task, is_later)) = queue.next() {
                 drop(queue);
-                task();
+                // One that panics has told nobody; the program hears so from the reply that is dropped.
+                let _ = catch_unwind(AssertUnwindSafe(task));
                 queue = self.lock();
+                queue.at_later -= usize::from(is_later);
             } else if queue.is_closed {
                 return;
             } else {
@@ -88,5 +126,51 @@ impl Shared {
                 queue.idle -= 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_a_program_waits_for_does_not_wait_for_hints() {
+        let pool = Pool::default();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        for _ in 0..1000 {
+            let gate = Arc::clone(&gate);
+            pool.run_later(move || {
+                let open = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(open, |open| !*open).unwrap());
+            });
+        }
+        let (sender, receiver) = channel();
+        for number in 0..10 {
+            let sender = sender.clone();
+            pool.run(move || sender.send(number).unwrap());
+        }
+        for _ in 0..10 {
+            receiver.recv_timeout(PATIENCE).unwrap();
+        }
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        pool.run_later(move || sender.send(10).unwrap());
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), 10);
+    }
+
+    #[test]
+    fn a_task_that_panics_takes_no_thread_along() {
+        let pool = Pool::default();
+        let (sender, receiver) = channel();
+        for _ in 0..2 * THREADS_MAX {
+            pool.run(|| std::panic::resume_unwind(Box::new("on purpose")));
+        }
+        pool.run(move || sender.send(()).unwrap());
+        receiver.recv_timeout(PATIENCE).unwrap();
     }
 }

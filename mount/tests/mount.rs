@@ -121,7 +121,7 @@ fn a_file_can_be_mapped() {
             std::ptr::null_mut(),
             whole.len(),
             libc::PROT_READ,
-            libc::MAP_SHARED,
+            libc::MAP_PRIVATE,
             file.as_raw_fd(),
             0,
         );
@@ -137,7 +137,11 @@ fn a_large_folder_is_listed_from_any_place() {
     for number in 0..5000 {
         files.put(&format!("many/{number:04}"), *b"x");
     }
-    let Some(mount) = mounted(files) else { return };
+    files.put(".foretell/stats", *b"of the store");
+    let Some(mount) = mounted(common::PagedBackend(files)) else { return };
+    let names: Vec<_> =
+        fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["many"], "the mount's own folder is not listed, nor is what it hides");
     let folder = mount.path().join("many");
     for _ in 0..2 {
         let mut names: Vec<String> = fs::read_dir(&folder)
@@ -228,8 +232,15 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
         match random.below(12) {
             0 => fs::write(&there, content(u64::from(operation), length)).unwrap(),
             1 => {
+                // Half of them as long and as old as what was there.
+                let before = fs::metadata(&there).ok().filter(|_| random.below(2) == 0);
+                let length = before.as_ref().map_or(length, |before| before.len() as usize);
                 let beside = plain.path().join("beside");
                 fs::write(&beside, content(u64::from(operation), length)).unwrap();
+                if let Some(before) = before {
+                    let file = File::options().write(true).open(&beside).unwrap();
+                    file.set_modified(before.modified().unwrap()).unwrap();
+                }
                 fs::rename(&beside, &there).unwrap();
             }
             2 => drop(fs::remove_file(&there)),
@@ -311,9 +322,51 @@ fn within_the_ttl_a_name_stands_for_what_it_stood_for() {
     assert!(!mount.path().join("absent").exists());
     files.put("file", *b"other");
     files.put("absent", *b"here");
-    // It was read, so it is there; nobody is told of the new one yet.
+    // Nobody is told of the new ones yet.
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"old");
     assert!(!mount.path().join("absent").exists());
+}
+
+#[test]
+fn after_the_ttl_the_store_is_asked_again() {
+    let files = MemoryBackend::new();
+    files.put("file", *b"old");
+    let Some(mount) = mounted_with(Arc::new(files.clone()), 8 << 20, Duration::from_millis(50))
+    else {
+        return;
+    };
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"old");
+    assert!(!mount.path().join("absent").exists());
+    assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 1);
+    files.put("file", *b"other");
+    files.put("absent", *b"here");
+    let read = |name: &str| fs::read(mount.path().join(name)).unwrap_or_default();
+    common::wait_until("the new one", || read("file") == b"other" && read("absent") == b"here");
+}
+
+#[test]
+fn the_same_object_has_the_same_number_in_each_mount() {
+    let files = put(&tree(4));
+    let numbers = || {
+        let mount = mounted(files.clone())?;
+        let mut found = Vec::new();
+        let mut folders = vec![mount.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                let path = entry.path();
+                let below = path.strip_prefix(mount.path()).unwrap().to_owned();
+                found.push((below, entry.metadata().unwrap().ino()));
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        found.sort();
+        Some(found)
+    };
+    let Some(first) = numbers() else { return };
+    assert_eq!(numbers(), Some(first));
 }
 
 #[test]
@@ -384,19 +437,53 @@ fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
 #[test]
 fn what_a_descriptor_was_told_goes_with_it() {
     let backend = HeldBackend::new(64 << 20, Gate::Closed);
+    // All of the file would fit.
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 128 << 20, Duration::ZERO) else {
+        return;
+    };
+    // What is in memory already is not asked for: each has its half.
+    for (name, path, at) in [("file", "", 0), (".foretell/control", "file", 32 << 20)] {
+        let file = File::open(mount.path().join(name)).unwrap();
+        backend.close();
+        ioctl_hint(&file, &[(at, 32 << 20)], path).unwrap();
+        backend.wait_until(|requests| requests.len() >= 4);
+        drop(file);
+        // The kernel says so a little later; what is under way ends, and nothing new begins.
+        let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
+        common::wait_until("the file to be closed", || stats().contains("\"open_handles\": 0"));
+        let asked = backend.asked_bytes();
+        assert!(asked < at + (32 << 20), "there was more to ask for");
+        backend.open();
+        backend.wait_until(|requests| requests.is_empty());
+        assert_eq!(backend.asked_bytes(), asked, "{name}");
+    }
+}
+
+#[test]
+fn hints_for_many_files_hold_nobody_up_and_end_with_their_descriptor() {
+    let backend = HeldBackend::new(1 << 20, Gate::Open);
     let Some(mount) = mounted_with(Arc::new(backend.clone()), 16 << 20, Duration::ZERO) else {
         return;
     };
-    let file = File::open(mount.path().join("file")).unwrap();
-    ioctl_hint(&file, &[], "").unwrap();
-    backend.wait_until(|requests| requests.len() >= 4);
-    drop(file);
-    // The kernel says so a little later; what is under way ends, and nothing new begins.
+    let control = File::open(mount.path().join(".foretell/control")).unwrap();
+    backend.hold_names();
+    let mut given = 0;
+    let error = loop {
+        match ioctl_hint(&control, &[(0, 1)], "absent") {
+            Ok(()) => given += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::EAGAIN), "after {given}");
+    // Lookups of hints wait; a program's do not.
+    assert_eq!(fs::read(mount.path().join("file")).unwrap().len(), 1 << 20);
+    drop(control);
     let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
     common::wait_until("the file to be closed", || stats().contains("\"open_handles\": 0"));
-    backend.open();
-    backend.wait_until(|requests| requests.is_empty());
-    assert!(backend.asked_bytes() <= 17 << 20, "{}", backend.asked_bytes());
+    let asked = backend.let_names_go();
+    assert!(asked < 100, "the others are not looked up");
+    common::wait_until("lookups to end", || backend.names_held() == 0);
+    assert_eq!(backend.let_names_go(), asked);
 }
 
 #[test]

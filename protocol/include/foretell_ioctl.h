@@ -42,7 +42,11 @@ struct foretell_ioctl_hint {
     uint32_t reserved;      /* 0 */
 };
 
-#define FORETELL_ANY_ORDER 1u /* the segments may be read in any order */
+/*
+ * The segments may be read in any order. What does not fit into one ioctl is several such sets, in order
+ * (FORETELL_IOCTL_MAX_SEGMENTS each).
+ */
+#define FORETELL_ANY_ORDER 1u
 
 #define FORETELL_IOCTL_TYPE 0xF7
 /* The most bytes of one ioctl, and what that comes to in segments without a path. */
@@ -58,7 +62,9 @@ struct foretell_ioctl_hint {
 /*
  * These parts will be read, in this order; segment_count 0: the whole file. path is NULL on a file's own
  * descriptor, and the path below the mount point on one of the control file. 0, or -1 and errno: EINVAL
- * if a segment is empty or beyond any file, or the path is; ENOTTY if this is not a foretell mount; ENOMEM.
+ * if a segment is empty or beyond any file, or the path is; EAGAIN if some 65,000 hints of this
+ * descriptor wait for their files to be looked up: try again later, or go without; ENOTTY if this is not a
+ * foretell mount; ENOMEM.
  */
 static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
                                           size_t segment_count, uint32_t flags)

@@ -117,12 +117,8 @@ impl Shared {
 struct Identity([u64; 7]);
 
 impl Identity {
-    fn of(file: &File) -> io::Result<(Self, u64)> {
-        let found = file.metadata()?;
-        if !found.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let words = [
+    fn of(found: &Metadata) -> Self {
+        Identity([
             found.dev(),
             found.ino(),
             found.size(),
@@ -130,8 +126,13 @@ impl Identity {
             found.mtime_nsec() as u64,
             found.ctime() as u64,
             found.ctime_nsec() as u64,
-        ];
-        Ok((Identity(words), found.size()))
+        ])
+    }
+
+    /// As a store's own name of a version.
+    fn tag(&self) -> Arc<str> {
+        let words: Vec<String> = self.0.iter().map(|word| format!("{word:x}")).collect();
+        words.join(".").into()
     }
 }
 
@@ -162,9 +163,9 @@ impl LocalFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        match Identity::of(&self.file)? {
-            (identity, _) if identity == self.identity => Ok(()),
-            _ => Err(BackendError::Changed),
+        match Identity::of(&self.file.metadata()?) == self.identity {
+            true => Ok(()),
+            false => Err(BackendError::Changed),
         }
     }
 }
@@ -190,20 +191,27 @@ impl BlockingBackend {
         Ok(File::from(file))
     }
 
-    /// A file that is open already, and may be anywhere.
-    ///
-    /// # Errors
-    /// If it is not a regular file, or cannot be looked at.
-    pub fn open_file(&self, file: File) -> Result<Opened, BackendError> {
-        let (identity, size_bytes) = Identity::of(&file)?;
+    fn opened(&self, file: File, metadata: &Metadata) -> Result<Opened, BackendError> {
+        if metadata.is_dir() {
+            return Err(io::Error::from(Errno::ISDIR).into());
+        }
+        if !metadata.is_file() {
+            return Err(io::Error::other("not a regular file").into());
+        }
+        let identity = Identity::of(metadata);
         let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
         let object = LocalFile { file, identity, shared: Arc::clone(&self.shared) };
+        let size_bytes = metadata.len();
         Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
     }
 }
 
 fn info(metadata: &Metadata) -> FileInfo {
-    FileInfo { size_bytes: metadata.len(), modified: metadata.modified().ok(), tag: None }
+    FileInfo {
+        size_bytes: metadata.len(),
+        modified: metadata.modified().ok(),
+        tag: Some(Identity::of(metadata).tag()),
+    }
 }
 
 fn found(path: &Path) -> io::Result<Option<Found>> {
@@ -219,14 +227,17 @@ fn found(path: &Path) -> io::Result<Option<Found>> {
 
 impl Backend for BlockingBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        self.open_file(self.open_path(path)?)
+        let file = self.open_path(path)?;
+        let metadata = file.metadata()?;
+        self.opened(file, &metadata)
     }
 
     /// A file is opened by its name, so it may be another by now: that is told at once.
-    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
-        let opened = self.open_path(path)?;
-        match info(&opened.metadata()?) == *file {
-            true => self.open_file(opened),
+    fn open_found(&self, path: &str, wanted: &FileInfo) -> Result<Opened, BackendError> {
+        let file = self.open_path(path)?;
+        let metadata = file.metadata()?;
+        match info(&metadata) == *wanted {
+            true => self.opened(file, &metadata),
             false => Err(BackendError::Changed),
         }
     }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use foretell_cache::CacheOptions;
 pub(crate) use foretell_cache::backend::conformance::content;
-use foretell_cache::backend::{Backend, BackendError, FileInfo, Found, Object, Opened, Request};
+use foretell_cache::backend::memory::MemoryBackend;
+use foretell_cache::backend::{
+    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request,
+};
 use foretell_mount::{MountError, StoreMount, StoreMountOptions};
 
 /// Longer than anything takes.
@@ -99,6 +102,41 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A store that tells seven names at a time.
+pub(crate) struct PagedBackend(pub(crate) MemoryBackend);
+
+struct Paged(Vec<Entry>);
+
+impl Listing for Paged {
+    fn next_entries(&mut self) -> Result<Vec<Entry>, BackendError> {
+        Ok(self.0.split_off(self.0.len().saturating_sub(7)))
+    }
+}
+
+impl Backend for PagedBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        self.0.open(path)
+    }
+
+    fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
+        self.0.open_found(path, file)
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        self.0.find(path)
+    }
+
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let mut entries = self.0.list(path)?.next_entries()?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Box::new(Paged(entries)))
+    }
+
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+}
+
 /// One file of nines, `file`, whose reads wait behind a gate.
 #[derive(Clone)]
 pub(crate) struct HeldBackend {
@@ -114,6 +152,10 @@ pub(crate) enum Gate {
 }
 
 struct Held {
+    /// Lookups of `absent` wait, and how many do, and how many there were.
+    holds_names: bool,
+    names_held: usize,
+    names_asked: usize,
     gate: Gate,
     requests: Vec<HeldRequest>,
 }
@@ -125,7 +167,16 @@ pub(crate) struct HeldRequest {
 
 impl HeldBackend {
     pub(crate) fn new(size_bytes: u64, gate: Gate) -> Self {
-        let held = Arc::new((Mutex::new(Held { gate, requests: Vec::new() }), Condvar::new()));
+        let held = Arc::new((
+            Mutex::new(Held {
+                holds_names: false,
+                names_held: 0,
+                names_asked: 0,
+                gate,
+                requests: Vec::new(),
+            }),
+            Condvar::new(),
+        ));
         HeldBackend { size_bytes, asked_bytes: Arc::default(), held }
     }
 
@@ -140,6 +191,23 @@ impl HeldBackend {
         let (held, waited) =
             changed.wait_timeout_while(held, PATIENCE, |held| !are_so(&held.requests)).unwrap();
         assert!(!waited.timed_out(), "{} requests are held", held.requests.len());
+    }
+
+    /// From now on lookups of `absent` wait.
+    pub(crate) fn hold_names(&self) {
+        self.held.0.lock().unwrap().holds_names = true;
+    }
+
+    pub(crate) fn names_held(&self) -> usize {
+        self.held.0.lock().unwrap().names_held
+    }
+
+    /// Lets them go on; says how many there were.
+    pub(crate) fn let_names_go(&self) -> usize {
+        let mut held = self.held.0.lock().unwrap();
+        held.holds_names = false;
+        self.held.1.notify_all();
+        held.names_asked
     }
 
     pub(crate) fn close(&self) {
@@ -186,7 +254,15 @@ impl Backend for HeldBackend {
             "file" => {
                 Ok(Found::File(FileInfo { size_bytes: self.size_bytes, modified: None, tag: None }))
             }
-            _ => Err(BackendError::NotFound),
+            _ => {
+                let (held, changed) = &*self.held;
+                let mut held = held.lock().unwrap();
+                held.names_asked += 1;
+                held.names_held += 1;
+                let mut held = changed.wait_while(held, |held| held.holds_names).unwrap();
+                held.names_held -= 1;
+                Err(BackendError::NotFound)
+            }
         }
     }
 
