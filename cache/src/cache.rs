@@ -399,7 +399,7 @@ impl Session {
     pub fn stream(&self) -> Stream {
         let shared = Arc::clone(&self.store.shared);
         let id = shared.with_engine(|state, now, _| state.engine.open_stream(now, self.reader));
-        Stream { shared, id, files: Mutex::new(Vec::new()) }
+        Stream { shared, id, files: Mutex::default() }
     }
 }
 
@@ -409,7 +409,7 @@ pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     /// Files that it has hinted, which stay open for it.
-    files: Mutex<Vec<Arc<File>>>,
+    files: Mutex<HashMap<FileId, Arc<File>>>,
 }
 
 impl fmt::Debug for Stream {
@@ -436,9 +436,7 @@ impl Stream {
 
     fn hint(&self, file: &Arc<File>, extent: Extent, order: Order) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if files.last().is_none_or(|last| last.id != file.id) {
-            files.push(Arc::clone(file));
-        }
+        files.entry(file.id).or_insert_with(|| Arc::clone(file));
         drop(files);
         self.shared.with_engine(|state, now, todo| {
             state.engine.hint(now, self.id, (file.id, extent, order), todo);
