@@ -187,6 +187,52 @@ def interleaved(data, clients, rounds, only):
     return {name: found[name] for name, *_ in wanted}
 
 
+def read_hits(path, length, reads):
+    """Microseconds a read at random of what the file system has in memory, and the kernel has not."""
+    fd = os.open(path, os.O_RDONLY)
+    size = os.fstat(fd).st_size
+    buffer = bytearray(1 << 20)
+    for at in range(0, size, len(buffer)):
+        os.preadv(fd, [buffer], at)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    starts = random.Random(5).sample(range(size // length), reads)
+    buffer = bytearray(length)
+    begun = time.perf_counter()
+    for start in starts:
+        os.preadv(fd, [buffer], start * length)
+    seconds = time.perf_counter() - begun
+    os.close(fd)
+    return seconds / reads * 1e6
+
+
+def hits(folder, rounds):
+    """Hits of the mount's memory beside a plain pass-through of the same file (bindfs)."""
+    if not shutil.which("bindfs") or missing("foretell"):
+        print("skipped: hits through a mount: no bindfs (Debian: bindfs) or no /dev/fuse", file=sys.stderr)
+        return
+    source, ours, plain = (folder / name for name in ("source", "ours", "plain"))
+    for path in (source, ours, plain):
+        path.mkdir()
+    (source / "file").write_bytes(random.Random(2).randbytes(1 << 20) * 128)
+    subprocess.run([COMMAND, "mount", source, ours], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["bindfs", "-r", source, plain], check=True)
+    try:
+        print("\nReads at random of what is in the mount's memory and not in the page cache, microseconds; rounds take turns\n")
+        print("| read | foretell mount, median | bindfs, median | rate by rate, median of rounds |\n|---|---|---|---|")
+        for length, reads in ((READ_BYTES, 800), (4096, 8000)):
+            pairs = []
+            for turn in range(2 * rounds):
+                order = (ours, plain) if turn % 2 == 0 else (plain, ours)
+                found = {path: read_hits(path / "file", length, reads) for path in order}
+                pairs.append((found[ours], found[plain]))
+            ratio = statistics.median(plain / ours for ours, plain in pairs)
+            mine, theirs = (statistics.median(figures) for figures in zip(*pairs))
+            print(f"| {length >> 10} KiB | {mine:.0f} | {theirs:.0f} | {ratio:.2f} |")
+    finally:
+        subprocess.run([COMMAND, "unmount", ours], check=False, stdout=subprocess.DEVNULL)
+        subprocess.run(["umount", plain], check=False)
+
+
 def median(figures, of):
     return statistics.median(of(figure) for figure in figures)
 
@@ -244,7 +290,7 @@ def main():
     words = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--only", default="", help="clients with this in their names")
-    words.add_argument("--kind", choices=["random", "sequential"], help="only these reads")
+    words.add_argument("--kind", choices=["random", "sequential", "hits"], help="only these reads")
     words.add_argument("--plot", help="write the random reads as SVG")
     words.add_argument("--json", help="write all figures")
     given = words.parse_args()
@@ -258,15 +304,20 @@ def main():
             for _ in range(OBJECT_BYTES >> 20):
                 out.write(source.randbytes(1 << 20))
         at_random = in_order = {}
-        if given.kind != "sequential":
+        if given.kind in (None, "random"):
             at_random = interleaved(data, RANDOM, given.rounds, given.only)
-        if given.kind != "random":
+        if given.kind in (None, "sequential"):
             in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
     kernel = platform.release().split("-")[0]
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
-    table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
-    table("All of the object, in order, 1 MiB a read", "MB/s", by_megabytes, in_order)
-    if given.plot:
+    if at_random:
+        table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
+    if in_order:
+        table("All of the object, in order, 1 MiB a read", "MB/s", by_megabytes, in_order)
+    if given.kind in (None, "hits") and not given.only:
+        with tempfile.TemporaryDirectory() as folder:
+            hits(Path(folder), given.rounds)
+    if given.plot and at_random:
         plot(given.plot, at_random)
     if given.json:
         figures = {"random": at_random, "sequential": in_order}

@@ -21,7 +21,8 @@ use crate::output_file::OutputFile;
 use crate::{background, duration, signals, size};
 
 pub(crate) const HELP: &str = "\
-SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH.
+SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH (whose
+files can be opened by name; a web server does not tell what it has, and there are no folders in it).
 Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
 

@@ -34,18 +34,20 @@ impl Troubles {
         }
     }
 
-    /// Of a name that was asked for.
+    /// Of a name that was asked for. What a folder's own system says is said again; that there is nothing, or that a store cannot
+    /// list, is no trouble.
     pub(crate) fn of_name(&self, path: &str, cause: &BackendError) -> Errno {
-        match cause {
+        let errno = match cause {
             BackendError::NotFound => return Errno::ENOENT,
+            BackendError::Other { errno: Some(libc::ENOTSUP), .. } => return Errno::ENOTSUP,
             BackendError::Other { errno: Some(libc::ENOTDIR), .. } => return Errno::ENOTDIR,
-            _ => self.note(format_args!("{}: {cause}", if path.is_empty() { "/" } else { path })),
-        }
-        match cause {
+            BackendError::Changed => return Errno::ESTALE, // The kernel looks the name up anew.
             BackendError::Denied(_) => Errno::EACCES,
-            BackendError::Changed => Errno::ESTALE,
+            BackendError::Other { errno: Some(code), .. } => Errno::from_i32(*code),
             _ => Errno::EIO,
-        }
+        };
+        self.note(format_args!("{}: {cause}", if path.is_empty() { "/" } else { path }));
+        errno
     }
 
     /// Of a read.
@@ -54,6 +56,7 @@ impl Troubles {
         match error.cause {
             BackendError::Changed | BackendError::NotFound => Errno::ESTALE,
             BackendError::Denied(_) => Errno::EACCES,
+            BackendError::Other { errno: Some(code), .. } => Errno::from_i32(code),
             _ => Errno::EIO,
         }
     }
