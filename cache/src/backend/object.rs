@@ -1,7 +1,7 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
-//! A read is made on condition of the ETag that `open` found; where a server gives none, time and size of what it
-//! sends are compared. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
+//! A read is made on condition of the ETag that `open` found; where a server gives none, time (in whole seconds) and
+//! size of what it sends are compared, and where it is a weak one, that. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
 //! [deadline](ObjectOptions::deadline); reads ahead are not, since whoever wants them will ask.
 //!
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
@@ -15,7 +15,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use object_store::list::PaginatedListStore;
@@ -337,11 +337,18 @@ impl Backend for ObjectBackend {
     }
 }
 
+/// The same, whatever has told of the object: listings know its time in milliseconds, answers in seconds.
 fn info(meta: ObjectMeta) -> FileInfo {
+    let seconds = meta.last_modified.timestamp();
+    let since = Duration::from_secs(seconds.unsigned_abs());
+    let modified = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH - since,
+        false => SystemTime::UNIX_EPOCH + since,
+    };
     FileInfo {
         size_bytes: meta.size,
-        modified: Some(meta.last_modified.into()),
-        tag: meta.e_tag.map(Into::into),
+        modified: Some(modified),
+        tag: meta.e_tag.as_deref().map(|tag| bare(tag).into()),
     }
 }
 
@@ -418,17 +425,19 @@ struct StoredObject {
 /// What tells one version of an object from another.
 fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
-        Some(tag) => format!("{} {}", tag.trim_matches('"'), meta.size),
-        None => format!("{} {}", meta.last_modified.timestamp_micros(), meta.size),
+        Some(tag) => format!("{} {}", bare(tag), meta.size),
+        None => format!("{} {}", meta.last_modified.timestamp(), meta.size),
     }
 }
 
-/// An ETag as it goes into a condition: some listings tell it without its quotes.
-fn quoted(tag: &str) -> String {
-    match tag.ends_with('"') {
-        true => tag.to_owned(),
-        false => format!("\"{tag}\""),
-    }
+/// An ETag without its quotes, which some listings leave out. A weak one stays as it is: it is another than the strong one.
+fn bare(tag: &str) -> &str {
+    tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
+}
+
+/// An ETag as it goes into a condition. One with a weak tag never holds (RFC 9110, section 13.1.1).
+fn condition(tag: &str) -> Option<String> {
+    (!tag.starts_with("W/\"")).then(|| format!("\"{}\"", bare(tag)))
 }
 
 impl StoredObject {
@@ -452,14 +461,18 @@ impl StoredObject {
         let start = request.offset_bytes();
         let range = start..start + request.length() as u64;
         let options = GetOptions {
-            if_match: self.meta.e_tag.as_deref().map(quoted),
+            if_match: self.meta.e_tag.as_deref().and_then(condition),
             range: Some(range.clone().into()),
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&self.meta.location, options).await;
         let found = found.map_err(|error| cause_of(&error))?;
         // A server may not know conditions, or send another range.
-        if version_of(&found.meta) != self.version() {
+        let mut meta = found.meta.clone();
+        if self.meta.e_tag.is_none() {
+            meta.e_tag = None; // What told of the object knew no ETag.
+        }
+        if version_of(&meta) != self.version() {
             return Err(BackendError::Changed);
         }
         if found.range != range {
