@@ -116,6 +116,10 @@ fn page(stream: &mut TcpStream, keys: &[(&str, Option<&str>)], prefixes: &[&str]
     say(stream, "200 OK", &[], (xml + "</ListBucketResult>").as_bytes());
 }
 
+fn absent(stream: &mut TcpStream) {
+    say(stream, "404 Not Found", &[], b"");
+}
+
 fn all(backend: &dyn Backend, path: &str) -> Result<Vec<Entry>, BackendError> {
     let mut listing = backend.list(path)?;
     let mut entries = Vec::new();
@@ -212,4 +216,102 @@ fn another_weak_tag_is_another_version() {
     let session = Cache::new(CacheOptions::default()).unwrap().attach(backend).session();
     let error = session.open("file").unwrap().read_at(&mut [0; 5], 0).unwrap_err();
     assert_eq!(error.cause, BackendError::Changed);
+}
+
+/// How often it is asked by an open that fails, and what is said.
+fn asked(status: &'static str) -> (usize, BackendError) {
+    let server = Server::start(move |_, stream| say(stream, status, &[], b""));
+    let error = server.backend(Duration::from_millis(400)).open("file").unwrap_err();
+    (server.times(), error)
+}
+
+#[test]
+fn only_what_may_pass_is_asked_again() {
+    for status in [
+        "301 Moved Permanently",
+        "400 Bad Request",
+        "403 Forbidden",
+        "404 Not Found",
+        "405 Method Not Allowed",
+        "409 Conflict",
+        "416 Range Not Satisfiable",
+        "501 Not Implemented",
+    ] {
+        assert_eq!(asked(status).0, 1, "{status}: {:?}", asked(status).1);
+    }
+    for status in [
+        "408 Request Timeout",
+        "429 Too Many Requests",
+        "500 Internal Server Error",
+        "502 Bad Gateway",
+        "503 Slow Down",
+        "504 Gateway Timeout",
+    ] {
+        assert!(asked(status).0 > 1, "{status}: {:?}", asked(status).1);
+    }
+    // Nothing, or not what was said that there is.
+    for status in ["", "200 OK\r\ncontent-len"] {
+        let server = Server::start(move |_, stream| {
+            let _ = stream.write_all(
+                match status {
+                    "" => b"".to_vec(),
+                    some => format!("HTTP/1.1 {some}").into_bytes(),
+                }
+                .as_slice(),
+            );
+        });
+        assert!(server.backend(Duration::from_millis(400)).open("file").is_err());
+        assert!(server.times() > 1, "{status:?}");
+    }
+    let server = Server::start(|asked, stream| {
+        let short = [("content-length", "900")];
+        match asked.is_list() {
+            true => say(stream, "200 OK", &short, b"<ListBucketResult>"),
+            false => absent(stream),
+        }
+    });
+    assert!(server.backend(Duration::from_millis(400)).list("").is_err());
+    assert!(server.times() > 1, "a body that ends too early");
+}
+
+#[test]
+fn a_server_that_trickles_is_given_up_at_the_deadline() {
+    let trickle = |stream: &mut TcpStream| {
+        while stream.write_all(b"h").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let server = Server::start(move |asked, stream| {
+        if asked.is_list() {
+            say(stream, "200 OK", &[("content-length", "5000")], b"");
+        } else if asked.line.contains("slow") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx-filler: ");
+        } else if asked.is_head() {
+            let fields = [("last-modified", DATE), ("etag", "\"a\""), ("content-length", "5000")];
+            return say(stream, "200 OK", &fields, b"");
+        } else {
+            let fields = [
+                ("last-modified", DATE),
+                ("etag", "\"a\""),
+                ("content-range", "bytes 0-4999/5000"),
+                ("content-length", "5000"),
+            ];
+            say(stream, "206 Partial Content", &fields, b"");
+        }
+        trickle(stream);
+    });
+    let deadline = Duration::from_secs(1);
+    let backend = Arc::new(server.backend(deadline));
+    let session = Cache::new(CacheOptions::default()).unwrap().attach(backend.clone()).session();
+    let file = session.open("file").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(file.read_at(&mut [0; 5000], 0).map_err(|error| error.cause));
+        let _ = sender.send(backend.open("slow").map(|_| 0));
+        let _ = sender.send(backend.list("").map(|_| 0));
+    });
+    for what in ["read", "open", "list"] {
+        let said = receiver.recv_timeout(deadline * 3).unwrap_or_else(|_| panic!("{what} hangs"));
+        assert_eq!(said, Err(BackendError::Timeout(1)), "{what}");
+    }
 }

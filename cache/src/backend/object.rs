@@ -22,8 +22,9 @@ use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout_at;
 
-use self::errors::{Telling, cause_of};
+use self::errors::{Failure, Telling};
 use self::listing::{ObjectListing, Pages};
 use super::{
     Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request, cannot_list,
@@ -364,11 +365,12 @@ where
     handle.spawn(async move {
         let mut tries = Tries::new(options);
         let found = loop {
-            let cause = match act().await {
-                Ok(found) => break Ok(found),
-                Err(error) => cause_of(&error),
+            let failure = match timeout_at(tries.until.into(), act()).await {
+                Ok(Ok(found)) => break Ok(found),
+                Ok(Err(error)) => Failure::of(&error),
+                Err(_) => tries.late(),
             };
-            if let Err(cause) = tries.again(cause).await {
+            if let Err(cause) = tries.again(failure).await {
                 break Err(cause);
             }
         };
@@ -389,13 +391,16 @@ impl Tries {
         Tries { pause: PAUSE_FIRST, until: Instant::now() + options.deadline, options }
     }
 
-    /// Waits for the next, unless `cause` will be the same then, or there is no time.
-    async fn again(&mut self, cause: BackendError) -> Result<(), BackendError> {
-        match cause {
-            BackendError::NotFound | BackendError::Denied(_) | BackendError::Changed => {
-                return Err(cause);
-            }
-            _ => {}
+    /// The deadline has passed within a try: a server may send a byte now and then for ever.
+    fn late(&self) -> Failure {
+        Failure::lasting(BackendError::Timeout(self.options.deadline.as_secs()))
+    }
+
+    /// Waits for the next, unless it will end as this one did, or there is no time.
+    async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
+        let Failure { cause, may_pass } = failure;
+        if !may_pass {
+            return Err(cause);
         }
         // From half of the pause to all of it.
         let half = self.pause / 2;
@@ -440,6 +445,10 @@ fn condition(tag: &str) -> Option<String> {
     (!tag.starts_with("W/\"")).then(|| format!("\"{}\"", bare(tag)))
 }
 
+fn other(message: String) -> BackendError {
+    BackendError::Other { errno: None, message: message.into() }
+}
+
 impl StoredObject {
     fn version(&self) -> String {
         version_of(&self.meta)
@@ -448,16 +457,17 @@ impl StoredObject {
     async fn read(&self, request: &mut Request) -> Result<(), BackendError> {
         let mut tries = Tries::new(self.options);
         loop {
-            let Err(cause) = self.try_to_read(request).await else { return Ok(()) };
+            let tried = timeout_at(tries.until.into(), self.try_to_read(request)).await;
+            let Err(failure) = tried.unwrap_or_else(|_| Err(tries.late())) else { return Ok(()) };
             if !request.is_demand() {
-                return Err(cause);
+                return Err(failure.cause);
             }
-            tries.again(cause).await?;
+            tries.again(failure).await?;
             request.restart();
         }
     }
 
-    async fn try_to_read(&self, request: &mut Request) -> Result<(), BackendError> {
+    async fn try_to_read(&self, request: &mut Request) -> Result<(), Failure> {
         let start = request.offset_bytes();
         let range = start..start + request.length() as u64;
         let options = GetOptions {
@@ -466,22 +476,22 @@ impl StoredObject {
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&self.meta.location, options).await;
-        let found = found.map_err(|error| cause_of(&error))?;
+        let found = found.map_err(|error| Failure::of(&error))?;
         // A server may not know conditions, or send another range.
         let mut meta = found.meta.clone();
         if self.meta.e_tag.is_none() {
             meta.e_tag = None; // What told of the object knew no ETag.
         }
         if version_of(&meta) != self.version() {
-            return Err(BackendError::Changed);
+            return Err(Failure::lasting(BackendError::Changed));
         }
         if found.range != range {
             let message = format!("asked for bytes {range:?}, the server sent {:?}", found.range);
-            return Err(BackendError::Other { errno: None, message: message.into() });
+            return Err(Failure::lasting(other(message)));
         }
         let mut bytes = found.into_stream();
         while let Some(some) = bytes.next().await {
-            request.fill(&some.map_err(|error| cause_of(&error))?);
+            request.fill(&some.map_err(|error| Failure::of(&error))?);
         }
         if request.filled() < request.length() {
             let message = format!(
@@ -489,7 +499,7 @@ impl StoredObject {
                 request.filled(),
                 request.length()
             );
-            return Err(BackendError::Other { errno: None, message: message.into() });
+            return Err(Failure::passing(other(message)));
         }
         Ok(())
     }
