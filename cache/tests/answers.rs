@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Entry, Found};
@@ -275,6 +275,17 @@ fn only_what_may_pass_is_asked_again() {
 }
 
 #[test]
+fn what_is_no_read_of_an_object_fails_at_once() {
+    let server = Server::start(|_, stream| say(stream, "200 OK", &[], b""));
+    let backend = server.backend(Duration::from_secs(5));
+    let began = Instant::now();
+    let error = backend.open("").unwrap_err();
+    assert!(error.to_string().contains("folder"), "{error}");
+    assert_eq!(server.times(), 0);
+    assert!(backend.open("a//b").is_err() && began.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
 fn a_server_that_trickles_is_given_up_at_the_deadline() {
     let trickle = |stream: &mut TcpStream| {
         while stream.write_all(b"h").is_ok() {
@@ -314,4 +325,52 @@ fn a_server_that_trickles_is_given_up_at_the_deadline() {
         let said = receiver.recv_timeout(deadline * 3).unwrap_or_else(|_| panic!("{what} hangs"));
         assert_eq!(said, Err(BackendError::Timeout(1)), "{what}");
     }
+}
+
+#[test]
+fn a_folder_that_only_its_own_object_stands_for_is_there() {
+    let server = Server::start(|asked, stream| {
+        match asked.is_list() && asked.line.contains("prefix=console") {
+            true => page(stream, &[("console/", Some("a"))], &[]),
+            false if asked.is_list() => page(stream, &[], &[]),
+            false => absent(stream),
+        }
+    });
+    let backend = server.backend(Duration::from_secs(5));
+    assert_eq!(backend.find("console"), Ok(Found::Folder));
+    assert_eq!(all(&backend, "console"), Ok(Vec::new()));
+    assert_eq!(backend.find("other"), Err(BackendError::NotFound));
+    assert_eq!(all(&backend, "other"), Err(BackendError::NotFound));
+}
+
+#[test]
+fn of_a_file_and_a_folder_by_one_name_the_folder_is_listed() {
+    let keys = [("both", Some("a")), ("both-not", Some("a"))];
+    let server = Server::start(move |asked, stream| match asked.is_list() {
+        true => page(stream, &keys, &["both/"]),
+        false => absent(stream),
+    });
+    let entries = all(&server.backend(Duration::from_secs(5)), "").unwrap();
+    let mut names: Vec<_> =
+        entries.iter().map(|entry| (entry.name.as_str(), &entry.found)).collect();
+    names.sort_by_key(|(name, _)| *name);
+    assert_eq!(names.len(), 2);
+    assert_eq!(names[0], ("both", &Found::Folder));
+    assert_eq!(names[1].0, "both-not");
+}
+
+#[test]
+fn a_key_that_is_no_path_is_told_once() {
+    let server = Server::start(|asked, stream| match asked.is_list() {
+        true if asked.line.contains("prefix=dir") => page(stream, &[], &["dir//"]),
+        true => page(stream, &[("./x", Some("a"))], &[]),
+        false => absent(stream),
+    });
+    let backend = server.backend(Duration::from_secs(5));
+    for path in ["", "dir"] {
+        let error = all(&backend, path).unwrap_err().to_string();
+        assert!(error.contains("a key in this folder has an empty part or a dot"), "{error}");
+    }
+    assert_eq!(server.times(), 2);
+    assert_eq!(backend.find("dir"), Ok(Found::Folder));
 }

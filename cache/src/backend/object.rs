@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use rustix::io::Errno;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout_at;
 
@@ -263,6 +264,7 @@ impl ObjectBackend {
             pages: self.pages.clone(),
             location,
             next: Some(None),
+            is_there: false,
         }
     }
 }
@@ -277,6 +279,10 @@ fn keys<'a, K: FromStr<Err = object_store::Error>>(
 
 impl Backend for ObjectBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        if self.can_list && self.location(path)?.as_ref().is_empty() {
+            let errno = Some(Errno::ISDIR.raw_os_error());
+            return Err(BackendError::Other { errno, message: "it is a folder".into() });
+        }
         Ok(self.opened(self.head(path)?))
     }
 
@@ -308,7 +314,9 @@ impl Backend for ObjectBackend {
                 let (object, below) =
                     futures_util::join!(store.head(&location), lister.page(Some(1)));
                 match (object, below) {
-                    (_, Ok(below)) if !below.is_empty() => Ok(Found::Folder),
+                    (_, Ok(below)) if !below.is_empty() || lister.is_there => Ok(Found::Folder),
+                    // There is something below, if nothing that has a path.
+                    (_, Err(object_store::Error::InvalidPath { .. })) => Ok(Found::Folder),
                     (Ok(meta), _) => Ok(Found::File(info(meta))),
                     (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
                     (Err(error), _) => Err(error),
@@ -327,7 +335,7 @@ impl Backend for ObjectBackend {
         };
         let mut listing = Pages::new(self.lister(location), self.handle.clone(), self.options);
         listing.first = listing.next_entries()?;
-        match listing.first.is_empty() && !path.is_empty() {
+        match listing.first.is_empty() && !listing.lister.is_there && !path.is_empty() {
             true => Err(BackendError::NotFound),
             false => Ok(Box::new(listing)),
         }
