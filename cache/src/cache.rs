@@ -10,7 +10,7 @@
 //! `start`, and that may start the next: such work is put in a queue of the thread, not on its stack.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,25 +59,31 @@ pub(crate) struct Identity {
 #[derive(Default)]
 struct Known {
     files: HashMap<Identity, FileId>,
-    /// Closed ones, by when they were closed; others may be among them, with another turn.
-    closed: VecDeque<(Identity, u64)>,
+    /// Closed ones, by their turns, which are those of their last closing.
+    closed: BTreeMap<u64, Identity>,
     turns: HashMap<FileId, u64>,
     next_turn: u64,
 }
 
 impl Known {
     fn closed(&mut self, identity: Identity, file: FileId, most: usize) {
+        self.opened(file);
         self.next_turn += 1;
         self.turns.insert(file, self.next_turn);
-        self.closed.push_back((identity, self.next_turn));
-        while self.closed.len() > most {
-            let (identity, turn) = self.closed.pop_front().expect("there are some");
-            if let Some(&file) = self.files.get(&identity)
-                && self.turns.get(&file) == Some(&turn)
-            {
+        self.closed.insert(self.next_turn, identity);
+        while self.closed.len() > most
+            && let Some((_, identity)) = self.closed.pop_first()
+        {
+            if let Some(file) = self.files.remove(&identity) {
                 self.turns.remove(&file);
-                self.files.remove(&identity);
             }
+        }
+    }
+
+    /// It is no closed one.
+    fn opened(&mut self, file: FileId) {
+        if let Some(turn) = self.turns.remove(&file) {
+            self.closed.remove(&turn);
         }
     }
 }
@@ -383,7 +389,7 @@ impl Session {
                             opened.object,
                         );
                     }
-                    state.known.turns.remove(&id);
+                    state.known.opened(id);
                     id
                 }
                 None => state.engine.add_file(store.device, opened.size_bytes, opened.object),

@@ -442,3 +442,22 @@ impl Object for Held {
         held.1.push(request);
     }
 }
+
+#[test]
+fn files_that_are_closed_again_and_again_push_nobody_out() {
+    let backend = MemoryBackend::new();
+    for name in ["kept", "often", "other"] {
+        backend.put(name, content(1, 8192));
+    }
+    let cache = cache(8 * 8192, 8192);
+    let session = cache.attach(Arc::new(backend)).session();
+    let read = |name: &str| session.open(name).unwrap().read_at(&mut [0; 8192], 0).unwrap();
+    assert_eq!(read("kept"), 8192);
+    for _ in 0..100 {
+        drop(session.open("often").unwrap());
+        drop(session.open("other").unwrap());
+    }
+    let hits = cache.stats().hit_blocks;
+    assert_eq!(read("kept"), 8192);
+    assert_eq!(cache.stats().hit_blocks, hits + 1, "{:?}", cache.stats());
+}

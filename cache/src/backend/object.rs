@@ -1,7 +1,7 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
-//! A read is made on condition of the ETag that `open` found; where a server gives none, time and size of what it
-//! sends are compared. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
+//! A read is made on condition of the ETag that `open` found; where a server gives none, time (in whole seconds) and
+//! size of what it sends are compared, and where it is a weak one, that. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
 //! [deadline](ObjectOptions::deadline); reads ahead are not, since whoever wants them will ask.
 //!
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
@@ -15,15 +15,17 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use rustix::io::Errno;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout_at;
 
-use self::errors::{Telling, cause_of};
+use self::errors::{Failure, Telling};
 use self::listing::{ObjectListing, Pages};
 use super::{
     Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request, cannot_list,
@@ -262,6 +264,7 @@ impl ObjectBackend {
             pages: self.pages.clone(),
             location,
             next: Some(None),
+            is_there: false,
         }
     }
 }
@@ -276,6 +279,10 @@ fn keys<'a, K: FromStr<Err = object_store::Error>>(
 
 impl Backend for ObjectBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        if self.can_list && self.location(path)?.as_ref().is_empty() {
+            let errno = Some(Errno::ISDIR.raw_os_error());
+            return Err(BackendError::Other { errno, message: "it is a folder".into() });
+        }
         Ok(self.opened(self.head(path)?))
     }
 
@@ -307,7 +314,9 @@ impl Backend for ObjectBackend {
                 let (object, below) =
                     futures_util::join!(store.head(&location), lister.page(Some(1)));
                 match (object, below) {
-                    (_, Ok(below)) if !below.is_empty() => Ok(Found::Folder),
+                    (_, Ok(below)) if !below.is_empty() || lister.is_there => Ok(Found::Folder),
+                    // There is something below, if nothing that has a path.
+                    (_, Err(object_store::Error::InvalidPath { .. })) => Ok(Found::Folder),
                     (Ok(meta), _) => Ok(Found::File(info(meta))),
                     (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
                     (Err(error), _) => Err(error),
@@ -326,7 +335,7 @@ impl Backend for ObjectBackend {
         };
         let mut listing = Pages::new(self.lister(location), self.handle.clone(), self.options);
         listing.first = listing.next_entries()?;
-        match listing.first.is_empty() && !path.is_empty() {
+        match listing.first.is_empty() && !listing.lister.is_there && !path.is_empty() {
             true => Err(BackendError::NotFound),
             false => Ok(Box::new(listing)),
         }
@@ -337,11 +346,18 @@ impl Backend for ObjectBackend {
     }
 }
 
+/// The same, whatever has told of the object: listings know its time in milliseconds, answers in seconds.
 fn info(meta: ObjectMeta) -> FileInfo {
+    let seconds = meta.last_modified.timestamp();
+    let since = Duration::from_secs(seconds.unsigned_abs());
+    let modified = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH - since,
+        false => SystemTime::UNIX_EPOCH + since,
+    };
     FileInfo {
         size_bytes: meta.size,
-        modified: Some(meta.last_modified.into()),
-        tag: meta.e_tag.map(Into::into),
+        modified: Some(modified),
+        tag: meta.e_tag.as_deref().map(|tag| bare(tag).into()),
     }
 }
 
@@ -357,11 +373,12 @@ where
     handle.spawn(async move {
         let mut tries = Tries::new(options);
         let found = loop {
-            let cause = match act().await {
-                Ok(found) => break Ok(found),
-                Err(error) => cause_of(&error),
+            let failure = match timeout_at(tries.until.into(), act()).await {
+                Ok(Ok(found)) => break Ok(found),
+                Ok(Err(error)) => Failure::of(&error),
+                Err(_) => tries.late(),
             };
-            if let Err(cause) = tries.again(cause).await {
+            if let Err(cause) = tries.again(failure).await {
                 break Err(cause);
             }
         };
@@ -382,13 +399,16 @@ impl Tries {
         Tries { pause: PAUSE_FIRST, until: Instant::now() + options.deadline, options }
     }
 
-    /// Waits for the next, unless `cause` will be the same then, or there is no time.
-    async fn again(&mut self, cause: BackendError) -> Result<(), BackendError> {
-        match cause {
-            BackendError::NotFound | BackendError::Denied(_) | BackendError::Changed => {
-                return Err(cause);
-            }
-            _ => {}
+    /// The deadline has passed within a try: a server may send a byte now and then for ever.
+    fn late(&self) -> Failure {
+        Failure::lasting(BackendError::Timeout(self.options.deadline.as_secs()))
+    }
+
+    /// Waits for the next, unless it will end as this one did, or there is no time.
+    async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
+        let Failure { cause, may_pass } = failure;
+        if !may_pass {
+            return Err(cause);
         }
         // From half of the pause to all of it.
         let half = self.pause / 2;
@@ -418,17 +438,23 @@ struct StoredObject {
 /// What tells one version of an object from another.
 fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
-        Some(tag) => format!("{} {}", tag.trim_matches('"'), meta.size),
-        None => format!("{} {}", meta.last_modified.timestamp_micros(), meta.size),
+        Some(tag) => format!("{} {}", bare(tag), meta.size),
+        None => format!("{} {}", meta.last_modified.timestamp(), meta.size),
     }
 }
 
-/// An ETag as it goes into a condition: some listings tell it without its quotes.
-fn quoted(tag: &str) -> String {
-    match tag.ends_with('"') {
-        true => tag.to_owned(),
-        false => format!("\"{tag}\""),
-    }
+/// An ETag without its quotes, which some listings leave out. A weak one stays as it is: it is another than the strong one.
+fn bare(tag: &str) -> &str {
+    tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
+}
+
+/// An ETag as it goes into a condition. One with a weak tag never holds (RFC 9110, section 13.1.1).
+fn condition(tag: &str) -> Option<String> {
+    (!tag.starts_with("W/\"")).then(|| format!("\"{}\"", bare(tag)))
+}
+
+fn other(message: String) -> BackendError {
+    BackendError::Other { errno: None, message: message.into() }
 }
 
 impl StoredObject {
@@ -439,36 +465,41 @@ impl StoredObject {
     async fn read(&self, request: &mut Request) -> Result<(), BackendError> {
         let mut tries = Tries::new(self.options);
         loop {
-            let Err(cause) = self.try_to_read(request).await else { return Ok(()) };
+            let tried = timeout_at(tries.until.into(), self.try_to_read(request)).await;
+            let Err(failure) = tried.unwrap_or_else(|_| Err(tries.late())) else { return Ok(()) };
             if !request.is_demand() {
-                return Err(cause);
+                return Err(failure.cause);
             }
-            tries.again(cause).await?;
+            tries.again(failure).await?;
             request.restart();
         }
     }
 
-    async fn try_to_read(&self, request: &mut Request) -> Result<(), BackendError> {
+    async fn try_to_read(&self, request: &mut Request) -> Result<(), Failure> {
         let start = request.offset_bytes();
         let range = start..start + request.length() as u64;
         let options = GetOptions {
-            if_match: self.meta.e_tag.as_deref().map(quoted),
+            if_match: self.meta.e_tag.as_deref().and_then(condition),
             range: Some(range.clone().into()),
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&self.meta.location, options).await;
-        let found = found.map_err(|error| cause_of(&error))?;
+        let found = found.map_err(|error| Failure::of(&error))?;
         // A server may not know conditions, or send another range.
-        if version_of(&found.meta) != self.version() {
-            return Err(BackendError::Changed);
+        let mut meta = found.meta.clone();
+        if self.meta.e_tag.is_none() {
+            meta.e_tag = None; // What told of the object knew no ETag.
+        }
+        if version_of(&meta) != self.version() {
+            return Err(Failure::lasting(BackendError::Changed));
         }
         if found.range != range {
             let message = format!("asked for bytes {range:?}, the server sent {:?}", found.range);
-            return Err(BackendError::Other { errno: None, message: message.into() });
+            return Err(Failure::lasting(other(message)));
         }
         let mut bytes = found.into_stream();
         while let Some(some) = bytes.next().await {
-            request.fill(&some.map_err(|error| cause_of(&error))?);
+            request.fill(&some.map_err(|error| Failure::of(&error))?);
         }
         if request.filled() < request.length() {
             let message = format!(
@@ -476,7 +507,7 @@ impl StoredObject {
                 request.filled(),
                 request.length()
             );
-            return Err(BackendError::Other { errno: None, message: message.into() });
+            return Err(Failure::passing(other(message)));
         }
         Ok(())
     }

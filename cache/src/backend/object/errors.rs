@@ -17,11 +17,75 @@ use crate::backend::BackendError;
 /// Where clouds tell machines who they are.
 const METADATA_SERVICE: &str = "169.254.169.254";
 
-pub(super) fn cause_of(error: &object_store::Error) -> BackendError {
+/// Why something did not work, and whether it may if it is tried again.
+pub(super) struct Failure {
+    pub(super) cause: BackendError,
+    pub(super) may_pass: bool,
+}
+
+impl Failure {
+    /// It will be the same the next time.
+    pub(super) fn lasting(cause: BackendError) -> Self {
+        Failure { cause, may_pass: false }
+    }
+
+    /// It may be otherwise the next time.
+    pub(super) fn passing(cause: BackendError) -> Self {
+        Failure { cause, may_pass: true }
+    }
+
+    pub(super) fn of(error: &object_store::Error) -> Self {
+        let Said { status, is_http } = Said::by(error);
+        let may_pass = match status.unwrap_or_default() {
+            408 | 429 => true,
+            status @ 500..=599 => status != 501,
+            // No answer, half of one, or something that the crate does not do.
+            0 => is_http && !one_line(&error.to_string()).contains(METADATA_SERVICE),
+            _ => false,
+        };
+        Failure { cause: cause_of(error), may_pass }
+    }
+}
+
+/// What a server said, as far as it can be known.
+struct Said {
+    status: Option<u16>,
+    /// It was the connection that failed, or the answer broke off.
+    is_http: bool,
+}
+
+impl Said {
+    fn by(error: &object_store::Error) -> Self {
+        // The other kinds are decided by the crate, and are none that pass.
+        let object_store::Error::Generic { source, .. } = error else {
+            return Said { status: None, is_http: false };
+        };
+        let mut source: Option<&(dyn Error + 'static)> = Some(source.as_ref());
+        let mut is_http = false;
+        while let Some(cause) = source {
+            if let Some(IsBusy(status)) = cause.downcast_ref() {
+                return Said { status: Some(*status), is_http };
+            }
+            is_http |= cause.is::<HttpError>();
+            source = cause.source();
+        }
+        Said { status: status_in(&one_line(&error.to_string())), is_http }
+    }
+}
+
+fn status_in(text: &str) -> Option<u16> {
+    after(text, "status code: ")?.split(' ').next()?.parse().ok()
+}
+
+fn cause_of(error: &object_store::Error) -> BackendError {
     match error {
         object_store::Error::NotFound { .. } => return BackendError::NotFound,
         object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
             return BackendError::Changed;
+        }
+        object_store::Error::InvalidPath { source } => {
+            let message = format!("a key in this folder has an empty part or a dot: {source}");
+            return BackendError::Other { errno: None, message: one_line(&message).into() };
         }
         _ => {}
     }
@@ -36,7 +100,7 @@ pub(super) fn cause_of(error: &object_store::Error) -> BackendError {
         }
     }
     let text = one_line(&error.to_string());
-    let status = after(&text, "status code: ").and_then(|rest| rest.split(' ').next());
+    let status = status_in(&text);
     let code = between(&text, "<Code>", "</Code>");
     let other = |message: String| BackendError::Other { errno: None, message: message.into() };
     if text.contains(METADATA_SERVICE) {
@@ -51,8 +115,10 @@ pub(super) fn cause_of(error: &object_store::Error) -> BackendError {
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }
     );
     match (status, code) {
-        (Some("404"), _) => BackendError::NotFound,
-        (Some("401" | "403"), code) => {
+        (Some(404), _) => BackendError::NotFound,
+        // What was there when it was opened has lost its end.
+        (Some(416), _) => BackendError::Changed,
+        (Some(401 | 403), code) => {
             BackendError::Denied(code.unwrap_or("the server does not say why").into())
         }
         _ if is_denied => BackendError::Denied(code.unwrap_or(&text).into()),

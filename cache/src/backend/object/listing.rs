@@ -1,5 +1,6 @@
 //! Listings of object stores, a page at a time where the store tells them so: all of a bucket is never held at once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -18,6 +19,8 @@ pub(super) struct ObjectListing {
     pub(super) location: Path,
     /// What the next page is asked for with; none at the end.
     pub(super) next: Option<Option<String>>,
+    /// There is an object that stands for the folder itself.
+    pub(super) is_there: bool,
 }
 
 impl ObjectListing {
@@ -45,12 +48,17 @@ impl ObjectListing {
                 None => (self.store.list_with_delimiter(Some(&self.location)).await?, None),
             };
             self.next = next;
-            let folders = found.common_prefixes.into_iter().map(|path| (path, Found::Folder));
-            let files = found
-                .objects
+            let (folders, mut objects) = (found.common_prefixes, found.objects);
+            let count = objects.len();
+            // An object whose name ends with a slash stands for the folder itself.
+            objects.retain(|meta| meta.location != self.location);
+            self.is_there |= objects.len() < count;
+            // What is a file and a folder is found as a folder.
+            let names: HashSet<Path> = folders.iter().cloned().collect();
+            let folders = folders.into_iter().map(|path| (path, Found::Folder));
+            let files = objects
                 .into_iter()
-                // An object whose name ends with a slash stands for the folder itself.
-                .filter(|meta| meta.location != self.location)
+                .filter(|meta| !names.contains(&meta.location))
                 .map(|meta| (meta.location.clone(), Found::File(info(meta))));
             let entries: Vec<Entry> = folders
                 .chain(files)
@@ -68,7 +76,7 @@ impl ObjectListing {
 
 /// A listing that waits for its pages.
 pub(super) struct Pages {
-    lister: ObjectListing,
+    pub(super) lister: ObjectListing,
     handle: Handle,
     options: ObjectOptions,
     /// Entries that have been asked for already.
