@@ -188,6 +188,53 @@ mod tests {
         }
     }
 
+    /// LRU or FIFO over shuffled epochs, for the table below.
+    fn queued(slots: usize, blocks: u64, epochs: u64, is_lru: bool) -> f64 {
+        let (mut held, mut queue) = (HashMap::new(), std::collections::BTreeMap::new());
+        let (mut turn, mut found) = (0u64, 0);
+        for epoch in 0..epochs {
+            let mut order: Vec<u64> = (0..blocks).collect();
+            order.sort_by_key(|block| Mix.hash_one((epoch, block)));
+            found = 0;
+            for block in order {
+                turn += 1;
+                let before = held.get(&block).copied();
+                found += u64::from(before.is_some());
+                match before {
+                    Some(_) if !is_lru => continue,
+                    Some(at) => drop(queue.remove(&at)),
+                    None => {}
+                }
+                queue.insert(turn, block);
+                held.insert(block, turn);
+                if held.len() > slots {
+                    let (_, oldest) = queue.pop_first().expect("what is held is queued");
+                    held.remove(&oldest);
+                }
+            }
+        }
+        found as f64 / blocks as f64
+    }
+
+    #[test]
+    #[ignore = "prints the table of docs/cache.md"]
+    fn table_of_replacement() {
+        const SLOTS: u64 = 3000;
+        const EPOCHS: u64 = 12;
+        let sizes = [4000, 6000, 12_000, 30_000];
+        let row = |name: &str, part: &dyn Fn(u64) -> f64| {
+            let parts = sizes.map(|blocks| format!("{:.0}", 100.0 * part(blocks)));
+            eprintln!("| {name} | {} |", parts.join(" | "));
+        };
+        row("LRU", &|blocks| queued(SLOTS as usize, blocks, EPOCHS, true));
+        row("FIFO", &|blocks| queued(SLOTS as usize, blocks, EPOCHS, false));
+        row("one step for each block (new blocks with 2 uses)", &|blocks| {
+            let mut held = Held::new(SLOTS as Slot);
+            (0..EPOCHS).map(|epoch| held.epoch(0..blocks, Some(epoch))).last().unwrap_or_default()
+        });
+        row("most that can be", &|blocks| SLOTS as f64 / blocks as f64);
+    }
+
     #[test]
     fn what_fits_is_kept() {
         let mut held = Held::new(100);
