@@ -23,8 +23,14 @@ pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, F
     words.insert(subcommand_words, "--foreground".into());
     command.args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: `setsid` is a plain system call, allowed between fork and exec.
-    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from)) };
+    // SAFETY: both are plain system calls, allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            // What whoever called has open (a lock, a pipe) is not kept open. Where the kernel is too old, it is.
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            rustix::process::setsid().map(drop).map_err(io::Error::from)
+        })
+    };
     let mut child = command.spawn().map_err(Failure::failed)?;
     let mut first = String::new();
     if let Some(output) = child.stdout.take() {

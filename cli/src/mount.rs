@@ -14,7 +14,7 @@ use foretell_cache::backend::blocking::BlockingBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
-use foretell_mount::{Ending, KIND, StoreMount, StoreMountOptions, check, point};
+use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
@@ -30,6 +30,12 @@ The mount is read-only. Programs disclose what they will read by posix_fadvise(W
 by ioctl on a file or on MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by
 MOUNTPOINT/.foretell/stats, and what is cached of a file by its attributes user.foretell.cached_bytes
 and user.foretell.cached_ranges.
+
+One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run -- PROGRAM` works on a
+mount as anywhere. For data that does not change, a long --ttl saves a question to the store for each name.
+
+  SIZE      4096, 256MiB, 4GiB, 10GB
+  DURATION  0s, 500ms, 30s, 10min
 
 Examples:
   foretell mount s3://bucket/data /mnt/data --budget 4GiB
@@ -117,6 +123,17 @@ type Tiered = (Arc<dyn Backend>, Option<Arc<Tier>>);
 fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
     let backend = backend(args)?;
     let Some(folder) = &args.tier else { return Ok((backend, None)) };
+    let place = std::path::absolute(folder).map_err(Failure::failed)?;
+    for other in [Some(args.mountpoint.as_path()), folder_of(&args.source)].into_iter().flatten() {
+        let other = other.canonicalize().map_err(Failure::failed)?;
+        if place.starts_with(&other) || other.starts_with(&place) {
+            return Err(Failure::failed(format!(
+                "--tier {}: it and {} lie in one another; name a folder outside",
+                folder.display(),
+                other.display()
+            )));
+        }
+    }
     let options = TierOptions {
         folder: folder.clone(),
         budget_bytes: args.tier_budget,
@@ -131,27 +148,39 @@ fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
     Ok((Arc::new(tier.over(&address, backend)), Some(tier)))
 }
 
+/// The folder that a source is, unless it is an address.
+fn folder_of(source: &str) -> Option<&Path> {
+    match source.split_once("://") {
+        None => Some(Path::new(source)),
+        Some(("file", path)) => Some(Path::new(path)),
+        Some(_) => None,
+    }
+}
+
 fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
-    if args.source.contains("://") && !args.source.starts_with("file://") {
+    if folder_of(&args.source).is_none() {
         let defaults = ObjectOptions::default();
         let depth = args.depth.map_or(defaults.depth, |depth| depth as usize);
         let silence = defaults.silence.min(args.timeout);
         let options = ObjectOptions { depth, deadline: args.timeout, silence };
         let hasty = ObjectOptions { deadline: CHECK_PATIENCE.min(args.timeout), ..options };
         let checked = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
-        check(&checked, &args.source).map_err(Failure::failed)?;
+        if check(&checked, &args.source).map_err(Failure::failed)? == Contents::None {
+            note(format_args!("there is nothing at {} now", without_secrets(&args.source)));
+        }
         let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
         return Ok(Arc::new(backend));
     }
-    let folder = args.source.strip_prefix("file://").unwrap_or(&args.source);
+    let folder = folder_of(&args.source).unwrap_or(Path::new(""));
     let wrong = |error: io::Error| {
+        let folder = folder.display();
         Failure::failed(format!("cannot mount {folder}: {error}; name a folder that you may read"))
     };
-    let folder_path = Path::new(folder).canonicalize().map_err(wrong)?;
+    let folder_path = folder.canonicalize().map_err(wrong)?;
     if let Ok(mountpoint) = args.mountpoint.canonicalize()
         && (mountpoint.starts_with(&folder_path) || folder_path.starts_with(&mountpoint))
     {
-        let place = mountpoint.display();
+        let (folder, place) = (folder.display(), mountpoint.display());
         return Err(Failure::failed(format!(
             "cannot mount {folder} at {place}: one lies in the other; mount somewhere outside"
         )));
@@ -167,7 +196,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     }
     let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
     let options = StoreMountOptions {
-        source: without_secrets(&args.source),
+        source: match folder_of(&args.source).and_then(|folder| folder.canonicalize().ok()) {
+            Some(folder) => folder.to_string_lossy().into_owned(),
+            None => without_secrets(&args.source),
+        },
         cache: CacheOptions { budget_bytes: args.budget, block_bytes },
         ttl: args.ttl,
         is_for_all: args.allow_other,
@@ -186,6 +218,9 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
             handle.request_unmount();
         }
     });
+    // Standard output is for JSON alone if that is wished.
+    let is_json_out = args.json.as_deref() == Some(Path::new("-"));
+    let say = if is_json_out { |line: &str| note(line) } else { say };
     say(&format!(
         "{} at {}: read-only, {} of memory in blocks of {}",
         options.source,
@@ -193,7 +228,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         size::display(args.budget),
         size::display(args.block),
     ));
-    if mount.wait() == Ending::Requested {
+    if mount.wait() == Ending::Requested && !is_json_out {
         say(""); // Below the ^C of the terminal.
     }
     let (mountpoint, stats, report) =
@@ -294,7 +329,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     });
     match done {
         Some(summary) => say(&summary),
-        None => note("it did not say what it has done"),
+        None => note("unmounted; its process did not say what it has done, or had ended before"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -256,3 +256,39 @@ fn wrong_arguments_are_told_in_a_line() {
         assert!(!is_mounted(mnt.path()));
     }
 }
+
+#[test]
+fn a_mount_in_the_background_keeps_nothing_of_its_caller_open() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let command = env!("CARGO_BIN_EXE_foretell");
+    // Whoever reads from the pipe sees its end when the command has returned.
+    let script = "exec 9>&1; \"$1\" mount \"$2\" \"$3\" >/dev/null";
+    let output = Command::new("timeout")
+        .args(["60", "sh", "-c", script, "sh", command])
+        .args([folder.path(), mnt.path()])
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(is_mounted(mnt.path()));
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
+fn a_tier_does_not_lie_in_what_is_mounted() {
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let source = folder.path().to_str().expect("UTF-8");
+    for tier in [mnt.path().to_owned(), folder.path().join("tier")] {
+        let refused = mount(source, mnt.path(), &["--tier", tier.to_str().expect("UTF-8")]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(
+            text(&refused.stderr).contains("name a folder outside"),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+    assert_eq!(fs::read_dir(mnt.path()).expect("it is there").count(), 0, "nothing is left there");
+    assert!(!folder.path().join("tier").exists());
+}

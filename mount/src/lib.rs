@@ -15,5 +15,5 @@ mod table;
 mod trouble;
 
 pub use error::MountError;
-pub use mount::{KIND, StoreMount, StoreMountOptions, check};
+pub use mount::{Contents, KIND, StoreMount, StoreMountOptions, check};
 pub use point::Ending;

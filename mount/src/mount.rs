@@ -37,13 +37,25 @@ pub struct StoreMountOptions {
 ///
 /// # Errors
 /// That there is no such bucket or folder, that it does not let us in, or that it does not answer.
-pub fn check(backend: &dyn Backend, source: &str) -> Result<(), MountError> {
-    let message = match backend.list("") {
-        Ok(_) | Err(BackendError::Other { errno: Some(libc::ENOTSUP), .. }) => return Ok(()),
+pub fn check(backend: &dyn Backend, source: &str) -> Result<Contents, MountError> {
+    let message = match backend.list("").and_then(|mut names| names.next_entries()) {
+        Ok(entries) if entries.is_empty() => return Ok(Contents::None),
+        Ok(_) | Err(BackendError::Other { errno: Some(libc::ENOTSUP), .. }) => {
+            return Ok(Contents::Some);
+        }
         Err(BackendError::NotFound) => "there is no such bucket or folder".to_owned(),
         Err(cause) => one_line(&cause.to_string()),
     };
     Err(MountError::Source { source_name: source.to_owned(), message })
+}
+
+/// What a store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Nothing.
+    None,
+    /// Something, or it does not say.
+    Some,
 }
 
 /// A store that is mounted. Dropping it unmounts it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Mounted, Random, content, mounted_with};
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
-use foretell_mount::check;
+use foretell_mount::{Contents, check};
 use foretell_testbed::store::{Faults, Outage, Store, StoreOptions};
 
 const LENGTH: usize = 4 << 20;
@@ -174,7 +174,8 @@ fn a_store_that_does_not_let_us_in_is_not_mounted() {
         let backend = ObjectBackend::configured(address, &settings, options).unwrap();
         check(&backend, address).map_err(|error| error.to_string())
     };
-    assert_eq!(said("s3://bucket", "foretell-secret", &endpoint), Ok(()));
+    assert_eq!(said("s3://bucket", "foretell-secret", &endpoint), Ok(Contents::Some));
+    assert_eq!(said("s3://bucket/mistyped", "foretell-secret", &endpoint), Ok(Contents::None));
     for (said, wanted) in [
         (said("s3://bucket", "wrong", &endpoint), "permission denied: SignatureDoesNotMatch"),
         (said("s3://nowhere", "foretell-secret", &endpoint), "there is no such bucket or folder"),

@@ -4,7 +4,8 @@
  * On an open file of the mount: what of it will be read. On an open descriptor of
  * MOUNTPOINT/.foretell/control: files by their path below the mount point, in the order in which they
  * will be read. What a descriptor was told is one stream: it is matched to the reads of the process that
- * opened it, and what has not been read is given up when the descriptor is closed, or cancelled.
+ * opened it, and what has not been read is given up when the descriptor is closed, or cancelled. A path that
+ * leads to no file is ignored.
  *
  * Hints need no permission beyond that to read the file. They cost speed if they are wrong, never
  * correctness. They do not wait for the store.
@@ -62,7 +63,8 @@ struct foretell_ioctl_hint {
 /*
  * These parts will be read, in this order; segment_count 0: the whole file. path is NULL on a file's own
  * descriptor, and the path below the mount point on one of the control file. 0, or -1 and errno: EINVAL
- * if a segment is empty or beyond any file, or the path is; EAGAIN if some 65,000 hints of this
+ * if a segment is empty or ends beyond what any file can have, or a path is given where there must be none,
+ * or none where there must be one; EAGAIN if some 65,000 hints of this
  * descriptor wait for their files to be looked up: try again later, or go without; ENOTTY if this is not a
  * foretell mount; ENOMEM.
  */

@@ -84,7 +84,9 @@ fn cause_of(error: &object_store::Error) -> BackendError {
             return BackendError::Changed;
         }
         object_store::Error::InvalidPath { source } => {
-            let message = format!("a key in this folder has an empty part or a dot: {source}");
+            let message = format!(
+                "a key in this folder cannot be shown (an empty part, a dot or a control character): {source}"
+            );
             return BackendError::Other { errno: None, message: one_line(&message).into() };
         }
         _ => {}
