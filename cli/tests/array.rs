@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{foretell, have_fuse, sample_files, sample_folder};
+use common::{foretell, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn array(arguments: &[&str], folders: &[&Path]) -> Output {
@@ -19,21 +19,6 @@ fn array(arguments: &[&str], folders: &[&Path]) -> Output {
         .stdin(Stdio::null())
         .output()
         .expect("foretell runs")
-}
-
-fn is_mounted(mountpoint: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("listed");
-    table.contains(&format!(" {} ", mountpoint.display()))
-}
-
-fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited 10 s for {what}");
 }
 
 fn in_foreground(backing: &Path, mountpoint: &Path, json: &Path) -> Child {

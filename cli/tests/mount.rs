@@ -5,9 +5,8 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
-use common::{foretell, have_fuse, sample_files, sample_folder};
+use common::{foretell, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
 use foretell_testbed::store::{Store, StoreOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,21 +22,6 @@ fn unmount(mountpoint: &Path) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn is_mounted(mountpoint: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("listed");
-    table.contains(&format!(" {} ", mountpoint.display()))
-}
-
-fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if there() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("waited 10 s for {what}");
 }
 
 fn in_foreground(source: &Path, mountpoint: &Path, options: &[&str]) -> Child {

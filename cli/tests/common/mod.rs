@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// The command under test; its libraries lie beside it.
 pub(crate) fn foretell() -> Command {
@@ -110,4 +111,21 @@ pub(crate) fn compile(name: &str, folder: &Path) -> PathBuf {
         .expect("a C compiler");
     assert!(status.success(), "{name}.c compiles");
     program
+}
+
+/// Whether something is mounted there.
+pub(crate) fn is_mounted(mountpoint: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("listed");
+    table.contains(&format!(" {} ", mountpoint.display()))
+}
+
+/// Waits until something is there, but not for ever.
+pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if there() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited 10 s for {what}");
 }
