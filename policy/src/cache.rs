@@ -115,6 +115,8 @@ pub(crate) struct Cache {
     pub(crate) files: Files,
     /// Where the offers begin, so that all streams have their turn.
     offers_from: usize,
+    #[cfg(any(test, debug_assertions))]
+    checked: usize,
     freed: Vec<StreamIndex>,
     /// Scratch space of the prefetcher.
     pub(crate) come_upon: Vec<(SlotId, u64)>,
@@ -170,6 +172,8 @@ impl Cache {
             stale_values: Vec::new(),
             files: Files::default(),
             offers_from: 0,
+            #[cfg(any(test, debug_assertions))]
+            checked: 0,
             freed: Vec::new(),
             come_upon: Vec::new(),
             trust: Trust::default(),
@@ -205,9 +209,8 @@ impl Cache {
         index
     }
 
-    /// A block that was prefetched for `stream` has been read.
-    pub(crate) fn note_useful(&mut self, stream: StreamIndex) {
-        self.counts.useful += 1;
+    /// A block that was prefetched for `stream`, or is on its way, is read.
+    pub(crate) fn note_true(&mut self, stream: StreamIndex) {
         let hinter = self.stream(stream).hinter;
         self.trust.note_useful(hinter);
     }
@@ -216,7 +219,9 @@ impl Cache {
     fn note_wasted(&mut self, stream: Option<StreamIndex>) {
         self.counts.wasted += 1;
         if let Some(stream) = stream {
-            let hinter = self.stream(stream).hinter;
+            let stream = self.stream(stream);
+            stream.balance -= 1;
+            let hinter = stream.hinter;
             self.trust.note_wasted(hinter);
         }
     }
@@ -599,7 +604,11 @@ impl Cache {
         }
         if let Some(claim) = claim {
             self.unclaim(slot);
-            self.stream(claim.stream).lost(device, claim.position);
+            let stream = self.stream(claim.stream);
+            // The access that it is claimed for may be going on, or over.
+            let is_over = !stream.cursor.expects(claim.position);
+            let next = if is_over { stream.next_use(block) } else { Some(claim.position) };
+            next.into_iter().for_each(|position| stream.lost(device, position));
             self.touch(claim.stream);
         }
         let named = self.named_by(block.file).len();
@@ -680,20 +689,20 @@ impl Cache {
     /// The block would be fetched from another device, if it were not here.
     pub(crate) fn moved(&mut self, block: Block, device: DeviceIndex) {
         let Some(slot) = self.blocks.find(block) else { return };
-        let known = &mut self.blocks[slot];
-        let before = std::mem::replace(&mut known.device, device);
+        let before = std::mem::replace(&mut self.blocks[slot].device, device);
         if before == device {
             return;
         }
-        let tracked = known.claim().filter(|_| !known.is_in_flight());
-        match known.queue() {
-            Some((Queue::Recent, _)) => self.recent.moved(before, device),
-            Some((Queue::Consumed, _)) => self.consumed.moved(before, device),
-            None => {}
-        }
-        if let Some(claim) = tracked {
-            self.stream(claim.stream).moved(before, device, claim.position);
-            self.touch(claim.stream);
+        let claim = self.blocks[slot].claim();
+        let (scene, recent, consumed) = self.scene();
+        recent.moved(&scene, slot, before);
+        consumed.moved(&scene, slot, before);
+        if let Some(Claim { stream: index, .. }) = claim
+            && let Some(stream) = self.streams[index.0 as usize].as_mut()
+        {
+            let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+            HintEstimator { stream, index }.moved(&scene, slot, before);
+            self.touch(index);
         }
     }
 
@@ -720,6 +729,14 @@ impl Cache {
             }
         }
         recent.put(&mut scene, slot);
+    }
+
+    /// A hinted read of a block in memory, which may have been read so before and be kept for that too.
+    pub(crate) fn read_consumed(&mut self, slot: SlotId) {
+        if let Some((Queue::Consumed, _)) = self.blocks[slot].queue() {
+            let (mut scene, _, consumed) = self.scene();
+            consumed.renew(&mut scene, slot);
+        }
     }
 
     /// An unhinted read of a block that is not in memory.
@@ -797,7 +814,8 @@ impl Cache {
         }
     }
 
-    /// Bytes of all that is kept for blocks in memory and hints.
+    /// Bytes of what is kept for blocks in memory and placed hints; what is kept of each file, name, program and
+    /// fetch is not in it.
     pub(crate) fn memory_bytes(&self) -> usize {
         let streams = self.streams.iter().flatten().map(Stream::memory_bytes);
         self.blocks.memory_bytes()
@@ -808,7 +826,13 @@ impl Cache {
 
     /// That every block in memory is tracked, and the numbers agree.
     #[cfg(any(test, debug_assertions))]
-    pub(crate) fn check_all(&self) {
+    pub(crate) fn check_all(&mut self) {
+        // One of the streams is enough of work for one time.
+        self.checked += 1;
+        let turn = self.checked % self.streams.len().max(1);
+        if let Some(Some(stream)) = self.streams.get_mut(turn) {
+            stream.check(&self.blocks);
+        }
         assert!(self.blocks.len() <= self.capacity_blocks, "over capacity");
         let (mut tracked, mut unread) = (0, 0);
         for (slot, known) in self.blocks.iter() {

@@ -317,6 +317,9 @@ impl Policy {
             self.cache.remove_stream(index);
             self.last_stream.retain(|_, last| *last != index);
         }
+        if self.stream_ids.is_empty() {
+            self.unplaced.clear();
+        }
     }
 
     /// Closes every stream.

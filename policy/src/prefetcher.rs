@@ -134,6 +134,9 @@ impl Cache {
             found.push((slot, at));
         });
         let near = position.filter(|&position| position < limit);
+        if near.is_some() && self.rules.prefetch == Prefetch::Forestall {
+            stream.note_missing(&self.blocks, limit, |slot, at| found.push((slot, at)));
+        }
         if near.is_none() && !stream.scan_is_unfinished {
             // Nothing, or nothing yet: F.
             let until_near = position.map_or(SCAN_AHEAD, |position| position + 1 - limit);
@@ -443,10 +446,12 @@ impl Cache {
 
 /// Forestall: whether one of the blocks that are known to be missing, of which `position` is the first, is
 /// bound to come too late. With d_i the
-/// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i.
+/// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i. F is that of a busy
+/// device, as soon as it has been one.
 fn stall_is_certain(stream: &Stream, device: DeviceIndex, position: u64, prices: &Prices) -> bool {
     let pace_ns = stream.pace.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
-    let fetch_accesses = prices.block_ns / pace_ns;
+    let fetch_ns = if prices.block_ns > 0.0 { prices.block_ns } else { prices.disk_ns };
+    let fetch_accesses = fetch_ns / pace_ns;
     let front = stream.cursor.front();
     let others = stream.missing(device).filter(|&other| other > position);
     let mut numbered = std::iter::once(position).chain(others).zip(1u64..);

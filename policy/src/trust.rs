@@ -67,7 +67,7 @@ impl Trust {
         self.record(hinter).streams.retain(|&other| other != stream);
     }
 
-    /// A block that was prefetched for it has been read.
+    /// A block that was prefetched for it, or is on its way, is read.
     pub(crate) fn note_useful(&mut self, hinter: HinterId) {
         let record = self.record(hinter);
         record.useful += 1.0;

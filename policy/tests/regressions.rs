@@ -221,7 +221,7 @@ fn no_file_is_fetched_that_nobody_wants() {
         Config { capacity_blocks: 1000, cluster_blocks_max: 1, ..Config::new(memory, 10, 1) };
     let (mut policy, stream) = opened(config);
     let ranges: Vec<Segment> =
-        (0..4000).map(|at| Segment { offset_bytes: at % 10, length_bytes: 1 }).collect();
+        (0..5000).map(|at| Segment { offset_bytes: at % 10, length_bytes: 1 }).collect();
     for name in 0..80 {
         policy.hint(NOW, stream, Hint::segments(Target::Name(NameId(name)), DISK, &ranges));
     }

@@ -115,6 +115,48 @@ fn threads_at_sets_of_their_own_within_one_stream_find_what_they_read() {
     }
 }
 
+/// So many threads, each at a file of its own that it reads to the end, in an order of `turn`'s.
+fn many_threads(threads: u64, files: u64, mut turn: impl FnMut() -> u64) -> (Sets, u64) {
+    // All sets that are read fit into memory together.
+    let blocks = CAPACITY * 9 / 10 / threads;
+    let mut sets = Sets::new(files, blocks);
+    let mut at: Vec<(u64, u64)> = (0..threads).map(|thread| (thread, 0)).collect();
+    let (mut begun, mut reads) = (threads, 0);
+    loop {
+        let (file, read) = &mut at[(turn() % threads) as usize];
+        if *read == blocks {
+            if begun == files {
+                return (sets, reads);
+            }
+            (*file, *read) = (begun, 0);
+            begun += 1;
+        }
+        sets.read(*file, (*read * 13 + *file) % blocks);
+        *read += 1;
+        reads += 1;
+    }
+}
+
+#[test]
+fn as_many_threads_as_a_data_loader_has_find_what_they_read() {
+    for threads in [8, 9, 16, 32, 48] {
+        let mut turn = 0;
+        let in_turn = || {
+            turn += 1;
+            turn
+        };
+        let (sets, reads) = many_threads(threads, 8 * threads, in_turn);
+        assert!(sets.hits as f64 > 0.95 * reads as f64, "{threads}: {} of {reads}", sets.hits);
+        let mut state = 1u64;
+        let at_random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 33
+        };
+        let (sets, reads) = many_threads(threads, 8 * threads, at_random);
+        assert!(sets.hits as f64 > 0.95 * reads as f64, "{threads}: {} of {reads}", sets.hits);
+    }
+}
+
 #[test]
 fn what_was_read_of_a_set_is_counted_and_takes_half_a_byte_a_block() {
     const BLOCKS: u64 = 1 << 20;

@@ -106,6 +106,8 @@ enum Step {
     Leave(usize, u64),
     /// A cost of this device is measured.
     Cost(u16, u64),
+    /// A block has come to lie on this device.
+    Move(usize, u16),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -116,6 +118,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Pick),
         2 => (slot(), 0..FILES * FILE_BLOCKS).prop_map(|(slot, block)| Step::Leave(slot, block)),
         1 => (0..SEVERAL, 1u64..200_000).prop_map(|(device, ns)| Step::Cost(device, ns)),
+        1 => (slot(), 0..SEVERAL).prop_map(|(slot, device)| Step::Move(slot, device)),
     ];
     prop::collection::vec(step, 1..120)
 }
@@ -176,6 +179,14 @@ impl<F: Fixture> Suite<F> {
                 if self.world.blocks.find(block).is_none() {
                     self.world.blocks.remove(slot);
                     self.world.slots[place] = self.world.bring(block);
+                }
+            }
+            Step::Move(place, device) => {
+                let (slot, device) = (self.world.slots[place], device % self.world.devices);
+                let known = &mut self.world.blocks[slot];
+                let before = std::mem::replace(&mut known.device, DeviceIndex(device));
+                if before.0 != device {
+                    self.with(|estimator, scene| estimator.moved(scene, slot, before));
                 }
             }
             Step::Cost(device, ns) => {
@@ -486,7 +497,6 @@ fn a_queue_of_dear_and_cheap_blocks() {
     check(world, fixture, &[&costs[..], &reads, &[Step::Pick]].concat());
 }
 
-/// The reader is within a hint without order, and another follows it.
 /// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
 fn worth_after(reads: &[usize], in_one: bool) -> f64 {
     let mut world = World::new(Rules::FORETELL, 1);
@@ -515,6 +525,7 @@ fn a_hit_counts_whether_it_is_told_in_one_or_in_two() {
     assert!(worth > worth_after(&[], true), "{worth}");
 }
 
+/// The reader is within a hint without order, and another follows it.
 #[test]
 fn a_set_and_what_is_read_after_it() {
     for rules in [Rules::TIP2, Rules::FORETELL] {

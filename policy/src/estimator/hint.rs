@@ -113,12 +113,6 @@ impl Stream {
         known.set_claim(Some(claim));
     }
 
-    /// A block that it tracks at `position` would be fetched from another device.
-    pub(crate) fn moved(&mut self, before: DeviceIndex, now: DeviceIndex, position: u64) {
-        self.of_device(before).tracked.remove(position);
-        self.of_device(now).tracked.insert(position);
-    }
-
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
     pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
         let known = &mut scene.blocks[slot];
@@ -167,6 +161,15 @@ impl Estimator for HintEstimator<'_> {
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if let Some(position) = self.claim(scene, slot) {
             self.stream.untrack(scene, slot, position);
+        }
+    }
+
+    fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
+        let known = &scene.blocks[slot];
+        // What is in flight is tracked as soon as it arrives.
+        if let Some(position) = self.claim(scene, slot).filter(|_| !known.is_in_flight()) {
+            self.stream.of_device(before).tracked.remove(position);
+            self.stream.of_device(known.device).tracked.insert(position);
         }
     }
 

@@ -66,6 +66,13 @@ impl LruEstimator {
         if let Some(curve) = &mut self.curve {
             curve.hit(self.stack.segment_of(stamp));
         }
+        self.renew(scene, slot);
+    }
+
+    /// A block of this queue was read, and this queue has not to do with it: it goes on top.
+    #[inline]
+    pub(crate) fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
+        let Some(stamp) = self.stamp(scene, slot) else { return };
         if !self.stack.is_top(stamp) {
             let blocks = &mut *scene.blocks;
             let stamp = self.stack.renew(slot, stamp, |moved, stamp| blocks[moved].restamp(stamp));
@@ -118,12 +125,6 @@ impl LruEstimator {
             self.stack.remove(stamp);
             self.leaves(scene, slot);
         }
-    }
-
-    /// One of its blocks would be fetched from another device.
-    pub(crate) fn moved(&mut self, before: DeviceIndex, now: DeviceIndex) {
-        *self.blocks_of(before) -= 1;
-        *self.blocks_of(now) += 1;
     }
 
     fn blocks_of(&mut self, device: DeviceIndex) -> &mut usize {
@@ -240,6 +241,13 @@ impl Estimator for LruEstimator {
             self.stack.remove(stamp);
         }
         self.leaves(scene, slot);
+    }
+
+    fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
+        if self.tracks(scene, slot) {
+            *self.blocks_of(before) -= 1;
+            *self.blocks_of(scene.blocks[slot].device) += 1;
+        }
     }
 
     fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {

@@ -16,7 +16,7 @@ pub(crate) mod orphan;
 #[cfg(test)]
 mod skeleton;
 
-use crate::blocks::BlockTable;
+use crate::blocks::{BlockTable, DeviceIndex};
 use crate::costs::Costs;
 use crate::recency::SlotId;
 use crate::rules::Rules;
@@ -33,7 +33,7 @@ pub(crate) struct Scene<'a> {
 /// The caller guarantees that every slot it names is in the table and, but for orphans, in memory (not in
 /// flight), that an estimator hears of each slot that leaves the table while it tracks it, and that values
 /// are asked for again after whatever changes them: [`offer`](Self::offer), [`pick`](Self::pick),
-/// [`forget`](Self::forget), and the events that the estimator itself takes in.
+/// [`forget`](Self::forget), [`moved`](Self::moved), and the events that the estimator itself takes in.
 ///
 /// The estimator guarantees that what it tracks is worth at least what it declares, that it declares a
 /// finite value that is not negative, and that `pick` returns what `declare` has valued.
@@ -53,6 +53,10 @@ pub(crate) trait Estimator {
 
     /// The slot leaves the table: stops tracking it, if it does.
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId);
+
+    /// The slot would be fetched from another device than `before`; it has its new one. Where the estimator keeps what
+    /// it tracks by device, it keeps it there from now on.
+    fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex);
 
     /// Whether the block is tracked.
     fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool;

@@ -5,6 +5,7 @@
 //! offered to the others like any block that was picked, and leave if nobody takes them.
 
 use super::{Estimator, Scene};
+use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::recency::SlotId;
 
@@ -42,6 +43,8 @@ impl Estimator for OrphanEstimator {
     fn forget(&mut self, _scene: &mut Scene<'_>, slot: SlotId) {
         self.slots.remove(&slot);
     }
+
+    fn moved(&mut self, _scene: &Scene<'_>, _slot: SlotId, _before: DeviceIndex) {}
 
     fn tracks(&self, _scene: &Scene<'_>, slot: SlotId) -> bool {
         self.slots.contains(&slot)

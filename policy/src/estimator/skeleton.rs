@@ -107,6 +107,14 @@ impl Estimator for FrequencyEstimator {
         }
     }
 
+    fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
+        let entry = (self.reads_of(scene, slot), slot);
+        let old = self.tracked.get_mut(usize::from(before.0));
+        if old.is_some_and(|tracked| tracked.remove(&entry)) {
+            self.track(scene, slot);
+        }
+    }
+
     fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
         let tracked = self.tracked.get(usize::from(scene.blocks[slot].device.0));
         tracked.is_some_and(|tracked| tracked.contains(&(self.reads_of(scene, slot), slot)))

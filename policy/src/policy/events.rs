@@ -101,7 +101,7 @@ impl Policy {
             self.note_load(index);
         }
         let stream = self.cache.stream(index);
-        if stream.waiting.is_empty() && stream.index_is_complete() {
+        if stream.is_placed() {
             return;
         }
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
@@ -358,12 +358,13 @@ impl Policy {
         let Some(slot) = slot else { return Access::Miss };
         let known = &mut self.cache.blocks[slot];
         let unread = known.is_unread();
+        // Late or not, it was right to fetch it.
+        if let Some(claim) = known.claim().filter(|_| unread) {
+            self.cache.note_true(claim.stream);
+        }
+        let known = &mut self.cache.blocks[slot];
         let access = if !known.is_in_flight() {
-            if let Some(claim) = known.claim().filter(|_| unread) {
-                self.cache.note_useful(claim.stream);
-            } else {
-                self.cache.counts.useful += u64::from(unread);
-            }
+            self.cache.counts.useful += u64::from(unread);
             Access::Hit
         } else if self.config.memory == Memory::Owned || stalled {
             self.cache.counts.late += u64::from(unread);
@@ -390,6 +391,7 @@ impl Policy {
         self.cache.count_access(Some(index));
         self.cache.accessed(slot, Some(index));
         let access = self.access_of(slot, stalled);
+        slot.into_iter().for_each(|slot| self.cache.read_consumed(slot));
         self.move_on(index);
         let claim = Claim { stream: index, position };
         if let Some(slot) = slot
@@ -427,7 +429,7 @@ impl Policy {
                 self.cache.counts.overtaken += overtaken;
                 let next = self.cache.stream(index).next_use(block);
                 self.missed = Some((block, Demand::Hinted(claim)));
-                if let (Some(next), Memory::Kernel { .. }) = (next, self.config.memory) {
+                if let Some(next) = next {
                     let stream = self.cache.stream(index);
                     if let Some((_, device)) = stream.block_at(next) {
                         stream.lost(device, next);
@@ -436,7 +438,6 @@ impl Policy {
             }
         }
         for slot in untracked.drain(..) {
-            self.cache.stream(index).balance -= 1;
             self.abandon(now, slot);
         }
         self.untracked = untracked;

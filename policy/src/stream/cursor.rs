@@ -47,7 +47,10 @@ const ACCURACY_FIRST: f64 = 1.0;
 const SKIPS_COUNTED_MAX: u64 = 1024;
 
 /// D: sets that are open at a time, for as many threads.
-const SETS_MAX: usize = 8;
+const SETS_MAX: usize = 64;
+
+/// D: a set is left when others were read so many times as often in its stead as between its reads before.
+const SET_GAPS: u64 = 8;
 
 /// B, D: reads elsewhere after which what was left out is given up, and a set is left, in parts of what may lie
 /// behind: few if the stream has not kept its word.
@@ -62,13 +65,23 @@ struct Set {
     start: u64,
     end: u64,
     read: u64,
-    /// When it was read last, in reads of the stream.
+    /// When it was opened and read last, in reads of the stream; and its reads since.
+    opened: u64,
     last_read: u64,
+    reads: u64,
 }
 
 impl Set {
     fn contains(&self, position: u64) -> bool {
         (self.start..self.end).contains(&position)
+    }
+
+    /// Reads of the stream for each of its own; one of `sets` that was read once is taken to have its turn.
+    fn gap(&self, sets: usize) -> u64 {
+        match self.reads {
+            0 | 1 => sets as u64,
+            reads => (self.last_read - self.opened).div_ceil(reads - 1),
+        }
     }
 }
 
@@ -154,6 +167,11 @@ impl Cursor {
         position >= self.base && !self.read_ahead.contains(position)
     }
 
+    /// The first position from `from` on that was not read before its turn.
+    pub(crate) fn next_expected(&self, from: u64) -> u64 {
+        self.read_ahead.next_absent(from, u64::MAX)
+    }
+
     /// How far away `position` is.
     pub(crate) fn distance(&self, position: u64) -> Distance {
         match self.sets.iter().rfind(|set| set.contains(position)) {
@@ -199,7 +217,7 @@ impl Cursor {
         match self.sets.iter_mut().rfind(|set| set.contains(position)) {
             Some(set) => {
                 set.read += u64::from(!counted);
-                set.last_read = self.reads;
+                (set.last_read, set.reads) = (self.reads, set.reads + 1);
                 self.front = self.front.max(set.start + set.read);
             }
             None if position + 1 < self.front => self.read_behind(position),
@@ -333,14 +351,17 @@ impl Cursor {
             longest_unread.map(|(index, _)| index).map(|index| self.sets.remove(index));
         }
         let place = self.sets.partition_point(|set| set.start < start);
-        self.sets.insert(place, Set { start, end, read, last_read: self.reads });
+        let (opened, last_read, reads) = (self.reads, self.reads, 0);
+        self.sets.insert(place, Set { start, end, read, opened, last_read, reads });
     }
 
     /// D: sets that nobody reads any more are left, but for the one that the front lies in.
     fn leave_sets(&mut self, behind: u64) {
         if self.sets.len() > 1 || self.sets.first().is_some_and(|set| !set.contains(self.front)) {
-            let (front, since) = (self.front, self.reads.saturating_sub(behind / PATIENCE_DIVISOR));
-            self.sets.retain(|set| set.last_read >= since || set.contains(front));
+            let (front, reads, sets) = (self.front, self.reads, self.sets.len());
+            let patience =
+                |set: &Set| (behind / PATIENCE_DIVISOR).max(SET_GAPS * (set.gap(sets) - 1));
+            self.sets.retain(|set| reads - set.last_read <= patience(set) || set.contains(front));
         }
     }
 

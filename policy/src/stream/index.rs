@@ -254,6 +254,11 @@ impl NextUse {
         self.added.0 >= places.ordinals().end
     }
 
+    /// The first placed segment that has not been added.
+    pub(crate) fn added(&self) -> (u64, usize) {
+        self.added
+    }
+
     /// What its size is measured by: its pieces, or its segments where those have no blocks.
     pub(crate) fn load(&self) -> usize {
         self.pieces.max(self.segments)

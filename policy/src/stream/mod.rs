@@ -15,6 +15,8 @@ mod pace;
 pub(crate) mod places;
 mod positions;
 
+#[cfg(any(test, debug_assertions))]
+use std::collections::HashSet;
 use std::collections::VecDeque;
 
 use crate::blocks::{BlockTable, DeviceIndex};
@@ -38,7 +40,7 @@ const SCAN_STEPS: u32 = 4096;
 /// prefetcher looks through.
 const STRIDED_DIVISOR: u64 = 8;
 
-/// Earlier uses of a block that are passed over in search of one still to come.
+/// Runs of uses of a block, made already, that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
 
 /// What a stream is made with.
@@ -134,6 +136,8 @@ pub(crate) struct Stream {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Number of the first of them.
     pub(crate) first_waiting: u64,
+    /// The hint that was placed last, while not all of it is in the index: its file is still held for it.
+    entering: Option<Waiting>,
     /// Hints whose lookups take their time, by number: others have gone before them.
     slow: Vec<(u64, Waiting)>,
     pub(crate) devices: Vec<OfDevice>,
@@ -187,6 +191,7 @@ impl Stream {
             reader,
             waiting: VecDeque::new(),
             first_waiting: 0,
+            entering: None,
             slow: Vec::new(),
             devices: Vec::new(),
             cursor: Cursor::new(limits.window),
@@ -259,10 +264,16 @@ impl Stream {
     ) -> u64 {
         let (mut beyond_end, mut placed) = (0u64, false);
         let mut work = PLACED_AT_ONCE;
+        let block_bytes = self.limits.block_bytes;
+        // The search for blocks ends where the index does.
+        let searched_all = self.scan >= self.index.end(&self.places, block_bytes);
+        let added = self.index.added();
         loop {
             // A file is wanted from when its hint waits until it leaves the index: no hint between.
-            let block_bytes = self.limits.block_bytes;
             self.index.extend(&self.places, block_bytes, load_max, &mut work, &mut changed);
+            if self.index.is_complete(&self.places) {
+                self.entering.take().into_iter().for_each(&mut done);
+            }
             if work == 0 || !self.index.has_room(&self.places, load_max) {
                 break;
             }
@@ -316,10 +327,10 @@ impl Stream {
             self.first_waiting += 1;
             let first = self.waiting.pop_front().expect("it is the first");
             self.known -= u64::from(first.lookup.is_known());
-            done(first);
+            self.entering = Some(first);
         }
         self.placing_is_unfinished = work == 0;
-        if placed {
+        if placed || (searched_all && self.index.added() > added) {
             self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
         }
         if self.next.is_none() {
@@ -369,7 +380,8 @@ impl Stream {
         self.first_waiting += self.waiting.len() as u64;
         self.known = 0;
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
-        std::mem::take(&mut self.waiting).into_iter().chain(slow).for_each(done);
+        let others = slow.chain(self.entering.take());
+        std::mem::take(&mut self.waiting).into_iter().chain(others).for_each(done);
         self.index.all_go().for_each(changed);
         // Positions begin anew: what was cancelled may have been all that there are.
         self.places = Places::new(self.limits.block_bytes);
@@ -424,13 +436,16 @@ impl Stream {
 
     /// Position of the first access to `block` that is still to come.
     pub(crate) fn next_use(&mut self, block: Block) -> Option<u64> {
-        let mut from = self.cursor.base();
+        self.next_use_from(block, self.cursor.base())
+    }
+
+    fn next_use_from(&mut self, block: Block, mut from: u64) -> Option<u64> {
         for _ in 0..USES_TRIED_MAX {
             let position = self.index.find(&self.places, block, from)?;
             if self.cursor.expects(position) {
                 return Some(position);
             }
-            from = position + 1;
+            from = self.cursor.next_expected(position + 1);
         }
         None
     }
@@ -455,6 +470,7 @@ impl Stream {
         self.renew_next();
         if base > past + 1 || (base > past && position != past) {
             self.untrack_before(base, blocks, untracked);
+            self.look_for_later_uses(base, blocks);
         }
         if base > past {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
@@ -502,8 +518,31 @@ impl Stream {
             base = self.cursor.skip_to(hint.end());
         }
         self.untrack_before(base, blocks, untracked);
+        self.look_for_later_uses(base, blocks);
         self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         self.renew_next();
+    }
+
+    /// What is missing before `base` is missing no more: the next use of each block is, if it was looked at while
+    /// the block was in memory for this one.
+    fn look_for_later_uses(&mut self, base: u64, blocks: &BlockTable) {
+        for part in 0..self.devices.len() {
+            while let Some(position) = self.devices[part].missing.pop_before(base) {
+                self.miss_later_use(position, blocks);
+            }
+        }
+    }
+
+    /// The access at `position`, whose block is missing, is left to the reader, or given up.
+    fn miss_later_use(&mut self, position: u64, blocks: &BlockTable) {
+        let Some((block, device)) = self.block_at(position) else { return };
+        let from = self.cursor.fetched_from().max(position + 1);
+        if let Some(next) = self.next_use_from(block, from)
+            && next < self.scan
+            && blocks.find(block).is_none()
+        {
+            self.of_device(device).misses(next);
+        }
     }
 
     /// Ceases to track what was to be read before `base`, but for what is being read.
@@ -561,9 +600,9 @@ impl Stream {
         self.index.load()
     }
 
-    /// Whether the index has all that is placed.
-    pub(crate) fn index_is_complete(&self) -> bool {
-        self.index.is_complete(&self.places)
+    /// Whether all hints are placed, and in the index.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.waiting.is_empty() && self.entering.is_none() && self.index.is_complete(&self.places)
     }
 
     /// Hints that are not past.
@@ -645,6 +684,7 @@ impl Stream {
             if position < from && self.cursor.expects(position) {
                 self.overtaken = self.overtaken.min(position);
             }
+            self.miss_later_use(position, blocks);
         }
         if self.scan < from {
             self.overtaken = self.overtaken.min(self.scan);
@@ -680,6 +720,32 @@ impl Stream {
         None
     }
 
+    /// Looks for what else is missing before `limit`, of whatever device, as far as one call does.
+    pub(crate) fn note_missing(
+        &mut self,
+        blocks: &BlockTable,
+        limit: u64,
+        mut resident: impl FnMut(SlotId, u64),
+    ) {
+        let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
+        for _ in 0..SCAN_STEPS {
+            if self.scan >= limit {
+                return;
+            }
+            let Some((block, device)) = self.block_at(self.scan) else { return };
+            if self.cursor.expects(self.scan) {
+                match blocks.find(block) {
+                    Some(slot) => resident(slot, self.scan),
+                    None => {
+                        let position = self.scan;
+                        self.of_device(device).misses(position);
+                    }
+                }
+            }
+            self.scan += 1;
+        }
+    }
+
     /// The first position, from `position` to `end`, whose block is not tracked as one of `device`.
     fn next_untracked(&self, device: DeviceIndex, position: u64, end: u64) -> u64 {
         let part = self.devices.iter().find(|part| part.device == device);
@@ -692,6 +758,30 @@ impl Stream {
         part.into_iter().flat_map(|part| {
             std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
         })
+    }
+
+    /// The module's invariant, for the next positions. An earlier use that is missing and was overtaken stands for
+    /// the next one until it is come upon; and a block may have moved to another device since.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn check(&mut self, blocks: &BlockTable) {
+        const CHECKED: u64 = 256;
+        let all = |part: &OfDevice| {
+            std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
+                .collect::<Vec<u64>>()
+        };
+        let missing = self.devices.iter().flat_map(all).filter_map(|at| self.block_at(at));
+        let missing: HashSet<Block> = missing.map(|(block, _)| block).collect();
+        let from = self.cursor.fetched_from();
+        for position in from..self.scan.min(from + CHECKED) {
+            let Some((block, _)) = self.block_at(position) else { continue };
+            let is_due = self.cursor.expects(position)
+                && blocks.find(block).is_none()
+                && self.next_use_from(block, from) == Some(position);
+            assert!(
+                !is_due || missing.contains(&block),
+                "{block:?} is sought by nobody, {position}"
+            );
+        }
     }
 
     /// Bytes that it takes. Segments that hints have in common are counted for each.

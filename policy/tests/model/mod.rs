@@ -56,6 +56,8 @@ pub(crate) struct Driver {
     names: BTreeMap<NameId, (Name, u64)>,
     /// A read that found nothing, and has not been followed by its demand.
     missed: Option<Block>,
+    /// Files that the driver has open: since it was told of them, until the policy let them go.
+    open: HashSet<FileId>,
     /// Files that a hint has said to be where they are not.
     elsewhere: HashSet<FileId>,
     scans: HashMap<ReaderId, u64>,
@@ -79,6 +81,7 @@ impl Driver {
             outstanding: HashMap::new(),
             names: BTreeMap::new(),
             missed: None,
+            open: HashSet::new(),
             elsewhere: HashSet::new(),
             scans: HashMap::new(),
             wasted: 0,
@@ -170,6 +173,8 @@ impl Driver {
         }
         if given.by_name {
             self.names.insert(name, (Name::Waits, given.file));
+        } else {
+            self.open.insert(file);
         }
         let before = self.policy.counts().hints;
         self.policy.hint(self.now, id, hint);
@@ -202,7 +207,7 @@ impl Driver {
                 let config = self.config();
                 assert_ne!(config.rules, Rules::LRU, "it never prefetches");
                 assert!((1..=config.cluster_blocks_max).contains(&blocks));
-                assert!(self.policy.wants(file), "the driver has {file:?} closed");
+                assert!(self.open.contains(&file), "the driver has {file:?} closed");
                 for index in first_block..first_block + blocks {
                     let covers = |&(of, first, end): &(FileId, u64, u64)| {
                         of == file && (first..end).contains(&index)
@@ -274,6 +279,9 @@ impl Driver {
                 }
             }
         }
+        if let Outcome::Resolved { file, .. } = outcome {
+            self.open.insert(file);
+        }
         self.policy.completed(self.now, id, outcome);
     }
 
@@ -320,7 +328,15 @@ impl Driver {
             }
             _ => reader,
         };
+        if at_once {
+            // It changes nothing, whatever becomes of the blocks.
+            let next = Block { index: block.index.wrapping_add(1), ..block };
+            self.policy.prepare([block, next]);
+        }
         let access = self.policy.read(self.now, reader, block, stalled);
+        if stalled {
+            self.policy.waited(reader, Nanos(self.events * 1000));
+        }
         self.say(access);
         let (in_flight, arrived) = (self.in_flight.contains(&block), self.arrived.contains(&block));
         let expected = match (in_flight, arrived) {
@@ -423,6 +439,9 @@ impl Driver {
         }
         for file in self.policy.take_released_files() {
             assert!((file.0 as usize) < SIZES.len());
+            if !self.policy.wants(file) {
+                self.open.remove(&file);
+            }
         }
     }
 
