@@ -2,8 +2,8 @@
 //!
 //! A driver learns of reads several at a time, and has the policy prepare for them (`Policy::prepare`).
 //!
-//! Those of streams have one for each [`PART_BLOCKS`] blocks of memory; every read is by a stream drawn
-//! at random. They begin at different places of their files, so that not all of them come to the end, and
+//! Those of streams have one for each [`PART_BLOCKS`] blocks of memory, [`STREAMS_MAX`] at most; every read is by a
+//! stream drawn at random. They begin at different places of their files, so that not all of them come to the end, and
 //! disclose more, in the same thousand reads. Draws are made beforehand.
 
 use std::collections::VecDeque;
@@ -16,8 +16,10 @@ use foretell_policy::{
 use crate::driver::{BLOCK_BYTES, DEVICE, Driver, Tally};
 use crate::random::{Random, Zipf};
 
-/// Memory for each stream, blocks.
+/// Memory for each stream, blocks; more where there is more than [`STREAMS_MAX`] need.
 pub const PART_BLOCKS: u64 = 1000;
+/// Streams.
+pub const STREAMS_MAX: u64 = 1000;
 
 /// Draws that are made beforehand, at least, and used over and over.
 const DRAWS_MIN: u64 = 1 << 22;
@@ -124,6 +126,8 @@ pub struct Bench {
     workload: Workload,
     driver: Driver,
     hinters: Vec<Hinter>,
+    /// Memory for each of them, blocks.
+    part_blocks: u64,
     orders: Vec<Arc<[Segment]>>,
     /// Streams, or blocks of the common file.
     draws: Vec<u32>,
@@ -152,7 +156,7 @@ impl Bench {
 
     /// The same after a warm-up of this length.
     pub fn warmed(workload: Workload, capacity_blocks: u64, warm_up: WarmUp) -> Self {
-        let parts = (capacity_blocks / PART_BLOCKS).max(1);
+        let parts = (capacity_blocks / PART_BLOCKS).clamp(1, STREAMS_MAX);
         let streams = if workload.rules() == Rules::FORETELL { parts } else { 0 };
         let by_zipf = |zipf: Zipf, scatter: &[u64]| {
             draws(capacity_blocks, |random| scatter[zipf.draw(random) as usize])
@@ -169,6 +173,7 @@ impl Bench {
             workload,
             driver: Driver::new(workload.rules(), capacity_blocks),
             hinters: Vec::new(),
+            part_blocks: (capacity_blocks / parts).max(PART_BLOCKS),
             orders: Vec::new(),
             draws: draws(parts, |random| random.below(parts)),
             blocks,
@@ -194,7 +199,7 @@ impl Bench {
         let mut random = Random::new(5);
         self.orders = (0..SHUFFLES)
             .map(|_| {
-                let order = random.permutation(PART_BLOCKS * SHUFFLED_PARTS).into_iter();
+                let order = random.permutation(self.part_blocks * SHUFFLED_PARTS).into_iter();
                 let segment = |index| Segment {
                     offset_bytes: index * BLOCK_BYTES,
                     length_bytes: BLOCK_BYTES,
@@ -208,7 +213,7 @@ impl Bench {
     fn first_at(&self, reader: u64) -> u64 {
         let blocks = match self.workload {
             Workload::LoopsThatFit => return 0, // Nothing happens at its end.
-            Workload::Shuffled => PART_BLOCKS * SHUFFLED_PARTS,
+            Workload::Shuffled => self.part_blocks * SHUFFLED_PARTS,
             _ => SCANNED_BLOCKS,
         };
         let part = reader.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -248,8 +253,10 @@ impl Bench {
         };
         match self.workload {
             Workload::LoopsThatFit => {
-                let hint =
-                    Hint { repeats: u32::MAX, ..Hint::whole_file(target(PART_BLOCKS), DEVICE) };
+                let hint = Hint {
+                    repeats: u32::MAX,
+                    ..Hint::whole_file(target(self.part_blocks), DEVICE)
+                };
                 self.driver.hint(self.hinters[hinter].stream, hint);
             }
             Workload::Shuffled => (0..2).for_each(|ahead| self.disclose(hinter, ahead)),
@@ -270,7 +277,7 @@ impl Bench {
         let Hinter { stream, at, .. } = self.hinters[hinter];
         let passed_blocks = if number == 0 { at } else { 0 };
         let hint = if self.workload == Workload::Shuffled {
-            let size_bytes = PART_BLOCKS * SHUFFLED_PARTS * BLOCK_BYTES;
+            let size_bytes = self.part_blocks * SHUFFLED_PARTS * BLOCK_BYTES;
             let target = Target::File { file: FileId(hinter as u64), size_bytes };
             let order = self.order(hinter, number);
             let extent = Extent::Segments(match passed_blocks as usize {
@@ -344,7 +351,7 @@ impl Bench {
         let Hinter { at, done, .. } = self.hinters[hinter];
         let (block, blocks) = match self.workload {
             Workload::LoopsThatFit => {
-                (Block { file: FileId(hinter as u64), index: at }, PART_BLOCKS)
+                (Block { file: FileId(hinter as u64), index: at }, self.part_blocks)
             }
             Workload::Shuffled => {
                 let order = self.order(hinter, done);
