@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use crate::failure::{Failure, note};
 use crate::manager_process::{InheritedDescriptors, ManagerProcess};
-use crate::output_file::OutputFile;
+use crate::output_file::{self, Named, OutputFile};
 use crate::summary::{Ending, Summary};
 use crate::{library, signals, size};
 
@@ -51,7 +51,7 @@ pub(crate) struct RunArgs {
     #[arg(long, overrides_with = "hint_args")]
     no_hint_args: bool,
 
-    /// Take hints from FILE (- for standard input, of which PROGRAM then gets nothing): a path a
+    /// Take hints from FILE, too (- for standard input, of which PROGRAM then gets nothing): a path a
     /// line, or JSON: {"path": "f", "segments": [[OFFSET, LENGTH], ...], "repeat": 1}
     #[arg(long, value_name = "FILE")]
     hints: Option<PathBuf>,
@@ -91,6 +91,17 @@ impl RunArgs {
     }
 }
 
+/// Refuses to write where the run reads: the list of hints, and what the program's arguments name.
+fn check_outputs(args: &RunArgs) -> Result<(), String> {
+    let list = args.hints.as_deref().map(|list| ("the list of hints", list));
+    let arguments =
+        args.command.iter().map(|argument| ("an argument of PROGRAM", argument.as_ref()));
+    let read: Vec<Named> = list.into_iter().chain(arguments).collect();
+    let written = [("--json", args.json.as_deref()), ("--explain", args.explain.as_deref())];
+    let written = written.into_iter().filter_map(|(name, path)| Some((name, path?)));
+    output_file::check_apart(&read, &written.collect::<Vec<Named>>())
+}
+
 /// Runs the program and ends as it ended; returns only on failure. `program_arguments` follow what
 /// `args` has of the command.
 pub(crate) fn run(
@@ -101,6 +112,7 @@ pub(crate) fn run(
     let args = &args;
     let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
+    check_outputs(args).map_err(own_failure)?;
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
     let explain = args.explain.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
     let options = manager_options(args)?;

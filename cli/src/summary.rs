@@ -90,10 +90,11 @@ impl<'a> Summary<'a> {
             Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
         let mut text = format!(
-            "{} {}{refused}, {} blocks of {} prefetched: {} useful, {} late, {} wasted",
+            "{} {}{refused}, {} {} of {} prefetched: {} useful, {} late, {} wasted",
             hints.given,
             if hints.given == 1 { "hint" } else { "hints" },
             blocks.prefetched,
+            if blocks.prefetched == 1 { "block" } else { "blocks" },
             size::display(blocks.block_bytes),
             blocks.useful,
             blocks.late,
@@ -103,7 +104,8 @@ impl<'a> Summary<'a> {
             text += &format!(", {} unfinished", blocks.unfinished);
         }
         if blocks.already_cached > 0 {
-            text += &format!(" ({} were cached already)", blocks.already_cached);
+            let were = if blocks.already_cached == 1 { "was" } else { "were" };
+            text += &format!(" ({} {were} cached already)", blocks.already_cached);
         }
         text
     }

@@ -254,6 +254,29 @@ fn figures_to_standard_output_come_behind_the_programs() {
 }
 
 #[test]
+fn what_the_run_reads_is_not_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (data, list, other) = (path("data"), path("list"), path("other"));
+    fs::write(&data, "data").expect("written");
+    fs::write(&list, &data).expect("written");
+    assert_fails(&["run", "--json", &data, "--", "cat", &data], 125, "give another file");
+    assert_fails(
+        &["run", "--hints", &list, "--explain", &list, "--", "true"],
+        125,
+        "the list of hints",
+    );
+    assert_fails(
+        &["run", "--json", &other, "--explain", &other, "--", "true"],
+        125,
+        "--json is written",
+    );
+    assert_eq!(fs::read_to_string(&data).expect("still there"), "data");
+    assert_eq!(fs::read_to_string(&list).expect("still there"), data);
+    assert!(!Path::new(&other).exists());
+}
+
+#[test]
 fn a_file_named_many_times_is_no_problem() {
     let folder = sample_folder();
     let file = sample_files(folder.path())[20].to_string_lossy().into_owned();

@@ -88,6 +88,7 @@ pub struct Report {
     /// The first thing that was refused, in words.
     pub first_refusal: Option<String>,
     /// The policy's last decisions as text, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
 }
 

@@ -44,6 +44,7 @@ use crate::hint::{
     Block, DeviceId, FetchId, FileId, Hint, HinterId, NameId, ReaderId, StreamId, Target,
 };
 use crate::recency::SlotId;
+use crate::rules::Prefetch;
 use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
 
@@ -420,8 +421,9 @@ impl Policy {
     /// The next thing `device` should do ahead of its programs, or `None` if it has enough to do or
     /// nothing is worth it.
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
-        if self.stream_ids.is_empty() {
-            return None; // Nothing is disclosed.
+        // Nothing is disclosed, or what is makes no difference.
+        if self.stream_ids.is_empty() || self.cache.rules.prefetch == Prefetch::Never {
+            return None;
         }
         let &index = self.device_ids.get(&device)?;
         let at_device = &mut self.devices[usize::from(index.0)];

@@ -123,6 +123,9 @@ pub struct MachineSpec {
     pub opens: Opens,
     /// What is read ahead without hints; nothing by default.
     pub read_ahead: Option<ReadAheadSpec>,
+    /// Whether that goes on in files of which something is disclosed, as a kernel's does that is given advice; not by
+    /// default: TIP's leaves them to their hints.
+    pub reads_ahead_of_hints: bool,
     /// Sizes of files, bytes: their last blocks are read up to the end of the 4 KiB that hold the last byte, and
     /// nothing is read ahead beyond. Of files that are not here whole blocks are read, and nothing ahead.
     pub sizes_bytes: HashMap<FileId, u64>,
@@ -154,6 +157,7 @@ impl MachineSpec {
             readers: Readers::Hinter,
             opens: Opens::default(),
             read_ahead: None,
+            reads_ahead_of_hints: false,
             sizes_bytes: HashMap::new(),
             names: HashMap::new(),
             faults: Faults::default(),
@@ -296,6 +300,7 @@ struct Machine {
     readers: Readers,
     opens: Opens,
     read_ahead: Option<ReadAheadSpec>,
+    reads_ahead_of_hints: bool,
     sizes_bytes: Sizes,
     names: HashMap<NameId, FileId>,
     retries: Retries,
@@ -377,6 +382,7 @@ impl Machine {
             readers: spec.readers,
             opens: spec.opens,
             read_ahead: spec.read_ahead,
+            reads_ahead_of_hints: spec.reads_ahead_of_hints,
             names: spec.names.clone(),
             retries: spec.faults.retries,
             watchdog: Watchdog::new(
@@ -584,7 +590,8 @@ impl Machine {
         let file = first.file;
         let Some(&size) = self.sizes_bytes.get(&file) else { return };
         let by_all = self.readers == Readers::Anybody && self.disclosed.contains(&file);
-        if by_all || self.runners[index].disclosed.contains(&file) {
+        let is_hinted = by_all || self.runners[index].disclosed.contains(&file);
+        if is_hinted && !self.reads_ahead_of_hints {
             return;
         }
         let (now, runner, policy) = (self.now, &mut self.runners[index], &mut self.policy);

@@ -316,14 +316,20 @@ impl ReplaySpec {
         let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let name = |file: &FileId| (NameId(file.0), *file);
         MachineSpec {
-            opens: Opens { work: open, read_inodes: self.inodes },
+            opens: Opens { work: open, read_inodes: self.reads_inodes(activity) },
             read_ahead: self.read_ahead,
+            reads_ahead_of_hints: self.disclosed == Disclosed::Recorded,
             // The first of a family discloses for all of it.
             readers: if recorded.links.has_forks() { Readers::Anybody } else { Readers::Hinter },
             sizes_bytes: activity.files.clone(),
             names: activity.files.keys().map(name).collect::<HashMap<_, _>>(),
             ..MachineSpec::new(policy, hit, driver, devices)
         }
+    }
+
+    /// Whether inodes cost a read: where no open was recorded, nobody waits for them.
+    fn reads_inodes(&self, recorded: &Activity) -> bool {
+        self.inodes && recorded.acts.iter().any(|act| matches!(act.deed, activity::Deed::Open(_)))
     }
 
     /// A time of the recording's machine on this one.

@@ -30,21 +30,28 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
     };
     let reads: Vec<Read> = reader.own.iter().filter_map(read).collect();
     let told = || reader.told().iter().filter_map(read);
+    let names = spec.reads_inodes(activity);
+    let by_name =
+        |file: FileId| if names { Target::Name(NameId(file.0)) } else { by_number(activity, file) };
+    // Who has named a file has it looked up; what it tells of it later needs no name.
+    let mut named = HashSet::new();
+    let mut by_name_once = |file: FileId| match named.insert(file) {
+        true => by_name(file),
+        false => by_number(activity, file),
+    };
     let first = reader.own[0];
     let mut steps: Vec<Step> = links.fork_of(first).map(Step::Await).into_iter().collect();
     steps.extend(match spec.disclosed {
         Disclosed::None | Disclosed::Recorded => Vec::new(),
-        Disclosed::All => {
-            hints(&told().collect::<Vec<Read>>(), |file| by_name(spec, activity, file))
-        }
+        Disclosed::All => hints(&told().collect::<Vec<Read>>(), by_name),
         Disclosed::Files => {
-            let hint = |file| Hint::whole_file(by_name(spec, activity, file), DEVICE);
+            let hint = |file| Hint::whole_file(by_name(file), DEVICE);
             let told = reader.told().iter().map(|&number| activity.acts[number].deed);
             files_opened(told).map(|file| Step::Hint(hint(file))).collect()
         }
         Disclosed::Ahead(ahead) => {
             let first = &reads[..reads.len().min(ahead as usize)];
-            hints(first, |file| by_number(activity, file))
+            hints(first, &mut by_name_once)
         }
     });
     let mut number = 0usize;
@@ -69,7 +76,7 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
                 if let Disclosed::Ahead(ahead) = spec.disclosed
                     && let Some(next) = reads.get(number.saturating_add(ahead as usize))
                 {
-                    steps.extend(hints(&[*next], |file| by_number(activity, file)));
+                    steps.extend(hints(&[*next], &mut by_name_once));
                 }
                 number += 1;
                 if let Some((file, blocks)) = act.deed.range_read(spec.block_bytes) {
@@ -182,17 +189,12 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
     last_start.0 as f64 + work_ns
 }
 
-/// A file whose inode costs a read is disclosed by its name, which has its number.
-fn by_name(spec: &ReplaySpec, activity: &Activity, file: FileId) -> Target {
-    if spec.inodes { Target::Name(NameId(file.0)) } else { by_number(activity, file) }
-}
-
 fn by_number(activity: &Activity, file: FileId) -> Target {
     Target::File { file, size_bytes: activity.size_bytes(file) }
 }
 
 /// The disclosures of these reads: one for reads of one file that follow one another.
-fn hints(reads: &[Read], target: impl Fn(FileId) -> Target) -> Vec<Step> {
+fn hints(reads: &[Read], mut target: impl FnMut(FileId) -> Target) -> Vec<Step> {
     let of_one_file = reads.chunk_by(|one, next| one.file == next.file);
     let parts = of_one_file.flat_map(|reads| reads.chunks(SEGMENTS_MAX));
     let hint = |reads: &[Read]| {

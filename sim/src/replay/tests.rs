@@ -329,6 +329,54 @@ fn what_the_program_disclosed_is_disclosed_if_asked_for() {
 }
 
 #[test]
+fn advice_for_a_part_of_a_file_leaves_the_rest_to_read_ahead() {
+    let mut activity = searched(&[8 << 20], Nanos(MS), Nanos::ZERO);
+    let Act { reader, began, .. } = activity.acts[0];
+    let deed = Deed::Disclose { file: FileId(100), offset_bytes: 0, length_bytes: 128 << 10 };
+    activity.acts.insert(1, Act { reader, began, took: Nanos::ZERO, deed });
+    let run = |disclosed| ReplaySpec { disclosed, ..spec() }.run(&Recorded::new(&activity));
+    let (none, recorded) = (run(Disclosed::None), run(Disclosed::Recorded));
+    assert!(recorded.elapsed_s <= 1.05 * none.elapsed_s, "{recorded:?} {none:?}");
+}
+
+#[test]
+fn where_no_open_was_recorded_inodes_cost_nothing() {
+    let mut activity = searched(&[8192; 100], Nanos(MS), Nanos::ZERO);
+    let run = |activity: &Activity, disclosed| {
+        ReplaySpec { disclosed, disks: 1, ..spec() }.run(&Recorded::new(activity))
+    };
+    assert!(run(&activity, Disclosed::None).inode_waits > 50);
+    activity.acts.retain(|act| !matches!(act.deed, Deed::Open(_)));
+    let none = run(&activity, Disclosed::None);
+    for disclosed in [Disclosed::Files, Disclosed::All, Disclosed::Ahead(16)] {
+        let hinted = run(&activity, disclosed);
+        assert_eq!((hinted.inode_waits, hinted.requests), (0, none.requests), "{disclosed}");
+        assert!(hinted.elapsed_s <= none.elapsed_s, "{disclosed}: {hinted:?} {none:?}");
+    }
+}
+
+#[test]
+fn reads_told_of_far_ahead_are_as_good_as_all_of_them() {
+    let activity = searched(&[20_000; 100], Nanos(MS), Nanos::ZERO);
+    let run = |disclosed| ReplaySpec { disclosed, ..spec() }.run(&Recorded::new(&activity));
+    let (all, ahead) = (run(Disclosed::All), run(Disclosed::Ahead(100_000)));
+    assert!(ahead.elapsed_s < 1.1 * all.elapsed_s, "{ahead:?} {all:?}");
+    assert!(ahead.inode_waits <= all.inode_waits + 2, "{ahead:?} {all:?}");
+}
+
+#[test]
+fn lru_makes_nothing_of_hints() {
+    let activity = searched(&[20_000; 100], Nanos(MS), Nanos::ZERO);
+    let run = |disclosed| {
+        let spec = ReplaySpec { disclosed, rules: Rules::LRU, read_ahead: None, ..spec() };
+        spec.run(&Recorded::new(&activity))
+    };
+    let (none, all) = (run(Disclosed::None), run(Disclosed::All));
+    assert_eq!((none.requests, none.inode_waits), (all.requests, all.inode_waits));
+    assert_eq!(none.elapsed_s, all.elapsed_s);
+}
+
+#[test]
 fn what_runs_have_in_common_is_counted_once() {
     let mut activity = searched(&[100_000; 3], Nanos(MS), Nanos::ZERO);
     let recorded = Recorded::new(&activity);
