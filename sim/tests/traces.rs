@@ -330,3 +330,14 @@ proptest! {
         prop_assert_eq!(found, blocks(ids));
     }
 }
+
+#[test]
+fn a_few_reads_of_very_many_blocks_are_refused_in_words() {
+    let lines: String = (0..200).map(|at| format!("{at} 1 1 0 {}\n", 2u64 << 30)).collect();
+    let text = format!("# foretell trace 1\n{lines}");
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("written");
+    let trace = Trace::open(file.path(), Format::Foretell, 512).expect("it opens");
+    let error = trace.into_blocks().expect_err("it is too long").to_string();
+    assert!(error.contains("take larger blocks") && !error.contains('\n'), "{error}");
+}

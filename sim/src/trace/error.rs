@@ -133,6 +133,17 @@ pub enum TraceError {
         /// The recording.
         path: PathBuf,
     },
+    /// It has more accesses to blocks than are held at a time.
+    #[error(
+        "{}: reads more than {most} blocks in all, counted as often as they are read; take larger blocks, or a part of it",
+        path.display()
+    )]
+    TooLong {
+        /// The recording.
+        path: PathBuf,
+        /// What is held.
+        most: u64,
+    },
     /// Reading failed on the way.
     #[error("{}: after {after}: {source}", path.display())]
     Read {

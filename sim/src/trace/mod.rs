@@ -179,14 +179,22 @@ impl Trace {
         self.input.error(fault.into(), &self.path, self.place())
     }
 
-    /// The blocks that are read, in order, each as often as it is read.
+    /// The blocks that are read, in order, each as often as it is read; 2^28 of them at most, which take 4 GiB.
     ///
     /// # Errors
-    /// As for the iterator.
-    pub fn into_blocks(self) -> Result<Vec<Block>, TraceError> {
+    /// As for the iterator, and if there are more.
+    pub fn into_blocks(mut self) -> Result<Vec<Block>, TraceError> {
+        self.blocks_of_at_most(ACCESSES_MAX)
+    }
+
+    fn blocks_of_at_most(&mut self, most: u64) -> Result<Vec<Block>, TraceError> {
         let mut blocks = Vec::new();
-        for read in self {
-            blocks.extend(read?.blocks());
+        while let Some(read) = self.next() {
+            let read = read?;
+            if most - (blocks.len() as u64) < read.blocks {
+                return Err(TraceError::TooLong { path: self.path.clone(), most });
+            }
+            blocks.extend(read.blocks());
         }
         Ok(blocks)
     }
@@ -210,6 +218,8 @@ impl Iterator for Trace {
 
 /// Most bytes of a file or a device: Linux counts them with a sign.
 const END_BYTES_MAX: u64 = 1 << 63;
+/// Accesses to blocks that are held at a time.
+const ACCESSES_MAX: u64 = 1 << 28;
 /// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
 const READ_BYTES_MAX: u64 = 2 << 30;
 
