@@ -295,12 +295,10 @@ impl Row {
             compute_ms: spec.compute.as_millis(),
             response_ms: report.response_ms(),
             service_ms: report.service_ms(),
-            sequential_share: report.sequential as f64 / report.requests as f64,
-            // What was read before the first barrier was not in the time.
-            busiest_share: (report.busiest.as_secs()
+            sequential_share: report.sequential as f64 / report.requests.max(1) as f64,
+            busiest_share: report.busiest.as_secs()
                 / report.elapsed.as_secs()
-                / spec.disk.slots() as f64)
-                .min(1.0),
+                / spec.disk.slots() as f64,
             memory_bytes: spec.memory_blocks() * spec.block_bytes(),
         }
     }
@@ -425,9 +423,11 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
                         file_blocks: file_bytes.div_ceil(args.block),
                         block_sectors: args.block / SECTOR_BYTES,
                         files: args.files,
+                        steady: true,
                         pattern: pattern.clone(),
                         placement,
                         apart: args.apart,
+                        turn: 0.0,
                         method: Method::DiskDirected,
                         overlapped: false,
                         depth: 0,
