@@ -84,6 +84,8 @@ enum Phase {
     Lead,
     AtBarrier,
     Reading,
+    /// Waits for those that have not.
+    HasRead,
     Computing,
 }
 
@@ -412,25 +414,26 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processor `p` has read its portion.
+    /// Processor `p` has read its portion; when all have, all go on.
     fn has_read(&mut self, p: usize) {
-        self.processors[p].phase = Phase::Computing;
-        let next = self.processors[p].file + 1;
+        self.processors[p].phase = Phase::HasRead;
         self.still_reading -= 1;
-        let counts = next > u32::from(self.spec.steady)
-            && next <= self.spec.files + u32::from(self.spec.steady);
-        if self.still_reading == 0 && counts {
+        if self.still_reading > 0 {
+            return;
+        }
+        let next = self.processors[p].file + 1;
+        let uncounted = u32::from(self.spec.steady);
+        if (uncounted + 1..=uncounted + self.spec.files).contains(&next) {
             self.reading += self.now - self.barrier;
         }
         if self.overlapped && next < self.spec.files_read() {
-            if !self.spec.method.is_collective() {
-                self.disclose(p, next);
-            } else if self.still_reading == 0 {
-                self.submit(next);
-            }
+            self.disclose_all(next);
         }
-        let compute = self.compute_time(p);
-        self.push(self.now + compute, Event::Computed(p as u32));
+        for p in 0..self.spec.processors {
+            self.processors[p].phase = Phase::Computing;
+            let compute = self.compute_time(p);
+            self.push(self.now + compute, Event::Computed(p as u32));
+        }
     }
 
     // Case A.

@@ -8,11 +8,13 @@
 //! * [`pattern`]: which processor owns which block;
 //! * [`placement`]: where blocks lie on their disk;
 //! * [`machine`]: the events of a run;
+//! * [`crossover`]: the least depth that equals a collective call, by simulation;
 //! * [`model`]: the paper's formulas;
 //! * [`recommend`]: the depth that they recommend.
 //!
 //! Not here: writes, caches shared by processors, files of which only a part is read.
 
+pub mod crossover;
 pub mod machine;
 pub mod model;
 pub mod pattern;
