@@ -20,12 +20,7 @@ type Machine = (usize, usize, u64, u32);
 
 /// All machines with a device: each pattern, each layout if the device has places, and computing of so many times what a
 /// disk-directed read takes.
-fn machines(
-    device: &str,
-    seed: u64,
-    sizes: &[Machine],
-    factors: &[f64],
-) -> Vec<CollectiveSpec> {
+fn machines(device: &str, seed: u64, sizes: &[Machine], factors: &[f64]) -> Vec<CollectiveSpec> {
     let disk = DiskParameters::by_name(device).expect("built in");
     let has_places = matches!(disk, DiskParameters::Mechanical(_));
     let placements = if has_places { &Placement::ALL[..] } else { &Placement::ALL[..1] };

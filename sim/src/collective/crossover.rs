@@ -21,11 +21,7 @@ pub const NEAR_BEST: f64 = 0.95;
 
 /// The first depth from 1 to `portion` that `is_enough`, of those tried: each up to `each`, from there to four times that each
 /// `each / 2`-th, and then the first found by doubling and halving, to `each / 2` or a sixteenth.
-pub fn least_depth(
-    each: u64,
-    portion: u64,
-    mut is_enough: impl FnMut(u64) -> bool,
-) -> Option<u64> {
+pub fn least_depth(each: u64, portion: u64, mut is_enough: impl FnMut(u64) -> bool) -> Option<u64> {
     let step = (each / 2).max(1);
     let last = portion.min(4 * each);
     let mut depth = 0;
@@ -62,7 +58,8 @@ impl CollectiveSpec {
     /// How deep one must prefetch for a collective call to be no better, and to have nearly all that there is to have. Some
     /// twenty runs; its method and depth do not matter.
     pub fn answers(&self) -> Answers {
-        let call = CollectiveSpec { method: Method::DiskDirected, overlapped: false, ..self.clone() };
+        let call =
+            CollectiveSpec { method: Method::DiskDirected, overlapped: false, ..self.clone() };
         let collective_mb_s = call.run().throughput_mb_s();
         let portion = self.largest_portion_blocks();
         let at = |depth| self.run_prefetching(depth).throughput_mb_s();

@@ -181,8 +181,10 @@ pub enum SpecError {
         /// Places on the disk.
         slots: u64,
     },
-    /// Counts of blocks are 32 bits.
-    #[error("{0} blocks in a file are more than 2^31; take larger blocks or a smaller file")]
+    /// A run holds some 150 bytes for each.
+    #[error(
+        "{0} blocks in a file are more than 2^26, which take 10 GB of memory; take larger blocks or a smaller file"
+    )]
     TooMany(u64),
     /// The aged layout's runs are of such blocks.
     #[error("the aged layout is of blocks of 8 KiB; take those, or another layout")]
@@ -244,7 +246,7 @@ impl CollectiveSpec {
         if let Some((_, what)) = counts.iter().find(|(count, _)| *count == 0) {
             return Err(SpecError::None(what));
         }
-        if self.file_blocks > 1 << 31 {
+        if self.file_blocks > 1 << 26 {
             return Err(SpecError::TooMany(self.file_blocks));
         }
         let blocks = self.file_blocks.div_ceil(self.disks as u64);

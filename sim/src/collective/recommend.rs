@@ -22,7 +22,7 @@
 //! Not here: what pays for a collective call, for which the crossover has to be simulated ([`crossover`](super::crossover)).
 
 use super::model::{
-    cylinders, random_disk_ms, random_part, rotation_ms, seek_ms, sequential_disk_ms, transfer_ms,
+    cylinders, random_disk_ms, random_part, rotation_ms, sequential_disk_ms, transfer_ms,
 };
 use super::{CollectiveSpec, MB, Pattern, Placement};
 use crate::device::DiskParameters;
@@ -278,8 +278,11 @@ mod tests {
     #[test]
     fn a_file_takes_what_is_ahead_after_and_computed() {
         let mut spec = CollectiveSpec::paper(4);
-        let each = 2.2 + 16.0 * 512.0 / 10e6 * 1e3 + 3.64 * 16.0 / 1368.0
-            + 25e-6 + 8192.0 / (400.0 * MB) * 1e3;
+        let each = 2.2
+            + 16.0 * 512.0 / 10e6 * 1e3
+            + 3.64 * 16.0 / 1368.0
+            + 25e-6
+            + 8192.0 / (400.0 * MB) * 1e3;
         let near = |depth: u64, spec: &CollectiveSpec, ms: f64| {
             let expected = expected_throughput_mb_s(spec, depth);
             let wanted = 4.0 / (ms / 1e3);
