@@ -63,7 +63,6 @@ struct Judged {
     recommended: u64,
     /// The least depth of the sweep that is right.
     least: u64,
-    portion: u64,
 }
 
 /// Sweeps depths in steps of 25 %, up to the largest portion.
@@ -86,7 +85,6 @@ fn judge(spec: &CollectiveSpec) -> Judged {
         all_is_right: sweep.last().as_ref().is_some_and(is_right) && portion <= 2 * least,
         recommended,
         least,
-        portion,
     }
 }
 

@@ -301,7 +301,8 @@ fn figure_7() -> Outcome {
     let bench = Bench::new(Placement::Sequential, 1);
     let mut outcome = Outcome::default();
     let mut panels = Vec::new();
-    let kinds: [(&str, fn(&CollectiveReport) -> f64); 2] =
+    type Measure = fn(&CollectiveReport) -> f64;
+    let kinds: [(&str, Measure); 2] =
         [("service", CollectiveReport::service_ms), ("response", CollectiveReport::response_ms)];
     for (kind, of) in kinds {
         let line = |pattern: Pattern| {
