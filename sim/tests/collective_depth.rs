@@ -1,7 +1,7 @@
 //! How good the recommended depth is, on machines that its function was not made with.
 //!
-//! Right is a depth with which at least 95 % of the best throughput is had that a sweep finds. What all of a processor's portion
-//! ahead would be is counted too, and how the recommended depth compares with the least that is right: too much is memory in vain.
+//! Right is a depth with which at least 95 % of the best throughput is had that a sweep finds, and no more than twice the least such
+//! depth: too much is memory in vain. What all of a processor's portion ahead would be is counted too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
