@@ -30,7 +30,7 @@ use crate::device::{Device, DiskParameters, Request};
 use crate::random::hash;
 
 /// What seeds are for.
-enum Purpose {
+pub(super) enum Purpose {
     Owners,
     Places,
     Devices,

@@ -154,7 +154,8 @@ impl<'a> Expected<'a> {
                     // Section 4.3 and 5.5: D begins to suffice, 2D does.
                     _ => {
                         let stripes = (x / disks).floor().min(2.0) / 2.0;
-                        let to_portions = positioning * (disks / x).min(1.0);
+                        let to_portions =
+                            if all_known { 0.0 } else { positioning * (disks / x).min(1.0) };
                         let each = between(stripes, sequential, scattered);
                         (sequential + to_portions, each / busy)
                     }
