@@ -235,7 +235,7 @@ pub fn expected_depth(spec: &CollectiveSpec) -> u64 {
 }
 
 /// The answer to "how deep must I prefetch?": the least depth at each processor, blocks, that was found to bring
-/// [`ENOUGH`] of the best. As [`expected_depth`], of which it is a correction: some ten runs of one to eight files, and of one
+/// 96 % of the best. As [`expected_depth`], of which it is a correction: some ten runs of one to eight files, and of one
 /// before and one after them.
 pub fn recommended_depth(spec: &CollectiveSpec) -> u64 {
     let expected = expected_depth(spec);
