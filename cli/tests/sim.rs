@@ -761,6 +761,14 @@ fn collective_reads_have_a_row_for_each_combination() {
     let rows = run(&["--pattern", &patterns, "--disk", "network", "--method", "prefetch"]);
     assert_eq!((rows.len(), rate(&rows[0])), (2, rate(&rows[1])));
     assert_eq!(rows[0]["depth"], rows[0]["recommended_depth"]);
+    // What is given twice is one row; the question of the collective call is answered.
+    let rows = run(&["--pattern", "block-1d,block-1d", "--procs", "8,8", "--crossover"]);
+    assert_eq!(rows.len(), 2);
+    let crossover = &rows[0]["crossover"];
+    let depth = crossover["depth"].as_u64().expect("there is one");
+    assert!((8..=16).contains(&depth) && crossover["near_best_depth"].as_u64() >= Some(1));
+    assert!(rate(&rows[1]) == crossover["collective_mib_s"].as_f64().expect("a number"));
+    assert_eq!(rows[0]["net_startup_ns"], 25);
     // All methods are in the table.
     let methods = "demand,prefetch,disk-directed,two-phase,two-phase-extended";
     let output = sim_collective(&["--file-size", "1MiB", "--method", methods, "--layout", "aged"]);
@@ -779,6 +787,12 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--file-size", "0"], "at least one block"),
         (&["--layout", "aged", "--block", "4KiB"], "8 KiB"),
         (&["--method", "mpi"], "two-phase-extended"),
+        (&["--method", "demand", "--depth", "4"], "--depth is of --method prefetch"),
+        (&["--method", "demand", "--sweep", "depth=all"], "--sweep is of --method prefetch"),
+        (&["--method", "demand", "--overlap", "on"], "reads nothing ahead"),
+        (&["--layout", "random", "--apart"], "--apart is of --layout sequential"),
+        (&["--file-size", "1TiB", "--disks", "4096"], "more than 2^26"),
+        (&["--seed", "-1"], "invalid digit"),
         (&["--procs", "0"], "1..=65536"),
         (&["--compute", "nan"], "not from 0 to 1000"),
         (&["--compute-ms", "1e9"], "not from 0 to 3600000"),

@@ -198,3 +198,30 @@ proptest! {
         prop_assert!(sequential <= random);
     }
 }
+
+/// The drive that stores (`docs/collective.md`): what it is positioned for, what it then streams, and each cylinder's end.
+#[test]
+fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
+    let mut disk = device("hp97560-stored");
+    let (services, _) =
+        run(disk.as_mut(), (0..400).map(|i| Request { sector: 1368 * 5 + i * 16, sectors: 16 }));
+    let (each, arm) = (2.2 + 16.0 * 512.0 / 10e6 * 1e3, 3.64);
+    assert!(!services[0].cache_hit);
+    // The first block that streams is not there before the platter brings it, and then crosses the bus.
+    let second = services[1].total().as_millis();
+    assert!(second > each && second < each + 16.0 / 72.0 * 14.9925 + 1.6, "{second}");
+    let ends: Vec<usize> =
+        (2..400).filter(|i| (i * 16 + 15) / 1368 > (i * 16 - 1) / 1368).collect();
+    assert_eq!(ends.len(), 4);
+    for (i, service) in services.iter().enumerate().skip(2) {
+        near(service.total().as_millis(), each + if ends.contains(&i) { arm } else { 0.0 }, 1e-4);
+    }
+    // Within the fence a stream skips for nothing; once positioned anew, at the media's rate.
+    let after = |disk: &mut dyn Device, from: u64, skipped: u64| {
+        let requests = [0, skipped].map(|skip| Request { sector: from + skip + 16, sectors: 16 });
+        let (services, _) = run(disk, requests);
+        services.iter().map(|service| service.total().as_millis()).collect::<Vec<_>>()
+    };
+    let skipping = after(disk.as_mut(), 1_000_000, 64);
+    assert!(skipping[1] > 48.0 / 72.0 * 14.9925, "{skipping:?}");
+}

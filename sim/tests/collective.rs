@@ -1,19 +1,20 @@
 //! The collective paper's results come out, as far as `docs/collective.md` says that they do.
 
+use std::thread;
 use std::time::Duration;
 
 use foretell_policy::Nanos;
 use foretell_sim::collective::{CollectiveSpec, Method, Pattern, Placement};
-use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
-use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome};
+use foretell_sim::reproduce::deviations::{REASONS, explained_from, reason_for};
+use foretell_sim::reproduce::{Cell, EXPERIMENTS};
 
 fn cells() -> Vec<Cell> {
-    let mut all = Outcome::default();
-    EXPERIMENTS
-        .iter()
-        .filter(|experiment| experiment.paper == "collective")
-        .for_each(|experiment| all.merge((experiment.run)()));
-    all.cells
+    let all = EXPERIMENTS.iter().filter(|experiment| experiment.paper == "collective");
+    thread::scope(|scope| {
+        let running: Vec<_> = all.map(|experiment| scope.spawn(experiment.run)).collect();
+        let cells = running.into_iter().map(|run| run.join().expect("nothing fails").cells);
+        cells.flatten().collect()
+    })
 }
 
 fn within(cells: &[&Cell], percent: f64) {
@@ -23,11 +24,16 @@ fn within(cells: &[&Cell], percent: f64) {
     }
 }
 
+/// Least throughputs that are a matter of rotation, or of cylinders (`docs/collective.md`).
+const TURNED: [&str; 4] =
+    ["block-1d, 32 MB", "block-3d, 4 MB", "block-3d, 32 MB", "block-3d, 256 MB"];
+const STARVED: &str = "global, 256 MB";
+
 #[test]
 fn collective_1999() {
     let cells = cells();
     for cell in &cells {
-        let off = cell.deviation().is_some_and(|deviation| deviation.abs() > EXPLAINED_FROM);
+        let off = cell.deviation().is_some_and(|off| off.abs() > explained_from(cell));
         assert!(!off || reason_for(cell).is_some(), "unexplained: {cell:?}");
     }
     for reason in REASONS.iter().filter(|reason| reason.experiment.starts_with("1999")) {
@@ -36,50 +42,77 @@ fn collective_1999() {
     }
     let of = |experiment: &str, unit: &str| -> Vec<&Cell> {
         let all = cells.iter().filter(|cell| cell.experiment == experiment && cell.unit == unit);
-        all.collect()
+        all.filter(|cell| cell.paper.is_some() || cell.row.contains("turned")).collect()
     };
     let is_within_factor = |cell: &Cell, factor: f64| {
         let times = cell.ours / cell.paper.expect("given");
         assert!(times <= factor && times * factor >= 1.0, "{cell:?}");
     };
-    // Sequential places: within 10 % (11 for the least of drawn owners), but for the least throughputs of portions and boxes, which rotation decides.
-    let (rotation, others): (Vec<&Cell>, Vec<&Cell>) = of("1999 table 4", "MB/s")
-        .iter()
-        .partition(|cell| cell.column == "least" && cell.row.starts_with("block"));
-    let (drawn, others): (Vec<&Cell>, Vec<&Cell>) = others
-        .into_iter()
-        .partition(|cell| cell.column == "least" && cell.row.starts_with("global"));
+    // Sequential places: within 10 %, but for least throughputs for which the paper leaves something open.
+    let (turned, others): (Vec<&Cell>, Vec<&Cell>) =
+        of("1999 table 4", "MB/s").into_iter().partition(|cell| cell.row.contains("turned"));
+    let is_open = |cell: &&Cell| {
+        cell.column == "least" && (TURNED.contains(&&*cell.row) || cell.row == STARVED)
+    };
+    let (open, others): (Vec<&Cell>, Vec<&Cell>) = others.into_iter().partition(is_open);
     within(&others, 10.0);
-    within(&drawn, 11.0);
-    within(&rotation, 35.0);
-    of("1999 table 4", "blocks").iter().for_each(|cell| is_within_factor(cell, 2.0));
-    // Random places: all throughputs within 10 %; crossovers within a factor of two where files are small.
+    assert_eq!((open.len(), turned.len()), (5, 6));
+    for cell in open.iter().filter(|cell| cell.row != STARVED) {
+        let row = turned.iter().find(|turned| turned.row.starts_with(&*cell.row)).expect("a row");
+        let (least, most) = row.spread.expect("there are several turns");
+        assert!((least..=most).contains(&cell.paper.expect("given")), "{cell:?} {row:?}");
+    }
+    within(&open.iter().copied().filter(|cell| cell.row == STARVED).collect::<Vec<_>>(), 15.0);
+    // Crossovers: within a factor of two; interleaved ones are 1.
+    for cell in of("1999 table 4", "blocks").iter().filter(|cell| cell.paper.is_some()) {
+        is_within_factor(cell, 2.0);
+        assert!(!cell.row.contains("interleaved") || cell.ours == 1.0, "{cell:?}");
+    }
+    // At most 2D: in all draws, but for the largest files of drawn owners.
+    let draws: Vec<&Cell> = cells.iter().filter(|cell| cell.column == "draws").collect();
+    assert_eq!(draws.len(), 15);
+    for cell in draws {
+        let all = if cell.row.ends_with(STARVED) { 1.0 } else { cell.paper.expect("given") };
+        assert!(cell.ours >= all, "{cell:?}");
+    }
+    // Random places: throughputs within 10 %.
     within(&of("1999 table 5", "MB/s"), 10.0);
-    for cell in of("1999 table 5", "blocks").iter().filter(|cell| cell.column == "unsorted") {
-        let is_large = cell.row.ends_with("128 MB") || cell.row.ends_with("256 MB");
-        is_within_factor(cell, if is_large { 2.6 } else { 2.0 });
+    for cell in of("1999 table 5", "blocks").iter().chain(&of("1999 table 6", "blocks")) {
+        match (cell.experiment.as_str(), cell.column.as_str(), cell.row.as_str()) {
+            ("1999 table 5", "sorted", _) => assert!(cell.ours == 1.0, "{cell:?}"),
+            ("1999 table 6", _, row) if row.contains("block-3d") => is_within_factor(cell, 3.5),
+            _ => is_within_factor(cell, 2.0),
+        }
     }
     // The paper's models are as near as it says, that of random places if it has the drive's overhead.
     let error = |experiment, title: &str| {
-        let errors = of(experiment, "%");
-        let errors = errors.iter().filter(|cell| cell.row.contains(title)).map(|cell| cell.ours);
+        let errors = cells.iter().filter(|cell| cell.experiment == experiment && cell.unit == "%");
+        let errors = errors.filter(|cell| cell.row.contains(title)).map(|cell| cell.ours);
         errors.fold(0.0, f64::max)
     };
     assert!(error("1999 figure 9a", "with overhead") < 5.0);
     assert!(error("1999 figure 9a", "model's") < 10.0);
-    assert!(error("1999 figure 9b", "model's") < 20.0);
+    assert!(error("1999 figure 9b", "model's") < 20.0, "{}", error("1999 figure 9b", "model's"));
 }
 
-/// What the paper is about: at 2D, contiguous portions are read nearly as fast as by a collective call, and far below that not.
+/// What the paper is about, as it measures it: at 2D, contiguous portions are read as fast as by a collective call, and far below
+/// that not.
 #[test]
 fn twice_the_disks_is_where_it_changes() {
-    let spec = CollectiveSpec { pattern: Pattern::Block1d, ..CollectiveSpec::paper(32) };
-    let at = |depth| {
-        let method = Method::Prefetch;
-        CollectiveSpec { method, overlapped: true, depth, ..spec.clone() }.run().throughput_mb_s()
-    };
-    let collective = spec.run().throughput_mb_s();
-    assert!(at(16) > 0.95 * collective && at(8) < 0.4 * collective);
+    for seed in 1..=8 {
+        let mut spec = CollectiveSpec {
+            pattern: Pattern::Block1d,
+            apart: true,
+            files: 2,
+            seed,
+            ..CollectiveSpec::paper(32)
+        };
+        spec.compute = Nanos(spec.run().reading.0 / 2);
+        let at = |depth| spec.run_prefetching(depth).throughput_mb_s();
+        let collective = spec.run().throughput_mb_s();
+        assert!(at(16) > collective, "seed {seed}: {} of {collective}", at(16));
+        assert!(at(8) < 0.7 * collective, "seed {seed}: {} of {collective}", at(8));
+    }
 }
 
 /// 1,024 processors and 256 disks: nothing in a run grows with their product.
@@ -98,6 +131,8 @@ fn large_machines_run() {
         compute: Duration::from_secs(1).as_nanos().try_into().map(Nanos).expect("a second"),
         ..CollectiveSpec::paper(4)
     };
-    let report = spec.run();
-    assert_eq!(report.requests, 1 << 17);
+    let mut served = 0;
+    let report = spec.run_observed(&mut |_| served += 1);
+    // What is ahead of the first barrier does not count.
+    assert_eq!((served, report.requests), (1 << 17, (1 << 17) - 1024 * 32));
 }

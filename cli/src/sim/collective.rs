@@ -9,6 +9,7 @@ use clap::Args;
 use foretell_policy::Nanos;
 use foretell_policy::queue::Order;
 use foretell_sim::SECTOR_BYTES;
+use foretell_sim::collective::crossover::Answers;
 use foretell_sim::collective::recommend::recommended_depth;
 use foretell_sim::collective::{
     CollectiveReport, CollectiveSpec, Method, Network, Pattern, Placement, SpecError,
@@ -39,14 +40,22 @@ Several values with commas between them make a row each, in every combination. -
 several values, as depth=1,2,4 or depth=1..64, which doubles from the first to the last; depth=all goes up to all that \
 a processor reads.
 
-Above the rows of a machine stands what it is and what depth the models of docs/collective.md recommend (in each object of \
---json, recommended_depth). Columns: MiB of files a second of reading and computing; seconds in all and, of these, from \
+Above the rows of a machine stands what it is and the least depth that was found to bring nearly the best (in each object of \
+--json, recommended_depth; of files of more than 131,072 blocks, as the models of docs/collective.md expect it). With --crossover \
+also the least depth that brings more than a collective call, and the least for 95 % of what all of a portion ahead brings: \
+some twenty runs more for a machine. Of the files one is read before the first and one after the last, and time counts between.
+
+A cloud volume, which has a limit to its rate and many requests at once, is --disk network, or a copy of its parameter file \
+with that limit; ssd and nvme are local.
+
+Columns: MiB of files a second of reading and computing; seconds in all and, of these, from \
 barriers until the last processor had all; mean milliseconds of a request in the queue and at the disk together, and \
 at the disk; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
 data, of all processors. Depths are blocks at each processor; one beyond all that a processor reads is taken as that.
 
 Examples:
   foretell sim collective --procs 8 --disks 8 --file-size 32MiB --pattern block-1d --sweep depth=1..64
+  foretell sim collective --procs 16 --disks 4 --file-size 8MiB --pattern block-1d,global --crossover
   foretell sim collective --procs 64 --disks 16 --disk object-store --method prefetch,disk-directed --depth 32";
 
 #[derive(Args)]
@@ -119,6 +128,10 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, value_name = "depth=...", value_parser = sweep)]
     sweep: Option<Sweep>,
 
+    /// Look for the depth from which prefetching brings more than a collective call
+    #[arg(long)]
+    crossover: bool,
+
     /// Order of the requests that wait at a disk: fifo, scan, c-look, sstf
     #[arg(long, default_value_t = Order::Sstf)]
     order: Order,
@@ -140,7 +153,7 @@ pub(crate) struct CollectiveArgs {
     net_bandwidth: u64,
 
     /// Seed of ownerships, places and drawn latencies
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
@@ -162,11 +175,12 @@ impl Sweep {
         match self {
             Sweep::Given(depths) => capped(depths, share),
             Sweep::Doubled(first, last) => {
-                let first = &(*first).min(share);
+                let first = (*first).min(share);
                 let last = last.unwrap_or(share).min(share);
                 let doubled =
-                    std::iter::successors(Some((*first).max(1)), |depth| depth.checked_mul(2));
-                let mut depths: Vec<u64> = doubled.take_while(|&depth| depth < last).collect();
+                    std::iter::successors(Some(first.max(1)), |depth| depth.checked_mul(2));
+                let mut depths = if first == 0 && last > 0 { vec![0] } else { Vec::new() };
+                depths.extend(doubled.take_while(|&depth| depth < last));
                 depths.push(last);
                 depths
             }
@@ -239,6 +253,15 @@ struct Run {
     pattern: String,
     spec: CollectiveSpec,
     recommended: u64,
+    answers: Option<Answers>,
+}
+
+/// What --crossover tells of a machine.
+#[derive(Serialize)]
+struct Crossover {
+    collective_mib_s: f64,
+    depth: Option<u64>,
+    near_best_depth: u64,
 }
 
 /// A run as it is written.
@@ -255,10 +278,14 @@ struct Row {
     apart: bool,
     order: &'static str,
     seed: u64,
+    net_startup_ns: u64,
+    net_bandwidth: f64,
     method: Method,
     overlapped: bool,
     depth: Option<u64>,
     recommended_depth: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crossover: Option<Crossover>,
     throughput_mib_s: f64,
     elapsed_s: f64,
     reading_s: f64,
@@ -285,22 +312,27 @@ impl Row {
             apart: spec.apart,
             order: spec.order.name(),
             seed: spec.seed,
+            net_startup_ns: spec.network.startup.0,
+            net_bandwidth: spec.network.bytes_per_s,
             method: spec.method,
             overlapped: spec.overlapped,
             depth: (spec.method == Method::Prefetch).then_some(spec.depth),
             recommended_depth: run.recommended,
+            crossover: run.answers.as_ref().map(|answers| Crossover {
+                collective_mib_s: answers.collective_mb_s,
+                depth: answers.crossover,
+                near_best_depth: answers.near_best,
+            }),
             throughput_mib_s: report.throughput_mb_s(),
             elapsed_s: report.elapsed.as_secs(),
             reading_s: report.reading.as_secs(),
             compute_ms: spec.compute.as_millis(),
             response_ms: report.response_ms(),
             service_ms: report.service_ms(),
-            sequential_share: report.sequential as f64 / report.requests as f64,
-            // What was read before the first barrier was not in the time.
-            busiest_share: (report.busiest.as_secs()
+            sequential_share: report.sequential as f64 / report.requests.max(1) as f64,
+            busiest_share: report.busiest.as_secs()
                 / report.elapsed.as_secs()
-                / spec.disk.slots() as f64)
-                .min(1.0),
+                / spec.disk.slots() as f64,
             memory_bytes: spec.memory_blocks() * spec.block_bytes(),
         }
     }
@@ -309,8 +341,23 @@ impl Row {
     fn machine(&self) -> String {
         let plural =
             |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let more = |depth: u64| {
+            let blocks = depth.saturating_mul(self.procs as u64);
+            size::display(blocks.saturating_mul(self.block_bytes).min(self.file_bytes))
+        };
+        let crossover = self.crossover.as_ref().map_or(String::new(), |crossover| {
+            let near = crossover.near_best_depth;
+            let equals = match crossover.depth {
+                Some(depth) => format!("from depth {depth} on ({} in all)", more(depth)),
+                None => "at no depth".into(),
+            };
+            format!(
+                "\nbetter than a collective call {equals}; 95 % of the best from {near} on ({})",
+                more(near)
+            )
+        });
         format!(
-            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing a file; recommended depth {}",
+            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing a file; recommended depth {}{crossover}",
             plural(self.procs, "processor"),
             plural(self.disks, "disk"),
             self.disk,
@@ -364,6 +411,7 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    check_options(args)?;
     let machines = machines(args)?;
     let progress = progress();
     progress.set_message("how long computing is");
@@ -399,22 +447,44 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Options that would change nothing.
+fn check_options(args: &CollectiveArgs) -> Result<(), Failure> {
+    let prefetches = args.method.contains(&Method::Prefetch);
+    let unused = if !prefetches && !args.depth.is_empty() {
+        Some("--depth is of --method prefetch")
+    } else if !prefetches && args.sweep.is_some() {
+        Some("--sweep is of --method prefetch")
+    } else if args.overlap.is_some_and(|switch| switch == array::Switch::On)
+        && args.method.iter().all(|&method| method == Method::Demand)
+    {
+        Some("--overlap on is not of --method demand, which reads nothing ahead")
+    } else if args.apart && !args.layout.contains(&Placement::Sequential) {
+        Some("--apart is of --layout sequential")
+    } else {
+        None
+    };
+    unused.map_or(Ok(()), |why| Err(Failure::usage(why)))
+}
+
+/// Each once, in the order in which they first stand.
+fn unique<T: PartialEq>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.iter().enumerate().filter(|(at, one)| !all[..*at].contains(one)).map(|(_, one)| one)
+}
+
 /// Every machine with its files; method and depth are still to be chosen, and so is the computing.
 fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
     let network =
         Network { startup: Nanos(args.net_startup_ns), bytes_per_s: args.net_bandwidth as f64 };
     let mut machines = Vec::new();
-    for name in &args.disk {
+    for name in unique(&args.disk) {
         let disk = array::disk(name)?;
-        for pattern_name in &args.pattern {
+        for pattern_name in unique(&args.pattern) {
             let pattern = pattern(pattern_name)?;
-            for (&placement, &file_bytes) in args
-                .layout
-                .iter()
-                .flat_map(|layout| args.file_size.iter().map(move |b| (layout, b)))
+            for (&placement, &file_bytes) in unique(&args.layout)
+                .flat_map(|layout| unique(&args.file_size).map(move |b| (layout, b)))
             {
                 for (&processors, &disks) in
-                    args.procs.iter().flat_map(|p| args.disks.iter().map(move |d| (p, d)))
+                    unique(&args.procs).flat_map(|p| unique(&args.disks).map(move |d| (p, d)))
                 {
                     let spec = CollectiveSpec {
                         processors: processors as usize,
@@ -425,9 +495,11 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
                         file_blocks: file_bytes.div_ceil(args.block),
                         block_sectors: args.block / SECTOR_BYTES,
                         files: args.files,
+                        steady: true,
                         pattern: pattern.clone(),
                         placement,
                         apart: args.apart,
+                        turn: 0.0,
                         method: Method::DiskDirected,
                         overlapped: false,
                         depth: 0,
@@ -441,7 +513,7 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
                         _ => Failure::usage(error),
                     })?;
                     let (disk, pattern) = (name.clone(), pattern_name.clone());
-                    machines.push(Run { disk, pattern, spec, recommended: 0 });
+                    machines.push(Run { disk, pattern, spec, recommended: 0, answers: None });
                 }
             }
         }
@@ -457,8 +529,9 @@ fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
         spec.compute = Nanos::from_millis(args.compute * reading);
     }
     let recommended = recommended_depth(&spec);
+    let answers = args.crossover.then(|| spec.answers());
     let mut runs = Vec::new();
-    for &method in &args.method {
+    for &method in unique(&args.method) {
         let is_prefetch = method == Method::Prefetch;
         let overlapped = args.overlap.map_or(is_prefetch, |switch| switch == array::Switch::On)
             && method != Method::Demand;
@@ -473,6 +546,7 @@ fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
             pattern: machine.pattern.clone(),
             spec: CollectiveSpec { method, overlapped, depth, ..spec.clone() },
             recommended,
+            answers,
         }));
     }
     runs
@@ -488,6 +562,8 @@ mod tests {
         assert_eq!(sweep("depth=7,1,8").map(|sweep| sweep.depths(4)), Ok(vec![4, 1]));
         assert_eq!(sweep("depth=7..80").map(|sweep| sweep.depths(4)), Ok(vec![4]));
         assert_eq!(sweep("depth=2..9").map(|sweep| sweep.depths(99)), Ok(vec![2, 4, 8, 9]));
+        assert_eq!(sweep("depth=0..4").map(|sweep| sweep.depths(9)), Ok(vec![0, 1, 2, 4]));
+        assert_eq!(sweep("depth=0..0").map(|sweep| sweep.depths(9)), Ok(vec![0]));
         assert_eq!(sweep("depth=all").map(|sweep| sweep.depths(5)), Ok(vec![1, 2, 4, 5]));
         for wrong in ["1,2", "depth=", "depth=9..2", "depth=x", "disks=1"] {
             assert!(sweep(wrong).is_err(), "{wrong}");

@@ -11,23 +11,26 @@
 //! A disk begins with the next block when one has been sent: nodes have no memory for blocks but the disk's cache. A device of
 //! several slots has a buffer for each, and goes on.
 //!
-//! Invariants: each block of each file is served once; all events of an instant happen before any disk chooses; at the
-//! end nothing is in flight. The rules are in `docs/collective.md`.
+//! A disk chooses as soon as it can, event by event: of what comes at one instant the first one may find it idle, and lower processors
+//! go first. Where the network takes no time, all events of an instant happen before any disk chooses, as section 4.3 assumes.
+//!
+//! Invariants: each block of each file is served once; at the end nothing is in flight. The rules are in `docs/collective.md`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use foretell_policy::Nanos;
 use foretell_policy::queue::{Class, DeviceQueue, Order};
 
-use super::pattern::Ownership;
+use super::pattern::{Ownership, Pattern};
 use super::placement::Places;
 use super::{CollectiveReport, CollectiveSpec, Method};
 use crate::device::{Device, DiskParameters, Request};
 use crate::random::hash;
 
 /// What seeds are for.
-enum Purpose {
+pub(super) enum Purpose {
     Owners,
     Places,
     Devices,
@@ -81,6 +84,8 @@ enum Phase {
     Lead,
     AtBarrier,
     Reading,
+    /// Waits for those that have not.
+    HasRead,
     Computing,
 }
 
@@ -102,6 +107,8 @@ struct Processor {
     from_others: u32,
     /// When it can take in another block.
     link_free: Nanos,
+    /// When its last request has been sent.
+    sent: Nanos,
 }
 
 struct DiskState {
@@ -109,16 +116,42 @@ struct DiskState {
     queue: DeviceQueue<Fetch>,
     /// Where the last request ended.
     end: u64,
+    /// Services, one after another, until `since`; and how many go on then.
     busy: Nanos,
+    since: Nanos,
+    serving: u64,
+    /// By how much it is ahead of the first one's rotation.
+    turned: Nanos,
     /// Whether it is in `Machine::touched`.
     touched: bool,
+}
+
+impl DiskState {
+    /// What its services have taken until `now`.
+    fn busy_at(&mut self, now: Nanos) -> Nanos {
+        self.busy += Nanos((now - self.since).0 * self.serving);
+        self.since = now;
+        self.busy
+    }
+}
+
+/// What is counted, as it stood at a barrier.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    at: Nanos,
+    requests: u64,
+    response: Nanos,
+    service: Nanos,
+    sequential: u64,
+    busy: Vec<Nanos>,
 }
 
 struct Machine<'a> {
     spec: &'a CollectiveSpec,
     window: u32,
     overlapped: bool,
-    ownership: Ownership,
+    /// Of even and of odd files.
+    ownerships: [Rc<Ownership>; 2],
     places: Places,
     transfer: Nanos,
     now: Nanos,
@@ -139,18 +172,27 @@ struct Machine<'a> {
     /// Two-phase: blocks of the file submitted that are not there yet, and, extended, the next one to be taken.
     unread: u64,
     next_block: u64,
-    first_barrier: Nanos,
     barrier: Nanos,
-    report: CollectiveReport,
+    /// From barriers until the last processor had its portion, of the files that count.
+    reading: Nanos,
+    /// All so far.
+    now_at: Standing,
+    /// When what counts began, and ended.
+    from: Standing,
+    to: Standing,
 }
 
 /// See [`CollectiveSpec::run_observed`].
 pub(super) fn run(spec: &CollectiveSpec, observe: &mut dyn FnMut(&Served)) -> CollectiveReport {
     let mut machine = Machine::new(spec);
+    let is_instant = spec.network.startup == Nanos::ZERO;
     machine.begin();
     loop {
         while let Some(event) = machine.next_event_now() {
             machine.handle(event, observe);
+            if !is_instant {
+                machine.dispatch();
+            }
         }
         machine.dispatch();
         let Some(Reverse((at, ..))) = machine.events.peek() else { break };
@@ -167,10 +209,16 @@ impl<'a> Machine<'a> {
             Method::DiskDirected => Order::Fifo, // Of a list that is sorted.
             _ => spec.order,
         };
+        let revolution = match &spec.disk {
+            DiskParameters::Mechanical(disk) => disk.geometry.revolution.as_millis(),
+            DiskParameters::Flat(_) => 0.0,
+        };
         let disk = |index| {
             let device = spec.disk.device(seed(Purpose::Devices, index));
             let queue = DeviceQueue::new(order, device.slots());
-            DiskState { device, queue, end: 0, busy: Nanos::ZERO, touched: false }
+            let turned = Nanos::from_millis(revolution * (spec.turn * index as f64).fract());
+            let (busy, since) = (Nanos::ZERO, Nanos::ZERO);
+            DiskState { device, queue, end: 0, busy, since, serving: 0, turned, touched: false }
         };
         let processor = Processor {
             phase: Phase::Lead,
@@ -183,15 +231,21 @@ impl<'a> Machine<'a> {
             to_others: 0,
             from_others: 0,
             link_free: Nanos::ZERO,
+            sent: Nanos::ZERO,
         };
         let is_demand =
             spec.method == Method::Demand || spec.method == Method::Prefetch && spec.depth == 0;
-        let owners = seed(Purpose::Owners, 0);
+        let ownership = Rc::new(Ownership::new(
+            &spec.pattern,
+            spec.processors,
+            spec.file_blocks,
+            seed(Purpose::Owners, 0),
+        ));
         Machine {
             spec,
             window: if is_demand { 1 } else { spec.depth.min(u64::from(u32::MAX)) as u32 },
             overlapped: spec.overlapped && !is_demand,
-            ownership: Ownership::new(&spec.pattern, spec.processors, spec.file_blocks, owners),
+            ownerships: [Rc::clone(&ownership), ownership],
             places: Places::new(spec, seed(Purpose::Places, 0)),
             transfer: spec.network.transfer(spec.block_bytes()),
             now: Nanos::ZERO,
@@ -208,18 +262,11 @@ impl<'a> Machine<'a> {
             finished: 0,
             unread: 0,
             next_block: 0,
-            first_barrier: Nanos::ZERO,
             barrier: Nanos::ZERO,
-            report: CollectiveReport {
-                elapsed: Nanos::ZERO,
-                bytes: spec.file_blocks * spec.block_bytes() * u64::from(spec.files),
-                reading: Nanos::ZERO,
-                requests: 0,
-                response: Nanos::ZERO,
-                service: Nanos::ZERO,
-                sequential: 0,
-                busiest: Nanos::ZERO,
-            },
+            reading: Nanos::ZERO,
+            now_at: Standing::default(),
+            from: Standing::default(),
+            to: Standing::default(),
         }
     }
 
@@ -269,21 +316,51 @@ impl<'a> Machine<'a> {
     fn end(mut self) -> CollectiveReport {
         assert_eq!(self.finished, self.spec.processors, "somebody waits for ever");
         assert_eq!(self.in_flight, 0, "something is in flight when all is over");
-        let blocks = self.spec.file_blocks * u64::from(self.spec.files);
-        assert_eq!(self.report.requests, blocks, "not every block was served once");
-        self.report.busiest = self.disks.iter().map(|disk| disk.busy).max().unwrap_or(Nanos::ZERO);
-        self.report
+        let blocks = self.spec.file_blocks * u64::from(self.spec.files_read());
+        assert_eq!(self.now_at.requests, blocks, "not every block was served once");
+        if !self.spec.steady {
+            self.to = self.standing();
+        }
+        let (spec, from, to) = (self.spec, &self.from, &self.to);
+        let busy = from.busy.iter().zip(&to.busy).map(|(from, to)| *to - *from);
+        CollectiveReport {
+            elapsed: to.at - from.at,
+            bytes: spec.file_blocks * spec.block_bytes() * u64::from(spec.files),
+            reading: self.reading,
+            requests: to.requests - from.requests,
+            response: to.response - from.response,
+            service: to.service - from.service,
+            sequential: to.sequential - from.sequential,
+            busiest: busy.max().unwrap_or(Nanos::ZERO),
+        }
+    }
+
+    fn standing(&mut self) -> Standing {
+        let now = self.now;
+        let busy = self.disks.iter_mut().map(|disk| disk.busy_at(now)).collect();
+        Standing { at: now, busy, ..self.now_at.clone() }
     }
 
     fn compute_time(&self, processor: usize) -> Nanos {
-        let own = u128::from(self.ownership.count(processor)) * self.spec.processors as u128;
+        let own = u128::from(self.ownerships[0].count(processor)) * self.spec.processors as u128;
         let all = u128::from(self.spec.compute.0) * own;
         Nanos((all / u128::from(self.spec.file_blocks)) as u64)
+    }
+
+    /// Of a file that is read, or disclosed. Shares are the same in all.
+    fn ownership(&self, file: u32) -> &Rc<Ownership> {
+        &self.ownerships[file as usize % 2]
     }
 
     fn prepare(&mut self, file: u32) {
         if file >= self.prepared {
             self.places.prepare(file);
+            if file > 0 && self.spec.pattern == Pattern::Global {
+                let CollectiveSpec { pattern, processors, file_blocks, .. } = self.spec;
+                let seed = hash(&[self.spec.seed, Purpose::Owners as u64, u64::from(file)]);
+                let drawn = Ownership::new(pattern, *processors, *file_blocks, seed);
+                self.ownerships[file as usize % 2] = Rc::new(drawn);
+            }
             self.prepared = file + 1;
         }
     }
@@ -294,9 +371,8 @@ impl<'a> Machine<'a> {
             processor.file += 1;
         }
         processor.phase = Phase::AtBarrier;
-        if processor.file == self.spec.files {
+        if processor.file == self.spec.files_read() {
             self.finished += 1;
-            self.report.elapsed = self.now - self.first_barrier;
             return;
         }
         self.at_barrier += 1;
@@ -310,8 +386,12 @@ impl<'a> Machine<'a> {
         self.at_barrier = 0;
         self.still_reading = self.spec.processors;
         self.barrier = self.now;
-        if file == 0 {
-            self.first_barrier = self.now;
+        // The lead, and in a steady state the first file, do not count.
+        if file == u32::from(self.spec.steady) {
+            self.from = self.standing();
+        }
+        if self.spec.steady && file + 1 == self.spec.files_read() {
+            self.to = self.standing();
         }
         self.processors.iter_mut().for_each(|processor| processor.phase = Phase::Reading);
         if !self.overlapped {
@@ -334,23 +414,26 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processor `p` has read its portion.
+    /// Processor `p` has read its portion; when all have, all go on.
     fn has_read(&mut self, p: usize) {
-        self.processors[p].phase = Phase::Computing;
-        let next = self.processors[p].file + 1;
+        self.processors[p].phase = Phase::HasRead;
         self.still_reading -= 1;
-        if self.still_reading == 0 {
-            self.report.reading += self.now - self.barrier;
+        if self.still_reading > 0 {
+            return;
         }
-        if self.overlapped && next < self.spec.files {
-            if !self.spec.method.is_collective() {
-                self.disclose(p, next);
-            } else if self.still_reading == 0 {
-                self.submit(next);
-            }
+        let next = self.processors[p].file + 1;
+        let uncounted = u32::from(self.spec.steady);
+        if (uncounted + 1..=uncounted + self.spec.files).contains(&next) {
+            self.reading += self.now - self.barrier;
         }
-        let compute = self.compute_time(p);
-        self.push(self.now + compute, Event::Computed(p as u32));
+        if self.overlapped && next < self.spec.files_read() {
+            self.disclose_all(next);
+        }
+        for p in 0..self.spec.processors {
+            self.processors[p].phase = Phase::Computing;
+            let compute = self.compute_time(p);
+            self.push(self.now + compute, Event::Computed(p as u32));
+        }
     }
 
     // Case A.
@@ -363,7 +446,8 @@ impl<'a> Machine<'a> {
     }
 
     fn fill_window(&mut self, p: usize) {
-        let (own, start) = (self.ownership.count(p), self.ownership.start(p));
+        let ownership = Rc::clone(self.ownership(self.processors[p].disclosed));
+        let (own, start) = (ownership.count(p), ownership.start(p));
         loop {
             let processor = &mut self.processors[p];
             let asked = processor.asked;
@@ -371,13 +455,14 @@ impl<'a> Machine<'a> {
                 return;
             }
             processor.asked += 1;
-            let (file, block) = (processor.disclosed, self.ownership.of(p)[asked as usize]);
+            let (file, block) = (processor.disclosed, ownership.of(p)[asked as usize]);
             self.ask(file, block, p as u32, start + asked);
         }
     }
 
     fn read_on(&mut self, p: usize) {
-        let (own, start) = (self.ownership.count(p), self.ownership.start(p));
+        let ownership = self.ownership(self.processors[p].file);
+        let (own, start) = (ownership.count(p), ownership.start(p));
         loop {
             let read = self.processors[p].read;
             let (word, bit) = ((start + read) as usize / 64, (start + read) % 64);
@@ -424,7 +509,7 @@ impl<'a> Machine<'a> {
                 blocks.map(|block| (self.places.sector(file, block), block)).collect();
             list.sort_unstable();
             for (_, block) in list {
-                let reader = self.ownership.owner(block) as u32;
+                let reader = self.ownership(file).owner(block) as u32;
                 self.enqueue(fetch(block, reader));
             }
         }
@@ -441,7 +526,8 @@ impl<'a> Machine<'a> {
 
     /// Two-phase: a block has been read for whomever it belongs to.
     fn exchange_later(&mut self, fetch: Fetch) {
-        let (reader, owner) = (fetch.reader as usize, self.ownership.owner(fetch.block));
+        let owner = self.ownership(fetch.file).owner(fetch.block);
+        let reader = fetch.reader as usize;
         if reader != owner {
             self.processors[reader].to_others += 1;
             self.processors[owner].from_others += 1;
@@ -473,7 +559,7 @@ impl<'a> Machine<'a> {
 
     fn try_finish_file(&mut self, p: usize) {
         let wanted = match self.spec.method {
-            Method::DiskDirected => self.ownership.count(p),
+            Method::DiskDirected => self.ownerships[0].count(p),
             _ => 1,
         };
         let processor = &mut self.processors[p];
@@ -487,7 +573,10 @@ impl<'a> Machine<'a> {
 
     fn ask(&mut self, file: u32, block: u32, reader: u32, at: u32) {
         self.in_flight += 1;
-        let came = self.now + self.spec.network.startup;
+        // A start-up is the sender's: its requests leave one after another.
+        let sent = &mut self.processors[reader as usize].sent;
+        *sent = self.now.max(*sent) + self.spec.network.startup;
+        let came = *sent;
         let fetch = Fetch { file, block, reader, at, came, begun: came };
         if came == self.now {
             self.enqueue(fetch);
@@ -533,12 +622,13 @@ impl<'a> Machine<'a> {
                 let sector = self.places.sector(fetch.file, fetch.block);
                 let request = Request { sector, sectors: self.spec.block_sectors };
                 let disk = &mut self.disks[index];
-                let time = disk.device.service(self.now, request).total();
-                self.report.sequential += u64::from(disk.end == sector);
+                let time = disk.device.service(self.now + disk.turned, request).total();
+                disk.busy_at(self.now);
+                disk.serving += 1;
+                self.now_at.sequential += u64::from(disk.end == sector);
                 disk.end = request.end();
-                disk.busy += time;
-                self.report.requests += 1;
-                self.report.service += time;
+                self.now_at.requests += 1;
+                self.now_at.service += time;
                 fetch.begun = self.now;
                 self.push(self.now + time, Event::Served(fetch));
             }
@@ -550,7 +640,9 @@ impl<'a> Machine<'a> {
         let disk = self.disk_of(fetch.block);
         let Fetch { file, block, begun, .. } = fetch;
         observe(&Served { disk, file, block, begun, ended: self.now });
-        self.report.response += self.now - fetch.came;
+        self.now_at.response += self.now - fetch.came;
+        self.disks[disk].busy_at(self.now);
+        self.disks[disk].serving -= 1;
         if !self.holds_until_sent() {
             self.disks[disk].queue.completed();
             self.touch(disk);

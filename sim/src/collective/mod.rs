@@ -8,11 +8,13 @@
 //! * [`pattern`]: which processor owns which block;
 //! * [`placement`]: where blocks lie on their disk;
 //! * [`machine`]: the events of a run;
+//! * [`crossover`]: the least depth that equals a collective call, by simulation;
 //! * [`model`]: the paper's formulas;
 //! * [`recommend`]: the depth that they recommend.
 //!
 //! Not here: writes, caches shared by processors, files of which only a part is read.
 
+pub mod crossover;
 pub mod machine;
 pub mod model;
 pub mod pattern;
@@ -139,6 +141,9 @@ pub struct CollectiveSpec {
     pub block_sectors: u64,
     /// How many files, one after another.
     pub files: u32,
+    /// Whether one file before those and one after them are read too, and time counts from the second barrier to the last. If
+    /// not, it counts from the first barrier to the end, and what the first file has ahead is had for nothing, as in the paper.
+    pub steady: bool,
     /// Whose blocks are whose.
     pub pattern: Pattern,
     /// Where blocks lie on their disk.
@@ -146,6 +151,8 @@ pub struct CollectiveSpec {
     /// Of the sequential layout: whether a file lies anywhere, but in the same place on all disks, instead of after the
     /// one before it. Then its beginning is not read ahead while nothing is asked for.
     pub apart: bool,
+    /// Parts of a revolution by which each disk is turned against the one before; 0 if they turn in step.
+    pub turn: f64,
     /// How they are read.
     pub method: Method,
     /// Whether a file is read while the one before is computed on.
@@ -174,8 +181,10 @@ pub enum SpecError {
         /// Places on the disk.
         slots: u64,
     },
-    /// Counts of blocks are 32 bits.
-    #[error("{0} blocks in a file are more than 2^31; take larger blocks or a smaller file")]
+    /// A run holds some 150 bytes for each.
+    #[error(
+        "{0} blocks in a file are more than 2^26, which take 10 GB of memory; take larger blocks or a smaller file"
+    )]
     TooMany(u64),
     /// The aged layout's runs are of such blocks.
     #[error("the aged layout is of blocks of 8 KiB; take those, or another layout")]
@@ -209,9 +218,11 @@ impl CollectiveSpec {
             file_blocks: file_mb * 128,
             block_sectors: 16,
             files: 4,
+            steady: false,
             pattern: Pattern::Interleaved,
             placement: Placement::Sequential,
             apart: false,
+            turn: 0.0,
             method: Method::DiskDirected,
             overlapped: false,
             depth: 0,
@@ -235,7 +246,7 @@ impl CollectiveSpec {
         if let Some((_, what)) = counts.iter().find(|(count, _)| *count == 0) {
             return Err(SpecError::None(what));
         }
-        if self.file_blocks > 1 << 31 {
+        if self.file_blocks > 1 << 26 {
             return Err(SpecError::TooMany(self.file_blocks));
         }
         let blocks = self.file_blocks.div_ceil(self.disks as u64);
@@ -261,6 +272,11 @@ impl CollectiveSpec {
     /// Bytes of a block.
     pub fn block_bytes(&self) -> u64 {
         self.block_sectors * SECTOR_BYTES
+    }
+
+    /// Those that count and those that do not.
+    pub fn files_read(&self) -> u32 {
+        self.files + if self.steady { 2 } else { 0 }
     }
 
     /// B/P, rounded up.
@@ -302,16 +318,16 @@ impl CollectiveSpec {
     }
 }
 
-/// What a run has come to.
+/// What a run has come to. All but the bytes is of the time that counts: see [`CollectiveSpec::steady`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveReport {
-    /// From the first barrier to the end of the last computing.
+    /// From barrier to barrier, or from the first barrier to the end of the last computing.
     pub elapsed: Nanos,
-    /// Of all files.
+    /// Of all files that count.
     pub bytes: u64,
     /// From each barrier until the last processor has its portion, of all files.
     pub reading: Nanos,
-    /// Requests served.
+    /// Requests begun.
     pub requests: u64,
     /// From a request's coming to its disk to its end, of all.
     pub response: Nanos,
@@ -331,12 +347,12 @@ impl CollectiveReport {
 
     /// Mean time from a request's coming to its disk to its end, milliseconds.
     pub fn response_ms(&self) -> f64 {
-        self.response.as_millis() / self.requests as f64
+        self.response.as_millis() / self.requests.max(1) as f64
     }
 
     /// Mean time from a request's beginning to its end, milliseconds.
     pub fn service_ms(&self) -> f64 {
-        self.service.as_millis() / self.requests as f64
+        self.service.as_millis() / self.requests.max(1) as f64
     }
 }
 

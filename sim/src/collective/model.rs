@@ -77,7 +77,10 @@ pub fn sequential_disk_ms(spec: &CollectiveSpec, disk: &DiskSpec) -> f64 {
     match (disk.read_ahead_sectors, disk.reading) {
         (0, _) => transfer_ms(disk, spec.block_sectors) + 2.0 * rotation_ms(disk),
         (_, Reading::Streamed) => streaming.max(bus.as_millis()),
-        (_, Reading::Stored) => bus.as_millis(),
+        (_, Reading::Stored) => {
+            bus.as_millis()
+                + disk.seek.time(1).as_millis() * spec.block_sectors as f64 / per_cylinder
+        }
     }
 }
 

@@ -15,9 +15,9 @@
 //! HP 97560 as Kotz, Toh and Radhakrishnan modelled it (Dartmouth PCS-TR94-220) and as Ruemmler and
 //! Wilkes described it; the division of the cache at the fence is our reading of it.
 //!
-//! That is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators have it: all data goes through the cache,
-//! where what is read ahead is at once, and over the bus when all of a request is there. Then A is the rule within the fence, B
-//! does not occur, and C ends with the bus.
+//! That is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators have it: all data goes through the cache, and
+//! over the bus when all of a request is there. C ends with the bus. The first request of kind B after it takes the media's time, and
+//! the bus's. From then on the drive is ahead as far as the fence: B takes what A does, and the arm's way to another cylinder.
 //!
 //! Invariants: a request never ends before `start + overhead`; the model's state is a function of
 //! the requests served alone; between requests nothing is computed (the read-ahead's progress is
@@ -37,7 +37,7 @@ pub enum Reading {
     /// Reading ahead takes the media's time, and data crosses the bus while it is read.
     #[default]
     Streamed,
-    /// Reading ahead takes no time, and data crosses the bus when it has been read.
+    /// Reading ahead takes no time in a stream, and data crosses the bus when it has been read.
     Stored,
 }
 
@@ -94,6 +94,8 @@ struct ReadAhead {
     since: Nanos,
     /// Where the head is at `since`.
     track: Track,
+    /// Whether it has served a request (of kind A or B) since the last one of kind C.
+    streams: bool,
 }
 
 /// What reading a run of sectors took, and where it left the head.
@@ -109,7 +111,8 @@ struct Motion {
 impl Disk {
     /// A disk whose head rests on the outermost track, with nothing in its cache.
     pub fn new(spec: DiskSpec) -> Self {
-        let ahead = ReadAhead { from: 0, next: 0, limit: 0, since: Nanos::ZERO, track: Track(0) };
+        let (since, track) = (Nanos::ZERO, Track(0));
+        let ahead = ReadAhead { from: 0, next: 0, limit: 0, since, track, streams: false };
         Disk { spec, ahead }
     }
 
@@ -193,7 +196,23 @@ impl Disk {
         if request.end() > ahead.limit && self.pauses_at() <= start {
             return None; // The head rests at the fence; what lies beyond is case C.
         }
-        Some(over_bus.max(self.read_on_to(request.end()).end))
+        Some(match self.spec.reading {
+            Reading::Streamed => over_bus.max(self.read_on_to(request.end()).end),
+            Reading::Stored => self.stored_end(request, over_bus),
+        })
+    }
+
+    /// Case B of a drive that stores.
+    fn stored_end(&self, request: Request, over_bus: Nanos) -> Nanos {
+        let (ahead, geometry) = (&self.ahead, &self.spec.geometry);
+        if ahead.streams {
+            let cylinder = |sector| geometry.cylinder_of(geometry.track_of(sector));
+            let from = cylinder(ahead.next.saturating_sub(1));
+            return over_bus + self.spec.seek.time(cylinder(request.end() - 1).abs_diff(from));
+        }
+        let sectors = request.end() - ahead.next;
+        let motion = self.read_media(ahead.track, ahead.since, ahead.next, sectors);
+        over_bus.max(motion.end + self.bus_time(request))
     }
 
     fn bus_time(&self, request: Request) -> Nanos {
@@ -223,11 +242,17 @@ impl Disk {
         }
     }
 
-    /// Moves the fence after a request that was served by reading on.
-    fn move_fence(&mut self, start: Nanos, request: Request) {
+    /// Moves the fence after a request that was served by reading on until `end`.
+    fn move_fence(&mut self, start: Nanos, request: Request, end: Nanos) {
         let paused = self.pauses_at();
         let limit = self.fence_after(request).max(self.ahead.limit);
-        if request.end() <= self.ahead.limit && paused <= start {
+        if self.spec.reading == Reading::Stored {
+            let next = request.end();
+            if next > self.ahead.next {
+                let track = self.spec.geometry.track_of(next - 1);
+                self.ahead = ReadAhead { next, since: end, track, streams: true, ..self.ahead };
+            }
+        } else if request.end() <= self.ahead.limit && paused <= start {
             if limit > self.ahead.limit {
                 let begin = start + self.spec.overhead;
                 let track = self.read_on_to(self.ahead.limit).track;
@@ -255,7 +280,7 @@ impl Device for Disk {
         let streaming = self.streaming_end(start, request);
         let mechanical = self.mechanical(start, request);
         if let Some(end) = streaming.filter(|&end| end <= mechanical.end) {
-            self.move_fence(start, request);
+            self.move_fence(start, request, end);
             let transfer = end - start - overhead;
             return Service { overhead, transfer, cache_hit: true, ..Service::default() };
         }
@@ -263,12 +288,17 @@ impl Device for Disk {
         let from = geometry.cylinder_of(self.track_at(start));
         let limit = self.fence_after(request);
         let cache_hit = self.straddles_fence(start, request);
+        let read = match self.spec.reading {
+            Reading::Streamed => mechanical.end,
+            Reading::Stored => mechanical.end - self.bus_time(request),
+        };
         self.ahead = ReadAhead {
             from: request.sector.max(limit.saturating_sub(self.spec.cache_sectors)),
             next: request.end(),
             limit,
-            since: mechanical.end,
+            since: read,
             track: mechanical.track,
+            streams: false,
         };
         Service {
             overhead,

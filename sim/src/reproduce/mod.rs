@@ -46,7 +46,7 @@ pub struct Cell {
     pub paper_to: Option<f64>,
     /// Ours.
     pub ours: f64,
-    /// Of a mean over disks that fit: the least and the most of them.
+    /// Of a mean over disks that fit, or of a median of draws: the least and the most of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
     /// What ours rests on.
