@@ -154,7 +154,16 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         let mapped = size::display(mapped);
         format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
     });
-    damage(&recording.state).into_iter().chain(unknown).chain(some_mapped).collect()
+    let unnamed = (recording.unnamed_bytes > 0).then(|| {
+        let unnamed = size::display(recording.unnamed_bytes);
+        format!("{unnamed} were read from files opened before the recording: they are not run again (strace -y names them)")
+    });
+    let rings = recording.ring_calls;
+    let rings = (rings > 0).then(|| {
+        format!("{rings} calls of io_uring or aio: what they read is not recorded, and their time counts as work")
+    });
+    let all = damage(&recording.state).into_iter().chain(unknown).chain(some_mapped);
+    all.chain(unnamed).chain(rings).collect()
 }
 
 /// What of the recording's text cannot be run again.

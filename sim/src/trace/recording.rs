@@ -18,6 +18,10 @@ pub struct Recording {
     /// How many bytes of which files were mapped into memory, but for programs and libraries; what is read of them
     /// that way is in no call.
     pub mapped: Vec<(PathIndex, u64)>,
+    /// Bytes read at offsets of files whose opens are not recorded: which files is not known.
+    pub unnamed_bytes: u64,
+    /// Calls of io_uring and aio, which do not say what is read.
+    pub ring_calls: u64,
     /// Lines not understood or not needed.
     pub passed_over: u64,
     /// How whole the recording is.

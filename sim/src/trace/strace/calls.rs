@@ -21,6 +21,16 @@ pub(super) fn is_exit(name: &[u8]) -> bool {
     matches!(name, b"exit" | b"exit_group" | b"_exit")
 }
 
+/// Whether a call of this name reads at an offset, and so from a file.
+pub(super) fn reads_at_offset(name: &[u8]) -> bool {
+    matches!(name, b"pread64" | b"pread" | b"preadv" | b"preadv2")
+}
+
+/// Whether a call of this name may read by io_uring or aio.
+pub(super) fn is_of_ring(name: &[u8]) -> bool {
+    matches!(name, b"io_uring_enter" | b"io_submit" | b"io_getevents" | b"io_pgetevents")
+}
+
 /// Notes in `process` what the call changes, and says what it did. `text` has all its arguments.
 pub(super) fn what(
     paths: &mut Paths,

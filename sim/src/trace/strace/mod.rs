@@ -354,6 +354,10 @@ impl Recorder {
         call.took = Nanos(done.took_ns.unwrap_or_default());
         self.recording.has_durations |= done.took_ns.is_some();
         self.recording.mapped.extend(calls::mapped(&mut self.paths, process, name, done));
+        if call.what == What::Other && calls::reads_at_offset(name) {
+            self.recording.unnamed_bytes += done.returned.unwrap_or_default();
+        }
+        self.recording.ring_calls += u64::from(calls::is_of_ring(name));
         if calls::makes_process(name) {
             self.forking.retain(|parent| *parent != pid);
             if let Some(child) = done.returned.filter(|child| ![NAMELESS, pid].contains(child)) {

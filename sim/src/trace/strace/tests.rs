@@ -49,6 +49,18 @@ fn told_of(calls: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn reads_that_no_file_is_known_of_are_counted() {
+    let recording = recorded(
+        "1 1.0 pread64(7, \"\"..., 4096, 8192) = 4096 <0.1>\n\
+         1 2.0 preadv2(7, [], 1, 0, 0) = -1 EAGAIN (Resource temporarily unavailable) <0.1>\n\
+         1 3.0 pread64(8</a>, \"\"..., 4096, 8192) = 4096 <0.1>\n\
+         1 4.0 io_uring_enter(4, 1, 1, IORING_ENTER_GETEVENTS, NULL, 8) = 1 <0.5>\n\
+         1 5.0 io_getevents(0x7f, 1, 1, [{}], NULL) = 1 <0.2>\n",
+    );
+    assert_eq!((recording.unnamed_bytes, recording.ring_calls), (4096, 2));
+}
+
+#[test]
 fn what_is_mapped_is_noted_but_for_programs() {
     let recording = recorded(concat!(
         "1 1.0 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3\n",
