@@ -151,7 +151,9 @@ fn what_is_read_as_hinted_again_is_the_last_to_go() {
     policy.close(NOW, first);
     let second = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, second, Hint::whole_file(file(FILE, 2), DISK));
-    (0..2).for_each(|index| drop(read(&mut policy, READER, block(index))));
+    for index in 0..2 {
+        read(&mut policy, READER, block(index));
+    }
     policy.close(NOW, second);
     let third = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, third, Hint::whole_file(file(FileId(9), 8), DISK));
