@@ -36,6 +36,9 @@ const CHAIN_TRIED_MAX: usize = 256;
 /// A file's single blocks have a table from so many pieces on, if it has at most so many blocks for each of
 /// them. Whether it may have one is looked at when their number is a power of two.
 const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
+
+/// Files with fewer single blocks, as most have, do not even know where these lie.
+const SPAN_PIECES_MIN: u32 = TABLE_PIECES_MIN / 2;
 const TABLE_SPARSENESS_MAX: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,11 +65,13 @@ impl Chain {
     const EMPTY: Chain = Chain { first: NONE, last: NONE };
 }
 
-/// The chains of all single blocks of a file from `first_block` on.
-#[derive(Clone, Debug, Default)]
+/// The chains of all single blocks of a file from `first_block` on, if there are any.
+#[derive(Debug, Default)]
 struct Table {
     first_block: u64,
     chains: Vec<Chain>,
+    /// The least and the greatest of the single blocks that have come since it is here.
+    span: Option<(u64, u64)>,
 }
 
 impl Table {
@@ -97,16 +102,15 @@ struct Entered {
 }
 
 /// How a file figures in the index.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct FileUse {
     pieces_at: [u32; LEVELS_MAX as usize],
     levels: u32,
     segments: u32,
     /// The last one added: of those that are left, the last to leave.
     last: Entered,
-    /// The least and the greatest of its single blocks, since there have been any.
-    span: Option<(u64, u64)>,
-    table: Table,
+    /// Of its single blocks, if there are several.
+    table: Option<Box<Table>>,
 }
 
 impl FileUse {
@@ -118,14 +122,25 @@ impl FileUse {
         if level > 0 {
             return None;
         }
-        let (least, greatest) = self.span.unwrap_or((block, block));
-        let (least, greatest) = (least.min(block), greatest.max(block));
-        self.span = Some((least, greatest));
         let pieces = self.pieces_at[0];
+        if pieces < SPAN_PIECES_MIN {
+            return None;
+        }
+        let table = self.table.get_or_insert_default();
+        let (least, greatest) = table.span.unwrap_or((block, block));
+        let (least, greatest) = (least.min(block), greatest.max(block));
+        table.span = Some((least, greatest));
         let is_due = pieces >= TABLE_PIECES_MIN && pieces.is_power_of_two();
         let fits = || (greatest - least) / TABLE_SPARSENESS_MAX < u64::from(pieces);
-        let reaches = || [least, greatest].iter().all(|&end| self.table.place(end).is_some());
+        let reaches = || [least, greatest].iter().all(|&end| table.place(end).is_some());
         (is_due && fits() && !reaches()).then_some(least..=greatest)
+    }
+
+    /// The chain of a single block, if it is one of the table's.
+    fn chain(&mut self, level: u32, block: u64) -> Option<&mut Chain> {
+        let table = self.table.as_mut().filter(|_| level == 0)?;
+        let place = table.place(block)?;
+        Some(&mut table.chains[place])
     }
 
     /// A piece of `level` has gone.
@@ -134,7 +149,7 @@ impl FileUse {
         if self.pieces_at[level as usize] == 0 {
             self.levels &= !(1 << level);
             if level == 0 {
-                (self.span, self.table) = (None, Table::default());
+                self.table = None;
             }
         }
     }
@@ -156,11 +171,14 @@ impl Default for Chains {
 
 impl Chains {
     /// The first node of the piece of `level` that contains `block`.
-    fn first(&self, table: &Table, key: Key) -> u32 {
-        match table.place(key.piece).filter(|_| key.level == 0) {
-            Some(place) => table.chains[place].first,
-            None => self.by_piece.get(&key).map_or(NONE, |chain| chain.first),
+    fn first(&self, file: &FileUse, key: Key) -> u32 {
+        if key.level == 0
+            && let Some(table) = &file.table
+            && let Some(place) = table.place(key.piece)
+        {
+            return table.chains[place].first;
         }
+        self.by_piece.get(&key).map_or(NONE, |chain| chain.first)
     }
 
     fn push(&mut self, file: &mut FileUse, key: Key, block: u64, position: u64, ordinal: u32) {
@@ -177,8 +195,8 @@ impl Chains {
             self.nodes[index as usize] = node;
             index
         };
-        let chain = match file.table.place(block).filter(|_| key.level == 0) {
-            Some(place) => &mut file.table.chains[place],
+        let chain = match file.chain(key.level, block) {
+            Some(chain) => chain,
             None => self.by_piece.entry(key).or_insert(Chain::EMPTY),
         };
         if chain.first == NONE {
@@ -190,16 +208,15 @@ impl Chains {
     }
 
     fn pop(&mut self, file: &mut FileUse, key: Key, block: u64) {
-        let in_table = file.table.place(block).filter(|_| key.level == 0);
-        let chain = match in_table {
-            Some(place) => &mut file.table.chains[place],
-            None => self.by_piece.get_mut(&key).expect("what was pushed is there"),
+        let (chain, is_in_table) = match file.chain(key.level, block) {
+            Some(chain) => (chain, true),
+            None => (self.by_piece.get_mut(&key).expect("what was pushed is there"), false),
         };
         let index = chain.first;
         let node = &mut self.nodes[index as usize];
         if chain.first != chain.last {
             chain.first = node.next;
-        } else if in_table.is_some() {
+        } else if is_in_table {
             *chain = Chain::EMPTY;
         } else {
             self.by_piece.remove(&key);
@@ -211,13 +228,14 @@ impl Chains {
 
     /// Gives the single blocks of `file` in `reach` a table.
     fn tabulate(&mut self, file: &mut FileUse, id: FileId, reach: RangeInclusive<u64>) {
-        let old = std::mem::take(&mut file.table);
+        let old = file.table.take().unwrap_or_default();
         let first_block = *reach.start();
         let chains = reach.map(|block| match old.place(block) {
             Some(place) => old.chains[place],
             None => self.by_piece.remove(&Key::new(id, 0, block)).unwrap_or(Chain::EMPTY),
         });
-        file.table = Table { first_block, chains: chains.collect() };
+        let chains = chains.collect();
+        file.table = Some(Box::new(Table { first_block, chains, span: old.span }));
     }
 }
 
@@ -392,8 +410,7 @@ impl NextUse {
         while levels != 0 {
             let level = levels.trailing_zeros();
             levels &= levels - 1;
-            let mut index =
-                self.chains.first(&file.table, Key::new(block.file, level, block.index));
+            let mut index = self.chains.first(file, Key::new(block.file, level, block.index));
             let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
             for _ in 0..CHAIN_TRIED_MAX {
                 if index == NONE {
@@ -435,12 +452,14 @@ impl NextUse {
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tables = self.files.values().map(|file| file.table.chains.capacity());
+        let tables = self.files.values().filter_map(|file| file.table.as_ref());
+        let tables =
+            tables.map(|table| size_of::<Table>() + table.chains.capacity() * size_of::<Chain>());
         self.chains.by_piece.allocation_size()
             + self.chains.nodes.capacity() * size_of::<Node>()
             + self.files.allocation_size()
             + self.files.len() * size_of::<FileUse>()
-            + tables.sum::<usize>() * size_of::<Chain>()
+            + tables.sum::<usize>()
     }
 }
 
