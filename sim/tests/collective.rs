@@ -33,7 +33,7 @@ const STARVED: &str = "global, 256 MB";
 fn collective_1999() {
     let cells = cells();
     for cell in &cells {
-        let off = cell.deviation().is_some_and(|off| off.abs() > explained_from(cell));
+        let off = cell.is_off_by(explained_from(cell));
         assert!(!off || reason_for(cell).is_some(), "unexplained: {cell:?}");
     }
     for reason in REASONS.iter().filter(|reason| reason.experiment.starts_with("1999")) {

@@ -1,16 +1,14 @@
 //! The papers' results come out, as far as `docs/reproduction.md` says that they do.
-//!
-//! Figure 11 is tested with its scenario.
 
 use foretell_policy::Rules;
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
 use foretell_sim::reproduce::{Cell, EXPERIMENTS, Outcome, comparators, pairs};
 
-/// The cells of a paper, but those of figure 11.
+/// The cells of a paper.
 fn cells(paper: &str) -> Vec<Cell> {
     let mut all = Outcome::default();
     let of_paper = EXPERIMENTS.iter().filter(|experiment| experiment.paper == paper);
-    for experiment in of_paper.filter(|experiment| experiment.name != "figure 11") {
+    for experiment in of_paper {
         all.merge((experiment.run)());
     }
     all.cells
@@ -24,7 +22,7 @@ fn ours(cells: &[Cell], row: &str, column: &str) -> f64 {
 /// Whatever is off has its reason, and every reason is of something that is off.
 fn check_reasons(paper: &str, cells: &[Cell]) {
     for cell in cells {
-        let off = cell.deviation().is_some_and(|deviation| deviation.abs() > EXPLAINED_FROM);
+        let off = cell.is_off_by(EXPLAINED_FROM);
         assert!(!off || reason_for(cell).is_some(), "unexplained: {cell:?}");
     }
     for reason in REASONS.iter().filter(|reason| reason.experiment.starts_with(paper)) {
@@ -53,28 +51,68 @@ fn tip_1994() {
     assert!(on("2 disks") > 1.3 * on("3 disks") && on("3 disks") > 1.1 * on("4 disks"));
 }
 
+/// What the paper says of figures, by the beginning of a row, from how many disks to how many, between what and what: at
+/// the two digits that it has.
+const PUBLISHED: [(&str, [usize; 2], [f64; 2]); 10] = [
+    ("agrep, four sets, time saved", [4, 15], [80.0, 85.0]),
+    ("agrep, SCAN, time saved", [1, 1], [53.0, 73.0]),
+    ("agrep, FIFO, time saved", [1, 1], [21.0, 41.0]),
+    ("agrep, stall removed", [4, 15], [75.0, 95.0]),
+    ("slices, stall removed", [4, 15], [75.0, 95.0]),
+    ("join, stall removed", [4, 15], [75.0, 95.0]),
+    ("sphinx, stall removed", [4, 15], [75.0, 95.0]),
+    ("davidson, time saved by tip1", [1, 15], [-5.0, 0.0]),
+    ("davidson, time saved by tip2", [1, 1], [30.0, 100.0]),
+    ("davidson, time saved by tip2", [2, 15], [15.0, 100.0]),
+];
+
+/// Where ours is not so: on one disk of the sum of searches; where stall is removed nearly all, or on few disks not quite; and of
+/// Davidson, whose read-ahead costs more here than hints do (docs/reproduction.md).
+const KNOWN_OUTSIDE: [(&str, &str); 16] = [
+    ("agrep, SCAN, time saved", "1 disk"),
+    ("agrep, stall removed", "4 disks"),
+    ("agrep, stall removed", "6 disks"),
+    ("agrep, stall removed", "8 disks"),
+    ("agrep, stall removed", "10 disks"),
+    ("agrep, stall removed", "15 disks"),
+    ("slices, stall removed", "8 disks"),
+    ("slices, stall removed", "10 disks"),
+    ("slices, stall removed", "15 disks"),
+    ("sphinx, stall removed", "4 disks"),
+    ("davidson, time saved by tip1", "3 disks"),
+    ("davidson, time saved by tip1", "4 disks"),
+    ("davidson, time saved by tip1", "6 disks"),
+    ("davidson, time saved by tip1", "8 disks"),
+    ("davidson, time saved by tip1", "10 disks"),
+    ("davidson, time saved by tip1", "15 disks"),
+];
+
+fn outside(cells: &[Cell]) -> Vec<(String, String)> {
+    let is_outside = |cell: &&Cell| {
+        let disks = cell.column.split(' ').next().and_then(|disks| disks.parse::<usize>().ok());
+        PUBLISHED.iter().any(|(row, [from, to], [least, most])| {
+            let is_of_it = cell.row.starts_with(row)
+                && disks.is_some_and(|disks| (*from..=*to).contains(&disks));
+            is_of_it && !(*least..=*most).contains(&cell.ours.round())
+        })
+    };
+    let found = cells.iter().filter(is_outside);
+    found.map(|cell| (cell.row.clone(), cell.column.clone())).collect()
+}
+
 #[test]
 fn tip_1995() {
     let cells = cells("tip1995");
     check_reasons("1995", &cells);
     let on = |row: &str, column: &str| ours(&cells, row, column);
-    const MANY: [&str; 5] = ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"];
-    for column in MANY {
-        let saved = on("agrep, four sets, time saved", column);
-        assert!((79.0..=86.0).contains(&saved), "agrep, {column}: {saved}");
-        for program in ["agrep", "slices", "join", "sphinx"] {
-            let removed = on(&format!("{program}, stall removed"), column);
-            assert!((74.0..=100.0).contains(&removed), "{program}, {column}: {removed}");
-        }
+    assert_eq!(outside(&cells), KNOWN_OUTSIDE.map(|(row, column)| (row.into(), column.into())));
+    for column in ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"] {
         assert!((on("join, time saved further by hints", column) - 45.0).abs() < 10.0);
         assert!((on("sphinx, time saved", column) - 20.0).abs() < 10.0);
-        assert!(on("davidson, time saved by tip1", column).abs() < 5.0);
-        assert!(on("davidson, time saved by tip2", column) > 15.0);
     }
-    assert!((on("agrep, SCAN, time saved, mean of sets", "1 disk") - 63.0).abs() < 10.0);
-    assert!((on("agrep, FIFO, time saved, mean of sets", "1 disk") - 31.0).abs() < 10.0);
+    let saved = on("join, requests saved by splitting the loop", "1 disk");
+    assert!((saved / 900.0 - 1.0).abs() < 0.15, "{saved}");
     assert!((on("join, time saved by splitting the loop", "1 disk") - 20.0).abs() < 5.0);
-    assert!(on("davidson, time saved by tip2", "1 disk") > 30.0);
     // Figure 10 b: without hints nothing is gained until all fits; with them each buffer counts.
     let sizes: Vec<String> = (1..=10).map(|n| format!("{} MB", 2 * n)).collect();
     let plain: Vec<f64> = sizes.iter().map(|mb| on("davidson, without hints", mb)).collect();
@@ -105,6 +143,10 @@ fn pairs() {
     }
 }
 
+/// Where the default policy is behind reading on demand (docs/comparators.md has the reason).
+const SLOWER_THAN_LRU: [(&str, u64, usize); 2] =
+    [("slice X-Z, today", 4, 1), ("slice X-Z, today", 12, 1)];
+
 /// A part of the table of comparators: whoever is told nothing is last, and where the default policy is behind, it is
 /// said why.
 #[test]
@@ -122,8 +164,8 @@ fn comparators() {
             found.map(|(_, elapsed_s)| *elapsed_s).unwrap_or_else(|| panic!("no {name}"))
         };
         // A plane that lies in sequence is served fastest in its order if the processor takes no time between.
-        let most = if cell.program == "slice X-Z, today" { 1.06 } else { 1.0 };
-        assert!(of("foretell") < most * of("lru"), "{cell:?}");
+        let known = SLOWER_THAN_LRU.contains(&(cell.program, cache_mb, disks));
+        assert_eq!(of("foretell") >= of("lru"), known, "{cell:?}");
         assert!(!cell.is_behind() || cell.reason().is_some(), "{cell:?}");
     }
     let places = comparators::places();

@@ -66,7 +66,27 @@ impl Cell {
         let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
         Some(if self.unit == "%" { self.ours - paper } else { 100.0 * (self.ours / paper - 1.0) })
     }
+
+    /// The same of a percentage as a share of the paper's, where that is not next to nothing.
+    pub fn deviation_of_share(&self) -> Option<f64> {
+        let least = self.paper.filter(|_| self.unit == "%")?;
+        let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
+        (paper.abs() >= SHARE_FROM).then(|| 100.0 * (self.ours / paper - 1.0))
+    }
+
+    /// Whether either is more than this.
+    pub fn is_off_by(&self, most: f64) -> bool {
+        [self.deviation(), self.deviation_of_share()]
+            .into_iter()
+            .flatten()
+            .any(|off| off.abs() > most)
+    }
 }
+
+/// Of smaller percentages, points only are compared: 3 % instead of 2 are not half as much again.
+const SHARE_FROM: f64 = 10.0;
+/// The lower end of a range of which the paper gives the upper one only.
+pub const AT_MOST: f64 = -100.0;
 
 /// A figure, or the figure that a table would make.
 #[derive(Clone, Debug, PartialEq)]

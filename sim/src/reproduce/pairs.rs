@@ -94,8 +94,14 @@ pub fn summary(pairs: &[Pair]) -> String {
         let [all, matched] = [false, true].map(|matched| mean(pairs, rules, matched));
         format!("{} takes {all:+.0} % of time on average, {matched:+.0} % with itself", rules.name)
     };
-    let parts = [Rules::TIPTOE, Rules::FORETELL].map(of);
-    format!("Of two programs at once, beside lru-sp: {}.", parts.join("; "))
+    let parts = [Rules::TIPTOE, Rules::TIP2, Rules::FORETELL].map(of);
+    let without = pairs.iter().filter(|pair| !pair.programs.contains(&"davidson"));
+    let without: Vec<Pair> = without.cloned().collect();
+    let part = mean(&without, Rules::TIPTOE, false);
+    format!(
+        "Of two programs at once, beside lru-sp: {}. Without Davidson, whose pairs gain most, it is {part:+.0} % for tiptoe.",
+        parts.join("; ")
+    )
 }
 
 /// A section of the page.
