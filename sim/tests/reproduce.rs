@@ -169,5 +169,5 @@ fn comparators() {
         assert!(!cell.is_behind() || cell.reason().is_some(), "{cell:?}");
     }
     let places = comparators::places();
-    assert_eq!(places.len(), 336);
+    assert_eq!(places.len(), 360);
 }

@@ -506,7 +506,9 @@ impl Disk {
         self.queue.push(part.class, self.device.position_of(part.request.sector), part);
     }
 
-    /// Whether the head of the queue may go to the drive.
+    /// Whether the head of the queue may go to the drive: demands at once; a prefetch while there are fewer than so many of them
+    /// there, and no demand. TIP 1995, section 3.1, counts all outstanding requests, so that a prefetch may follow
+    /// a demand to the drive; here it waits.
     fn may_dispatch(&self) -> bool {
         self.demands_waiting > 0
             || self.prefetches_dispatched < self.prefetches_max && self.demands_held == 0
