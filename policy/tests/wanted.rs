@@ -1,5 +1,5 @@
-//! What hints want: that their files stay open until they have been read, that missing blocks are looked for
-//! whatever came before, and that what was fetched rightly counts as that.
+//! What hints want: that their files stay open until they have been read, that blocks are fetched whatever stands
+//! before them, and that what was fetched rightly counts as that.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -45,7 +45,7 @@ fn read(policy: &mut Policy, reader: ReaderId, block: Block) -> Access {
     access
 }
 
-/// Closes what the policy has let go; returns how many files that were.
+/// Closes what the policy has let go.
 fn close_released(policy: &mut Policy, open: &mut BTreeSet<FileId>) {
     for file in policy.take_released_files() {
         if !policy.wants(file) {

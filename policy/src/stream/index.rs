@@ -36,10 +36,10 @@ const CHAIN_TRIED_MAX: usize = 256;
 /// A file's single blocks have a table from so many pieces on, if it has at most so many blocks for each of
 /// them. Whether it may have one is looked at when their number is a power of two.
 const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
+const TABLE_SPARSENESS_MAX: u64 = 4;
 
 /// Files with fewer single blocks, as most have, do not even know where these lie.
 const SPAN_PIECES_MIN: u32 = TABLE_PIECES_MIN / 2;
-const TABLE_SPARSENESS_MAX: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
