@@ -127,20 +127,14 @@ fn tip_1995() {
     }
 }
 
-/// TIPTOE's advantage where two programs share memory, by some pairs.
+/// TIPTOE's advantage where a program shares memory with itself, over all of them.
 #[test]
 fn pairs() {
-    let of = |programs: [&str; 2]| {
-        let all = pairs::places().into_iter();
-        let names = |&at: &[usize; 2]| at.map(pairs::name) == programs;
-        pairs::run(all.clone().find(names).expect("there is such a pair"))
-    };
-    let some =
-        [["slice", "slice"], ["agrep", "agrep"], ["agrep", "davidson"], ["slice", "davidson"]];
-    for pair in some.map(of) {
-        assert!(pair.beside_lru_sp(Rules::TIPTOE) < 0.0, "{pair:?}");
-        assert!(pair.beside_lru_sp(Rules::FORETELL) < 0.0, "{pair:?}");
-    }
+    let matched = pairs::places().into_iter().filter(|[one, other]| one == other);
+    let matched: Vec<_> = matched.map(pairs::run).collect();
+    assert!(matched.len() > 3, "{matched:?}");
+    assert!(pairs::mean(&matched, Rules::TIPTOE, true) < -7.0, "{matched:?}");
+    assert!(pairs::mean(&matched, Rules::FORETELL, true) < -7.0, "{matched:?}");
 }
 
 /// Where the default policy is behind reading on demand (docs/comparators.md has the reason).
@@ -153,7 +147,9 @@ const SLOWER_THAN_LRU: [(&str, u64, usize); 2] =
 fn comparators() {
     for (subject, cache_mb, disks) in comparators::places() {
         let small = subject.name.starts_with("agrep kern") || subject.name.starts_with("slice");
-        let worst = (subject.name, cache_mb, disks) == ("agrep man3", 12, 1)
+        let at = (subject.name, cache_mb, disks);
+        let worst = at == ("agrep man3", 12, 1)
+            || at == ("davidson", 12, 2) // Behind by 5.7 % if runs are begun at the horizon.
             || subject.name == "davidson, today" && cache_mb == 12 && disks < 4;
         if !worst && (!small || cache_mb == 64 || !matches!(disks, 1 | 4 | 15)) {
             continue;

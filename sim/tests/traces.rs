@@ -225,6 +225,10 @@ fn our_own_format_damaged() {
             "# foretell trace 1\n1 2 3 0 2147483649\n",
             "line 2: a read of 2147483649 bytes; one read is at most of 2147483648",
         ),
+        (
+            "# foretell trace 1\n1 2 3 0 4096\n2 2 3 4096 40",
+            "line 3: the last line has no end: the file is cut off; get it again, or end the line if it is whole",
+        ),
     ];
     for (text, expected) in table {
         assert_eq!(error(text.as_bytes(), Format::Foretell), format!("t: {expected}"));

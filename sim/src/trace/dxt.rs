@@ -82,7 +82,9 @@ fn take_all(input: &mut Input) -> Result<Recording, Stop> {
             return Err(Fault::NotDxt { found: quoted(line) }.into());
         }
         let file = file.ok_or(Fault::NoFile)?;
-        match call(line, file)? {
+        let call = call(line, file)?;
+        input.check_line_end()?;
+        match call {
             Some(call) => recording.calls.push(call),
             None => recording.passed_over += 1,
         }
@@ -121,6 +123,7 @@ fn call(line: &[u8], file: PathIndex) -> Result<Option<Call>, Stop> {
     let offset_bytes = number(field(), "an offset in bytes (a whole number from 0 on)")?;
     let length_bytes = number(field(), "a length in bytes (a whole number from 0 on)")?;
     let (began, ended) = (seconds(field())?, seconds(field())?);
+    let took = ended.0.checked_sub(began.0).map(Nanos).ok_or(Fault::EndsBefore)?;
     let what = match is_read && length_bytes > 0 {
         true => {
             check_read(offset_bytes, length_bytes)?;
@@ -128,7 +131,6 @@ fn call(line: &[u8], file: PathIndex) -> Result<Option<Call>, Stop> {
         }
         false => What::Other,
     };
-    let took = ended.saturating_sub(began);
     Ok(Some(Call { reader: ReaderId(rank), began, took, what }))
 }
 
@@ -226,6 +228,8 @@ mod tests {
             (line("0 read 0 -1 1 0.0 0.0"), "line 2: \"-1\" is not an offset"),
             (line("0 read 0 0 1 0.0"), "line 2: \"\" is not a time"),
             (line("0 read 0 0 1 0.0 nan"), "line 2: \"nan\" is not a time"),
+            (line("0 read 0 0 1 2.0 1.0"), "line 2: a read that ends before it begins"),
+            (line("0 read 0 0 1 1.0 12").trim_end().to_owned(), "line 2: the last line has no end"),
             (line("0 read 0 18446744073709551615 1 0.0 0.0"), "line 2: a read that ends beyond"),
             (line("0 read 0 0 1000000000000000 0.0 1.0"), "one read is at most of 2147483648"),
         ] {

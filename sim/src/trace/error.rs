@@ -64,6 +64,9 @@ pub enum Fault {
         /// Bytes of a record.
         record_bytes: usize,
     },
+    /// The last line has no end.
+    #[error("the last line has no end: the file is cut off; get it again, or end the line if it is whole")]
+    NoLineEnd,
     /// The first record is of no known version.
     #[error("not a vscsi record of version 1 or 2; is the file of another format?")]
     NotVscsi,
@@ -101,6 +104,9 @@ pub enum Fault {
     /// A read of DXT's text before the first name.
     #[error("a read before any file's name; the text is cut off at its beginning")]
     NoFile,
+    /// A read of DXT's text that ends before it begins.
+    #[error("a read that ends before it begins; the file is damaged")]
+    EndsBefore,
     /// No file or device has such an address.
     #[error(
         "a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones"

@@ -18,7 +18,8 @@
 //! | `offset_bytes` | the first byte |
 //! | `length_bytes` | how many bytes, at most 2 GiB; a read of none is passed over |
 //!
-//! The order of the lines is the order of the reads.
+//! The order of the lines is the order of the reads. Each line ends with a newline, the last one too: a file without it
+//! is cut off, and refused.
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
@@ -57,6 +58,7 @@ impl Decoder for Foretell {
                 continue;
             }
             let [time, reader, file, offset_bytes, length_bytes] = fields(line)?;
+            input.check_line_end()?;
             check_read(offset_bytes, length_bytes)?;
             let touched = touched(offset_bytes, length_bytes, self.block_bytes);
             let (first_block, blocks) = touched.ok_or(Fault::Beyond)?;

@@ -115,6 +115,11 @@ impl Input {
         self.has_line_end
     }
 
+    /// Refuses the line taken last if it has no end: numbers in it may have lost digits.
+    pub(super) fn check_line_end(&self) -> Result<(), Fault> {
+        if self.has_line_end { Ok(()) } else { Err(Fault::NoLineEnd) }
+    }
+
     /// Fills `record` and says whether there was one.
     pub(super) fn record(&mut self, record: &mut [u8]) -> Result<bool, Stop> {
         match self.fill(record)? {
