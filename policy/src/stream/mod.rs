@@ -536,7 +536,14 @@ impl Stream {
     /// The access at `position`, whose block is missing, is left to the reader, or given up.
     fn miss_later_use(&mut self, position: u64, blocks: &BlockTable) {
         let Some((block, device)) = self.block_at(position) else { return };
-        let from = self.cursor.fetched_from().max(position + 1);
+        let later = self.cursor.base().max(position + 1);
+        let from = self.cursor.fetched_from().max(later);
+        // Its next use may have been overtaken with it: not to be fetched, unless the reader comes back.
+        if later < from
+            && let Some(next) = self.next_use_from(block, later).filter(|&next| next < from)
+        {
+            self.overtaken = self.overtaken.min(next);
+        }
         if let Some(next) = self.next_use_from(block, from)
             && next < self.scan
             && blocks.find(block).is_none()
@@ -799,5 +806,63 @@ impl Stream {
             + self.index.memory_bytes()
             + self.cursor.memory_bytes()
             + self.devices.iter().map(of_part).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blocks::Slot;
+    use crate::hint::{DeviceId, Segment, Target};
+
+    const DISK: DeviceIndex = DeviceIndex(0);
+    const READER: ReaderId = ReaderId(1);
+    const FILE: FileId = FileId(0);
+
+    fn block(index: u64) -> Block {
+        Block { file: FILE, index }
+    }
+
+    /// A stream that reads these ranges of blocks, first and length, of one file.
+    fn stream_of(ranges: &[(u64, u64)]) -> Stream {
+        let limits = Limits { block_bytes: 1, window: 40, placed_max: 1 << 20 };
+        let mut stream = Stream::new(StreamId(0), HinterId(0), Some(READER), limits);
+        for &(offset_bytes, length_bytes) in ranges {
+            let target = Target::File { file: FILE, size_bytes: 1000 };
+            let segments = [Segment { offset_bytes, length_bytes }];
+            let hint = Hint::segments(target, DeviceId(0), &segments);
+            let lookup = Lookup::Known { file: FILE, size_bytes: 1000 };
+            stream.wait(Waiting { hint, device: DISK, lookup, again: None });
+        }
+        stream.advance(4096, |_| (), |_| ());
+        stream
+    }
+
+    fn read(stream: &mut Stream, blocks: &BlockTable, position: u64) {
+        let (block, _) = stream.block_at(position).expect("it is placed");
+        stream.read((block, position), 20, blocks, |_| (), &mut Vec::new());
+        stream.check(blocks);
+    }
+
+    #[test]
+    fn a_later_use_that_was_overtaken_too_is_sought_when_the_reader_comes_back() {
+        // Block 9 is read at 9, and at 24 again.
+        let mut stream = stream_of(&[(0, 20), (5, 20)]);
+        let mut blocks = BlockTable::new(64);
+        let slots: Vec<SlotId> =
+            (0..25).map(|index| blocks.insert(Slot::in_flight(block(index), DISK, true))).collect();
+        stream.note_missing(&blocks, u64::MAX, |_, _| ());
+        blocks.remove(slots[9]);
+        stream.lost(DISK, 9);
+        // The reader leaps: the first use is given up, the second lies behind the front.
+        for position in [30, 31, 32] {
+            read(&mut stream, &blocks, position);
+        }
+        assert_eq!((stream.cursor.base(), stream.cursor.fetched_from()), (13, 33));
+        assert_eq!(stream.first_missing(&blocks, DISK, u64::MAX, |_, _| ()), None);
+        for position in [20, 21] {
+            read(&mut stream, &blocks, position);
+        }
+        assert_eq!(stream.first_missing(&blocks, DISK, u64::MAX, |_, _| ()), Some(24));
     }
 }
