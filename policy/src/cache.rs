@@ -546,6 +546,11 @@ impl Cache {
         saved
     }
 
+    /// Streams that are open, 1 at least.
+    pub(crate) fn streams_in_use(&self) -> u64 {
+        (self.streams.len() - self.freed.len()).max(1) as u64
+    }
+
     /// Offers a block that no stream claims to the streams that name its file.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         let file = self.blocks[slot].block().file;

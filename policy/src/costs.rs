@@ -60,6 +60,8 @@ struct DeviceCosts {
     disk_ns: Mean,
     /// Time of a block more at a busy device.
     block_ns: Mean,
+    /// The same where more requests would have been no faster.
+    full_ns: Mean,
 }
 
 /// The costs of one device, in ns.
@@ -70,6 +72,8 @@ pub(crate) struct Prices {
     pub(crate) disk_ns: f64,
     /// Time of a block more at the device when it is busy; 0 if that was never seen.
     pub(crate) block_ns: f64,
+    /// The same where more requests would have been no faster; 0 if that was never seen.
+    pub(crate) full_ns: f64,
 }
 
 /// Means of all costs; see the [module](self).
@@ -114,9 +118,20 @@ impl Costs {
         self.device(device).disk_ns.add(sample.0 as f64);
     }
 
-    /// A busy device has taken `sample_ns` for a block more, over so many requests.
-    pub(crate) fn observe_block(&mut self, device: DeviceIndex, sample_ns: f64, requests: u32) {
-        self.device(device).block_ns.add_mean_of(sample_ns, requests);
+    /// A busy device has taken `sample_ns` for a block more, over so many requests; and was given more of them all the
+    /// time than it serves at once, or not.
+    pub(crate) fn observe_block(
+        &mut self,
+        device: DeviceIndex,
+        sample_ns: f64,
+        requests: u32,
+        was_full: bool,
+    ) {
+        let costs = self.device(device);
+        costs.block_ns.add_mean_of(sample_ns, requests);
+        if was_full {
+            costs.full_ns.add_mean_of(sample_ns, requests);
+        }
     }
 
     /// What reading a block from memory costs, in ns.
@@ -130,7 +145,8 @@ impl Costs {
     /// What fetching from `device` costs.
     pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
         let of_device = self.devices.get(usize::from(device.0)).copied().unwrap_or_default();
-        let block_ns = of_device.block_ns.0.unwrap_or(0.0);
+        let [block_ns, full_ns] =
+            [of_device.block_ns, of_device.full_ns].map(|mean| mean.0.unwrap_or(0.0));
         let (first, measured) = match self.source {
             CostSource::Measured(first) => (first, true),
             CostSource::Fixed(fixed) => (fixed, false),
@@ -139,12 +155,12 @@ impl Costs {
         if !measured {
             let [hit_ns, driver_ns, disk_ns] =
                 [hit_ns, driver_ns, disk_ns].map(|cost_ns| cost_ns.max(LEAST_NS));
-            return Prices { hit_ns, driver_ns, disk_ns, block_ns };
+            return Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns };
         }
         let over_all_ns = self.disk_ns.or(disk_ns);
         let disk_ns = if self.own { of_device.disk_ns.or(over_all_ns) } else { over_all_ns };
         let (hit_ns, driver_ns) = (self.hit_ns.or(hit_ns), self.driver_ns.or(driver_ns));
-        Prices { hit_ns, driver_ns, disk_ns, block_ns }
+        Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns }
     }
 }
 

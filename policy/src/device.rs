@@ -106,6 +106,8 @@ struct Span {
     squares_ns2: f64,
     /// The shortest time of a request, as it was heard of.
     least_took_ns: f64,
+    /// The fewest reads that were under way at a completion.
+    least_reads: usize,
 }
 
 /// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
@@ -130,11 +132,16 @@ const FORGET: f64 = 1.0001;
 /// Requests that a disk should have to choose from (TIP 1995, section 3: five outstanding at each).
 const REQUESTS_PER_SERVER: f64 = 5.0;
 
+/// A device that has so many requests for each that it serves at once has none to spare.
+const FULL_PER_SERVER: f64 = 2.0;
+
 /// What a completed read says of its device, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observation {
     /// The time of one block more over the requests of a span, and how many they were.
     pub(crate) block_ns: Option<(f64, u32)>,
+    /// Whether it had more to do, all of this time, than it does at once: more would have been no faster.
+    pub(crate) was_full: bool,
     /// The time of the request without what it waited for others, if that can be told.
     pub(crate) took_ns: Option<f64>,
 }
@@ -142,7 +149,8 @@ pub(crate) struct Observation {
 impl Span {
     fn begin(now: Nanos, took_ns: f64) -> Self {
         let least_took_ns = took_ns;
-        Span { began: now, completions: 0, blocks: 0, squares_ns2: 0.0, least_took_ns }
+        let least_reads = usize::MAX;
+        Span { began: now, completions: 0, blocks: 0, squares_ns2: 0.0, least_took_ns, least_reads }
     }
 
     /// One more completion, `interval` after the one before. Returns whether the span ends with it.
@@ -174,18 +182,21 @@ impl Load {
         let last = std::mem::replace(&mut self.last_completion, now);
         let (interval, took) = (now.saturating_sub(last), now.saturating_sub(started));
         if took == Nanos::ZERO {
-            return Observation { block_ns: None, took_ns: None }; // By a driver without a clock.
+            return Observation { block_ns: None, was_full: false, took_ns: None }; // By a driver without a clock.
         }
         let took_ns = took.0 as f64;
-        let mut block_ns = None;
+        let (mut block_ns, mut was_full) = (None, false);
         match &mut self.span {
             None => self.span = Some(Span::begin(now, took_ns)),
             Some(span) => {
+                span.least_reads = span.least_reads.min(self.reads);
                 if span.add(now, interval, took, blocks) {
                     let span = std::mem::replace(span, Span::begin(now, took_ns));
                     let length_ns = now.saturating_sub(span.began).0 as f64;
                     self.learn(&span, length_ns);
                     block_ns = Some((length_ns / span.blocks as f64, span.completions));
+                    let servers = self.servers().unwrap_or(1.0);
+                    was_full = span.least_reads as f64 >= FULL_PER_SERVER * servers;
                 }
             }
         }
@@ -193,7 +204,7 @@ impl Load {
             (_, 0 | 1) => Some(1.0),
             (servers, _) => servers.map(|servers| (servers / outstanding as f64).min(1.0)),
         };
-        Observation { block_ns, took_ns: share.map(|share| took_ns * share) }
+        Observation { block_ns, was_full, took_ns: share.map(|share| took_ns * share) }
     }
 
     fn learn(&mut self, span: &Span, length_ns: f64) {
@@ -443,14 +454,15 @@ mod tests {
         gap_ns: u64,
     }
 
-    /// What was found: `T_disk` and the time of a block.
-    fn observe(busy: &Busy, load: &mut Load) -> (f64, f64) {
+    /// What was found: `T_disk`, the time of a block, and the share of the spans in which it was full.
+    fn observe(busy: &Busy, load: &mut Load) -> (f64, f64, f64) {
         let &Busy { servers, depth, batch, gap_ns } = busy;
         let first = load.last_completion.0 + 7 * SERVICE;
         let ends = |number: u64| {
             first + number / servers * SERVICE + SERVICE + number % servers * (SERVICE / servers)
         };
         let (mut took_ns, mut block_ns) = (Mean::default(), Mean::default());
+        let (mut spans, mut full) = (0u32, 0u32);
         let mut queue: VecDeque<u64> = (0..depth).map(|_| first).collect();
         (0..depth).for_each(|_| load.read_begun(Nanos(first)));
         for number in (0..2048).step_by(batch as usize) {
@@ -461,6 +473,8 @@ mod tests {
                 let seen = load.completed(Nanos(now), (Nanos(begun), depth as usize), 4);
                 if let Some((sample_ns, of)) = seen.block_ns {
                     block_ns.add_mean_of(sample_ns, of);
+                    spans += 1;
+                    full += u32::from(seen.was_full);
                 }
                 seen.took_ns.into_iter().for_each(|sample_ns| took_ns.add(sample_ns));
                 now += gap_ns;
@@ -472,11 +486,11 @@ mod tests {
             }
         }
         (0..depth).for_each(|_| load.reads -= 1);
-        (took_ns.or(0.0), block_ns.or(0.0))
+        (took_ns.or(0.0), block_ns.or(0.0), f64::from(full) / f64::from(spans.max(1)))
     }
 
     fn assert_known(busy: &Busy, load: &mut Load) {
-        let (took_ns, block_ns) = observe(busy, load);
+        let (took_ns, block_ns, _) = observe(busy, load);
         let &Busy { servers, depth, batch, gap_ns } = busy;
         let case = format!("{servers} servers, {depth} deep, {batch} together {gap_ns} ns apart");
         let block_share = block_ns * 4.0 * servers as f64 / SERVICE as f64;
@@ -503,9 +517,22 @@ mod tests {
     #[test]
     fn a_device_with_one_request_at_a_time_serves_one() {
         let mut load = Load::default();
-        let (took_ns, _) = observe(&Busy { servers: 1, depth: 1, batch: 1, gap_ns: 0 }, &mut load);
+        let (took_ns, _, _) =
+            observe(&Busy { servers: 1, depth: 1, batch: 1, gap_ns: 0 }, &mut load);
         assert_eq!(took_ns, SERVICE as f64);
         assert!(load.servers().is_none_or(|servers| servers == 1.0));
+    }
+
+    #[test]
+    fn a_device_is_full_with_more_requests_than_it_serves_at_once() {
+        for servers in [1, 2, 4, 15] {
+            for (depth, is_full) in [(servers, false), (5 * servers, true)] {
+                let busy = Busy { servers, depth, batch: 1, gap_ns: 0 };
+                let (_, _, share) = observe(&busy, &mut Load::default());
+                let case = format!("{servers} servers, {depth} deep: {share}");
+                assert!(if is_full { share > 0.8 } else { share < 0.2 }, "{case}");
+            }
+        }
     }
 
     #[test]
@@ -514,7 +541,7 @@ mod tests {
         (0..100).for_each(|_| load.read_begun(Nanos(1)));
         for _ in 0..100 {
             let seen = load.completed(Nanos(2), (Nanos(1), 100), 1);
-            assert_eq!(seen, Observation { block_ns: None, took_ns: None });
+            assert_eq!(seen, Observation { block_ns: None, was_full: false, took_ns: None });
         }
     }
 

@@ -56,6 +56,7 @@ pub mod queue;
 mod rates;
 mod recency;
 pub mod rules;
+mod stall;
 mod stream;
 pub mod time;
 mod trust;

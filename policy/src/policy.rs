@@ -481,7 +481,7 @@ impl Policy {
                     let begun = (flight.started, flight.outstanding);
                     let seen = device.completed(now, begun, blocks);
                     if let Some((ns, requests)) = seen.block_ns {
-                        self.cache.costs.observe_block(flight.device, ns, requests);
+                        self.cache.costs.observe_block(flight.device, ns, requests, seen.was_full);
                     }
                     if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
                         // The driver cannot tell the device's time from that of its queue.

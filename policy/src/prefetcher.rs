@@ -17,17 +17,22 @@
 //!   nothing, the stream is not asked again until those reads have been made, something of its is lost, or
 //!   it has disclosed more.
 //!
+//! * **G. Runs.** Where blocks that are missing follow one another, a device that keeps up on the whole may be too
+//!   slow for them. They are begun beyond the horizon, as soon as one of them would come too late otherwise
+//!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up.
+//!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::cache::{Cache, Need, TooDear};
 use crate::contract::{Config, Memory};
-use crate::costs::Prices;
 use crate::decisions::{Decision, DecisionKind};
 use crate::device::Device;
 use crate::hash::NEIGHBOURS;
 use crate::hint::Block;
+use crate::recency::SlotId;
 use crate::rules::Prefetch;
+use crate::stall::LatestStart;
 use crate::stream::Stream;
 use crate::stream::cursor::Distance;
 use crate::time::Nanos;
@@ -40,11 +45,19 @@ const ALLOWANCE_MIN: f64 = 32.0;
 /// F: positions beyond the reach that are looked at together with those within.
 const SCAN_AHEAD: u64 = 16;
 
+/// G: positions from the first missing one on that are looked at for a run.
+const RUN_MAX: u64 = 16_384;
+
 /// TIP-1 holds this share of the buffers for prefetched and unread blocks, as a divisor (512 of 1,536).
 const UNREAD_DIVISOR: usize = 3;
 
 /// Worth more than any buffer: TIP-1 weighs nothing. Earlier streams come first.
 const IN_HINT_ORDER: f64 = 1e15;
+
+/// Whether the access at `position` is beyond the horizon.
+fn is_beyond(terms: &Terms, front: u64, position: u64) -> bool {
+    position >= front.saturating_add(terms.horizon() as u64)
+}
 
 /// D: how many unread blocks `stream` may have.
 pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
@@ -61,9 +74,10 @@ pub(crate) struct Candidate {
     pub(crate) block: Block,
     /// Normalised.
     pub(crate) benefit: f64,
-    /// Whether its use is beyond the horizon, whether the device cannot keep up all the same, and what it is
-    /// worth if the device has enough to do.
+    /// Whether its use is beyond the horizon; whether the device cannot keep up; whether it, or what comes after it, is
+    /// late for that or for a run of them (G); and what it is worth if the device has enough to do.
     pub(crate) is_early: bool,
+    pub(crate) is_late: bool,
     pub(crate) is_needed: bool,
     pub(crate) spare_benefit: f64,
     /// From which front on its use is within the horizon.
@@ -134,14 +148,16 @@ impl Cache {
             found.push((slot, at));
         });
         let near = position.filter(|&position| position < limit);
-        if near.is_some() && self.rules.prefetch == Prefetch::Forestall {
-            stream.note_missing(&self.blocks, limit, |slot, at| found.push((slot, at)));
-        }
         if near.is_none() && !stream.scan_is_unfinished {
             // Nothing, or nothing yet: F.
             let until_near = position.map_or(SCAN_AHEAD, |position| position + 1 - limit);
             stream.of_device(device).quiet_until = front.saturating_add(until_near.min(SCAN_AHEAD));
         }
+        let is_beyond = near.is_some_and(|position| is_beyond(&terms, front, position));
+        let must_begin = near.filter(|_| is_beyond).is_some_and(|position| {
+            let reach = (position, limit);
+            self.must_begin(config, (index, device), reach, &terms, &mut found)
+        });
         for (slot, position) in found.drain(..) {
             let known = &self.blocks[slot];
             match known.claim() {
@@ -159,13 +175,18 @@ impl Cache {
         let position = near?;
         let stream = self.streams[index.0 as usize].as_ref()?;
         let (block, _) = stream.block_at(position)?;
-        let benefit = self.benefit(stream, device, position, &terms)?;
+        let is_late = terms.overloaded();
+        let terms = match self.rules.prefetch {
+            Prefetch::Benefit if must_begin => terms.behind(&self.costs.at(device)),
+            Prefetch::Forestall if is_beyond && !must_begin => return None,
+            _ => terms,
+        };
+        let benefit = self.benefit(stream, position, &terms)?;
         let benefit = match self.rules.prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER - stream.id.0 as f64,
             _ => self.normalised(index, benefit),
         };
-        let is_early = (terms.overloaded() || terms.spares())
-            && position >= stream.cursor.front().saturating_add(terms.horizon() as u64);
+        let is_early = (terms.overloaded() || terms.spares()) && is_beyond;
         let spare_benefit = match is_early {
             true => {
                 let value = terms.spare_benefit(stream.distance(position));
@@ -175,29 +196,62 @@ impl Cache {
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
         let near_from = position.saturating_sub(terms.horizon() as u64);
-        Some(Candidate { claim, block, benefit, is_early, is_needed, spare_benefit, near_from })
+        Some(Candidate {
+            claim,
+            block,
+            benefit,
+            is_early,
+            is_late,
+            is_needed,
+            spare_benefit,
+            near_from,
+        })
     }
 
-    /// What fetching the block at `position` is worth to its stream; `None` if its time has not come.
-    fn benefit(
-        &self,
-        stream: &Stream,
-        device: DeviceIndex,
-        position: u64,
+    /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
+    /// that nothing before `limit` comes too late. `found` gets blocks in memory that are come upon.
+    fn must_begin(
+        &mut self,
+        config: &Config,
+        (index, device): (StreamIndex, DeviceIndex),
+        (position, limit): (u64, u64),
         terms: &Terms,
-    ) -> Option<f64> {
+        found: &mut Vec<(SlotId, u64)>,
+    ) -> bool {
+        let (prices, blocks) = (self.costs.at(device), &self.blocks);
+        let streams_in_use = self.streams_in_use();
+        let is_forestall = self.rules.prefetch == Prefetch::Forestall;
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return false };
+        let gap_ns = stream.pace.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
+        let front = stream.cursor.front();
+        if is_forestall {
+            stream.note_missing(blocks, limit, |slot, at| found.push((slot, at)));
+            // That of a busy device, as soon as it has been one.
+            let fetch_ns = if prices.block_ns > 0.0 { prices.block_ns } else { prices.disk_ns };
+            let missing = stream.missing_from(device, position);
+            return LatestStart::find(front, missing, fetch_ns / gap_ns).is_past(front);
+        }
+        let in_order = matches!(stream.distance(position), Distance::Ahead(_));
+        if !self.rules.runs || terms.overloaded() || !in_order || prices.full_ns <= gap_ns {
+            return false;
+        }
+        if stream.of_device(device).start.is_old(front) {
+            let most = RUN_MAX.min(2 * config.capacity_blocks / streams_in_use);
+            let end = limit.min(position.saturating_add(most));
+            stream.note_missing(blocks, end, |slot, at| found.push((slot, at)));
+            let missing = stream.missing_from(device, position).take_while(|&at| at < end);
+            let start = LatestStart::find(front, missing, prices.full_ns / gap_ns);
+            stream.of_device(device).start = start;
+        }
+        stream.of_device(device).start.is_past(front)
+    }
+
+    /// What fetching the block at `position` is worth to its stream.
+    fn benefit(&self, stream: &Stream, position: u64, terms: &Terms) -> Option<f64> {
         let distance = stream.distance(position);
         let value = match self.rules.prefetch {
             Prefetch::Never => return None,
             Prefetch::Benefit => terms.prefetch_benefit(distance),
-            Prefetch::Forestall => {
-                let horizon = terms.horizon() as u64;
-                let near = position < stream.cursor.front().saturating_add(horizon);
-                if !near && !stall_is_certain(stream, device, position, &self.costs.at(device)) {
-                    return None;
-                }
-                nearness(distance)
-            }
             _ => nearness(distance),
         };
         let value = if self.rules.accuracy { value * stream.cursor.accuracy() } else { value };
@@ -291,13 +345,14 @@ impl Cache {
                 }
                 continue;
             }
+            let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
+            if may_wait && self.is_disclosing(now, index, device) {
+                return None;
+            }
             let mut worth = candidate.benefit;
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
-                if self.is_disclosing(now, index, device) {
-                    return None;
-                }
                 let is_roomy = self.is_roomy(worth);
                 if !is_roomy && candidate.is_needed {
                     return None; // Until the device has less to do.
@@ -406,6 +461,7 @@ impl Cache {
             block,
             benefit,
             is_early: false,
+            is_late: false,
             is_needed: true,
             spare_benefit: benefit,
             near_from: 0,
@@ -442,18 +498,4 @@ impl Cache {
             self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
         }
     }
-}
-
-/// Forestall: whether one of the blocks that are known to be missing, of which `position` is the first, is
-/// bound to come too late. With d_i the
-/// distance of the i-th and F the time of a fetch in accesses, that is so if i F > d_i for some i. F is that of a busy
-/// device, as soon as it has been one.
-fn stall_is_certain(stream: &Stream, device: DeviceIndex, position: u64, prices: &Prices) -> bool {
-    let pace_ns = stream.pace.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
-    let fetch_ns = if prices.block_ns > 0.0 { prices.block_ns } else { prices.disk_ns };
-    let fetch_accesses = fetch_ns / pace_ns;
-    let front = stream.cursor.front();
-    let others = stream.missing(device).filter(|&other| other > position);
-    let mut numbered = std::iter::once(position).chain(others).zip(1u64..);
-    numbered.any(|(at, number)| number as f64 * fetch_accesses > at.saturating_sub(front) as f64)
 }

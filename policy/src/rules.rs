@@ -13,7 +13,7 @@
 //! | `forestall` | as `fixed-horizon`, and as soon as a stall is certain | the same | Kimbrel et al. 1996 |
 //! | `lru-sp` | as `aggressive` | of the program that owns the least recently used block, the one used furthest ahead | Cao et al. 1994 |
 //! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload | the globally least valuable | Tomkins et al. 1997 |
-//! | `foretell` | as `tiptoe`, with each device's own costs, and each stream's own pace and accuracy | the same | |
+//! | `foretell` | as `tiptoe`, with each device's own costs, each stream's own pace and accuracy, and runs begun as by `forestall` | the same | |
 
 /// Which blocks are prefetched, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Rules {
     pub own_pace: bool,
     /// Whether buffers that nobody values are used for what is needed later.
     pub spare_buffers: bool,
+    /// Whether a run of missing blocks that a device is too slow for is begun before the horizon.
+    pub runs: bool,
     /// Whether a stream's wrong hints discount its values.
     pub accuracy: bool,
 }
@@ -80,6 +82,7 @@ const fn plain(name: &'static str, prefetch: Prefetch, replacement: Replacement)
         early: false,
         own_pace: false,
         spare_buffers: false,
+        runs: false,
         accuracy: false,
     }
 }
@@ -115,6 +118,7 @@ impl Rules {
         early: true,
         own_pace: true,
         spare_buffers: true,
+        runs: true,
         accuracy: true,
         ..plain("foretell", Prefetch::Benefit, Replacement::MinMax)
     };

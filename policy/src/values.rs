@@ -61,7 +61,7 @@ impl Terms {
     /// The terms of a stream with this mean time between reads that do not wait, if that is known, at a
     /// device of these `prices`; `late` if many of its reads do wait.
     pub(crate) fn new(prices: &Prices, rules: &Rules, gap_ns: Option<f64>, late: bool) -> Self {
-        let &Prices { hit_ns, driver_ns, disk_ns, block_ns } = prices;
+        let &Prices { hit_ns, driver_ns, disk_ns, block_ns, .. } = prices;
         let busy_ns = if rules.overload && late { block_ns } else { 0.0 };
         let mut pace_ns = hit_ns;
         if rules.own_pace {
@@ -87,6 +87,11 @@ impl Terms {
     /// Whether the device cannot keep up with the stream.
     pub(crate) fn overloaded(&self) -> bool {
         self.busy_ns > 0.0
+    }
+
+    /// The same terms at a device of these `prices` that is not going to keep up.
+    pub(crate) fn behind(self, prices: &Prices) -> Self {
+        Terms { busy_ns: prices.full_ns, ..self }
     }
 
     /// E: whether a fetch beyond the horizon is worth a buffer that nobody values.
@@ -148,7 +153,8 @@ mod tests {
     use super::*;
     use Distance::Ahead;
 
-    const PRICES: Prices = Prices { hit_ns: 1.0, driver_ns: 2.0, disk_ns: 100.0, block_ns: 30.0 };
+    const PRICES: Prices =
+        Prices { hit_ns: 1.0, driver_ns: 2.0, disk_ns: 100.0, block_ns: 30.0, full_ns: 30.0 };
 
     fn terms(rules: Rules, late: bool) -> Terms {
         Terms::new(&PRICES, &rules, Some(4.0), late)

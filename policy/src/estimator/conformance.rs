@@ -191,7 +191,7 @@ impl<F: Fixture> Suite<F> {
             }
             Step::Cost(device, ns) => {
                 self.world.costs.observe_disk(DeviceIndex(device), Nanos(ns));
-                self.world.costs.observe_block(DeviceIndex(device), ns as f64 / 4.0, 1);
+                self.world.costs.observe_block(DeviceIndex(device), ns as f64 / 4.0, 1, false);
             }
         }
         self.check();

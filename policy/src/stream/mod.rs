@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
 use crate::recency::SlotId;
+use crate::stall::LatestStart;
 use crate::time::Nanos;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
@@ -113,6 +114,8 @@ pub(crate) struct OfDevice {
     /// Nothing is to be fetched from it as long as the front is before this position, unless a block is
     /// lost or more is disclosed.
     pub(crate) quiet_until: u64,
+    /// When what is missing has to be begun.
+    pub(crate) start: LatestStart,
 }
 
 impl OfDevice {
@@ -247,7 +250,13 @@ impl Stream {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
             let (tracked, missing) = (PositionSet::default(), PositionSet::default());
-            self.devices.push(OfDevice { device, tracked, missing, quiet_until: 0 });
+            self.devices.push(OfDevice {
+                device,
+                tracked,
+                missing,
+                quiet_until: 0,
+                start: LatestStart::default(),
+            });
             self.devices.len() - 1
         });
         &mut self.devices[index]
@@ -663,6 +672,7 @@ impl Stream {
         } else {
             self.of_device(device).missing.remove(position);
         }
+        self.of_device(device).start.taken();
     }
 
     /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
@@ -759,12 +769,17 @@ impl Stream {
         part.map_or(position, |part| part.tracked.next_absent(position, end))
     }
 
-    /// Missing positions of `device` that were found so far, in order.
-    pub(crate) fn missing(&self, device: DeviceIndex) -> impl Iterator<Item = u64> {
+    /// The missing position `first` of `device`, and those after it that were found so far, in order.
+    pub(crate) fn missing_from(
+        &self,
+        device: DeviceIndex,
+        first: u64,
+    ) -> impl Iterator<Item = u64> {
         let part = self.devices.iter().find(|part| part.device == device);
-        part.into_iter().flat_map(|part| {
-            std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
-        })
+        let others = part.into_iter().flat_map(move |part| {
+            std::iter::successors(part.missing.next(first + 1), |&at| part.missing.next(at + 1))
+        });
+        std::iter::once(first).chain(others)
     }
 
     /// The module's invariant, for the next positions. An earlier use that is missing and was overtaken stands for

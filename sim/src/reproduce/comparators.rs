@@ -189,7 +189,7 @@ const REASONS: [Reason; 4] = [
          array sorts them alike.",
     },
     Reason {
-        programs: &[("davidson and cat", 14.0), ("davidson, today", 12.0)],
+        programs: &[("davidson", 2.5), ("davidson and cat", 14.0), ("davidson, today", 12.0)],
         why: "The horizon that follows the program's own pace leaves more buffers to caching, and is lengthened only when \
          reads come late: on few disks, which are just fast enough, some do. Beside cat, these buffers go to cat, which \
          ends sooner for it on two disks, and Davidson later. With a small cache, a device that cannot keep up is given a \

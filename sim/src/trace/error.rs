@@ -65,7 +65,9 @@ pub enum Fault {
         record_bytes: usize,
     },
     /// The last line has no end.
-    #[error("the last line has no end: the file is cut off; get it again, or end the line if it is whole")]
+    #[error(
+        "the last line has no end: the file is cut off; get it again, or end the line if it is whole"
+    )]
     NoLineEnd,
     /// The first record is of no known version.
     #[error("not a vscsi record of version 1 or 2; is the file of another format?")]
