@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::conformance::content;
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
@@ -151,7 +151,7 @@ fn over_a_folder() {
     for (path, bytes) in files() {
         std::fs::write(folder.path().join(path), bytes).unwrap();
     }
-    check(|| Arc::new(BlockingBackend::new(folder.path(), 8).unwrap()), 1000);
+    check(|| Arc::new(LocalBackend::blocking(folder.path(), 8).unwrap()), 1000);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn options_that_make_no_sense_are_refused() {
         assert!(error.to_string().contains(part), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert!(BlockingBackend::new(folder.path().join("absent"), 1).is_err());
+    assert!(LocalBackend::blocking(folder.path().join("absent"), 1).is_err());
     let wrong = ObjectBackend::at("ftp://somewhere", ObjectOptions::default()).unwrap_err();
     assert!(wrong.to_string().contains("begins with s3://"), "{wrong}");
 }
@@ -309,7 +309,7 @@ fn options_that_make_no_sense_are_refused() {
 fn a_file_open_outlives_its_store() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
-    let backend = BlockingBackend::new(folder.path(), 2).unwrap();
+    let backend = LocalBackend::blocking(folder.path(), 2).unwrap();
     let session = cache(1 << 20, 8192).attach(Arc::new(backend)).session();
     let file = session.open("file").unwrap();
     drop(session);

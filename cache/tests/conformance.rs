@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use foretell_cache::backend::Backend;
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::conformance::{World, check};
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
@@ -26,7 +26,7 @@ fn memory_conforms() {
     check(&Memory(MemoryBackend::new()));
 }
 
-struct Folder(tempfile::TempDir, BlockingBackend);
+struct Folder(tempfile::TempDir, LocalBackend);
 
 impl World for Folder {
     fn backend(&self) -> &dyn Backend {
@@ -45,14 +45,14 @@ impl World for Folder {
 #[test]
 fn blocking_conforms() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = BlockingBackend::new(folder.path(), 4).unwrap();
+    let backend = LocalBackend::blocking(folder.path(), 4).unwrap();
     check(&Folder(folder, backend));
 }
 
 #[test]
 fn a_file_that_is_written_over_is_not_served_as_what_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = BlockingBackend::new(folder.path(), 1).unwrap();
+    let backend = LocalBackend::blocking(folder.path(), 1).unwrap();
     std::fs::write(folder.path().join("file"), [1; 5000]).unwrap();
     let cache = foretell_cache::Cache::new(Default::default()).unwrap();
     let session = cache.attach(Arc::new(backend)).session();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use foretell_cache::backend::Backend;
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
@@ -186,7 +186,7 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         )));
     }
     let threads = args.depth.map_or(FOLDER_DEPTH, |depth| depth as usize);
-    Ok(Arc::new(BlockingBackend::new(folder_path, threads).map_err(wrong)?))
+    Ok(Arc::new(LocalBackend::blocking(folder_path, threads).map_err(wrong)?))
 }
 
 /// The mount in this process, until it is unmounted or a signal asks for it.

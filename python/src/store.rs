@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foretell_cache::backend::Backend;
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::{Cache, CacheOptions, OpenError, Session, backend::BackendError};
 use pyo3::exceptions::PyRuntimeError;
@@ -53,7 +53,7 @@ impl Recipe {
         let cache = Cache::new(self.options).map_err(|error| errors::of_cache(&error))?;
         let backend: Arc<dyn Backend> = match self.kind {
             Kind::Folder => Arc::new(
-                BlockingBackend::new(&self.place, self.depth.unwrap_or(FOLDER_THREADS))
+                LocalBackend::blocking(&self.place, self.depth.unwrap_or(FOLDER_THREADS))
                     .map_err(|error| errors::of_backend(py, &error.into(), &self.place))?,
             ),
             Kind::Objects => {

@@ -19,12 +19,14 @@
 //!
 //! A new one passes [`conformance`].
 
-pub mod blocking;
+mod blocking;
 pub mod conformance;
+pub mod local;
 pub mod memory;
 mod names;
 #[cfg(feature = "object")]
 pub mod object;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,196 @@
+//! Local files: a folder, its names and versions, and what reads them.
+//!
+//! The version is inode, size, mtime and ctime, as they are at `open`; whoever reads compares them again when
+//! the bytes are there, so that what is served as a version was that version's until then.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::blocking::Threads;
+use super::{
+    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
+};
+
+/// A folder, and what reads its files.
+pub struct LocalBackend {
+    root: PathBuf,
+    readers: Arc<Threads>,
+    depth: usize,
+}
+
+impl fmt::Debug for LocalBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalBackend").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl LocalBackend {
+    /// The files below `root`, read by so many threads.
+    ///
+    /// # Errors
+    /// That `root` is not a folder.
+    pub fn blocking(root: impl Into<PathBuf>, threads: usize) -> io::Result<Self> {
+        let root = root.into();
+        if !std::fs::metadata(&root)?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let depth = threads.max(1);
+        Ok(LocalBackend { root, readers: Arc::new(Threads::new(depth)), depth })
+    }
+}
+
+impl Drop for LocalBackend {
+    /// Requests that have not begun fail as lost; files may be open longer.
+    fn drop(&mut self) {
+        self.readers.close();
+    }
+}
+
+/// What makes a version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity([u64; 7]);
+
+impl Identity {
+    fn of(found: &Metadata) -> Self {
+        Identity([
+            found.dev(),
+            found.ino(),
+            found.size(),
+            found.mtime() as u64,
+            found.mtime_nsec() as u64,
+            found.ctime() as u64,
+            found.ctime_nsec() as u64,
+        ])
+    }
+
+    /// As a store's own name of a version.
+    fn tag(&self) -> Arc<str> {
+        let words: Vec<String> = self.0.iter().map(|word| format!("{word:x}")).collect();
+        words.join(".").into()
+    }
+}
+
+/// One version of a file, open.
+pub(super) struct LocalFile {
+    pub(super) file: File,
+    identity: Identity,
+    readers: Arc<Threads>,
+}
+
+impl LocalFile {
+    /// Whether it still is the version that was opened. May wait where the file system is on another machine.
+    pub(super) fn check(&self) -> Result<(), BackendError> {
+        match Identity::of(&self.file.metadata()?) == self.identity {
+            true => Ok(()),
+            false => Err(BackendError::Changed),
+        }
+    }
+}
+
+impl Object for LocalFile {
+    fn start(self: Arc<Self>, request: Request) {
+        let readers = Arc::clone(&self.readers);
+        readers.start(self, request);
+    }
+}
+
+impl LocalBackend {
+    /// Where the file at `path` is: names lead nowhere but down; links may.
+    fn place(&self, path: &str) -> Result<PathBuf, BackendError> {
+        let path = Path::new(path);
+        match path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+        {
+            true => Ok(self.root.join(path)),
+            false => Err(BackendError::NotFound),
+        }
+    }
+
+    fn open_path(&self, path: &str) -> Result<File, BackendError> {
+        let path = self.place(path)?;
+        // It does not wait for a writer if it is a pipe.
+        let flags =
+            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+        let mode = rustix::fs::Mode::empty();
+        let file = rustix::fs::open(path, flags, mode).map_err(io::Error::from)?;
+        Ok(File::from(file))
+    }
+
+    fn opened(&self, file: File, metadata: &Metadata) -> Result<Opened, BackendError> {
+        if metadata.is_dir() {
+            return Err(io::Error::from(Errno::ISDIR).into());
+        }
+        if !metadata.is_file() {
+            return Err(io::Error::other("not a regular file").into());
+        }
+        let identity = Identity::of(metadata);
+        let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let object = LocalFile { file, identity, readers: Arc::clone(&self.readers) };
+        let size_bytes = metadata.len();
+        Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
+    }
+}
+
+fn info(metadata: &Metadata) -> FileInfo {
+    FileInfo {
+        size_bytes: metadata.len(),
+        modified: metadata.modified().ok(),
+        tag: Some(Identity::of(metadata).tag()),
+    }
+}
+
+fn found(path: &Path) -> io::Result<Option<Found>> {
+    let metadata = std::fs::metadata(path)?;
+    Ok(if metadata.is_dir() {
+        Some(Found::Folder)
+    } else if metadata.is_file() {
+        Some(Found::File(info(&metadata)))
+    } else {
+        None
+    })
+}
+
+impl Backend for LocalBackend {
+    fn open(&self, path: &str) -> Result<Opened, BackendError> {
+        let file = self.open_path(path)?;
+        let metadata = file.metadata()?;
+        self.opened(file, &metadata)
+    }
+
+    /// A file is opened by its name, so it may be another by now: that is told at once.
+    fn open_found(&self, path: &str, wanted: &FileInfo) -> Result<Opened, BackendError> {
+        let file = self.open_path(path)?;
+        let metadata = file.metadata()?;
+        match info(&metadata) == *wanted {
+            true => self.opened(file, &metadata),
+            false => Err(BackendError::Changed),
+        }
+    }
+
+    fn find(&self, path: &str) -> Result<Found, BackendError> {
+        found(&self.place(path)?)?.ok_or(BackendError::NotFound)
+    }
+
+    /// Links that lead nowhere, what is neither file nor folder, and names that are not UTF-8 are left out.
+    fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(self.place(path)?)? {
+            let entry = entry?;
+            if let (Ok(name), Ok(Some(found))) =
+                (entry.file_name().into_string(), found(&entry.path()))
+            {
+                entries.push(Entry { name, found });
+            }
+        }
+        Ok(Box::new(Whole::new(entries)))
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+}
