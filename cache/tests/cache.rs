@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};

@@ -8,48 +8,103 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
 use super::blocking::Threads;
+use super::direct::{Direct, can_decline_to_wait};
+use super::uring::Ring;
 use super::{
     Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
 };
 
+/// Requests at once, unless somebody says how many: what keeps a solid-state disk busy, and no disk too long.
+const DEPTH: usize = 32;
+
 /// A folder, and what reads its files.
 pub struct LocalBackend {
     root: PathBuf,
-    readers: Arc<Threads>,
+    readers: Arc<Readers>,
     depth: usize,
 }
 
 impl fmt::Debug for LocalBackend {
+    /// Says what reads, and why not a ring.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalBackend").field("root", &self.root).finish_non_exhaustive()
+        let reads_by = match self.without_ring() {
+            None => "io_uring".to_owned(),
+            Some(why) => format!("threads ({why})"),
+        };
+        f.debug_struct("LocalBackend")
+            .field("root", &self.root)
+            .field("reads_by", &reads_by)
+            .finish()
     }
 }
 
 impl LocalBackend {
+    /// The files below `root`, read by io_uring where that can be had, and else by threads; so many requests at once.
+    ///
+    /// # Errors
+    /// That `root` is not a folder.
+    pub fn new(root: impl Into<PathBuf>, depth: Option<usize>) -> io::Result<Self> {
+        Self::with(root.into(), depth.unwrap_or(DEPTH), || Some(Ring::new()))
+    }
+
     /// The files below `root`, read by so many threads.
     ///
     /// # Errors
     /// That `root` is not a folder.
     pub fn blocking(root: impl Into<PathBuf>, threads: usize) -> io::Result<Self> {
-        let root = root.into();
+        Self::with(root.into(), threads, || None)
+    }
+
+    fn with(
+        root: PathBuf,
+        depth: usize,
+        ring: impl FnOnce() -> Option<io::Result<Ring>>,
+    ) -> io::Result<Self> {
         if !std::fs::metadata(&root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        let depth = threads.max(1);
-        Ok(LocalBackend { root, readers: Arc::new(Threads::new(depth)), depth })
+        let depth = depth.max(1);
+        let readers = Arc::new(Readers { ring: ring(), threads: Threads::new(depth) });
+        Ok(LocalBackend { root, readers, depth })
+    }
+
+    /// Why io_uring is not used; `None` if it is. Files on which its reads would wait are read by threads all the same.
+    pub fn without_ring(&self) -> Option<String> {
+        match &self.readers.ring {
+            Some(Ok(_)) => None,
+            Some(Err(error)) => Some(error.to_string()),
+            None => Some("threads were asked for".to_owned()),
+        }
     }
 }
 
 impl Drop for LocalBackend {
     /// Requests that have not begun fail as lost; files may be open longer.
     fn drop(&mut self) {
-        self.readers.close();
+        if let Some(Ok(ring)) = &self.readers.ring {
+            ring.close();
+        }
+        self.readers.threads.close();
     }
+}
+
+/// What reads files.
+struct Readers {
+    /// Or why there is none; `None` if it was not asked for.
+    ring: Option<io::Result<Ring>>,
+    threads: Threads,
+}
+
+/// How a file is read.
+enum Way {
+    /// By the ring, and past the page cache if that can be done.
+    Ring(Option<Direct>),
+    Threads,
 }
 
 /// What makes a version of a file.
@@ -69,6 +124,10 @@ impl Identity {
         ])
     }
 
+    fn size_bytes(&self) -> u64 {
+        self.0[2]
+    }
+
     /// As a store's own name of a version.
     fn tag(&self) -> Arc<str> {
         let words: Vec<String> = self.0.iter().map(|word| format!("{word:x}")).collect();
@@ -80,7 +139,9 @@ impl Identity {
 pub(super) struct LocalFile {
     pub(super) file: File,
     identity: Identity,
-    readers: Arc<Threads>,
+    readers: Arc<Readers>,
+    /// Found out with the first read.
+    way: OnceLock<Way>,
 }
 
 impl LocalFile {
@@ -91,12 +152,36 @@ impl LocalFile {
             false => Err(BackendError::Changed),
         }
     }
+
+    /// How it is read past the page cache.
+    pub(super) fn direct(&self) -> Option<&Direct> {
+        match self.way() {
+            Way::Ring(direct) => direct.as_ref(),
+            Way::Threads => None,
+        }
+    }
+
+    fn way(&self) -> &Way {
+        self.way.get_or_init(|| match can_decline_to_wait(&self.file, self.identity.size_bytes()) {
+            true => Way::Ring(Direct::of(&self.file)),
+            false => Way::Threads,
+        })
+    }
+
+    /// What is left of the request.
+    pub(super) fn read_by_thread(self: Arc<Self>, request: Request) {
+        let readers = Arc::clone(&self.readers);
+        readers.threads.start(self, request);
+    }
 }
 
 impl Object for LocalFile {
     fn start(self: Arc<Self>, request: Request) {
         let readers = Arc::clone(&self.readers);
-        readers.start(self, request);
+        match &readers.ring {
+            Some(Ok(ring)) if matches!(self.way(), Way::Ring(_)) => ring.start(self, request),
+            _ => self.read_by_thread(request),
+        }
     }
 }
 
@@ -130,7 +215,8 @@ impl LocalBackend {
         }
         let identity = Identity::of(metadata);
         let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let object = LocalFile { file, identity, readers: Arc::clone(&self.readers) };
+        let object =
+            LocalFile { file, identity, readers: Arc::clone(&self.readers), way: OnceLock::new() };
         let size_bytes = metadata.len();
         Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
     }

@@ -21,11 +21,13 @@
 
 mod blocking;
 pub mod conformance;
+mod direct;
 pub mod local;
 pub mod memory;
 mod names;
 #[cfg(feature = "object")]
 pub mod object;
+mod uring;
 mod waiting;
 
 use std::fmt;
