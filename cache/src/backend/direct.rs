@@ -30,7 +30,14 @@ pub(super) struct Direct {
 impl Direct {
     /// `None` where there is no direct I/O.
     pub(super) fn of(file: &File) -> Option<Self> {
-        let (memory_unit, offset_unit) = units(file);
+        Self::with_units(file, units(file))
+    }
+
+    /// Units of memory and of the file.
+    pub(super) fn with_units(
+        file: &File,
+        (memory_unit, offset_unit): (usize, usize),
+    ) -> Option<Self> {
         if !(1..=UNIT).contains(&offset_unit) || memory_unit == 0 {
             return None;
         }

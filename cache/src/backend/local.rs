@@ -207,18 +207,22 @@ impl LocalBackend {
     }
 
     fn opened(&self, file: File, metadata: &Metadata) -> Result<Opened, BackendError> {
+        let object = self.local_file(file, metadata)?;
+        let words = object.identity.0.iter();
+        let version: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+        let size_bytes = metadata.len();
+        Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
+    }
+
+    fn local_file(&self, file: File, metadata: &Metadata) -> Result<LocalFile, BackendError> {
         if metadata.is_dir() {
             return Err(io::Error::from(Errno::ISDIR).into());
         }
         if !metadata.is_file() {
             return Err(io::Error::other("not a regular file").into());
         }
-        let identity = Identity::of(metadata);
-        let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let object =
-            LocalFile { file, identity, readers: Arc::clone(&self.readers), way: OnceLock::new() };
-        let size_bytes = metadata.len();
-        Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
+        let (identity, readers) = (Identity::of(metadata), Arc::clone(&self.readers));
+        Ok(LocalFile { file, identity, readers, way: OnceLock::new() })
     }
 }
 
@@ -280,3 +284,6 @@ impl Backend for LocalBackend {
         self.depth
     }
 }
+
+#[cfg(test)]
+mod tests;
