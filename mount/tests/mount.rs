@@ -217,7 +217,7 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
     eprintln!("seed {seed}");
     let mut random = Random(seed);
     let plain = tempfile::tempdir().unwrap();
-    let backend = LocalBackend::blocking(plain.path(), 4).unwrap();
+    let backend = LocalBackend::new(plain.path(), None).unwrap();
     let Some(mount) = mounted_with(Arc::new(backend), 128 << 10, Duration::ZERO) else { return };
     fs::create_dir_all(plain.path().join("a/b")).unwrap();
     let mut buffer = vec![0; 70_000];
