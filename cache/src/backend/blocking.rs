@@ -7,16 +7,22 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::local::LocalFile;
+use super::files::{LocalFile, OpenFile};
 use super::waiting::Waiting;
 use super::{BackendError, Request};
 
 /// Pieces of memory of one `preadv`: the system's limit.
 pub(super) const PIECES_MAX: usize = 1024;
 
+/// What a request is of.
+enum Of {
+    Open(Arc<OpenFile>),
+    Closed(Arc<LocalFile>),
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: Waiting,
+    waiting: Waiting<Of>,
     threads: Vec<JoinHandle<()>>,
     /// Threads without work; those that were woken for what waits are among them until they have it.
     idle: usize,
@@ -42,7 +48,16 @@ impl Threads {
     }
 
     /// Reads what is left of the request.
-    pub(super) fn start(&self, file: Arc<LocalFile>, request: Request) {
+    pub(super) fn start(&self, file: Arc<OpenFile>, request: Request) {
+        self.put(Of::Open(file), request);
+    }
+
+    /// Opens the file again, and reads as its way is.
+    pub(super) fn open_and_start(&self, file: Arc<LocalFile>, request: Request) {
+        self.put(Of::Closed(file), request);
+    }
+
+    fn put(&self, file: Of, request: Request) {
         let mut queue = self.shared.lock();
         if queue.is_closed {
             drop(queue);
@@ -103,13 +118,21 @@ impl Shared {
                 queue.idle -= 1;
             };
             drop(queue);
-            let result = read(&file, &mut request);
-            request.complete(result);
+            match file {
+                Of::Open(file) => {
+                    let result = read(&file, &mut request);
+                    request.complete(result);
+                }
+                Of::Closed(file) => match file.reopened() {
+                    Ok(file) => file.start(request),
+                    Err(error) => request.complete(Err(error)),
+                },
+            }
         }
     }
 }
 
-fn read(file: &LocalFile, request: &mut Request) -> Result<(), BackendError> {
+fn read(file: &OpenFile, request: &mut Request) -> Result<(), BackendError> {
     while request.filled() < request.length() {
         let at = request.offset_bytes() + request.filled() as u64;
         let mut left = request.unfilled();

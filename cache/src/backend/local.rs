@@ -1,23 +1,14 @@
-//! Local files: a folder, its names and versions, and what reads them.
-//!
-//! The version is inode, size, mtime and ctime, as they are at `open`; whoever reads compares them again when
-//! the bytes are there, so that what is served as a version was that version's until then.
+//! Local files: a folder, and its names. [`files`](super::files) has what becomes of them when they are open.
 
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use rustix::io::Errno;
-
-use super::blocking::Threads;
-use super::direct::{Direct, can_decline_to_wait};
+use super::files::{Identity, LocalFile, Readers};
 use super::uring::Ring;
-use super::{
-    Backend, BackendError, Entry, FileInfo, Found, Listing, Object, Opened, Request, Whole,
-};
+use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened, Whole};
 
 /// Requests at once, unless somebody says how many: what keeps a solid-state disk busy, and no disk too long.
 const DEPTH: usize = 32;
@@ -69,7 +60,7 @@ impl LocalBackend {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let depth = depth.max(1);
-        let readers = Arc::new(Readers { ring: ring(), threads: Threads::new(depth) });
+        let readers = Arc::new(Readers::new(ring(), depth));
         Ok(LocalBackend { root, readers, depth })
     }
 
@@ -86,102 +77,7 @@ impl LocalBackend {
 impl Drop for LocalBackend {
     /// Requests that have not begun fail as lost; files may be open longer.
     fn drop(&mut self) {
-        if let Some(Ok(ring)) = &self.readers.ring {
-            ring.close();
-        }
-        self.readers.threads.close();
-    }
-}
-
-/// What reads files.
-struct Readers {
-    /// Or why there is none; `None` if it was not asked for.
-    ring: Option<io::Result<Ring>>,
-    threads: Threads,
-}
-
-/// How a file is read.
-enum Way {
-    /// By the ring, and past the page cache if that can be done.
-    Ring(Option<Direct>),
-    Threads,
-}
-
-/// What makes a version of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity([u64; 7]);
-
-impl Identity {
-    fn of(found: &Metadata) -> Self {
-        Identity([
-            found.dev(),
-            found.ino(),
-            found.size(),
-            found.mtime() as u64,
-            found.mtime_nsec() as u64,
-            found.ctime() as u64,
-            found.ctime_nsec() as u64,
-        ])
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.0[2]
-    }
-
-    /// As a store's own name of a version.
-    fn tag(&self) -> Arc<str> {
-        let words: Vec<String> = self.0.iter().map(|word| format!("{word:x}")).collect();
-        words.join(".").into()
-    }
-}
-
-/// One version of a file, open.
-pub(super) struct LocalFile {
-    pub(super) file: File,
-    identity: Identity,
-    readers: Arc<Readers>,
-    /// Found out with the first read.
-    way: OnceLock<Way>,
-}
-
-impl LocalFile {
-    /// Whether it still is the version that was opened. May wait where the file system is on another machine.
-    pub(super) fn check(&self) -> Result<(), BackendError> {
-        match Identity::of(&self.file.metadata()?) == self.identity {
-            true => Ok(()),
-            false => Err(BackendError::Changed),
-        }
-    }
-
-    /// How it is read past the page cache.
-    pub(super) fn direct(&self) -> Option<&Direct> {
-        match self.way() {
-            Way::Ring(direct) => direct.as_ref(),
-            Way::Threads => None,
-        }
-    }
-
-    fn way(&self) -> &Way {
-        self.way.get_or_init(|| match can_decline_to_wait(&self.file, self.identity.size_bytes()) {
-            true => Way::Ring(Direct::of(&self.file)),
-            false => Way::Threads,
-        })
-    }
-
-    /// What is left of the request.
-    pub(super) fn read_by_thread(self: Arc<Self>, request: Request) {
-        let readers = Arc::clone(&self.readers);
-        readers.threads.start(self, request);
-    }
-}
-
-impl Object for LocalFile {
-    fn start(self: Arc<Self>, request: Request) {
-        let readers = Arc::clone(&self.readers);
-        match &readers.ring {
-            Some(Ok(ring)) if matches!(self.way(), Way::Ring(_)) => ring.start(self, request),
-            _ => self.read_by_thread(request),
-        }
+        self.readers.close();
     }
 }
 
@@ -196,33 +92,15 @@ impl LocalBackend {
         }
     }
 
-    fn open_path(&self, path: &str) -> Result<File, BackendError> {
-        let path = self.place(path)?;
-        // It does not wait for a writer if it is a pipe.
-        let flags =
-            rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-        let mode = rustix::fs::Mode::empty();
-        let file = rustix::fs::open(path, flags, mode).map_err(io::Error::from)?;
-        Ok(File::from(file))
-    }
-
-    fn opened(&self, file: File, metadata: &Metadata) -> Result<Opened, BackendError> {
-        let object = self.local_file(file, metadata)?;
-        let words = object.identity.0.iter();
-        let version: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
-        let size_bytes = metadata.len();
-        Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
-    }
-
-    fn local_file(&self, file: File, metadata: &Metadata) -> Result<LocalFile, BackendError> {
-        if metadata.is_dir() {
-            return Err(io::Error::from(Errno::ISDIR).into());
-        }
-        if !metadata.is_file() {
-            return Err(io::Error::other("not a regular file").into());
-        }
-        let (identity, readers) = (Identity::of(metadata), Arc::clone(&self.readers));
-        Ok(LocalFile { file, identity, readers, way: OnceLock::new() })
+    fn opened(
+        &self,
+        place: PathBuf,
+        file: File,
+        metadata: &Metadata,
+    ) -> Result<Opened, BackendError> {
+        let identity = Identity::of(metadata);
+        let object = LocalFile::opened(place, file, metadata, &self.readers)?;
+        Ok(Opened { version: identity.version(), size_bytes: metadata.len(), object })
     }
 }
 
@@ -247,17 +125,17 @@ fn found(path: &Path) -> io::Result<Option<Found>> {
 
 impl Backend for LocalBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let file = self.open_path(path)?;
-        let metadata = file.metadata()?;
-        self.opened(file, &metadata)
+        let place = self.place(path)?;
+        let (file, metadata) = self.readers.open(&place)?;
+        self.opened(place, file, &metadata)
     }
 
     /// A file is opened by its name, so it may be another by now: that is told at once.
     fn open_found(&self, path: &str, wanted: &FileInfo) -> Result<Opened, BackendError> {
-        let file = self.open_path(path)?;
-        let metadata = file.metadata()?;
+        let place = self.place(path)?;
+        let (file, metadata) = self.readers.open(&place)?;
         match info(&metadata) == *wanted {
-            true => self.opened(file, &metadata),
+            true => self.opened(place, file, &metadata),
             false => Err(BackendError::Changed),
         }
     }

@@ -22,6 +22,7 @@
 mod blocking;
 pub mod conformance;
 mod direct;
+mod files;
 pub mod local;
 pub mod memory;
 mod names;

@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use super::Request;
 use super::blocking::PIECES_MAX;
 use super::direct::is_cached;
-use super::local::LocalFile;
+use super::files::OpenFile;
 use super::waiting::Waiting;
 use crate::buffer::Buffer;
 
@@ -50,7 +50,7 @@ const NO_MEMORY: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 struct Queue {
-    waiting: Waiting,
+    waiting: Waiting<Arc<OpenFile>>,
     /// The thread does not look here before the bell rings or a read ends.
     is_asleep: bool,
     is_closed: bool,
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// No more is begun. What waits is given to who calls this.
-    fn close(&self) -> Waiting {
+    fn close(&self) -> Waiting<Arc<OpenFile>> {
         let mut queue = self.lock();
         queue.is_closed = true;
         std::mem::take(&mut queue.waiting)
@@ -109,7 +109,7 @@ impl Ring {
     }
 
     /// Reads what is left of the request.
-    pub(super) fn start(&self, file: Arc<LocalFile>, request: Request) {
+    pub(super) fn start(&self, file: Arc<OpenFile>, request: Request) {
         let mut queue = self.shared.lock();
         if queue.is_closed {
             drop(queue);
@@ -145,7 +145,7 @@ struct Call {
 }
 
 impl Call {
-    fn new(file: &LocalFile, request: &mut Request) -> Self {
+    fn new(file: &OpenFile, request: &mut Request) -> Self {
         let at = request.offset_bytes() + request.filled() as u64;
         let mut left = request.length() - request.filled();
         let mut pieces: Vec<libc::iovec> = Vec::new();
@@ -176,7 +176,7 @@ impl Call {
         Call { pieces, tail, is_direct: direct.is_some() }
     }
 
-    fn entry(&self, file: &LocalFile, offset_bytes: u64) -> Entry {
+    fn entry(&self, file: &OpenFile, offset_bytes: u64) -> Entry {
         let direct = file.direct().filter(|_| self.is_direct);
         let descriptor = types::Fd(direct.map_or(&file.file, |direct| &direct.file).as_raw_fd());
         match self.pieces.as_slice() {
@@ -204,7 +204,7 @@ impl Call {
 }
 
 struct Read {
-    file: Arc<LocalFile>,
+    file: Arc<OpenFile>,
     request: Request,
     call: Call,
 }
@@ -276,7 +276,7 @@ impl Reads {
         !is_closed || self.in_kernel() > 0
     }
 
-    fn begin(&mut self, file: Arc<LocalFile>, mut request: Request) {
+    fn begin(&mut self, file: Arc<OpenFile>, mut request: Request) {
         let offset_bytes = request.offset_bytes() + request.filled() as u64;
         let call = Call::new(&file, &mut request);
         let entry = call.entry(&file, offset_bytes);
@@ -352,7 +352,7 @@ impl Reads {
     }
 }
 
-fn failed(file: Arc<LocalFile>, request: Request, call: &Call, error: Errno) {
+fn failed(file: Arc<OpenFile>, request: Request, call: &Call, error: Errno) {
     if call.is_direct
         && error == Errno::INVAL
         && let Some(direct) = file.direct()
@@ -362,7 +362,7 @@ fn failed(file: Arc<LocalFile>, request: Request, call: &Call, error: Errno) {
     match error {
         // The device has answered.
         Errno::IO => request.complete(Err(io::Error::from(error).into())),
-        _ => file.read_by_thread(request),
+        _ => file.start_thread(request),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
+
+use rustix::io::Errno;
 
 use super::super::conformance::{begin, content, end};
-use super::super::direct::is_cached;
-use super::super::{Part, Request};
+use super::super::direct::{Direct, is_cached};
+use super::super::files::{OpenFile, Way};
+use super::super::{Object, Part, Request};
 use super::*;
 
 /// A folder on a disk, and its back end; `None` where there is no io_uring, or none of its file system.
@@ -18,7 +21,7 @@ fn by_ring() -> Option<(tempfile::TempDir, LocalBackend)> {
         return None;
     }
     std::fs::write(folder.path().join("probe"), b"x").expect("room");
-    if matches!(file(&backend, "probe").way(), Way::Threads) {
+    if matches!(open(&file(&backend, "probe")).way(), Way::Threads) {
         println!("skipped: {} is on a file system whose reads wait", folder.path().display());
         return None;
     }
@@ -26,9 +29,13 @@ fn by_ring() -> Option<(tempfile::TempDir, LocalBackend)> {
 }
 
 fn file(backend: &LocalBackend, name: &str) -> Arc<LocalFile> {
-    let file = backend.open_path(name).expect("it is there");
-    let metadata = file.metadata().expect("it is open");
-    Arc::new(backend.local_file(file, &metadata).expect("a file"))
+    let place = backend.place(name).expect("a name");
+    let (file, metadata) = backend.readers.open(&place).expect("it is there");
+    LocalFile::opened(place, file, &metadata, &backend.readers).expect("a file")
+}
+
+fn open(file: &LocalFile) -> Arc<OpenFile> {
+    file.if_open().expect("it has just been opened")
 }
 
 /// Writes a file that is on the disk alone.
@@ -63,10 +70,11 @@ fn what_is_not_in_the_page_cache_does_not_come_there() {
         let bytes = content(7, length);
         put_cold(&folder.path().join("file"), &bytes);
         let file = file(&backend, "file");
-        if file.direct().is_none() {
+        let open = open(&file);
+        if open.direct().is_none() {
             return println!("skipped: {} has no direct I/O", folder.path().display());
         }
-        let was_cached = is_cached(&file.file, 0, length as u64);
+        let was_cached = is_cached(&open.file, 0, length as u64);
         let (sender, receiver) = channel();
         let expected = bytes.clone();
         object(&file).start(aligned(0, length, move |bytes, result| {
@@ -74,7 +82,7 @@ fn what_is_not_in_the_page_cache_does_not_come_there() {
         }));
         assert_eq!(receiver.recv(), Ok((true, Ok(()))), "{length}");
         if !was_cached {
-            assert!(!is_cached(&file.file, 0, length as u64), "{length}");
+            assert!(!is_cached(&open.file, 0, length as u64), "{length}");
         }
         // C: memory anywhere, from anywhere.
         let (found, result) = end(&begin(&object(&file), (0, length), 77));
@@ -157,10 +165,10 @@ fn what_direct_reads_refuse_is_read_otherwise() {
     let bytes = content(10, 50_000);
     put_cold(&folder.path().join("file"), &bytes);
     let file = file(&backend, "file");
-    let Some(direct) = Direct::with_units(&file.file, (1, 1)) else {
+    let Some(direct) = Direct::with_units(&open(&file).file, (1, 1)) else {
         return println!("skipped: {} has no direct I/O", folder.path().display());
     };
-    assert!(file.way.set(Way::Ring(Some(direct))).is_ok());
+    assert!(open(&file).way.set(Way::Ring(Some(direct))).is_ok());
     for range in [(1, 10), (77, 40_000), (0, 50_000)] {
         let (found, result) = end(&begin(&object(&file), range, 1 << 20));
         assert_eq!(result, Ok(()));
@@ -181,7 +189,7 @@ fn without_a_ring_threads_read() {
 }
 
 /// Many requests under way, and their ends.
-fn begin_many(file: &Arc<LocalFile>) -> Vec<std::sync::mpsc::Receiver<Result<(), BackendError>>> {
+fn begin_many(file: &Arc<LocalFile>) -> Vec<Receiver<Result<(), BackendError>>> {
     let whole = content(12, 1 << 20);
     let begun = (0..3000u64).map(|turn| {
         let (sender, receiver) = channel();
