@@ -10,18 +10,18 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Resource, getrlimit};
 
-use super::blocking::Threads;
-use super::direct::{Direct, can_decline_to_wait};
+use super::blocking::{PIECES_MAX, Threads};
+use super::direct::{Direct, can_decline_to_wait, is_cached};
 use super::uring::Ring;
 use super::{BackendError, Object, Request};
 
@@ -233,12 +233,36 @@ impl OpenFile {
     }
 
     /// Reads what is left of the request.
-    pub(super) fn start(self: Arc<Self>, request: Request) {
+    pub(super) fn start(self: Arc<Self>, mut request: Request) {
         let readers = Arc::clone(&self.readers);
         match &readers.ring {
-            Some(Ok(ring)) if matches!(self.way(), Way::Ring(_)) => ring.start(self, request),
+            Some(Ok(ring)) if matches!(self.way(), Way::Ring(_)) => {
+                if request.is_demand() && self.is_read_at_once(&mut request) {
+                    let result = self.check();
+                    return request.complete(result);
+                }
+                ring.start(self, request);
+            }
             _ => readers.threads.start(self, request),
         }
+    }
+
+    /// Copies what the page cache has, if that is all of it: then nobody need be woken to do so.
+    fn is_read_at_once(&self, request: &mut Request) -> bool {
+        let at = request.offset_bytes() + request.filled() as u64;
+        let left = (request.length() - request.filled()) as u64;
+        if !is_cached(&self.file, at, left) {
+            return false;
+        }
+        let mut memory = request.unfilled();
+        let pieces = memory.iter_mut().take(PIECES_MAX).map(|piece| IoSliceMut::new(piece));
+        let mut pieces: Vec<IoSliceMut<'_>> = pieces.collect();
+        // It may leave the cache meanwhile, or still be on its way there.
+        match preadv2(&self.file, &mut pieces, at, ReadWriteFlags::NOWAIT) {
+            Ok(count) => request.advance(count),
+            Err(_) => return false,
+        }
+        request.filled() == request.length()
     }
 
     /// The same, by a thread.
