@@ -154,7 +154,7 @@ fn over_a_folder() {
     check(|| Arc::new(LocalBackend::blocking(folder.path(), 8).unwrap()), 1000);
     let backend = LocalBackend::new(folder.path(), None).unwrap();
     if let Some(why) = backend.without_ring() {
-        return println!("skipped: io_uring ({why})");
+        return eprintln!("skipped: io_uring ({why})");
     }
     // Past the page cache, if that can be done.
     for (path, _) in files() {

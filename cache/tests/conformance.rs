@@ -59,7 +59,7 @@ fn backends(root: &std::path::Path) -> Vec<(&'static str, LocalBackend)> {
     let ring = LocalBackend::new(root, None).unwrap();
     match ring.without_ring() {
         None => backends.push(("io_uring", ring)),
-        Some(why) => println!("skipped: io_uring ({why})"),
+        Some(why) => eprintln!("skipped: io_uring ({why})"),
     }
     backends
 }
@@ -72,7 +72,7 @@ fn folders() -> Vec<tempfile::TempDir> {
     ];
     match tempfile::tempdir_in("/dev/shm") {
         Ok(folder) => folders.push(folder),
-        Err(error) => println!("skipped: a file system in memory (/dev/shm: {error})"),
+        Err(error) => eprintln!("skipped: a file system in memory (/dev/shm: {error})"),
     }
     folders
 }

@@ -27,7 +27,7 @@ fn more_files_are_hinted_and_open_than_there_are_descriptors() {
             std::fs::write(folder.path().join(name(which)), bytes(which)).unwrap();
         }
         let backend = make(folder.path()).unwrap();
-        println!("{backend:?}");
+        eprintln!("{backend:?}");
         let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 4096 }).unwrap();
         let session = cache.attach(Arc::new(backend)).session();
         let files: Vec<_> = (0..FILES).map(|which| session.open(&name(which)).unwrap()).collect();

@@ -17,12 +17,12 @@ fn by_ring() -> Option<(tempfile::TempDir, LocalBackend)> {
     let folder = tempfile::tempdir().expect("a folder");
     let backend = LocalBackend::new(folder.path(), None).expect("a back end");
     if let Some(why) = backend.without_ring() {
-        println!("skipped: no io_uring ({why})");
+        eprintln!("skipped: no io_uring ({why})");
         return None;
     }
     std::fs::write(folder.path().join("probe"), b"x").expect("room");
     if matches!(open(&file(&backend, "probe")).way(), Way::Threads) {
-        println!("skipped: {} is on a file system whose reads wait", folder.path().display());
+        eprintln!("skipped: {} is on a file system whose reads wait", folder.path().display());
         return None;
     }
     Some((folder, backend))
@@ -72,7 +72,7 @@ fn what_is_not_in_the_page_cache_does_not_come_there() {
         let file = file(&backend, "file");
         let open = open(&file);
         if open.direct().is_none() {
-            return println!("skipped: {} has no direct I/O", folder.path().display());
+            return eprintln!("skipped: {} has no direct I/O", folder.path().display());
         }
         let was_cached = is_cached(&open.file, 0, length as u64);
         let (sender, receiver) = channel();
@@ -166,7 +166,7 @@ fn what_direct_reads_refuse_is_read_otherwise() {
     put_cold(&folder.path().join("file"), &bytes);
     let file = file(&backend, "file");
     let Some(direct) = Direct::with_units(&open(&file).file, (1, 1)) else {
-        return println!("skipped: {} has no direct I/O", folder.path().display());
+        return eprintln!("skipped: {} has no direct I/O", folder.path().display());
     };
     assert!(open(&file).way.set(Way::Ring(Some(direct))).is_ok());
     for range in [(1, 10), (77, 40_000), (0, 50_000)] {
