@@ -1,4 +1,4 @@
-//! Local files: a folder, and its names. [`files`](super::files) has what becomes of them when they are open.
+//! Local files: a folder, and its names. What becomes of files when they are open is in `files`.
 
 use std::fmt;
 use std::fs::{File, Metadata};
