@@ -48,6 +48,7 @@ bench: ## Measure, and print the figures of docs/performance.md
 	$(CARGO) run --release --locked --quiet -p foretell-testbed --example store_speed
 	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example two_jobs
 	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example tier_epochs
+	$(CARGO) run --release --locked --quiet -p foretell-cache --all-features --example local_reads
 
 bench-peers: build ## Measure foretell beside other clients of object stores; needs a package index
 	scripts/bench-peers --plot $(TARGET_DIR)/peers.svg

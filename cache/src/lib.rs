@@ -26,11 +26,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `records` what
+//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `buffer` what direct I/O needs beside it, `records` what
 //! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`]
 //! where data comes from, [`tier`] a part of a local disk between them.
 
 pub mod backend;
+mod buffer;
 mod cache;
 mod engine;
 mod error;

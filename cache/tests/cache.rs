@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foretell_cache::backend::blocking::BlockingBackend;
 use foretell_cache::backend::conformance::content;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
@@ -151,7 +151,18 @@ fn over_a_folder() {
     for (path, bytes) in files() {
         std::fs::write(folder.path().join(path), bytes).unwrap();
     }
-    check(|| Arc::new(BlockingBackend::new(folder.path(), 8).unwrap()), 1000);
+    check(|| Arc::new(LocalBackend::blocking(folder.path(), 8).unwrap()), 1000);
+    let backend = LocalBackend::new(folder.path(), None).unwrap();
+    if let Some(why) = backend.without_ring() {
+        return eprintln!("skipped: io_uring ({why})");
+    }
+    // Past the page cache, if that can be done.
+    for (path, _) in files() {
+        let file = std::fs::File::open(folder.path().join(path)).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+    check(|| Arc::new(LocalBackend::new(folder.path(), None).unwrap()), 1000);
 }
 
 #[test]
@@ -300,7 +311,7 @@ fn options_that_make_no_sense_are_refused() {
         assert!(error.to_string().contains(part), "{error}");
     }
     let folder = tempfile::tempdir().unwrap();
-    assert!(BlockingBackend::new(folder.path().join("absent"), 1).is_err());
+    assert!(LocalBackend::new(folder.path().join("absent"), None).is_err());
     let wrong = ObjectBackend::at("ftp://somewhere", ObjectOptions::default()).unwrap_err();
     assert!(wrong.to_string().contains("begins with s3://"), "{wrong}");
 }
@@ -309,7 +320,7 @@ fn options_that_make_no_sense_are_refused() {
 fn a_file_open_outlives_its_store() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), vec![7; 100_000]).unwrap();
-    let backend = BlockingBackend::new(folder.path(), 2).unwrap();
+    let backend = LocalBackend::new(folder.path(), None).unwrap();
     let session = cache(1 << 20, 8192).attach(Arc::new(backend)).session();
     let file = session.open("file").unwrap();
     drop(session);

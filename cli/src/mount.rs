@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use foretell_cache::backend::Backend;
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
@@ -41,8 +41,6 @@ Examples:
   foretell mount s3://bucket/data /mnt/data --budget 4GiB
   foretell unmount /mnt/data";
 
-/// Threads that read a folder, if it is not said how many requests are wanted.
-const FOLDER_DEPTH: usize = 32;
 /// How long a store may take to answer at all when it is mounted.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// At most one line in so long about what could not be read, and how many wait to be told.
@@ -185,8 +183,8 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
             "cannot mount {folder} at {place}: one lies in the other; mount somewhere outside"
         )));
     }
-    let threads = args.depth.map_or(FOLDER_DEPTH, |depth| depth as usize);
-    Ok(Arc::new(BlockingBackend::new(folder_path, threads).map_err(wrong)?))
+    let depth = args.depth.map(|depth| depth as usize);
+    Ok(Arc::new(LocalBackend::new(folder_path, depth).map_err(wrong)?))
 }
 
 /// The mount in this process, until it is unmounted or a signal asks for it.

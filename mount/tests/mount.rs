@@ -211,13 +211,13 @@ fn a_file_that_is_replaced_is_another() {
 /// what a plain folder would show it, or that the file it has open has changed.
 #[test]
 fn a_folder_that_others_change_is_seen_as_it_is() {
-    use foretell_cache::backend::blocking::BlockingBackend;
+    use foretell_cache::backend::local::LocalBackend;
     const OPERATIONS: u32 = 10_000;
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     eprintln!("seed {seed}");
     let mut random = Random(seed);
     let plain = tempfile::tempdir().unwrap();
-    let backend = BlockingBackend::new(plain.path(), 4).unwrap();
+    let backend = LocalBackend::new(plain.path(), None).unwrap();
     let Some(mount) = mounted_with(Arc::new(backend), 128 << 10, Duration::ZERO) else { return };
     fs::create_dir_all(plain.path().join("a/b")).unwrap();
     let mut buffer = vec![0; 70_000];

@@ -54,7 +54,7 @@ class Store(_foretell.Store):
                 variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …).
             budget: Memory for data: bytes, or a text such as ``"256MiB"``.
             block: Bytes of a block, the unit that is kept, or such a text: a power of two from 4096 to 16777216.
-            depth: Requests ahead of the program at once; 128 for object stores, 16 for folders.
+            depth: Requests ahead of the program at once; 128 for object stores, 32 for folders.
             timeout: Seconds that a read waits for an object store, which is asked again meanwhile.
             settings: Of the object store, before those of the environment: ``{"aws_endpoint": …,
                 "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for what anybody may read.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foretell_cache::backend::Backend;
-use foretell_cache::backend::blocking::BlockingBackend;
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::{Cache, CacheOptions, OpenError, Session, backend::BackendError};
 use pyo3::exceptions::PyRuntimeError;
@@ -18,9 +18,6 @@ use crate::completions::{Completions, Ended};
 use crate::errors;
 use crate::process::OfProcess;
 use crate::wait::{LOOK_EVERY, signal};
-
-/// Threads that read a folder, unless the user says how many.
-const FOLDER_THREADS: usize = 16;
 
 /// Of Linux's `errno.h`.
 const EISDIR: i32 = 21;
@@ -53,7 +50,7 @@ impl Recipe {
         let cache = Cache::new(self.options).map_err(|error| errors::of_cache(&error))?;
         let backend: Arc<dyn Backend> = match self.kind {
             Kind::Folder => Arc::new(
-                BlockingBackend::new(&self.place, self.depth.unwrap_or(FOLDER_THREADS))
+                LocalBackend::new(&self.place, self.depth)
                     .map_err(|error| errors::of_backend(py, &error.into(), &self.place))?,
             ),
             Kind::Objects => {

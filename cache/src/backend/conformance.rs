@@ -17,10 +17,10 @@ pub trait World {
     fn put(&self, path: &str, bytes: &[u8]);
 }
 
-type Ended = (Vec<u8>, Result<(), BackendError>);
+pub(super) type Ended = (Vec<u8>, Result<(), BackendError>);
 
 /// Begins a read into pieces of `piece` bytes.
-fn begin(
+pub(super) fn begin(
     object: &Arc<dyn Object>,
     (offset, length): (u64, usize),
     piece: usize,
@@ -41,7 +41,7 @@ fn begin(
     receiver
 }
 
-fn end(receiver: &Receiver<Ended>) -> Ended {
+pub(super) fn end(receiver: &Receiver<Ended>) -> Ended {
     let ended = receiver.recv_timeout(PATIENCE).expect("each request ends");
     assert!(receiver.recv().is_err(), "a request ends once");
     ended

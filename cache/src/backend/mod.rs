@@ -19,12 +19,17 @@
 //!
 //! A new one passes [`conformance`].
 
-pub mod blocking;
+mod blocking;
 pub mod conformance;
+mod direct;
+mod files;
+pub mod local;
 pub mod memory;
 mod names;
 #[cfg(feature = "object")]
 pub mod object;
+mod uring;
+mod waiting;
 
 use std::fmt;
 use std::sync::Arc;

@@ -17,8 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Bytes that direct I/O takes at a time.
-pub(crate) const UNIT: usize = 4096;
+use crate::buffer::UNIT;
 
 /// Where blocks are kept: the two files, or, in tests, something that fails.
 ///
@@ -209,8 +208,8 @@ impl Disk for Files {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::Buffer;
     use super::*;
+    use crate::buffer::Buffer;
 
     fn files(folder: &Path) -> Files {
         Files::open(folder, true).ok().expect("they can be opened")

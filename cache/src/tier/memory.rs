@@ -1,8 +1,7 @@
-//! Memory that blocks are in on their way: of requests, and of the tier's own.
+//! Memory of requests that blocks are in on their way.
 
 use crate::backend::Part;
-
-use super::disk::UNIT;
+use crate::buffer::UNIT;
 
 /// Pieces of memory of a request, one after the other as the bytes in the file.
 ///
@@ -100,34 +99,10 @@ impl Pieces {
     }
 }
 
-/// A piece of memory as direct I/O wants it.
-#[derive(Clone, Copy)]
-#[repr(C, align(4096))]
-struct Unit([u8; UNIT]);
-
-/// Memory of the tier's own, in whole units.
-pub(crate) struct Buffer(Vec<Unit>);
-
-impl Buffer {
-    /// Of at least so many bytes, all of them zero.
-    pub(crate) fn new(bytes: usize) -> Self {
-        Buffer(vec![Unit([0; UNIT]); bytes.div_ceil(UNIT)])
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: units are bytes, one after the other.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * UNIT) }
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * UNIT) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Buffer;
 
     #[test]
     fn pieces_are_as_one() {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::buffer::{Buffer, UNIT};
+
 use super::backend::Share;
 use super::clock::Slot;
-use super::disk::UNIT;
 use super::format::{Entry, FileKey};
-use super::memory::Buffer;
 use super::{FAILURES, Shared, count};
 
 /// A block that a request wants, or part of it.

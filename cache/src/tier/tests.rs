@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
-use super::disk::UNIT;
 use super::*;
 use crate::backend::conformance::content;
 use crate::backend::memory::MemoryBackend;
+use crate::buffer::UNIT;
 use crate::{Cache, CacheOptions, Segment, Session};
 
 const BLOCK: usize = 4096;

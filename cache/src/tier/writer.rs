@@ -7,10 +7,11 @@ use std::io;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use crate::buffer::{Buffer, UNIT};
+
 use super::clock::{Place, Slot};
-use super::disk::UNIT;
 use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Key};
-use super::memory::{Buffer, Pieces};
+use super::memory::Pieces;
 use super::{STAGED_MAX_BYTES, Shared, State, count};
 
 /// Bytes that are taken out of the queue at a time.
