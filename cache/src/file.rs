@@ -49,7 +49,7 @@ impl fmt::Debug for File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.shared.close_file(self.identity.clone(), self.id, self.ahead.plan().stream);
+        self.shared.close_file(self.identity.clone(), self.id, &self.ahead);
     }
 }
 
@@ -318,11 +318,12 @@ impl File {
         let mut plan = self.ahead.plan();
         let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
         let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
-        let range = (start, end);
-        let Some(segment) = self.ahead.go_on(&mut plan, range, self.size_bytes, most) else {
-            return;
-        };
+        let bounds = (self.size_bytes, most);
         shared.with_engine(|state, now, todo| {
+            let guess = state.engine.guess(self.id);
+            let Some(segment) = self.ahead.go_on(&mut plan, (start, end), bounds, guess) else {
+                return;
+            };
             let stream =
                 *plan.stream.get_or_insert_with(|| state.engine.open_stream(now, self.reader));
             let extent = Extent::Segments([segment].into());
@@ -405,7 +406,7 @@ impl File {
                 // happens, before the loan of the place ends; or the read keeps it.
                 let read = unsafe { self.begin(place, offset_bytes, at..to, None) };
                 under_way.reads.push_back(Arc::clone(&read));
-                read.settled(); // It is begun.
+                read.settled(1); // It is begun.
                 at = to;
                 continue;
             }
@@ -500,7 +501,7 @@ impl Calling {
             // SAFETY: this part of the place is lent to this read alone, and the keeper keeps it.
             let read =
                 unsafe { self.file.begin(&self.place, self.range.start, at..to, Some(then)) };
-            read.settled(); // It is begun.
+            read.settled(1); // It is begun.
             progress = lock();
         }
         progress.is_advancing = false;

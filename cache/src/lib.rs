@@ -27,7 +27,7 @@
 //! ```
 //!
 //! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `records` what
-//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`]
+//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, `speed` how much keeps it busy, [`backend`]
 //! where data comes from, [`tier`] a part of a local disk between them.
 
 pub mod backend;
@@ -41,6 +41,7 @@ mod read;
 mod read_ahead;
 mod records;
 mod slab;
+mod speed;
 mod stats;
 pub mod tier;
 

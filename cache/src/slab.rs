@@ -193,6 +193,15 @@ impl Slab {
         self.is_starving.load(Ordering::SeqCst)
     }
 
+    /// B. The same for frames that lie one after the other.
+    #[inline]
+    pub(crate) fn unpin_run(&self, frames: std::ops::Range<Frame>) -> bool {
+        for frame in frames {
+            self.header(frame).state.fetch_sub(PIN, Ordering::SeqCst);
+        }
+        self.is_starving.load(Ordering::SeqCst)
+    }
+
     /// Copies from frames that lie one after the other: `length` bytes at `from` of the first.
     ///
     /// # Safety
