@@ -296,13 +296,24 @@ impl Engine {
 
     /// Reads of blocks that were in frames.
     pub(crate) fn recorded(&mut self, now: Nanos, records: &[Record], todo: &mut Todo) {
-        for some in records.chunks(foretell_policy::PREPARED_MAX) {
-            self.policy.prepare(some.iter().map(|record| record.block));
-            for record in some {
-                self.policy.read(now, record.reader, record.block, false);
+        let blocks_of = |record: &Record| {
+            let Record { reader, first, blocks } = *record;
+            (first.index..first.index + blocks).map(move |index| (reader, Block { index, ..first }))
+        };
+        let mut reads = records.iter().flat_map(blocks_of);
+        let mut some = Vec::with_capacity(foretell_policy::PREPARED_MAX);
+        loop {
+            some.clear();
+            some.extend(reads.by_ref().take(foretell_policy::PREPARED_MAX));
+            if some.is_empty() {
+                break;
             }
+            self.policy.prepare(some.iter().map(|&(_, block)| block));
+            for &(reader, block) in &some {
+                self.policy.read(now, reader, block, false);
+            }
+            self.counts.hits += some.len() as u64;
         }
-        self.counts.hits += records.len() as u64;
         if !records.is_empty() {
             self.pump(now, todo);
         }

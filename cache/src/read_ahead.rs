@@ -3,12 +3,14 @@
 //! A handle whose second read begins where its first ended, or whose first is a long one at the beginning of the file, and has to wait, gets a stream of its own, which
 //! discloses what comes next: a window, which moves on as it is read. It is the larger of two.
 //!
-//! * **A. Earned**: four times what was read in order so far. What is fetched in vain is bounded by what was not.
-//! * **B. Staked**: what keeps the device busy ([`Speed`](crate::speed::Speed)), or as long as that is not known
-//!   [`STAKE_MAX_BYTES`], and no more than that; and [`STAKE_TIMES`] what was read at most. What of it is beyond A is taken from the device's
-//!   [`Credit`], which gets it back when as much has been read. Who stops before has lost what was not read. Credit is
-//!   [`CREDIT_MAX_BYTES`] at first, and an eighth of all that is read in order is added, up to that. So whatever programs
-//!   do, stakes fetch in vain no more than this and an eighth of what was read in order.
+//! * **A. Earned**: as much as was read in order so far.
+//! * **B. Staked**: four times that, or what keeps the device busy ([`Speed`](crate::speed::Speed)); [`STAKE_MAX_BYTES`] as long as
+//!   that is not known, and no more than that; and [`STAKE_TIMES`] what was read at most. What of it is beyond A is taken from the device's
+//!   [`Credit`], which gets it back as it is read. Who stops before has lost what was not read. Credit is
+//!   [`CREDIT_MAX_BYTES`] at first, and an eighth of all that is read in order is added, up to that.
+//!
+//! So whatever programs do, what is fetched in vain is no more than what they have read in order ([`FIRST_MIN_BYTES`] at least, for each
+//! handle), an eighth of it, and the first credit.
 //!
 //! The policy treats such a stream as any other: what is disclosed and not read costs the stream its credit there. A handle that
 //! ceases to read in order gives it up.
@@ -23,12 +25,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::{Segment, StreamId};
 
-/// A: what is disclosed, in multiples of what was read in order, and bytes of it at least.
-const TIMES: u64 = 4;
+/// A: bytes that are disclosed at least.
 const FIRST_MIN_BYTES: u64 = 128 << 10;
 
-/// B: what is staked on a handle, in bytes and in multiples of what it has read in order, at most. The policy lets a
-/// stream of whom nothing is known have as much, in blocks of 8 KiB.
+/// B: how a window grows, in multiples of what was read in order.
+const TIMES: u64 = 4;
+
+/// B: what is taken to keep a device busy, in bytes and in multiples of what was read in order, at most. The policy lets a
+/// stream of which nothing is known have as much, in blocks of 8 KiB.
 const STAKE_MAX_BYTES: u64 = 8 << 20;
 const STAKE_TIMES: u64 = 64;
 
@@ -100,7 +104,7 @@ impl Plan {
     /// B: it has been read in order up to `end`. What is staked and was read, or need not be any more, is given back.
     fn settle(&mut self, end: u64, credit: &mut Credit) {
         let in_order = end.saturating_sub(self.from);
-        let unread_bytes = self.to.saturating_sub(end).saturating_sub(in_order * TIMES);
+        let unread_bytes = self.to.saturating_sub(end).saturating_sub(in_order);
         let back = self.staked_bytes.saturating_sub(unread_bytes);
         self.staked_bytes -= back;
         let earned = in_order.saturating_sub(self.credited_bytes) / EARNED_DIVISOR;
@@ -175,12 +179,13 @@ impl ReadAhead {
         plan.settle(end, guess.credit);
         let in_order = end.saturating_sub(plan.from);
         let most = most.max(1).min(size.saturating_sub(end));
-        let earned = FIRST_MIN_BYTES.max(in_order.saturating_mul(TIMES)).min(most);
-        let needed = guess.window_bytes.unwrap_or(STAKE_MAX_BYTES).min(STAKE_MAX_BYTES);
-        let needed = needed.min(in_order.saturating_mul(STAKE_TIMES)).min(most);
-        let stake = needed.saturating_sub(earned).saturating_sub(plan.staked_bytes);
+        let earned = FIRST_MIN_BYTES.max(in_order).min(most);
+        let busy = guess.window_bytes.unwrap_or(STAKE_MAX_BYTES).min(STAKE_MAX_BYTES);
+        let busy = busy.min(in_order.saturating_mul(STAKE_TIMES));
+        let wanted = in_order.saturating_mul(TIMES).max(busy).min(most);
+        let stake = wanted.saturating_sub(earned).saturating_sub(plan.staked_bytes);
         plan.staked_bytes += guess.credit.take(stake);
-        plan.window_bytes = earned + plan.staked_bytes;
+        plan.window_bytes = (earned + plan.staked_bytes).min(most);
         let (from, to) = (plan.to, end + plan.window_bytes);
         plan.to = to.max(from);
         let step =
@@ -293,10 +298,10 @@ mod tests {
         assert_eq!(stop(None), STAKE_TIMES * READ, "nothing is known");
         let mut lost = 0;
         for _ in 0..100 {
-            lost += stop(None) - TIMES * READ;
+            lost += stop(None) - FIRST_MIN_BYTES;
         }
         assert!(lost < CREDIT_MAX_BYTES + 100 * READ / EARNED_DIVISOR, "{lost}");
-        assert!(stop(None) < TIMES * READ + READ);
+        assert!(stop(None) < FIRST_MIN_BYTES + READ);
     }
 
     #[test]

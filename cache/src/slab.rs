@@ -23,6 +23,7 @@
 //! May fail: [`Slab::new`], if there is no memory.
 
 use std::hash::{BuildHasher, Hasher};
+use std::hint::black_box;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -167,6 +168,20 @@ impl Slab {
             place = (place + 1) & self.mask;
         }
         None
+    }
+
+    /// B. Has the processor load, all at once, what [`pin`](Slab::pin) will look at for `count` blocks from `first` on: pins wait for one
+    /// another.
+    #[inline]
+    pub(crate) fn load(&self, first: Block, count: u64) {
+        for index in first.index..first.index + count {
+            let tag = tag_of(Block { index, ..first });
+            let entry = self.entry(tag as usize & self.mask).load(Ordering::Relaxed);
+            // Mostly an entry lies at its block's home; another costs a line in vain.
+            if entry != 0 {
+                black_box(self.header(entry as u32 - 1).state.load(Ordering::Relaxed));
+            }
+        }
     }
 
     fn pin_frame(&self, frame: Frame, block: Block) -> Option<Pinned> {
