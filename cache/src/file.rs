@@ -427,9 +427,11 @@ impl File {
             shared.slab.unpin_run(run)
         };
         while index <= last {
-            if (index - first).is_multiple_of(LOADED_BLOCKS) && index < last {
-                let count = LOADED_BLOCKS.min(last + 1 - index);
-                shared.slab.load(Block { file: self.id, index }, count);
+            if (index - first).is_multiple_of(LOADED_BLOCKS) {
+                let (count, block) =
+                    (LOADED_BLOCKS.min(last + 1 - index), Block { file: self.id, index });
+                let from = if index == first { offset_bytes % block_bytes } else { 0 };
+                shared.slab.load(block, count, from as usize);
             }
             let Some(pinned) = shared.slab.pin(Block { file: self.id, index }) else { break };
             is_news |= pinned.is_first;
