@@ -36,7 +36,7 @@ def turns_ns(acts: list[Callable[[], None]], count: int, turns: int = 15) -> lis
     """Nanoseconds of the processor for each of `count` things that each of `acts` does; they take turns."""
     found: list[list[float]] = [[] for _ in acts]
     for _ in range(turns):
-        for act, figures in zip(acts, found):
+        for act, figures in zip(acts, found, strict=True):
             begun = time.thread_time_ns()
             act()
             figures.append((time.thread_time_ns() - begun) / count)
@@ -82,8 +82,8 @@ def hits(folder: Path) -> None:
                 file.readinto(buffer)
 
         copied, *others = turns_ns([copy, read, seek_and_read], count)
-        for name, mine in zip(("pread_into", "seek, readinto"), others):
-            ratio = statistics.median(one / other for one, other in zip(mine, copied))
+        for name, mine in zip(("pread_into", "seek, readinto"), others, strict=True):
+            ratio = statistics.median(one / other for one, other in zip(mine, copied, strict=True))
             print(
                 f"| {name} {length >> 10} KiB | {statistics.median(mine):.0f} "
                 f"| {statistics.median(copied):.0f} | {ratio:.2f} |"
