@@ -182,15 +182,21 @@ impl ReadAhead {
         let most = most.max(1).min(size.saturating_sub(end));
         let earned = FIRST_MIN_BYTES.max(in_order).min(most);
         let busy = guess.window_bytes.unwrap_or(STAKE_MAX_BYTES).min(STAKE_MAX_BYTES);
-        let busy = busy.min(in_order.saturating_mul(STAKE_TIMES));
+        // The first read, if it is as long as the kernel reads ahead by itself, says little.
+        let is_likely = start > 0 || end > FIRST_MIN_BYTES;
+        let busy = if is_likely { busy.min(in_order.saturating_mul(STAKE_TIMES)) } else { 0 };
         let wanted = in_order.saturating_mul(TIMES).max(busy).min(most);
         let stake = wanted.saturating_sub(earned).saturating_sub(plan.staked_bytes);
         plan.staked_bytes += guess.credit.take(stake);
         plan.window_bytes = (earned + plan.staked_bytes).min(most);
         let (from, to) = (plan.to, end + plan.window_bytes);
         plan.to = to.max(from);
-        let step =
-            (plan.window_bytes / STEP_DIVISOR).max(STEP_MIN_BYTES.min(plan.window_bytes / 2));
+        let step = match is_likely {
+            true => {
+                (plan.window_bytes / STEP_DIVISOR).max(STEP_MIN_BYTES.min(plan.window_bytes / 2))
+            }
+            false => 1, // With the next.
+        };
         self.due.store(if plan.to < size { end + step } else { NEVER }, Ordering::Relaxed);
         (from < to).then_some(Segment { offset_bytes: from, length_bytes: to - from })
     }
@@ -317,6 +323,22 @@ mod tests {
             }
         }
         assert_eq!(credit.0, CREDIT_MAX_BYTES);
+    }
+
+    #[test]
+    fn nothing_is_staked_on_a_first_read_as_the_kernel_makes_it() {
+        let ahead = ReadAhead::default();
+        let mut go_on = |end: u64| {
+            let range = (end - FIRST_MIN_BYTES, end);
+            assert!(ahead.note(range.0, range.1));
+            let mut plan = ahead.plan();
+            plan.stream = plan.stream.or_else(|| (range.0 > 0).then_some(StreamId(1)));
+            let (credit, bounds) = (&mut Credit::default(), (1 << 30, 1 << 30));
+            let guess = Guess { window_bytes: None, credit };
+            ahead.go_on(&mut plan, range, bounds, guess).map(|segment| segment.length_bytes)
+        };
+        assert_eq!(go_on(FIRST_MIN_BYTES), Some(TIMES * FIRST_MIN_BYTES));
+        assert!(go_on(2 * FIRST_MIN_BYTES) > Some(STAKE_MAX_BYTES / 2), "and on the next there is");
     }
 
     #[test]
