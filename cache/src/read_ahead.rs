@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn nothing_is_staked_on_a_first_read_as_the_kernel_makes_it() {
         let ahead = ReadAhead::default();
-        let mut go_on = |end: u64| {
+        let go_on = |end: u64| {
             let range = (end - FIRST_MIN_BYTES, end);
             assert!(ahead.note(range.0, range.1));
             let mut plan = ahead.plan();
