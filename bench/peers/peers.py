@@ -3,8 +3,8 @@
 
 peers.py [--rounds N] [--only WORD] [--plot FILE] [--json FILE]
 
-Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer) and
-a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
+Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer; for the
+reads in order also 250 MB/s for all of them) and a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
 compared. Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
 installed (Debian: rclone, s3fs), and mounts if there is /dev/fuse.
 """
@@ -29,6 +29,8 @@ COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foret
 READ_BYTES = 128 << 10
 OBJECT_BYTES = 512 << 20
 STORE = ["--first-byte", "30ms", "--per-response", "90MB/s"]
+# What the processor serves with ease, so that the reader alone decides how much of it is used.
+LIMIT_MB_S = 250
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "foretell",
     "AWS_SECRET_ACCESS_KEY": "foretell-secret",
@@ -43,19 +45,31 @@ def clean_environment():
     return {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
 
 
-class Store:
-    """A slow store; `report` is what it was asked for, once it has ended."""
+def ended(process, how):
+    """Sends a process the signal `how`, waits for it, and says how many seconds of a processor it took."""
+    os.kill(process.pid, how)  # Popen would wait for one that has ended, and drop its figures.
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.stdout:
+        process.stdout.close()
+    return usage.ru_utime + usage.ru_stime
 
-    def __init__(self, folder, figures):
+
+class Store:
+    """A slow store, of so many MB/s in all if that is said."""
+
+    def __init__(self, folder, figures, limit):
         self.figures = figures
         words = [COMMAND, "store", "serve", str(folder), *STORE, "--json", str(figures)]
+        if limit:
+            words += ["--total", f"{limit}MB/s"]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         self.endpoint = self.process.stdout.readline().split()[0]
 
     def end(self):
-        self.process.send_signal(signal.SIGINT)
-        self.process.communicate()
-        return json.loads(Path(self.figures).read_text())
+        """What it was asked for, and the seconds of a processor that it took."""
+        seconds = ended(self.process, signal.SIGINT)
+        return json.loads(Path(self.figures).read_text()), seconds
 
 
 class Mount:
@@ -64,11 +78,11 @@ class Mount:
     def __init__(self, kind, folder, endpoint):
         self.kind, self.path = kind, folder / "mnt"
         self.path.mkdir()
-        self.process = None
         environment = {**clean_environment(), **ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}
         quiet = {"stdout": subprocess.DEVNULL, "env": environment}
         if kind == "foretell":
-            subprocess.run([COMMAND, "mount", "s3://data", self.path], check=True, **quiet)
+            words = [COMMAND, "mount", "--foreground", "s3://data", self.path]
+            self.process = subprocess.Popen(words, **quiet)
         elif kind.startswith("rclone"):
             remote = ":s3,provider=Other,env_auth=true,force_path_style=true"
             remote += f",endpoint='{endpoint}':data"
@@ -91,10 +105,9 @@ class Mount:
             time.sleep(0.05)
 
     def end(self):
+        """The seconds of a processor that it took."""
         subprocess.run(["umount", self.path], check=False)
-        if self.process:
-            self.process.terminate()
-            self.process.wait()
+        return ended(self.process, signal.SIGTERM)
 
 
 # Name, client, its options, how many reads (None: all of the object in order), what has to be mounted.
@@ -138,7 +151,7 @@ def missing(mount):
     return None if found else f"{program} is not installed"
 
 
-def measure(data, client, options, reads, mount, seed):
+def measure(data, client, options, reads, mount, seed, limit):
     """One measurement: what the client says, and what the store was asked for."""
     ranges = None
     if reads is not None:
@@ -146,8 +159,8 @@ def measure(data, client, options, reads, mount, seed):
         ranges = [[start * READ_BYTES, READ_BYTES] for start in starts]
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        store = Store(data, folder / "figures.json")
-        mounted = None
+        store = Store(data, folder / "figures.json", limit)
+        mounted, of_mount = None, 0.0
         try:
             mounted = Mount(mount, folder, store.endpoint) if mount else None
             spec = {"endpoint": store.endpoint, "ranges": ranges, "size": OBJECT_BYTES, **options}
@@ -160,15 +173,17 @@ def measure(data, client, options, reads, mount, seed):
             said = client.stdout
         finally:
             if mounted:
-                mounted.end()
-            report = store.end()
+                of_mount = mounted.end()
+            report, of_store = store.end()
     found = json.loads(said)
     found["fetched"] = report["bytes_sent"] / found["bytes"]
     found["in_flight"] = report["in_flight_max"]
+    found["processor"] += of_mount
+    found["of_store"] = of_store
     return found
 
 
-def interleaved(data, clients, rounds, only):
+def interleaved(data, clients, rounds, only, limit=None):
     """Figures by name: clients take turns, forwards and backwards."""
     found = {}
     wanted = [entry for entry in clients if only in entry[0]]
@@ -181,7 +196,8 @@ def interleaved(data, clients, rounds, only):
         for name, client, options, reads, mount in wanted if turn % 2 == 0 else wanted[::-1]:
             if sys.stderr.isatty():
                 print(f"\r\033[Kround {turn + 1} of {rounds}: {name}", end="", file=sys.stderr)
-            found.setdefault(name, []).append(measure(data, client, options, reads, mount, turn))
+            figure = measure(data, client, options, reads, mount, turn, limit)
+            found.setdefault(name, []).append(figure)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     return {name: found[name] for name, *_ in wanted}
@@ -245,15 +261,22 @@ def by_megabytes(figure):
     return figure["bytes"] / 1e6 / figure["seconds"]
 
 
+def share(figure, key):
+    """Of one processor, in %."""
+    return 100 * figure[key] / figure["seconds"]
+
+
 def table(title, unit, of, found):
-    print(f"\n{title}\n\n| client | {unit}, median | least to most | fetched ÷ asked | most in flight |")
-    print("|---|---|---|---|---|")
+    print(f"\n{title}\n\n| client | {unit}, median | least to most | fetched ÷ asked | most in flight ", end="")
+    print("| processor, client and store, % |\n|---|---|---|---|---|---|")
     for name, figures in found.items():
         all_of = sorted(of(figure) for figure in figures)
         print(
             f"| {name} | {statistics.median(all_of):,.0f} | {all_of[0]:,.0f} to {all_of[-1]:,.0f} "
             f"| {median(figures, lambda f: f['fetched']):.2f} "
-            f"| {median(figures, lambda f: f['in_flight']):.0f} |"
+            f"| {median(figures, lambda f: f['in_flight']):.0f} "
+            f"| {median(figures, lambda f: share(f, 'processor')):.0f}, "
+            f"{median(figures, lambda f: share(f, 'of_store')):.0f} |"
         )
 
 
@@ -303,24 +326,27 @@ def main():
         with (data / "data" / "object").open("wb") as out:
             for _ in range(OBJECT_BYTES >> 20):
                 out.write(source.randbytes(1 << 20))
-        at_random = in_order = {}
+        at_random = in_order = limited = {}
         if given.kind in (None, "random"):
             at_random = interleaved(data, RANDOM, given.rounds, given.only)
         if given.kind in (None, "sequential"):
             in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
+            limited = interleaved(data, SEQUENTIAL, given.rounds, given.only, LIMIT_MB_S)
     kernel = platform.release().split("-")[0]
     print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
     if at_random:
         table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
     if in_order:
-        table("All of the object, in order, 1 MiB a read", "MB/s", by_megabytes, in_order)
+        title = "All of the object, in order, 1 MiB a read"
+        table(f"{title}; the processor is the limit", "MB/s", by_megabytes, in_order)
+        table(f"{title}; {LIMIT_MB_S} MB/s for all answers", "MB/s", by_megabytes, limited)
     if given.kind in (None, "hits") and not given.only:
         with tempfile.TemporaryDirectory() as folder:
             hits(Path(folder), given.rounds)
     if given.plot and at_random:
         plot(given.plot, at_random)
     if given.json:
-        figures = {"random": at_random, "sequential": in_order}
+        figures = {"random": at_random, "sequential": in_order, "limited": limited}
         Path(given.json).write_text(json.dumps(figures, indent=1) + "\n")
 
 

@@ -20,11 +20,12 @@ use std::time::Instant;
 use foretell_policy::{Extent, FileId, Nanos, Order, ReaderId, Segment, StreamId};
 
 use crate::backend::{Backend, Opened, Request};
-use crate::engine::{Engine, Start, Todo};
+use crate::engine::{Delivery, Engine, Start, Todo};
 use crate::error::{CacheError, OpenError};
 use crate::file::File;
+use crate::read_ahead::ReadAhead;
 use crate::records::{Record, Records};
-use crate::slab::Slab;
+use crate::slab::{Frame, Slab};
 use crate::stats::Stats;
 
 /// Closed files whose blocks are still known, for each frame: a file without blocks is not worth remembering.
@@ -197,37 +198,39 @@ impl Shared {
             self.start(start);
         }
         let mut is_called = false;
-        for delivery in todo.copy {
-            let (read, pinned) = (delivery.read, delivery.pinned);
-            let start = delivery.block.index * self.block_bytes as u64;
-            let (from, to) = read.within(start, start + self.block_bytes as u64);
+        // What lies side by side, in the file as in memory, and is for one read, is one copy.
+        let goes_on = |one: &Delivery, next: &Delivery| {
+            Arc::ptr_eq(&one.read, &next.read)
+                && one.block.index + 1 == next.block.index
+                && one.pinned.frame + 1 == next.pinned.frame
+        };
+        for run in todo.copy.chunk_by(goes_on) {
+            let (read, frame) = (&run[0].read, run[0].pinned.frame);
+            let frames = frame..frame + run.len() as Frame;
+            let start = run[0].block.index * self.block_bytes as u64;
+            let (from, to) = read.within(start, start + (run.len() * self.block_bytes) as u64);
             let part = read.part(from, to);
-            // SAFETY: the read's destination is lent until it has settled, and this part of it is for this block.
+            // SAFETY: the read's destination is lent until it has settled, and this part of it is for these blocks.
             unsafe {
-                let (frame, from) = (pinned.frame, (from - start) as usize);
-                self.slab.copy_out(frame..frame + 1, from, part.start, part.length);
+                let from = (from - start) as usize;
+                self.slab.copy_out(frames.clone(), from, part.start, part.length);
             };
-            is_called |= self.slab.unpin(pinned.frame);
-            read.settled();
+            is_called |= self.slab.unpin_run(frames);
+            read.settled(run.len());
         }
         for read in todo.settled {
-            read.settled();
+            read.settled(1);
         }
         if is_called {
             self.look();
         }
     }
 
-    /// A handle is closed, and `stream`, on which it read on.
-    pub(crate) fn close_file(
-        self: &Arc<Self>,
-        identity: Identity,
-        id: FileId,
-        stream: Option<StreamId>,
-    ) {
+    /// A handle is closed, and the stream on which it read on.
+    pub(crate) fn close_file(self: &Arc<Self>, identity: Identity, id: FileId, ahead: &ReadAhead) {
         let most = self.slab.frames() as usize * CLOSED_PER_FRAME;
         let object = self.with_engine(|state, now, todo| {
-            if let Some(stream) = stream {
+            if let Some(stream) = ahead.close(state.engine.guess(id).credit) {
                 state.engine.close_stream(now, stream, todo);
             }
             let object = state.engine.release(id);

@@ -36,8 +36,10 @@ use crate::backend::{BackendError, Object, Part};
 use crate::free::FreeFrames;
 use crate::limit::Limit;
 use crate::read::Read;
+use crate::read_ahead::{Credit, Guess};
 use crate::records::Record;
 use crate::slab::{Frame, Pinned, Slab};
+use crate::speed::Speed;
 
 /// Names one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +102,8 @@ struct File {
 
 struct Device {
     limit: Limit,
+    speed: Speed,
+    credit: Credit,
     /// The device that its near blocks are of.
     near: Option<usize>,
 }
@@ -129,6 +133,9 @@ struct Pending {
     /// C: it has no frames, and needs none.
     passes_by: bool,
     began: Nanos,
+    /// Its bytes, and what was under way on its device when it began, these included.
+    bytes: u64,
+    under_way_bytes: u64,
     deliveries: Vec<(Arc<Read>, Block)>,
 }
 
@@ -188,7 +195,8 @@ impl Engine {
     /// A device that may have so many requests ahead; and so many more for what is near, if anything is.
     pub(crate) fn add_device(&mut self, depth: usize, near: Option<usize>) -> usize {
         let near = near.map(|depth| self.add_device(depth, None));
-        self.devices.push(Device { limit: Limit::new(depth), near });
+        let (speed, credit) = (Speed::default(), Credit::default());
+        self.devices.push(Device { limit: Limit::new(depth), speed, credit, near });
         self.devices.len() - 1
     }
 
@@ -253,6 +261,12 @@ impl Engine {
         self.policy.open_stream(now, HinterId(self.next_hinter), Some(reader))
     }
 
+    /// What may be disclosed for who reads `file`, which is held, on.
+    pub(crate) fn guess(&mut self, file: FileId) -> Guess<'_> {
+        let device = &mut self.devices[self.files[&file].source.device];
+        Guess { window_bytes: device.speed.window_bytes(), credit: &mut device.credit }
+    }
+
     /// Discloses that `extent` of `file` will be read.
     pub(crate) fn hint(
         &mut self,
@@ -282,13 +296,24 @@ impl Engine {
 
     /// Reads of blocks that were in frames.
     pub(crate) fn recorded(&mut self, now: Nanos, records: &[Record], todo: &mut Todo) {
-        for some in records.chunks(foretell_policy::PREPARED_MAX) {
-            self.policy.prepare(some.iter().map(|record| record.block));
-            for record in some {
-                self.policy.read(now, record.reader, record.block, false);
+        let blocks_of = |record: &Record| {
+            let Record { reader, first, blocks } = *record;
+            (first.index..first.index + blocks).map(move |index| (reader, Block { index, ..first }))
+        };
+        let mut reads = records.iter().flat_map(blocks_of);
+        let mut some = Vec::with_capacity(foretell_policy::PREPARED_MAX);
+        loop {
+            some.clear();
+            some.extend(reads.by_ref().take(foretell_policy::PREPARED_MAX));
+            if some.is_empty() {
+                break;
             }
+            self.policy.prepare(some.iter().map(|&(_, block)| block));
+            for &(reader, block) in &some {
+                self.policy.read(now, reader, block, false);
+            }
+            self.counts.hits += some.len() as u64;
         }
-        self.counts.hits += records.len() as u64;
         if !records.is_empty() {
             self.pump(now, todo);
         }
@@ -364,6 +389,8 @@ impl Engine {
                 frames: Vec::new(),
                 passes_by: run[0].fetch.is_none(),
                 began: now,
+                bytes: 0,
+                under_way_bytes: 0,
                 deliveries: run.iter().map(|wanted| (Arc::clone(read), wanted.block)).collect(),
             };
             self.begin(now, pending, todo);
@@ -435,14 +462,17 @@ impl Engine {
             (start, end) = read.within(start, end);
             vec![read.part(start, end)]
         } else {
+            // Frames that lie one after the other are one part.
             let mut left = (end - start) as usize;
-            let parts = pending.frames.iter().map(|&frame| {
-                let length = left.min(self.block_bytes);
+            let runs = pending.frames.chunk_by(|one, next| one + 1 == *next).map(|run| {
+                let length = left.min(run.len() * self.block_bytes);
                 left -= length;
-                Part { start: self.slab.data(frame), length }
+                Part { start: self.slab.data(run[0]), length }
             });
-            parts.collect()
+            runs.collect()
         };
+        pending.bytes = end - start;
+        pending.under_way_bytes = self.devices[pending.device].speed.began(pending.bytes);
         let (object, is_demand) = (Arc::clone(&pending.source.object), pending.is_demand);
         todo.start.push(Start { id, object, offset_bytes: start, is_demand, parts });
         true
@@ -497,6 +527,8 @@ impl Engine {
             frames: Vec::new(),
             passes_by: false,
             began: now,
+            bytes: 0,
+            under_way_bytes: 0,
             deliveries: Vec::new(),
         };
         self.begin(now, pending, todo);
@@ -542,6 +574,12 @@ impl Engine {
         if !pending.is_demand {
             self.devices[pending.device].limit.ended();
         }
+        let speed = &mut self.devices[pending.device].speed;
+        speed.ended(pending.bytes);
+        if result.is_ok() && pending.served_by == Some(pending.device) {
+            let took = now.saturating_sub(pending.began);
+            speed.took(pending.bytes, pending.under_way_bytes, took);
+        }
         let is_busy = matches!(result, Err(BackendError::Busy(_)));
         // What is near is never busy.
         let heard_of = if is_busy { Some(pending.source.device) } else { pending.served_by };
@@ -565,10 +603,14 @@ impl Engine {
     fn arrived(&mut self, now: Nanos, pending: &mut Pending, todo: &mut Todo) {
         self.counts.fetched_bytes += pending.blocks * self.block_bytes as u64;
         let (first, frames) = (pending.first, std::mem::take(&mut pending.frames));
-        for (frame, index) in frames.into_iter().zip(first.index..) {
-            let block = Block { index, ..first };
-            let is_waited_for = pending.deliveries.iter().any(|(_, other)| *other == block);
-            self.slab.publish(block, frame, !pending.is_demand && !is_waited_for);
+        let mut is_unread = vec![!pending.is_demand; frames.len()];
+        if !pending.passes_by {
+            for (_, block) in &pending.deliveries {
+                is_unread[(block.index - first.index) as usize] = false;
+            }
+        }
+        for ((frame, index), is_unread) in frames.into_iter().zip(first.index..).zip(is_unread) {
+            self.slab.publish(Block { index, ..first }, frame, is_unread);
         }
         for (read, block) in pending.deliveries.drain(..) {
             if read.arrived() {

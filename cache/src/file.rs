@@ -29,6 +29,9 @@ const PARTS: usize = 8;
 const READ_ON_MAX_BYTES: u64 = 64 << 20;
 const READ_ON_DIVISOR: u64 = 4;
 
+/// Blocks whose frames are looked for at once.
+const LOADED_BLOCKS: u64 = 32;
+
 /// One version of a file, open.
 pub struct File {
     shared: Arc<Shared>,
@@ -49,7 +52,7 @@ impl fmt::Debug for File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.shared.close_file(self.identity.clone(), self.id, self.ahead.plan().stream);
+        self.shared.close_file(self.identity.clone(), self.id, &self.ahead);
     }
 }
 
@@ -78,6 +81,16 @@ impl Lent {
     pub unsafe fn new(start: *mut u8, length: usize, keeper: Arc<dyn Send + Sync>) -> Self {
         Lent { start, length, keeper }
     }
+}
+
+/// A read of which the beginning was in memory, or nothing.
+#[derive(Debug)]
+#[must_use]
+pub struct Partly {
+    offset_bytes: u64,
+    length: usize,
+    copied: usize,
+    goes_on: bool,
 }
 
 /// Where a read goes: borrowed until it is done, or lent for longer.
@@ -150,6 +163,56 @@ impl File {
         let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
         // SAFETY: whoever made `lent` promised it.
         unsafe { self.read_to(place, offset_bytes, is_given_up) }
+    }
+
+    /// Reads what is in memory, up to the first block that is not; never waits. Returns how many bytes, if that is all that was
+    /// asked for or all that there is; otherwise the read is gone on with by [`read_rest`](File::read_rest).
+    ///
+    /// # Errors
+    /// What has been read.
+    ///
+    /// # Safety
+    /// `start` is valid for writes of `length` bytes until this returns, and nobody makes a reference to them.
+    #[inline]
+    pub unsafe fn read_now(
+        &self,
+        start: *mut u8,
+        length: usize,
+        offset_bytes: u64,
+    ) -> Result<usize, Partly> {
+        let left = self.size_bytes.saturating_sub(offset_bytes);
+        let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if length == 0 {
+            return Ok(0);
+        }
+        let end = offset_bytes + length as u64;
+        let goes_on = self.ahead.note(offset_bytes, end);
+        let copied = self.read_present(&Place { start, length, keeper: None }, offset_bytes);
+        if copied < length {
+            return Err(Partly { offset_bytes, length, copied, goes_on });
+        }
+        if goes_on && self.ahead.is_due(end) {
+            self.read_on(offset_bytes, end);
+        }
+        Ok(length)
+    }
+
+    /// Goes on with a read, into the same memory, as [`read_lent`](File::read_lent) does from the beginning.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    ///
+    /// # Panics
+    /// If the memory is shorter than that of the read.
+    pub fn read_rest(
+        &self,
+        lent: Lent,
+        partly: Partly,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        let place = Place { start: lent.start, length: lent.length, keeper: Some(lent.keeper) };
+        // SAFETY: whoever made `lent` promised it.
+        unsafe { self.read_rest_to(place, partly, is_given_up) }
     }
 
     /// As [`read_at`](File::read_at), without waiting: `done` is called with its result, in whatever thread, before this returns if all is
@@ -281,35 +344,37 @@ impl File {
     /// long as that lives, if this is given up. Without one it never is.
     unsafe fn read_to(
         &self,
-        mut place: Place,
+        place: Place,
         offset_bytes: u64,
         is_given_up: &mut dyn FnMut() -> bool,
     ) -> Result<Option<usize>, ReadError> {
-        let left = self.size_bytes.saturating_sub(offset_bytes);
-        place.length = place.length.min(usize::try_from(left).unwrap_or(usize::MAX));
-        let length = place.length;
-        if length == 0 {
-            return Ok(Some(0));
+        // SAFETY: the caller's promise.
+        match unsafe { self.read_now(place.start, place.length, offset_bytes) } {
+            Ok(count) => Ok(Some(count)),
+            // SAFETY: as above.
+            Err(partly) => unsafe { self.read_rest_to(place, partly, is_given_up) },
         }
-        let end = offset_bytes + length as u64;
-        let goes_on = self.ahead.note(offset_bytes, end);
-        let copied = self.read_present(&place, offset_bytes);
-        if copied < length {
-            // SAFETY: fewer bytes than there are.
-            place.start = unsafe { place.start.add(copied) };
-            place.length -= copied;
-            let before_waiting = || match goes_on {
-                true => self.read_on(offset_bytes, end),
-                false => self.stray(),
-            };
-            let at = offset_bytes + copied as u64;
-            if !self.read_missing(&place, at, before_waiting, is_given_up)? {
-                return Ok(None);
-            }
-        } else if goes_on && self.ahead.is_due(end) {
-            self.read_on(offset_bytes, end);
-        }
-        Ok(Some(length))
+    }
+
+    /// # Safety
+    /// As `read_to`.
+    unsafe fn read_rest_to(
+        &self,
+        mut place: Place,
+        Partly { offset_bytes, length, copied, goes_on }: Partly,
+        is_given_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<usize>, ReadError> {
+        assert!(copied <= length && length <= place.length, "another read");
+        // SAFETY: fewer bytes than there are.
+        place.start = unsafe { place.start.add(copied) };
+        place.length = length - copied;
+        let before_waiting = || match goes_on {
+            true => self.read_on(offset_bytes, offset_bytes + length as u64),
+            false => self.stray(),
+        };
+        let at = offset_bytes + copied as u64;
+        let is_done = self.read_missing(&place, at, before_waiting, is_given_up)?;
+        Ok(is_done.then_some(length))
     }
 
     /// Discloses what comes after a read in order.
@@ -318,11 +383,12 @@ impl File {
         let mut plan = self.ahead.plan();
         let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
         let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
-        let range = (start, end);
-        let Some(segment) = self.ahead.go_on(&mut plan, range, self.size_bytes, most) else {
-            return;
-        };
+        let bounds = (self.size_bytes, most);
         shared.with_engine(|state, now, todo| {
+            let guess = state.engine.guess(self.id);
+            let Some(segment) = self.ahead.go_on(&mut plan, (start, end), bounds, guess) else {
+                return;
+            };
             let stream =
                 *plan.stream.get_or_insert_with(|| state.engine.open_stream(now, self.reader));
             let extent = Extent::Segments([segment].into());
@@ -358,9 +424,15 @@ impl File {
                 shared.slab.copy_out(run.clone(), from, place.start.add(copied), length);
             }
             copied += length;
-            run.fold(false, |is_called, frame| shared.slab.unpin(frame) | is_called)
+            shared.slab.unpin_run(run)
         };
         while index <= last {
+            if (index - first).is_multiple_of(LOADED_BLOCKS) {
+                let (count, block) =
+                    (LOADED_BLOCKS.min(last + 1 - index), Block { file: self.id, index });
+                let from = if index == first { offset_bytes % block_bytes } else { 0 };
+                shared.slab.load(block, count, from as usize);
+            }
             let Some(pinned) = shared.slab.pin(Block { file: self.id, index }) else { break };
             is_news |= pinned.is_first;
             if pinned.frame == run.end && !run.is_empty() {
@@ -372,9 +444,9 @@ impl File {
         }
         is_news |= copy(run);
         if index > first {
-            let reads = (first..index)
-                .map(|index| Record { reader: self.reader, block: Block { file: self.id, index } });
-            is_news |= shared.records.note(reads);
+            let first_block = Block { file: self.id, index: first };
+            let (reader, blocks) = (self.reader, index - first);
+            is_news |= shared.records.note(Record { reader, first: first_block, blocks });
         }
         if is_news && copied == place.length {
             shared.look();
@@ -405,7 +477,7 @@ impl File {
                 // happens, before the loan of the place ends; or the read keeps it.
                 let read = unsafe { self.begin(place, offset_bytes, at..to, None) };
                 under_way.reads.push_back(Arc::clone(&read));
-                read.settled(); // It is begun.
+                read.settled(1); // It is begun.
                 at = to;
                 continue;
             }
@@ -500,7 +572,7 @@ impl Calling {
             // SAFETY: this part of the place is lent to this read alone, and the keeper keeps it.
             let read =
                 unsafe { self.file.begin(&self.place, self.range.start, at..to, Some(then)) };
-            read.settled(); // It is begun.
+            read.settled(1); // It is begun.
             progress = lock();
         }
         progress.is_advancing = false;

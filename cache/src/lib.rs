@@ -26,8 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `buffer` what direct I/O needs beside it, `records` what
-//! readers have read, `read_ahead` what they are taken to read next, `limit` how much a device is asked for, [`backend`]
+//! By module: `cache` is the face and the driver, `file` reads, `engine` decides, `slab` is the memory, `buffer` what
+//! direct I/O needs beside it, `records` what readers have read, `read_ahead` what they are taken to read next, `limit`
+//! how much a device is asked for, `speed` how much keeps it busy, [`backend`]
 //! where data comes from, [`tier`] a part of a local disk between them.
 
 pub mod backend;
@@ -42,11 +43,12 @@ mod read;
 mod read_ahead;
 mod records;
 mod slab;
+mod speed;
 mod stats;
 pub mod tier;
 
 pub use cache::{Cache, CacheOptions, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};
-pub use file::{File, Lent};
+pub use file::{File, Lent, Partly};
 pub use foretell_policy::{Order, Segment};
 pub use stats::Stats;

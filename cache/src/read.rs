@@ -137,10 +137,10 @@ impl Read {
         Part { start: at, length: (end - start) as usize }
     }
 
-    /// One of those that were left is done; the last wakes the program, after which the destination is not
+    /// So many of those that were left are done; the last wakes the program, after which the destination is not
     /// touched any more.
-    pub(crate) fn settled(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+    pub(crate) fn settled(&self, count: usize) {
+        if self.left.fetch_sub(count, Ordering::AcqRel) == count {
             match &self.waiter {
                 Waiter::Thread(waiter) => {
                     let waiter = waiter.clone();

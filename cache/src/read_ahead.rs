@@ -1,26 +1,87 @@
 //! Reading on: who reads a file in order, and has said nothing, is taken to go on.
 //!
 //! A handle whose second read begins where its first ended, or whose first is a long one at the beginning of the file, and has to wait, gets a stream of its own, which
-//! discloses what comes next: four times what it has read in order so far, each time that half of that has been
-//! read; so what is fetched in vain is bounded by what was not. The policy treats it as any other: what is disclosed and not read costs the stream its credit. A handle that
+//! discloses what comes next: a window, which moves on as it is read. It is the larger of two.
+//!
+//! * **A. Earned**: as much as was read in order so far.
+//! * **B. Staked**: four times that, or what keeps the device busy ([`Speed`](crate::speed::Speed)); [`STAKE_MAX_BYTES`] as long as
+//!   that is not known, and no more than that; and [`STAKE_TIMES`] what was read at most. What of it is beyond A is taken from the device's
+//!   [`Credit`], which gets it back as it is read. Who stops before has lost what was not read. Credit is
+//!   [`CREDIT_MAX_BYTES`] at first, and an eighth of all that is read in order is added, up to that.
+//!
+//! So whatever programs do, what is fetched in vain is no more than what they have read in order ([`FIRST_MIN_BYTES`] at least, for each
+//! handle), an eighth of it, and the first credit.
+//!
+//! The policy treats such a stream as any other: what is disclosed and not read costs the stream its credit there. A handle that
 //! ceases to read in order gives it up.
 //!
-//! A read that hits costs two atomics here, whatever it does.
+//! The kernel reads ahead in several requests at once, of which two may change places: a read that begins where the one before the
+//! last ended, and within [`SLACK_BYTES`] of the last, is in order.
+//!
+//! A read in order that hits costs two atomics here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::{Segment, StreamId};
 
-/// What is disclosed, in multiples of what was read in order, and bytes of it at least.
-const TIMES: u64 = 4;
+/// A: bytes that are disclosed at least.
 const FIRST_MIN_BYTES: u64 = 128 << 10;
+
+/// B: how a window grows, in multiples of what was read in order.
+const TIMES: u64 = 4;
+
+/// B: what is taken to keep a device busy, in bytes and in multiples of what was read in order, at most. The policy lets a
+/// stream of which nothing is known have as much, in blocks of 8 KiB.
+const STAKE_MAX_BYTES: u64 = 8 << 20;
+const STAKE_TIMES: u64 = 64;
+
+/// B: credit of a device, at most and at first; and what of reads in order is added to it, as a divisor.
+const CREDIT_MAX_BYTES: u64 = 16 << 20;
+const EARNED_DIVISOR: u64 = 8;
+
+/// A window moves on when so much of it has been read, as a divisor, and no less than this if that is less than half of it.
+const STEP_DIVISOR: u64 = 8;
+const STEP_MIN_BYTES: u64 = 1 << 20;
+
+/// How far from where the last read ended one begins that has changed places with it, at most.
+const SLACK_BYTES: u64 = 1 << 20;
 
 /// Reads out of order that had to wait, after which it is given up.
 const STRAYS_MAX: u32 = 8;
 
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
+
+/// B: what may be staked on handles that read on from one device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credit(u64);
+
+impl Default for Credit {
+    fn default() -> Self {
+        Credit(CREDIT_MAX_BYTES)
+    }
+}
+
+impl Credit {
+    fn take(&mut self, bytes: u64) -> u64 {
+        let taken = bytes.min(self.0);
+        self.0 -= taken;
+        taken
+    }
+
+    fn give(&mut self, bytes: u64) {
+        self.0 = (self.0 + bytes).min(CREDIT_MAX_BYTES);
+    }
+}
+
+/// What the engine knows that a window depends on.
+#[derive(Debug)]
+pub(crate) struct Guess<'a> {
+    /// Bytes that keep the device busy, if it is known how many would be too many.
+    pub(crate) window_bytes: Option<u64>,
+    pub(crate) credit: &'a mut Credit,
+}
 
 /// What a handle is taken to read next.
 #[derive(Debug, Default)]
@@ -32,7 +93,24 @@ pub(crate) struct Plan {
     to: u64,
     /// Bytes disclosed last.
     window_bytes: u64,
+    /// B: of these, those that were taken from the credit.
+    staked_bytes: u64,
+    /// Bytes read in order of which the credit has its part.
+    credited_bytes: u64,
     strays: u32,
+}
+
+impl Plan {
+    /// B: it has been read in order up to `end`. What is staked and was read, or need not be any more, is given back.
+    fn settle(&mut self, end: u64, credit: &mut Credit) {
+        let in_order = end.saturating_sub(self.from);
+        let unread_bytes = self.to.saturating_sub(end).saturating_sub(in_order);
+        let back = self.staked_bytes.saturating_sub(unread_bytes);
+        self.staked_bytes -= back;
+        let earned = in_order.saturating_sub(self.credited_bytes) / EARNED_DIVISOR;
+        self.credited_bytes += earned * EARNED_DIVISOR;
+        credit.give(back + earned);
+    }
 }
 
 /// See the [module](self).
@@ -40,6 +118,8 @@ pub(crate) struct Plan {
 pub(crate) struct ReadAhead {
     /// Where the last read ended.
     end: AtomicU64,
+    /// And the one before the last that did not go on from there.
+    before: AtomicU64,
     /// Where a read has to end for more to be disclosed.
     due: AtomicU64,
     plan: Mutex<Plan>,
@@ -48,7 +128,8 @@ pub(crate) struct ReadAhead {
 impl Default for ReadAhead {
     fn default() -> Self {
         // Not 0: a first read is not the next one of anything, but for a long one.
-        ReadAhead { end: AtomicU64::new(NEVER), due: AtomicU64::new(NEVER), plan: Mutex::default() }
+        let [end, before, due] = [NEVER; 3].map(AtomicU64::new);
+        ReadAhead { end, before, due, plan: Mutex::default() }
     }
 }
 
@@ -57,7 +138,13 @@ impl ReadAhead {
     /// from nothing.
     pub(crate) fn note(&self, start: u64, end: u64) -> bool {
         let last = self.end.swap(end, Ordering::Relaxed);
-        last == start || (last == NEVER && start == 0 && end >= FIRST_MIN_BYTES)
+        if last == start {
+            return true;
+        }
+        let before = self.before.swap(last, Ordering::Relaxed);
+        let changes_places = before == start && last.abs_diff(start) <= SLACK_BYTES;
+        let is_planned = self.due.load(Ordering::Relaxed) != NEVER;
+        changes_places || (start == 0 && end >= FIRST_MIN_BYTES && !is_planned)
     }
 
     /// Whether more is to be disclosed, after a read in order up to `end`.
@@ -75,24 +162,53 @@ impl ReadAhead {
         &self,
         plan: &mut Plan,
         (start, end): (u64, u64),
-        size: u64,
-        most: u64,
+        (size, most): (u64, u64),
+        guess: Guess<'_>,
     ) -> Option<Segment> {
         plan.strays = 0;
-        let is_new = plan.stream.is_none() || end > plan.to || start + plan.window_bytes < plan.to;
+        let is_new = plan.stream.is_none()
+            || start > plan.to + SLACK_BYTES
+            || start + plan.window_bytes + SLACK_BYTES < plan.to;
         if is_new {
-            (plan.from, plan.to) = (start, end);
-            plan.window_bytes = FIRST_MIN_BYTES;
+            // What was staked on the old one is lost.
+            let stream = plan.stream;
+            *plan = Plan { stream, from: start, to: end, ..Plan::default() };
         } else if end < self.due.load(Ordering::Relaxed) {
             return None; // Another thread was here.
         }
+        plan.to = plan.to.max(end);
+        plan.settle(end, guess.credit);
         let in_order = end.saturating_sub(plan.from);
-        plan.window_bytes = plan.window_bytes.max(in_order.saturating_mul(TIMES)).min(most.max(1));
-        let (from, to) = (plan.to, (end + plan.window_bytes).min(size));
+        let most = most.max(1).min(size.saturating_sub(end));
+        let earned = FIRST_MIN_BYTES.max(in_order).min(most);
+        let busy = guess.window_bytes.unwrap_or(STAKE_MAX_BYTES).min(STAKE_MAX_BYTES);
+        // The first read, if it is as long as the kernel reads ahead by itself, says little.
+        let is_likely = start > 0 || end > FIRST_MIN_BYTES;
+        let busy = if is_likely { busy.min(in_order.saturating_mul(STAKE_TIMES)) } else { 0 };
+        let wanted = in_order.saturating_mul(TIMES).max(busy).min(most);
+        let stake = wanted.saturating_sub(earned).saturating_sub(plan.staked_bytes);
+        plan.staked_bytes += guess.credit.take(stake);
+        plan.window_bytes = (earned + plan.staked_bytes).min(most);
+        let (from, to) = (plan.to, end + plan.window_bytes);
         plan.to = to.max(from);
-        self.due
-            .store(if to < size { end + plan.window_bytes / 2 } else { NEVER }, Ordering::Relaxed);
+        let step = match is_likely {
+            true => {
+                (plan.window_bytes / STEP_DIVISOR).max(STEP_MIN_BYTES.min(plan.window_bytes / 2))
+            }
+            false => 1, // With the next.
+        };
+        self.due.store(if plan.to < size { end + step } else { NEVER }, Ordering::Relaxed);
         (from < to).then_some(Segment { offset_bytes: from, length_bytes: to - from })
+    }
+
+    /// The handle is closed. Returns its stream, if it has one; `credit` gets what was not lost.
+    pub(crate) fn close(&self, credit: &mut Credit) -> Option<StreamId> {
+        let mut plan = self.plan();
+        let end = self.end.load(Ordering::Relaxed).min(plan.to);
+        if plan.stream.is_some() && end >= plan.from {
+            plan.settle(end, credit);
+        }
+        plan.stream
     }
 
     /// A read out of order had to wait. Returns a stream that is to be closed.
@@ -119,13 +235,26 @@ mod tests {
 
     const READ: u64 = 64 << 10;
 
-    fn reads(ahead: &ReadAhead, from: u64, count: u64, size: u64) -> Vec<(u64, u64)> {
+    /// So many reads in order from `from` on; what is disclosed.
+    fn reads(ahead: &ReadAhead, (from, count): (u64, u64), size: u64) -> Vec<(u64, u64)> {
+        // A device that needs nothing: what is earned alone.
+        reads_of(ahead, (from, count), size, (Some(0), &mut Credit::default()))
+    }
+
+    fn reads_of(
+        ahead: &ReadAhead,
+        (from, count): (u64, u64),
+        size: u64,
+        (window_bytes, credit): (Option<u64>, &mut Credit),
+    ) -> Vec<(u64, u64)> {
         let mut disclosed = Vec::new();
         for turn in 0..count {
             let (start, end) = (from + turn * READ, from + (turn + 1) * READ);
             if ahead.note(start, end) && (ahead.plan().stream.is_none() || ahead.is_due(end)) {
                 let mut plan = ahead.plan();
-                if let Some(segment) = ahead.go_on(&mut plan, (start, end), size, 8 << 20) {
+                let guess = Guess { window_bytes, credit };
+                let bounds = (size, 8 << 20);
+                if let Some(segment) = ahead.go_on(&mut plan, (start, end), bounds, guess) {
                     plan.stream = Some(StreamId(1));
                     disclosed.push((segment.offset_bytes, segment.length_bytes));
                 }
@@ -138,7 +267,7 @@ mod tests {
     fn what_is_disclosed_goes_on_without_a_gap_and_grows() {
         let ahead = ReadAhead::default();
         let size = 100 << 20;
-        let disclosed = reads(&ahead, 0, size / READ, size);
+        let disclosed = reads(&ahead, (0, size / READ), size);
         assert_eq!(disclosed[0], (2 * READ, 4 * READ));
         for pair in disclosed.windows(2) {
             assert_eq!(pair[0].0 + pair[0].1, pair[1].0);
@@ -146,19 +275,84 @@ mod tests {
         let (offset, length) = disclosed[disclosed.len() - 1];
         assert_eq!(offset + length, size);
         assert!(disclosed.iter().any(|&(_, length)| length >= 4 << 20), "{disclosed:?}");
-        assert!(disclosed.len() < 40);
+        assert!(disclosed.len() < 120, "{}", disclosed.len());
     }
 
     #[test]
     fn one_read_is_no_order_and_strays_end_it() {
         let ahead = ReadAhead::default();
-        assert_eq!(reads(&ahead, 0, 1, 1 << 30), []);
+        assert_eq!(reads(&ahead, (0, 1), 1 << 30), []);
         assert!(!ReadAhead::default().note(5, 5 + FIRST_MIN_BYTES));
         assert!(ReadAhead::default().note(0, FIRST_MIN_BYTES), "a long one at the beginning");
-        assert_eq!(reads(&ahead, 50 * READ, 1, 1 << 30), []);
-        assert_eq!(reads(&ahead, 51 * READ, 1, 1 << 30).len(), 1);
+        assert_eq!(reads(&ahead, (50 * READ, 1), 1 << 30), []);
+        assert_eq!(reads(&ahead, (51 * READ, 1), 1 << 30).len(), 1);
         let closed: Vec<_> = (0..STRAYS_MAX).filter_map(|_| ahead.stray()).collect();
         assert_eq!(closed, [StreamId(1)]);
         assert_eq!(ahead.stray(), None);
+    }
+
+    #[test]
+    fn what_a_device_needs_is_staked_and_lost_once() {
+        let size = 1 << 30;
+        let mut credit = Credit::default();
+        let mut stop = |window_bytes| {
+            let ahead = ReadAhead::default();
+            let disclosed = reads_of(&ahead, (0, 2), size, (window_bytes, &mut credit));
+            ahead.close(&mut credit);
+            disclosed.iter().map(|&(_, length)| length).sum::<u64>()
+        };
+        assert_eq!(stop(Some(3 << 20)), 3 << 20, "what is known to be enough");
+        assert_eq!(stop(None), STAKE_TIMES * READ, "nothing is known");
+        let mut lost = 0;
+        for _ in 0..100 {
+            lost += stop(None) - FIRST_MIN_BYTES;
+        }
+        assert!(lost < CREDIT_MAX_BYTES + 100 * READ / EARNED_DIVISOR, "{lost}");
+        assert!(stop(None) < FIRST_MIN_BYTES + READ);
+    }
+
+    #[test]
+    fn a_stake_on_who_reads_on_comes_back() {
+        let mut credit = Credit::default();
+        for _ in 0..50 {
+            // To its end; in part; a short one.
+            for (count, size) in [(64, 64 * READ), (400, 1 << 30), (16, 16 * READ)] {
+                let ahead = ReadAhead::default();
+                reads_of(&ahead, (0, count), size, (None, &mut credit));
+                ahead.close(&mut credit);
+            }
+        }
+        assert_eq!(credit.0, CREDIT_MAX_BYTES);
+    }
+
+    #[test]
+    fn nothing_is_staked_on_a_first_read_as_the_kernel_makes_it() {
+        let ahead = ReadAhead::default();
+        let go_on = |end: u64| {
+            let range = (end - FIRST_MIN_BYTES, end);
+            assert!(ahead.note(range.0, range.1));
+            let mut plan = ahead.plan();
+            plan.stream = plan.stream.or_else(|| (range.0 > 0).then_some(StreamId(1)));
+            let (credit, bounds) = (&mut Credit::default(), (1 << 30, 1 << 30));
+            let guess = Guess { window_bytes: None, credit };
+            ahead.go_on(&mut plan, range, bounds, guess).map(|segment| segment.length_bytes)
+        };
+        assert_eq!(go_on(FIRST_MIN_BYTES), Some(TIMES * FIRST_MIN_BYTES));
+        assert!(go_on(2 * FIRST_MIN_BYTES) > Some(STAKE_MAX_BYTES / 2), "and on the next there is");
+    }
+
+    #[test]
+    fn reads_that_change_places_are_in_order_and_those_that_leave_gaps_are_not() {
+        let ahead = ReadAhead::default();
+        let noted = |turn: u64| ahead.note(turn * READ, (turn + 1) * READ);
+        assert_eq!(
+            [1, 2, 4, 3, 5, 7, 6, 8, 9].map(noted),
+            [false, true, false, true, true, false, true, true, true]
+        );
+        assert_eq!([11, 13, 15, 17, 19].map(noted), [false; 5]);
+        // The first two of a file, from its beginning.
+        let ahead = ReadAhead::default();
+        let noted = |turn: u64| ahead.note(turn * FIRST_MIN_BYTES, (turn + 1) * FIRST_MIN_BYTES);
+        assert_eq!([1, 0, 2, 3].map(noted), [false, true, true, true]);
     }
 }

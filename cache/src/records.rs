@@ -9,26 +9,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use foretell_policy::{Block, ReaderId};
 
-/// One read of one block that was in memory.
+/// One read of blocks that were in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) reader: ReaderId,
-    pub(crate) block: Block,
+    pub(crate) first: Block,
+    pub(crate) blocks: u64,
 }
 
 /// Shards: more than there are processors on the machines where two would meet often.
 const SHARDS: usize = 32;
 
-/// Records of a shard at which it is to be emptied.
-const FULL: usize = 128;
+/// Blocks of a shard at which it is to be emptied.
+const FULL_BLOCKS: u64 = 128;
+
+#[derive(Debug, Default)]
+struct Noted {
+    records: Vec<Record>,
+    blocks: u64,
+}
 
 /// A shard on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<Vec<Record>>);
+struct Shard(Mutex<Noted>);
 
 impl Shard {
-    fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
         // Nothing that can panic happens under it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,19 +55,22 @@ thread_local! {
 }
 
 impl Records {
-    /// Notes reads, and says whether it is time to [take](Records::take) them.
-    pub(crate) fn note(&self, reads: impl Iterator<Item = Record>) -> bool {
+    /// Notes a read, and says whether it is time to [take](Records::take) what was noted.
+    pub(crate) fn note(&self, read: Record) -> bool {
         // A thread that is about to end may have lost its number.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let mut shard = self.shards[shard].lock();
-        shard.extend(reads);
-        shard.len() >= FULL
+        shard.records.push(read);
+        shard.blocks += read.blocks;
+        shard.blocks >= FULL_BLOCKS
     }
 
     /// Takes out all, the reads of each thread in their order.
     pub(crate) fn take(&self, into: &mut Vec<Record>) {
         for shard in &self.shards {
-            into.append(&mut shard.lock());
+            let mut noted = shard.lock();
+            into.append(&mut noted.records);
+            noted.blocks = 0;
         }
     }
 }

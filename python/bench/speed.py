@@ -32,18 +32,22 @@ READS = 2000
 KEYS = {"aws_access_key_id": "foretell", "aws_secret_access_key": "foretell-secret"}
 
 
-def best_ns(act: Callable[[], None], count: int, times: int = 7) -> tuple[float, float]:
-    """Nanoseconds of each of `count` things that `act` does: the least, and the median."""
-    found = []
-    for _ in range(times):
-        begun = time.perf_counter_ns()
-        act()
-        found.append((time.perf_counter_ns() - begun) / count)
-    return min(found), statistics.median(found)
+def turns_ns(acts: list[Callable[[], None]], count: int, turns: int = 15) -> list[list[float]]:
+    """Nanoseconds of the processor for each of `count` things that each of `acts` does; they take turns."""
+    found: list[list[float]] = [[] for _ in acts]
+    for _ in range(turns):
+        for act, figures in zip(acts, found, strict=True):
+            begun = time.thread_time_ns()
+            act()
+            figures.append((time.thread_time_ns() - begun) / count)
+    return found
 
 
 def hits(folder: Path) -> None:
-    """Reads of what is in memory, and numpy's copies out of an array of the same size in the same order."""
+    """Reads of what is in memory, and numpy's copies out of an array of the same size in the same order.
+
+    The array is in huge pages, as the cache is (numpy asks for them as well); reads and copies take turns.
+    """
     size = 128 << 20
     path = folder / "hits"
     path.write_bytes(random.Random(1).randbytes(1 << 20) * (size >> 20))
@@ -53,10 +57,8 @@ def hits(folder: Path) -> None:
     file.pread_into(whole, 0)
     file.pread_into(whole, 0)
     assert np.array_equal(whole, plain)
-    print(
-        "| read of a hit | least ns | median ns | copy by numpy, least | median | least by least |"
-    )
-    print("|---|---|---|---|---|---|")
+    print("| read of a hit | median ns | copy by numpy, median ns | ratio, median of turns |")
+    print("|---|---|---|---|")
     for length, count in ((READ_BYTES, 2000), (4096, 20_000)):
         source = random.Random(2)
         order = [source.randrange(size // length) * length for _ in range(count)]
@@ -79,12 +81,12 @@ def hits(folder: Path) -> None:
                 file.seek(at)
                 file.readinto(buffer)
 
-        base = best_ns(copy, count)
-        for name, act in (("pread_into", read), ("seek, readinto", seek_and_read)):
-            mine = best_ns(act, count)
+        copied, *others = turns_ns([copy, read, seek_and_read], count)
+        for name, mine in zip(("pread_into", "seek, readinto"), others, strict=True):
+            ratio = statistics.median(one / other for one, other in zip(mine, copied, strict=True))
             print(
-                f"| {name} {length >> 10} KiB | {mine[0]:.0f} | {mine[1]:.0f} "
-                f"| {base[0]:.0f} | {base[1]:.0f} | {mine[0] / base[0]:.2f} |"
+                f"| {name} {length >> 10} KiB | {statistics.median(mine):.0f} "
+                f"| {statistics.median(copied):.0f} | {ratio:.2f} |"
             )
 
 

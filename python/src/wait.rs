@@ -149,6 +149,9 @@ pub(crate) fn read_bytes(
     }
 }
 
+/// Copying more than this is worth letting go of the interpreter, in bytes.
+const AT_ONCE_BYTES: usize = 16 << 10;
+
 /// # Safety
 /// The memory is valid for writes as long as the owner lives, and no reference to it exists in Rust.
 unsafe fn read(
@@ -159,12 +162,19 @@ unsafe fn read(
     offset_bytes: u64,
 ) -> PyResult<(usize, Owner)> {
     release_left(py);
+    let memory = Memory(start);
+    // SAFETY: the owner lives longer than this.
+    let now = move || unsafe { file.read_now(memory.start(), length, offset_bytes) };
+    let partly = match if length <= AT_ONCE_BYTES { now() } else { py.detach(now) } {
+        Ok(count) => return Ok((count, owner)),
+        Err(partly) => partly,
+    };
     let keeper = Arc::new(Keeper(Mutex::new(Some(owner))));
     // SAFETY: as above; the owner is taken from the keeper only after a read that was not given up.
     let lent = unsafe { Lent::new(start, length, Arc::clone(&keeper) as _) };
     let mut raised = None;
     let done = py.detach(|| {
-        file.read_lent(lent, offset_bytes, &mut || {
+        file.read_rest(lent, partly, &mut || {
             raised = signal();
             raised.is_some()
         })
@@ -176,6 +186,19 @@ unsafe fn read(
             keeper.release(py);
             Err(errors::of_read(py, &error))
         }
+    }
+}
+
+/// Where bytes go, while the interpreter is let go of.
+#[derive(Clone, Copy)]
+struct Memory(*mut u8);
+
+// SAFETY: it is an address; who writes there says why it may.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn start(self) -> *mut u8 {
+        self.0
     }
 }
 

@@ -124,7 +124,7 @@ impl World {
         }
         self.copies.append(&mut todo.copy);
         for read in todo.settled.drain(..) {
-            read.settled();
+            read.settled(1);
         }
     }
 
@@ -148,7 +148,7 @@ impl World {
         self.engine.read(self.now(), &read, first / BLOCK as u64, &mut todo);
         self.waiting.push(Waiting { read: Arc::clone(&read), bytes, first: at, file });
         self.take_in(todo);
-        read.settled();
+        read.settled(1);
     }
 
     fn answer(&mut self) {
@@ -196,7 +196,7 @@ impl World {
                 self.slab.copy_out(frame..frame + 1, from, part.start, part.length);
             }
             called |= self.slab.unpin(delivery.pinned.frame);
-            delivery.read.settled();
+            delivery.read.settled(1);
         }
         if called {
             let mut todo = Todo::default();
