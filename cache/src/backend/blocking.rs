@@ -1,7 +1,8 @@
 //! Local files, read by threads that wait.
 //!
 //! The version is inode, size, mtime and ctime, as they are at `open`; a read compares them again after it
-//! has the bytes, so that what is served as a version was that version's until then.
+//! has the bytes, so that what is served as a version was that version's until then. Files that change while they are
+//! open ([`open_changing`](BlockingBackend::open_changing)) are read as they are.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -138,7 +139,8 @@ impl Identity {
 
 struct LocalFile {
     file: File,
-    identity: Identity,
+    /// None if it is of no one version.
+    identity: Option<Identity>,
     shared: Arc<Shared>,
 }
 
@@ -163,9 +165,11 @@ impl LocalFile {
                 Err(error) => return Err(error.into()),
             }
         }
-        match Identity::of(&self.file.metadata()?) == self.identity {
-            true => Ok(()),
-            false => Err(BackendError::Changed),
+        match self.identity {
+            Some(identity) if identity != Identity::of(&self.file.metadata()?) => {
+                Err(BackendError::Changed)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -191,6 +195,14 @@ impl BlockingBackend {
         Ok(File::from(file))
     }
 
+    /// A file that is open, and whose bytes may change while it is: whoever opens it says when ([`File::changed`](crate::File::changed)). Its
+    /// version is what it is now; reads are made of what there is, and fail as [`Changed`](BackendError::Changed) if there is less than
+    /// was told.
+    pub fn open_changing(&self, file: File, version: Arc<[u8]>, size_bytes: u64) -> Opened {
+        let object = LocalFile { file, identity: None, shared: Arc::clone(&self.shared) };
+        Opened { version, size_bytes, object: Arc::new(object) }
+    }
+
     fn opened(&self, file: File, metadata: &Metadata) -> Result<Opened, BackendError> {
         if metadata.is_dir() {
             return Err(io::Error::from(Errno::ISDIR).into());
@@ -200,6 +212,7 @@ impl BlockingBackend {
         }
         let identity = Identity::of(metadata);
         let version: Vec<u8> = identity.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let identity = Some(identity);
         let object = LocalFile { file, identity, shared: Arc::clone(&self.shared) };
         let size_bytes = metadata.len();
         Ok(Opened { version: version.into(), size_bytes, object: Arc::new(object) })
