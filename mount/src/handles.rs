@@ -25,6 +25,16 @@ pub(crate) enum Handle {
     Control(Arc<OpenControl>),
 }
 
+impl Handle {
+    /// The file, if it is one that hints can be for.
+    pub(crate) fn open_file(&self) -> Option<&OpenFile> {
+        match self {
+            Handle::File(open) => Some(open),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) struct OpenFile {
     pub(crate) file: Arc<File>,
     session: Session,

@@ -11,6 +11,7 @@ mod mount;
 mod objects;
 pub mod point;
 mod pool;
+mod service;
 mod table;
 mod trouble;
 

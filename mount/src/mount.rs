@@ -8,9 +8,10 @@ use foretell_cache::backend::{Backend, BackendError};
 use foretell_cache::{Cache, CacheOptions, Stats};
 
 use crate::error::{MountError, one_line};
-use crate::file_system::{FileSystem, Service};
+use crate::file_system::{FileSystem, ReadOnly};
 use crate::objects::Objects;
 use crate::point::{Ending, FreePoint, Handle, Kind, MountOptions, MountPoint};
+use crate::service::Service;
 use crate::trouble::Troubles;
 
 /// Threads that take in the kernel's requests.
@@ -62,6 +63,8 @@ pub enum Contents {
 pub struct StoreMount {
     mount: MountPoint,
     service: Arc<Service>,
+    /// How many inodes the kernel holds.
+    known_inodes: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl std::fmt::Debug for StoreMount {
@@ -93,7 +96,6 @@ impl StoreMount {
         let objects = Objects::new(backend, Arc::clone(&troubles));
         let service = Arc::new(Service::new(
             (cache, store),
-            objects,
             troubles,
             (options.source.clone(), options.ttl),
             (options.cache.budget_bytes, options.cache.block_bytes),
@@ -104,8 +106,11 @@ impl StoreMount {
             is_for_all: options.is_for_all,
             threads: SESSION_THREADS,
         };
-        let mount = point.serve(FileSystem::new(Arc::clone(&service)), &mount_options)?;
-        Ok(StoreMount { mount, service })
+        let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
+        let known = Arc::clone(&read_only);
+        let mount = point.serve(FileSystem::new(read_only), &mount_options)?;
+        let known_inodes = Box::new(move || known.objects.known());
+        Ok(StoreMount { mount, service, known_inodes })
     }
 
     /// Where it is mounted, as an absolute path.
@@ -125,7 +130,7 @@ impl StoreMount {
 
     /// What `.foretell/stats` says.
     pub fn report(&self) -> Vec<u8> {
-        self.service.report()
+        self.service.report((self.known_inodes)())
     }
 
     /// Waits until somebody unmounts it, or asks for it by a handle.
