@@ -226,7 +226,7 @@ impl Filesystem for FileSystem {
             }
             Some(Handle::Control(_)) => reply.data(&[]),
             Some(Handle::Folder(_)) => reply.error(Errno::EISDIR),
-            None => reply.error(Errno::EBADF),
+            _ => reply.error(Errno::EBADF),
         }
     }
 

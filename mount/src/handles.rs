@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use foretell_cache::backend::Entry;
 use foretell_cache::{File, Order, Segment, Session, Store, Stream};
 
+use crate::folder::{Directory, OpenContent};
 use crate::objects::Names;
 
 /// Hints of one descriptor that wait for their files to be looked up, at most, and bytes of their segments.
@@ -23,6 +24,9 @@ pub(crate) enum Handle {
     /// A file that is made when it is opened.
     Text(Vec<u8>),
     Control(Arc<OpenControl>),
+    /// Of a folder that can be written.
+    Content(OpenContent),
+    Directory(Directory),
 }
 
 impl Handle {
@@ -30,6 +34,7 @@ impl Handle {
     pub(crate) fn open_file(&self) -> Option<&OpenFile> {
         match self {
             Handle::File(open) => Some(open),
+            Handle::Content(content) => content.open.as_ref(),
             _ => None,
         }
     }

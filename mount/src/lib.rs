@@ -6,6 +6,7 @@
 
 mod error;
 mod file_system;
+mod folder;
 mod handles;
 mod mount;
 mod objects;

@@ -40,7 +40,9 @@ const BUFFER_KEPT_BYTES: usize = 128 << 10;
 /// The longest value of an extended attribute.
 pub(crate) const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
 /// What programs are told is a good size to read.
-const BLOCK_BYTES: u32 = 4096;
+pub(crate) const BLOCK_BYTES: u32 = 4096;
+/// Numbers of inodes below are not for files.
+pub(crate) const FIRST: u64 = 64;
 
 /// See the [module](self).
 pub(crate) struct Service {
