@@ -154,7 +154,7 @@ enum By {
     /// F: it was absent, and the policy has a buffer for it already.
     Refetch,
     /// C: there is no buffer.
-    PassingBy,
+    NoBuffer,
 }
 
 /// The request that will bring a block.
@@ -380,7 +380,7 @@ impl Engine {
         // Of an outdated block the policy takes the fetch to be under way, and has no other.
         let fetch = self.policy.demand(now, DeviceId(device as u64), block);
         self.let_go();
-        Wanted { block, by: fetch.map_or(By::PassingBy, |fetch| By::Fetch(fetch.id)), device }
+        Wanted { block, by: fetch.map_or(By::NoBuffer, |fetch| By::Fetch(fetch.id)), device }
     }
 
     /// Neighbours among `wanted`, which ascend, in one request each.
@@ -404,9 +404,9 @@ impl Engine {
         for run in first.into_iter().chain(then) {
             let fetch = |wanted: &Wanted| match wanted.by {
                 By::Fetch(fetch) => Some((fetch, 1)),
-                By::Refetch | By::PassingBy => None,
+                By::Refetch | By::NoBuffer => None,
             };
-            let passes_by = run[0].by == By::PassingBy;
+            let passes_by = run[0].by == By::NoBuffer;
             match passes_by {
                 true => self.counts.passed_by += run.len() as u64,
                 false => self.counts.demanded += run.len() as u64,

@@ -92,7 +92,9 @@ impl ReadAhead {
         plan.to = to.max(from);
         self.due
             .store(if to < size { end + plan.window_bytes / 2 } else { NEVER }, Ordering::Relaxed);
-        (from < to).then_some(Segment { offset_bytes: from, length_bytes: to - from })
+        // A file may have become shorter than what was disclosed of it.
+        let length_bytes = to.checked_sub(from).filter(|&length| length > 0)?;
+        Some(Segment { offset_bytes: from, length_bytes })
     }
 
     /// A read out of order had to wait. Returns a stream that is to be closed.
@@ -147,6 +149,13 @@ mod tests {
         assert_eq!(offset + length, size);
         assert!(disclosed.iter().any(|&(_, length)| length >= 4 << 20), "{disclosed:?}");
         assert!(disclosed.len() < 40);
+    }
+
+    #[test]
+    fn nothing_is_disclosed_of_a_file_that_has_become_shorter() {
+        let ahead = ReadAhead::default();
+        assert!(!reads(&ahead, 0, 8, 100 << 20).is_empty());
+        assert_eq!(reads(&ahead, 8 * READ, 20, 9 * READ), []);
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn links_are_shown_as_links_and_times_modes_and_pipes_as_they_are() {
     assert!(fs::metadata(at("link")).is_err(), "it leads nowhere");
     fs::write(at("target"), b"x").unwrap();
     assert_eq!(fs::read(at("link")).unwrap(), b"x");
-    let made = File::options().write(true).create(true).mode(0o640).open(at("made")).unwrap();
+    let made = File::options().write(true).create_new(true).mode(0o640).open(at("made")).unwrap();
     assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
     fs::set_permissions(at("target"), fs::Permissions::from_mode(0o400)).unwrap();
     let time = std::time::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);

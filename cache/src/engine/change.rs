@@ -125,7 +125,7 @@ impl Engine {
         for wanted in &mut refetches {
             match frames > 0 && self.absent.remove(&wanted.block) {
                 true => frames -= 1,
-                false => wanted.by = By::PassingBy,
+                false => wanted.by = By::NoBuffer,
             }
         }
     }
