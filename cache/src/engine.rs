@@ -598,8 +598,11 @@ impl Engine {
         while let Some(block) = self.policy.next_eviction() {
             if let Some(frame) = self.slab.evict(block) {
                 self.put(frame);
-            } else if !self.absent.remove(&block) {
-                self.flights.remove(&block); // F: it is fetched again.
+            } else if !self.absent.remove(&block)
+                && let Some(flight) = self.flights.remove(&block)
+            {
+                // F: it is being fetched again.
+                debug_assert!(self.requests[&flight.request].fetches.is_empty(), "{block:?}");
             }
         }
     }
