@@ -20,8 +20,9 @@ use fuser::{
 };
 use rustix::fs::AtFlags;
 
+use super::attributes::Change;
 use super::nodes::ROOT;
-use super::tree::{Change, OpenContent, Tree};
+use super::tree::{OpenContent, Tree};
 use crate::handles::Handle;
 use crate::pool::Pool;
 use crate::service::{

@@ -1,6 +1,7 @@
-//! A folder that can be written through its mount: [`file_system`] is what the kernel asks, [`tree`] names and attributes, [`nodes`] the
-//! inodes, [`content`] the bytes of files and what is cached of them. `docs/mount.md` says why it is as it is.
+//! A folder that can be written through its mount: [`file_system`] is what the kernel asks, [`tree`] what is done to names, [`attributes`] what is
+//! said of files, [`nodes`] the inodes, [`content`] the bytes of files and what is cached of them. `docs/mount.md` says why it is as it is.
 
+mod attributes;
 mod content;
 mod file_system;
 mod nodes;
