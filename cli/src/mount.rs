@@ -97,8 +97,8 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Duration,
 
-    /// Let all users of this machine read all of it, whatever the modes of a folder's files (without root,
-    /// /etc/fuse.conf must say user_allow_other)
+    /// Let all users of this machine read all of it, whatever the modes of a folder's files, or with --read-write use it as these
+    /// modes let them (without root, /etc/fuse.conf must say user_allow_other)
     #[arg(long)]
     allow_other: bool,
 
