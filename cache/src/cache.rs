@@ -380,7 +380,7 @@ impl Session {
         let store = &self.store;
         let identity =
             Identity { device: store.device, path: path.into(), version: opened.version };
-        let id = store.shared.with_engine(|state, _, _| {
+        let (id, size_bytes) = store.shared.with_engine(|state, _, _| {
             let known = state.known.files.get(&identity).copied();
             let id = match known {
                 Some(id) => {
@@ -398,10 +398,15 @@ impl Session {
                 None => state.engine.add_file(store.device, opened.size_bytes, opened.object),
             };
             state.known.files.insert(identity.clone(), id);
-            id
+            (id, state.engine.size_of(id))
         });
         let (shared, backend) = (Arc::clone(&store.shared), Arc::clone(&store.backend));
-        Arc::new(File::new(shared, backend, (identity, id, opened.size_bytes), self.reader))
+        Arc::new(File::new(shared, backend, (identity, id, size_bytes), self.reader))
+    }
+
+    /// Another handle on a file of this store that is open, for this program's reads: the same bytes, whatever has [changed](File::changed).
+    pub fn open_again(&self, file: &File) -> Arc<File> {
+        Arc::new(file.again(self.reader))
     }
 
     /// A stream to disclose with: what will be read next, in order.

@@ -11,8 +11,10 @@
 //! * **D.** Its request ends well: published, pinned for those who wait, to be copied.
 //! * **E.** It does not: who demanded it is told why; who had joined what was fetched ahead demands it.
 //!
-//! Invariants: a block is in one flight or one frame or neither; frames are free, in limbo, of a request, or
-//! of a block; blocks of the policy are those in frames and in flight (those of case C apart).
+//! * **F.** Its file's bytes change: [`change`] has it.
+//!
+//! Invariants: a block is in one flight, in one frame, absent, or neither; frames are free, in limbo, of a request, or
+//! of a block; blocks of the policy are those in frames, absent, and in flight (those of case C apart).
 //!
 //! A file may have blocks that are *near* (in a second tier): to the policy they are of another device, when they are
 //! demanded, valued and timed. Hints are of the file's own (`docs/cache.md` says why).
@@ -20,11 +22,13 @@
 //! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
 //! ([`Engine::pump`]) until one is free.
 
+mod change;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use foretell_policy::hash::Mix;
 use foretell_policy::{
@@ -32,6 +36,7 @@ use foretell_policy::{
     Memory, Nanos, Order, Outcome, Policy, ReaderId, StreamId, Target, Work,
 };
 
+use self::change::Fate;
 use crate::backend::{BackendError, Object, Part};
 use crate::free::FreeFrames;
 use crate::limit::Limit;
@@ -96,6 +101,8 @@ pub(crate) struct EngineCounts {
 
 struct File {
     source: Source,
+    /// The source's size, for who reads without the engine.
+    size_bytes: Arc<AtomicU64>,
     /// Handles and hints that hold it.
     holders: usize,
 }
@@ -118,7 +125,7 @@ struct Source {
 
 /// A request that has not ended.
 struct Pending {
-    /// The policy's fetches that it does, in order, with their blocks; none in case C.
+    /// The policy's fetches that it does, in order, with their blocks; none in case C, and of absent blocks (F).
     fetches: Vec<(FetchId, u64)>,
     first: Block,
     blocks: u64,
@@ -142,9 +149,27 @@ struct Pending {
 /// A block that is to be fetched since somebody asked.
 struct Wanted {
     block: Block,
-    /// None if there is no buffer.
-    fetch: Option<FetchId>,
+    by: By,
     device: usize,
+}
+
+/// What it is to be fetched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// A fetch of the policy's.
+    Fetch(FetchId),
+    /// F: it was absent, and the policy has a buffer for it already.
+    Refetch,
+    /// C: there is no buffer.
+    NoBuffer,
+}
+
+/// The request that will bring a block.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    request: RequestId,
+    /// F.
+    is_outdated: bool,
 }
 
 /// See the [module](self).
@@ -157,7 +182,9 @@ pub(crate) struct Engine {
     next_file: u64,
     requests: HashMap<RequestId, Pending, Mix>,
     next_request: u64,
-    flights: HashMap<Block, RequestId, Mix>,
+    flights: HashMap<Block, Flight, Mix>,
+    /// F: blocks that the policy takes to be in memory, and that have no frame.
+    absent: HashSet<Block, Mix>,
     free: FreeFrames,
     limbo: Vec<Frame>,
     /// Requests without frames, oldest first.
@@ -185,6 +212,7 @@ impl Engine {
             requests: HashMap::default(),
             next_request: 0,
             flights: HashMap::default(),
+            absent: HashSet::default(),
             limbo: Vec::new(),
             starved: VecDeque::new(),
             counts: EngineCounts::default(),
@@ -234,7 +262,13 @@ impl Engine {
         object: Arc<dyn Object>,
     ) {
         let source = Source { device, object, size_bytes };
-        self.files.insert(id, File { source, holders: 1 });
+        let size_bytes = Arc::new(AtomicU64::new(size_bytes));
+        self.files.insert(id, File { source, size_bytes, holders: 1 });
+    }
+
+    /// The size of a file that is held, as it is from time to time.
+    pub(crate) fn size_of(&self, file: FileId) -> Arc<AtomicU64> {
+        Arc::clone(&self.files[&file].size_bytes)
     }
 
     /// Ends a hold. The last one to do so gets what reads the file. Its blocks stay until others are worth more.
@@ -325,7 +359,12 @@ impl Engine {
             unreachable!("a file that is read is held");
         };
         let source = file.source.clone();
-        let end = (read.offset_bytes + read.length as u64).div_ceil(self.block_bytes as u64);
+        let end_bytes = read.offset_bytes + read.length as u64;
+        if end_bytes > source.size_bytes {
+            // It has become shorter since the read began.
+            return read.failed(Block { file: read.file, index: first }, BackendError::Changed);
+        }
+        let end = end_bytes.div_ceil(self.block_bytes as u64);
         let mut wanted: Vec<Wanted> = Vec::new();
         for index in first..end {
             let block = Block { file: read.file, index };
@@ -335,12 +374,13 @@ impl Engine {
                 read.will_copy();
                 todo.copy.push(Delivery { read: Arc::clone(read), block, pinned });
                 self.counts.hits += 1;
-            } else if let Some(&request) = self.flights.get(&block) {
+            } else if let Some(request) = self.joinable(block) {
                 // B.
                 self.join(request, read, block);
                 self.counts.joined += 1;
             } else {
-                debug_assert_eq!(access, Access::Miss, "{block:?} is nowhere");
+                let is_changed = self.absent.contains(&block) || self.flights.contains_key(&block);
+                debug_assert!(is_changed || access == Access::Miss, "{block:?} is nowhere");
                 wanted.push(self.demand(now, &source, block));
             }
         }
@@ -348,19 +388,24 @@ impl Engine {
             read.owe();
             debug_assert!(!self.slab.holds(*block));
         }
-        self.request_wanted(now, &source, &wanted, read, todo);
+        self.request_wanted(now, &source, &mut wanted, read, todo);
         self.pump(now, todo);
+    }
+
+    /// The request that will bring a block to who asks now.
+    fn joinable(&self, block: Block) -> Option<RequestId> {
+        self.flights.get(&block).filter(|flight| !flight.is_outdated).map(|flight| flight.request)
     }
 
     fn demand(&mut self, now: Nanos, source: &Source, block: Block) -> Wanted {
         let device = self.device_of(source, block.index);
+        if self.absent.contains(&block) {
+            return Wanted { block, by: By::Refetch, device };
+        }
+        // Of an outdated block the policy takes the fetch to be under way, and has no other.
         let fetch = self.policy.demand(now, DeviceId(device as u64), block);
         self.let_go();
-        match fetch {
-            Some(_) => self.counts.demanded += 1,
-            None => self.counts.passed_by += 1,
-        }
-        Wanted { block, fetch: fetch.map(|fetch| fetch.id), device }
+        Wanted { block, by: fetch.map_or(By::NoBuffer, |fetch| By::Fetch(fetch.id)), device }
     }
 
     /// Neighbours among `wanted`, which ascend, in one request each.
@@ -368,18 +413,31 @@ impl Engine {
         &mut self,
         now: Nanos,
         source: &Source,
-        wanted: &[Wanted],
+        wanted: &mut [Wanted],
         read: &Arc<Read>,
         todo: &mut Todo,
     ) {
+        self.settle_refetches(wanted);
         let goes_on = |one: &Wanted, next: &Wanted| {
             one.block.index + 1 == next.block.index
-                && one.fetch.is_some() == next.fetch.is_some()
+                && std::mem::discriminant(&one.by) == std::mem::discriminant(&next.by)
                 && one.device == next.device
         };
-        for run in wanted.chunk_by(goes_on) {
+        // Refetches first: their frames are there now.
+        let (first, then): (Vec<&[Wanted]>, Vec<&[Wanted]>) =
+            wanted.chunk_by(goes_on).partition(|run| run[0].by == By::Refetch);
+        for run in first.into_iter().chain(then) {
+            let fetch = |wanted: &Wanted| match wanted.by {
+                By::Fetch(fetch) => Some((fetch, 1)),
+                By::Refetch | By::NoBuffer => None,
+            };
+            let passes_by = run[0].by == By::NoBuffer;
+            match passes_by {
+                true => self.counts.passed_by += run.len() as u64,
+                false => self.counts.demanded += run.len() as u64,
+            }
             let pending = Pending {
-                fetches: run.iter().filter_map(|wanted| Some((wanted.fetch?, 1))).collect(),
+                fetches: run.iter().filter_map(fetch).collect(),
                 first: run[0].block,
                 blocks: run.len() as u64,
                 source: source.clone(),
@@ -387,7 +445,7 @@ impl Engine {
                 served_by: None,
                 is_demand: true,
                 frames: Vec::new(),
-                passes_by: run[0].fetch.is_none(),
+                passes_by,
                 began: now,
                 bytes: 0,
                 under_way_bytes: 0,
@@ -420,7 +478,7 @@ impl Engine {
         if !pending.passes_by {
             for offset in 0..pending.blocks {
                 let block = Block { index: pending.first.index + offset, ..pending.first };
-                self.flights.insert(block, id);
+                self.flights.insert(block, Flight { request: id, is_outdated: false });
             }
         }
         let is_demand = pending.is_demand;
@@ -436,18 +494,12 @@ impl Engine {
     /// Starts a request, if there are frames for it.
     fn start(&mut self, now: Nanos, id: RequestId, todo: &mut Todo) -> bool {
         let served_by = self.served_by(&self.requests[&id]);
+        let count = self.requests[&id].blocks as usize;
+        if self.free.count() < count {
+            self.take_from_limbo();
+        }
         let pending = self.requests.get_mut(&id).expect("it is there");
-        let count = pending.blocks as usize;
         if !pending.passes_by {
-            if self.free.count() < count {
-                self.limbo.retain(|&frame| {
-                    let is_free = self.slab.is_free(frame);
-                    if is_free {
-                        self.free.put(frame);
-                    }
-                    !is_free
-                });
-            }
             match self.free.take(count) {
                 Some(frames) => pending.frames = frames,
                 None => return false,
@@ -467,6 +519,11 @@ impl Engine {
             let runs = pending.frames.chunk_by(|one, next| one + 1 == *next).map(|run| {
                 let length = left.min(run.len() * self.block_bytes);
                 left -= length;
+                // Who takes the file to be longer than it is by now reads nothing of others.
+                run.iter().enumerate().for_each(|(at, &frame)| {
+                    let rest = length.saturating_sub(at * self.block_bytes);
+                    self.slab.clear_from(frame, rest.min(self.block_bytes));
+                });
                 Part { start: self.slab.data(run[0]), length }
             });
             runs.collect()
@@ -476,6 +533,25 @@ impl Engine {
         let (object, is_demand) = (Arc::clone(&pending.source.object), pending.is_demand);
         todo.start.push(Start { id, object, offset_bytes: start, is_demand, parts });
         true
+    }
+
+    /// Frames that nobody copies out of any longer are free.
+    fn take_from_limbo(&mut self) {
+        self.limbo.retain(|&frame| {
+            let is_free = self.slab.is_free(frame);
+            if is_free {
+                self.free.put(frame);
+            }
+            !is_free
+        });
+    }
+
+    /// A frame is no block's any longer.
+    fn put(&mut self, frame: Frame) {
+        match self.slab.is_free(frame) {
+            true => self.free.put(frame),
+            false => self.limbo.push(frame),
+        }
     }
 
     fn served_by(&self, pending: &Pending) -> Option<usize> {
@@ -511,8 +587,10 @@ impl Engine {
             unreachable!("files are known when they are hinted");
         };
         let first = Block { file, index: first_block };
-        let Some(known) = self.files.get(&file) else {
-            // Nobody holds it any more.
+        let end = (first_block + blocks - 1) * self.block_bytes as u64;
+        let known = self.files.get(&file).filter(|known| end < known.source.size_bytes);
+        let Some(known) = known else {
+            // Nobody holds it any more, or it has become shorter.
             self.policy.completed(now, fetch.id, Outcome::Refused);
             return self.let_go();
         };
@@ -554,10 +632,12 @@ impl Engine {
     fn let_go(&mut self) {
         while let Some(block) = self.policy.next_eviction() {
             if let Some(frame) = self.slab.evict(block) {
-                match self.slab.is_free(frame) {
-                    true => self.free.put(frame),
-                    false => self.limbo.push(frame),
-                }
+                self.put(frame);
+            } else if !self.absent.remove(&block)
+                && let Some(flight) = self.flights.remove(&block)
+            {
+                // F: it is being fetched again.
+                debug_assert!(self.requests[&flight.request].fetches.is_empty(), "{block:?}");
             }
         }
     }
@@ -586,21 +666,16 @@ impl Engine {
         if let Some(device) = heard_of.filter(|_| result.is_ok() || is_busy) {
             self.devices[device].limit.heard(is_busy);
         }
-        if !pending.passes_by {
-            for offset in 0..pending.blocks {
-                self.flights
-                    .remove(&Block { index: pending.first.index + offset, ..pending.first });
-            }
-        }
+        let fates = self.land(id, &pending);
         match result {
-            Ok(()) => self.arrived(now, &mut pending, todo),
-            Err(cause) => self.failed(now, pending, cause, todo),
+            Ok(()) => self.arrived(now, &mut pending, &fates, todo),
+            Err(cause) => self.failed(now, pending, &fates, cause, todo),
         }
         self.pump(now, todo);
     }
 
     /// D.
-    fn arrived(&mut self, now: Nanos, pending: &mut Pending, todo: &mut Todo) {
+    fn arrived(&mut self, now: Nanos, pending: &mut Pending, fates: &[Fate], todo: &mut Todo) {
         self.counts.fetched_bytes += pending.blocks * self.block_bytes as u64;
         let (first, frames) = (pending.first, std::mem::take(&mut pending.frames));
         let mut is_unread = vec![!pending.is_demand; frames.len()];
@@ -609,8 +684,14 @@ impl Engine {
                 is_unread[(block.index - first.index) as usize] = false;
             }
         }
-        for ((frame, index), is_unread) in frames.into_iter().zip(first.index..).zip(is_unread) {
-            self.slab.publish(Block { index, ..first }, frame, is_unread);
+        let settled = frames.iter().zip(fates).zip(is_unread);
+        for (((&frame, &fate), is_unread), index) in settled.zip(first.index..) {
+            let block = Block { index, ..first };
+            match fate {
+                Fate::Publish => self.slab.publish(block, frame, is_unread),
+                Fate::Outdated => drop(self.absent.insert(block)),
+                Fate::LetGo => {}
+            }
         }
         for (read, block) in pending.deliveries.drain(..) {
             if read.arrived() {
@@ -619,8 +700,14 @@ impl Engine {
             if pending.passes_by {
                 todo.settled.push(read);
             } else {
-                let pinned = self.slab.pin_own(block).expect("it was just published");
+                // It is of this request until it is put back, whether it was published or not.
+                let pinned = self.slab.pin_known(frames[(block.index - first.index) as usize]);
                 todo.copy.push(Delivery { read, block, pinned });
+            }
+        }
+        for (&frame, &fate) in frames.iter().zip(fates) {
+            if fate != Fate::Publish {
+                self.put(frame);
             }
         }
         if let Some(device) = pending.served_by.filter(|_| !pending.fetches.is_empty()) {
@@ -641,9 +728,24 @@ impl Engine {
     }
 
     /// E.
-    fn failed(&mut self, now: Nanos, pending: Pending, cause: BackendError, todo: &mut Todo) {
+    fn failed(
+        &mut self,
+        now: Nanos,
+        pending: Pending,
+        fates: &[Fate],
+        cause: BackendError,
+        todo: &mut Todo,
+    ) {
         self.counts.failed += 1;
         pending.frames.iter().for_each(|&frame| self.free.put(frame));
+        if pending.fetches.is_empty() {
+            // F: the policy has the blocks on.
+            for (index, _) in
+                (pending.first.index..).zip(fates).filter(|(_, fate)| **fate != Fate::LetGo)
+            {
+                self.absent.insert(Block { index, ..pending.first });
+            }
+        }
         for &(fetch, _) in &pending.fetches {
             self.policy.completed(now, fetch, Outcome::Refused);
             self.let_go();
@@ -656,12 +758,16 @@ impl Engine {
                 continue;
             }
             // What was fetched ahead for nobody in particular: now somebody asks.
-            if let Some(&request) = self.flights.get(&block) {
+            let source = self.files.get(&block.file).map_or(&pending.source, |file| &file.source);
+            let source = source.clone();
+            if read.offset_bytes + read.length as u64 > source.size_bytes {
+                read.failed(block, BackendError::Changed);
+            } else if let Some(request) = self.joinable(block) {
                 self.join(request, &read, block);
             } else {
-                let wanted = self.demand(now, &pending.source, block);
+                let mut wanted = [self.demand(now, &source, block)];
                 read.owe();
-                self.request_wanted(now, &pending.source, &[wanted], &read, todo);
+                self.request_wanted(now, &source, &mut wanted, &read, todo);
             }
             todo.settled.push(read); // It was owed before, and is owed anew.
         }
@@ -680,8 +786,11 @@ impl Engine {
         let known = self.free.count() + self.limbo.len() + flying;
         assert!(known <= self.slab.frames() as usize, "more frames than there are");
         assert!(self.policy.held_blocks() <= u64::from(self.slab.frames()));
-        for (block, request) in &self.flights {
-            assert!(self.requests.contains_key(request) && !self.slab.holds(*block));
+        for (block, flight) in &self.flights {
+            assert!(self.requests.contains_key(&flight.request) && !self.slab.holds(*block));
+        }
+        for block in &self.absent {
+            assert!(!self.flights.contains_key(block) && !self.slab.holds(*block));
         }
     }
 }

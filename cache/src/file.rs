@@ -8,6 +8,7 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Segment, StreamId};
@@ -39,7 +40,8 @@ pub struct File {
     _backend: Arc<dyn Backend>,
     identity: Identity,
     pub(crate) id: FileId,
-    size_bytes: u64,
+    /// As the engine has it.
+    size_bytes: Arc<AtomicU64>,
     reader: ReaderId,
     ahead: ReadAhead,
 }
@@ -119,7 +121,7 @@ impl File {
     pub(crate) fn new(
         shared: Arc<Shared>,
         backend: Arc<dyn Backend>,
-        (identity, id, size_bytes): (Identity, FileId, u64),
+        (identity, id, size_bytes): (Identity, FileId, Arc<AtomicU64>),
         reader: ReaderId,
     ) -> Self {
         let ahead = ReadAhead::default();
@@ -131,9 +133,31 @@ impl File {
         &self.identity.version
     }
 
-    /// Its size when it was opened, bytes.
+    /// Its size when it was opened, or as it was told since ([`changed`](File::changed)), bytes.
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of the file are others than they were, or it has another size. Reads that begin after this has returned, by whichever handle
+    /// of [this file](crate::Session::open_again), find what is there now; those that are under way, either; they fail as
+    /// [`Changed`](BackendError::Changed) if they reach beyond the new end.
+    ///
+    /// This is for back ends whose objects are of no one version, and for who makes the changes, or comes to know of them. What the
+    /// version of the file says has no meaning from then on.
+    pub fn changed(&self, bytes: Range<u64>, size_bytes: u64) {
+        let change = (bytes, size_bytes);
+        self.shared.with_engine(|state, now, todo| {
+            state.engine.changed(now, self.id, change, todo);
+        });
+    }
+
+    /// Another handle on the same, for the reads of `reader`.
+    pub(crate) fn again(&self, reader: ReaderId) -> File {
+        let is_held = self.shared.with_engine(|state, _, _| state.engine.hold(self.id));
+        debug_assert!(is_held, "this holds it");
+        let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self._backend));
+        let size_bytes = Arc::clone(&self.size_bytes);
+        File::new(shared, backend, (self.identity.clone(), self.id, size_bytes), reader)
     }
 
     /// Reads up to `buffer.len()` bytes at `offset_bytes`, and waits for them. Returns how many: fewer only at the
@@ -180,7 +204,7 @@ impl File {
         length: usize,
         offset_bytes: u64,
     ) -> Result<usize, Partly> {
-        let left = self.size_bytes.saturating_sub(offset_bytes);
+        let left = self.size_bytes().saturating_sub(offset_bytes);
         let length = length.min(usize::try_from(left).unwrap_or(usize::MAX));
         if length == 0 {
             return Ok(0);
@@ -223,7 +247,7 @@ impl File {
         offset_bytes: u64,
         done: impl FnOnce(Result<usize, ReadError>) + Send + 'static,
     ) {
-        let left = self.size_bytes.saturating_sub(offset_bytes);
+        let left = self.size_bytes().saturating_sub(offset_bytes);
         let length = lent.length.min(usize::try_from(left).unwrap_or(usize::MAX));
         if length == 0 {
             return done(Ok(0));
@@ -278,9 +302,10 @@ impl File {
     pub fn cached(&self) -> Vec<Range<u64>> {
         let (slab, block_bytes) = (&self.shared.slab, self.shared.block_bytes as u64);
         let mut found: Vec<Range<u64>> = Vec::new();
-        for index in slab.blocks_of(self.id, self.size_bytes.div_ceil(block_bytes)) {
+        let size_bytes = self.size_bytes();
+        for index in slab.blocks_of(self.id, size_bytes.div_ceil(block_bytes)) {
             let start = index * block_bytes;
-            let end = (start + block_bytes).min(self.size_bytes);
+            let end = (start + block_bytes).min(size_bytes);
             match found.last_mut().filter(|last| last.end == start) {
                 Some(last) => last.end = end,
                 None => found.push(start..end),
@@ -383,7 +408,7 @@ impl File {
         let mut plan = self.ahead.plan();
         let budget_bytes = u64::from(shared.slab.frames()) * shared.block_bytes as u64;
         let most = READ_ON_MAX_BYTES.min(budget_bytes / READ_ON_DIVISOR);
-        let bounds = (self.size_bytes, most);
+        let bounds = (self.size_bytes(), most);
         shared.with_engine(|state, now, todo| {
             let guess = state.engine.guess(self.id);
             let Some(segment) = self.ahead.go_on(&mut plan, (start, end), bounds, guess) else {

@@ -198,7 +198,9 @@ impl ReadAhead {
             false => 1, // With the next.
         };
         self.due.store(if plan.to < size { end + step } else { NEVER }, Ordering::Relaxed);
-        (from < to).then_some(Segment { offset_bytes: from, length_bytes: to - from })
+        // A file may have become shorter than what was disclosed of it.
+        let length_bytes = to.checked_sub(from).filter(|&length| length > 0)?;
+        Some(Segment { offset_bytes: from, length_bytes })
     }
 
     /// The handle is closed. Returns its stream, if it has one; `credit` gets what was not lost.
@@ -276,6 +278,13 @@ mod tests {
         assert_eq!(offset + length, size);
         assert!(disclosed.iter().any(|&(_, length)| length >= 4 << 20), "{disclosed:?}");
         assert!(disclosed.len() < 120, "{}", disclosed.len());
+    }
+
+    #[test]
+    fn nothing_is_disclosed_of_a_file_that_has_become_shorter() {
+        let ahead = ReadAhead::default();
+        assert!(!reads(&ahead, (0, 8), 100 << 20).is_empty());
+        assert_eq!(reads(&ahead, (8 * READ, 20), 9 * READ), []);
     }
 
     #[test]

@@ -219,6 +219,14 @@ impl Slab {
         Some(Pinned { frame, is_first })
     }
 
+    /// A. Pins a frame that the owner has at hand, valid or not.
+    pub(crate) fn pin_known(&self, frame: Frame) -> Pinned {
+        let header = self.header(frame);
+        header.state.fetch_add(PIN, Ordering::Acquire);
+        let is_first = header.state.fetch_and(!UNREAD, Ordering::Relaxed) & UNREAD != 0;
+        Pinned { frame, is_first }
+    }
+
     /// B. Ends a pin. Says whether the owner waits for frames, and should be called.
     #[inline]
     pub(crate) fn unpin(&self, frame: Frame) -> bool {
@@ -295,6 +303,13 @@ impl Slab {
         assert!(frame < self.frames);
         // SAFETY: within the mapping.
         unsafe { self.base.as_ptr().add(self.data_at + frame as usize * self.block_bytes) }
+    }
+
+    /// A. Clears the data of a frame that is free from a byte on.
+    pub(crate) fn clear_from(&self, frame: Frame, from: usize) {
+        let (data, length) = (self.data(frame), self.block_bytes - from);
+        // SAFETY: within the frame's data, which is the owner's: the frame is free.
+        unsafe { data.add(from).write_bytes(0, length) }
     }
 
     /// A. The frame has the data of `block` now, which has no other.

@@ -26,7 +26,8 @@ files can be opened by name; a web server does not tell what it has, and there a
 Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
 
-The mount is read-only. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or
+The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is in the folder's file
+before the program goes on, and links are shown as links. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or
 by ioctl on a file or on MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by
 MOUNTPOINT/.foretell/stats, and what is cached of a file by its attributes user.foretell.cached_bytes
 and user.foretell.cached_ranges.
@@ -39,6 +40,7 @@ mount as anywhere. For data that does not change, a long --ttl saves a question 
 
 Examples:
   foretell mount s3://bucket/data /mnt/data --budget 4GiB
+  foretell mount --read-write /nfs/project /mnt/project
   foretell unmount /mnt/data";
 
 /// How long a store may take to answer at all when it is mounted.
@@ -56,6 +58,10 @@ pub(crate) struct MountArgs {
 
     /// An empty folder
     mountpoint: PathBuf,
+
+    /// Let programs write, too: of a folder, into which each write goes at once
+    #[arg(long, conflicts_with = "tier")]
+    read_write: bool,
 
     /// Memory for data
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
@@ -89,8 +95,8 @@ pub(crate) struct MountArgs {
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Duration,
 
-    /// Let all users of this machine read all of it, whatever the modes of a folder's files (without root,
-    /// /etc/fuse.conf must say user_allow_other)
+    /// Let all users of this machine read all of it, whatever the modes of a folder's files, or with --read-write use it as these
+    /// modes let them (without root, /etc/fuse.conf must say user_allow_other)
     #[arg(long)]
     allow_other: bool,
 
@@ -169,12 +175,24 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
         return Ok(Arc::new(backend));
     }
+    let folder = folder(args)?;
+    let backend = LocalBackend::new(&folder, folder_depth(args));
+    Ok(Arc::new(backend.map_err(|error| unreadable(&folder, &error))?))
+}
+
+fn folder_depth(args: &MountArgs) -> Option<usize> {
+    args.depth.map(|depth| depth as usize)
+}
+
+fn unreadable(folder: &Path, error: &io::Error) -> Failure {
+    let folder = folder.display();
+    Failure::failed(format!("cannot mount {folder}: {error}; name a folder that you may read"))
+}
+
+/// The folder that is to be mounted, which does not lie in its mount point, nor that in it.
+fn folder(args: &MountArgs) -> Result<PathBuf, Failure> {
     let folder = folder_of(&args.source).unwrap_or(Path::new(""));
-    let wrong = |error: io::Error| {
-        let folder = folder.display();
-        Failure::failed(format!("cannot mount {folder}: {error}; name a folder that you may read"))
-    };
-    let folder_path = folder.canonicalize().map_err(wrong)?;
+    let folder_path = folder.canonicalize().map_err(|error| unreadable(folder, &error))?;
     if let Ok(mountpoint) = args.mountpoint.canonicalize()
         && (mountpoint.starts_with(&folder_path) || folder_path.starts_with(&mountpoint))
     {
@@ -183,8 +201,7 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
             "cannot mount {folder} at {place}: one lies in the other; mount somewhere outside"
         )));
     }
-    let depth = args.depth.map(|depth| depth as usize);
-    Ok(Arc::new(LocalBackend::new(folder_path, depth).map_err(wrong)?))
+    Ok(folder_path)
 }
 
 /// The mount in this process, until it is unmounted or a signal asks for it.
@@ -205,9 +222,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
     raise_descriptors();
     signals::block(&signals::OF_A_SERVER);
-    let (backend, tier) = tiered(args)?;
-    let mount = StoreMount::mount(backend, &args.mountpoint, &options, told_sometimes())
-        .map_err(Failure::failed)?;
+    let (mount, tier) = start(args, &options)?;
     let handle = mount.handle();
     // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
     let _ = thread::Builder::new().name("mount-signals".into()).spawn(move || {
@@ -220,9 +235,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let is_json_out = args.json.as_deref() == Some(Path::new("-"));
     let say = if is_json_out { |line: &str| note(line) } else { say };
     say(&format!(
-        "{} at {}: read-only, {} of memory in blocks of {}",
+        "{} at {}: {}, {} of memory in blocks of {}",
         options.source,
         mount.mountpoint().display(),
+        if args.read_write { "read-write" } else { "read-only" },
         size::display(args.budget),
         size::display(args.block),
     ));
@@ -251,6 +267,29 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         note("a program still has files of the mount open; it cannot read them any longer");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn start(
+    args: &MountArgs,
+    options: &StoreMountOptions,
+) -> Result<(StoreMount, Option<Arc<Tier>>), Failure> {
+    if !args.read_write {
+        let (backend, tier) = tiered(args)?;
+        let mount = StoreMount::mount(backend, &args.mountpoint, options, told_sometimes());
+        return Ok((mount.map_err(Failure::failed)?, tier));
+    }
+    if folder_of(&args.source).is_none() {
+        return Err(Failure::usage(format!(
+            "--read-write: {} cannot be written, only a folder can; leave the option out",
+            without_secrets(&args.source)
+        )));
+    }
+    let folder = folder(args)?;
+    // Programs have taken away what their own masks do.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let (folder, mountpoint) = ((folder.as_path(), folder_depth(args)), &args.mountpoint);
+    let mount = StoreMount::mount_writable(folder, mountpoint, options, told_sometimes());
+    Ok((mount.map_err(Failure::failed)?, None))
 }
 
 /// An address as others may see it: without who we are there.

@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{foretell, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
+use common::{foretell, have, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
 use foretell_testbed::store::{Store, StoreOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -275,4 +276,144 @@ fn a_tier_does_not_lie_in_what_is_mounted() {
     }
     assert_eq!(fs::read_dir(mnt.path()).expect("it is there").count(), 0, "nothing is left there");
     assert!(!folder.path().join("tier").exists());
+}
+
+fn mounted_to_be_written(folder: &Path, mountpoint: &Path) -> Child {
+    in_foreground(folder, mountpoint, &["--read-write", "--budget", "1MiB"])
+}
+
+#[test]
+fn programs_work_on_a_mount_that_can_be_written() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let sample = sample_folder();
+    let mut mount = mounted_to_be_written(folder.path(), mnt.path());
+    for (program, script) in [
+        (
+            "git",
+            "git init -q repo && cd repo && git config user.email a@b.c && git config user.name a \
+             && cp -r \"$1\" data && git add . && git commit -qm first && echo x > data/new \
+             && git add . && git commit -qm second && git gc -q && git fsck --strict 2>/dev/null \
+             && git checkout -q HEAD~1 && test -z \"$(git status --short)\" && test ! -e data/new",
+        ),
+        (
+            "tar",
+            "mkdir unpacked && tar -C \"$1\" -cf archive.tar . && tar -C unpacked -xf archive.tar \
+             && diff -r \"$1\" unpacked",
+        ),
+        ("cp", "cp -a \"$1\" copy && cp -a copy again && diff -r \"$1\" again && rm -r copy again"),
+        (
+            "python3",
+            "python3 -c '
+import sqlite3
+for mode in \"delete\", \"wal\":
+    data = sqlite3.connect(\"base\")
+    data.execute(\"pragma journal_mode=\" + mode)
+    data.execute(\"create table if not exists t(a, b)\")
+    for number in range(300):
+        data.execute(\"insert into t values (?, ?)\", (number, \"x\" * 1000))
+        if number % 50 == 0:
+            data.commit()
+    data.commit()
+    data.execute(\"delete from t where a % 2\")
+    data.commit()
+    assert data.execute(\"pragma integrity_check\").fetchone() == (\"ok\",)
+    data.close()
+data = sqlite3.connect(\"base\")
+assert data.execute(\"select count(*) from t\").fetchone() == (300,)
+'",
+        ),
+        (
+            "dd",
+            "dd if=/dev/zero of=image bs=1000 count=100 status=none \
+             && printf patch | dd of=image bs=1 seek=50000 conv=notrunc status=none \
+             && test \"$(tail -c +50001 image | head -c 5)\" = patch && test $(stat -c %s image) = 100000",
+        ),
+        (
+            "make",
+            "printf 'all: one two\\n\\tcat one two > all\\none two:\\n\\techo $@ > $@\\n' > Makefile \
+             && make -s -j4 && test \"$(cat all | tr '\\n' ' ')\" = 'one two ' && make -q",
+        ),
+        (
+            "rsync",
+            "rsync -a \"$1\"/ synced && rsync -a --delete \"$1\"/ synced && diff -r \"$1\" synced",
+        ),
+    ] {
+        if !have(program) {
+            continue;
+        }
+        let mut command = Command::new("timeout");
+        command.args(["120", "sh", "-ec", script, "sh"]).arg(sample.path());
+        let output = command.current_dir(mnt.path()).output().expect("sh runs");
+        let stderr = text(&output.stderr);
+        assert!(output.status.success(), "{program}: {stderr}");
+    }
+    // An editor's way to save.
+    for number in 0..20 {
+        let (new, file) = (mnt.path().join(".file.new"), mnt.path().join("file"));
+        let mut saved = fs::File::create(&new).expect("made");
+        saved.write_all(number.to_string().as_bytes()).expect("written");
+        saved.sync_all().expect("synced");
+        fs::rename(&new, &file).expect("renamed");
+        assert_eq!(fs::read_to_string(&file).expect("read"), number.to_string());
+    }
+    let mut diff = Command::new("diff");
+    let compared = diff.args(["-r", "--no-dereference"]).args([folder.path(), mnt.path()]).status();
+    assert!(compared.expect("diff runs").success());
+    assert!(unmount(mnt.path()).status.success());
+    mount.wait().expect("it ends");
+}
+
+#[test]
+fn what_was_written_is_there_when_the_mount_is_killed() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let mut served = mounted_to_be_written(folder.path(), mnt.path());
+    let mut file = fs::File::create(mnt.path().join("file")).expect("made");
+    let mut written = Vec::new();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        served.kill().expect("it runs");
+        served.wait().expect("it ends");
+    });
+    for number in 0.. {
+        let line = format!("line {number}\n").repeat(100);
+        match file.write(line.as_bytes()) {
+            Ok(count) => written.extend(&line.as_bytes()[..count]),
+            Err(_) => break,
+        }
+    }
+    killer.join().expect("it was killed");
+    assert!(!written.is_empty());
+    let there = fs::read(folder.path().join("file")).expect("it is there");
+    // The last write may have been made and not been answered.
+    assert!(there.starts_with(&written) && there.len() <= written.len() + 20_000);
+    drop(file);
+    // What is left of it gives way to the next.
+    let source = folder.path().to_str().expect("UTF-8");
+    let again = mount(source, mnt.path(), &["--read-write"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(fs::read(mnt.path().join("file")).expect("it is there"), there);
+    assert!(unmount(mnt.path()).status.success());
+}
+
+#[test]
+fn only_folders_can_be_written() {
+    let mnt = tempfile::tempdir().expect("a folder");
+    for source in ["s3://bucket/data", "https://host/data"] {
+        let refused = mount(source, mnt.path(), &["--read-write"]);
+        let stderr = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("only a folder can; leave the option out"), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    let folder = mnt.path().to_str().expect("UTF-8");
+    let refused = mount(folder, mnt.path(), &["--read-write", "--tier", "/tmp/tier"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let inside = mount("/", mnt.path(), &["--read-write"]);
+    assert!(text(&inside.stderr).contains("one lies in the other"), "{}", text(&inside.stderr));
 }

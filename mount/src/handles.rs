@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use foretell_cache::backend::Entry;
 use foretell_cache::{File, Order, Segment, Session, Store, Stream};
 
+use crate::folder::{Directory, OpenContent};
 use crate::objects::Names;
 
 /// Hints of one descriptor that wait for their files to be looked up, at most, and bytes of their segments.
@@ -23,6 +24,20 @@ pub(crate) enum Handle {
     /// A file that is made when it is opened.
     Text(Vec<u8>),
     Control(Arc<OpenControl>),
+    /// Of a folder that can be written.
+    Content(OpenContent),
+    Directory(Directory),
+}
+
+impl Handle {
+    /// The file, if it is one that hints can be for.
+    pub(crate) fn open_file(&self) -> Option<&OpenFile> {
+        match self {
+            Handle::File(open) => Some(open),
+            Handle::Content(content) => content.open.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) struct OpenFile {

@@ -4,13 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{Backend, BackendError};
-use foretell_cache::{Cache, CacheOptions, Stats};
+use foretell_cache::{Cache, CacheOptions, Stats, Store};
 
 use crate::error::{MountError, one_line};
-use crate::file_system::{FileSystem, Service};
+use crate::file_system::{FileSystem, ReadOnly};
+use crate::folder::{self, Tree};
 use crate::objects::Objects;
 use crate::point::{Ending, FreePoint, Handle, Kind, MountOptions, MountPoint};
+use crate::service::Service;
 use crate::trouble::Troubles;
 
 /// Threads that take in the kernel's requests.
@@ -58,10 +61,30 @@ pub enum Contents {
     Some,
 }
 
+fn service(
+    cache: (Cache, Store),
+    troubles: Arc<Troubles>,
+    options: &StoreMountOptions,
+) -> Arc<Service> {
+    let size = (options.cache.budget_bytes, options.cache.block_bytes);
+    Arc::new(Service::new(cache, troubles, (options.source.clone(), options.ttl), size))
+}
+
+fn mount_options(options: &StoreMountOptions, is_read_only: bool) -> MountOptions {
+    MountOptions {
+        source: options.source.clone(),
+        is_read_only,
+        is_for_all: options.is_for_all,
+        threads: SESSION_THREADS,
+    }
+}
+
 /// A store that is mounted. Dropping it unmounts it.
 pub struct StoreMount {
     mount: MountPoint,
     service: Arc<Service>,
+    /// How many inodes the kernel holds.
+    known_inodes: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl std::fmt::Debug for StoreMount {
@@ -91,21 +114,47 @@ impl StoreMount {
         let store = cache.attach(Arc::clone(&backend));
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
         let objects = Objects::new(backend, Arc::clone(&troubles));
-        let service = Arc::new(Service::new(
-            (cache, store),
-            objects,
-            troubles,
-            (options.source.clone(), options.ttl),
-            (options.cache.budget_bytes, options.cache.block_bytes),
-        ));
-        let mount_options = MountOptions {
-            source: options.source.clone(),
-            is_read_only: true,
-            is_for_all: options.is_for_all,
-            threads: SESSION_THREADS,
+        let service = service((cache, store), troubles, options);
+        let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
+        let known = Arc::clone(&read_only);
+        let mount = point.serve(FileSystem::new(read_only), &mount_options(options, true))?;
+        let known_inodes = Box::new(move || known.objects.known());
+        Ok(StoreMount { mount, service, known_inodes })
+    }
+
+    /// Mounts a folder at the empty folder `mountpoint`, so that it can be written: what programs write is in the folder's files before
+    /// they are told so. Otherwise as [`mount`](StoreMount::mount). `depth` is how many reads of the folder there may be at once, if it is not left to
+    /// the [back end](LocalBackend::new).
+    ///
+    /// What programs make has the modes that they wish if this process has no mask (`umask`) of its own.
+    ///
+    /// # Errors
+    /// As `mount`, and that the folder cannot be read.
+    pub fn mount_writable(
+        (folder, depth): (&Path, Option<usize>),
+        mountpoint: &Path,
+        options: &StoreMountOptions,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, MountError> {
+        let source = |message: String| MountError::Source {
+            source_name: options.source.clone(),
+            message: one_line(&message),
         };
-        let mount = point.serve(FileSystem::new(Arc::clone(&service)), &mount_options)?;
-        Ok(StoreMount { mount, service })
+        let point = FreePoint::prepare(mountpoint, KIND)?;
+        let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
+        let backend = LocalBackend::new(folder, depth);
+        let backend = Arc::new(backend.map_err(|error| source(error.to_string()))?);
+        let store = cache.attach(Arc::clone(&backend) as Arc<dyn Backend>);
+        let own = store.session();
+        let service = service((cache, store), Arc::new(Troubles::new(Box::new(tell))), options);
+        let tree = Tree::new(folder, Arc::clone(&service), (backend, own));
+        let tree = Arc::new(tree.map_err(|error| source(error.to_string()))?);
+        let known = Arc::clone(&tree);
+        let file_system = folder::FileSystem::new(Arc::clone(&tree));
+        let mount = point.serve(file_system, &mount_options(options, false))?;
+        tree.notifier.set(mount.notifier()).ok(); // It is set once.
+        let known_inodes = Box::new(move || known.nodes.known());
+        Ok(StoreMount { mount, service, known_inodes })
     }
 
     /// Where it is mounted, as an absolute path.
@@ -125,7 +174,7 @@ impl StoreMount {
 
     /// What `.foretell/stats` says.
     pub fn report(&self) -> Vec<u8> {
-        self.service.report()
+        self.service.report((self.known_inodes)())
     }
 
     /// Waits until somebody unmounts it, or asks for it by a handle.

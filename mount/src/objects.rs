@@ -13,16 +13,13 @@ use foretell_cache::backend::{Backend, Entry, Found, Listing};
 use foretell_cache::{File, Session};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
+use crate::service::{BLOCK_BYTES, FIRST};
 use crate::trouble::Troubles;
 
 /// The root, as FUSE wants it.
 pub(crate) const ROOT: u64 = 1;
-/// Numbers below are not for files.
-const FIRST: u64 = 64;
 /// The longest name that Linux lets a file have, bytes.
 const NAME_MAX_BYTES: usize = 255;
-/// What programs are told is a good size to read.
-const BLOCK_BYTES: u32 = 4096;
 
 struct Node {
     parent: u64,

@@ -283,8 +283,10 @@ fn config(kind: &Kind, options: &MountOptions) -> Config {
         MountOption::NoAtime,
         MountOption::DefaultPermissions,
     ];
-    if options.is_read_only {
-        config.mount_options.push(MountOption::RO);
+    match options.is_read_only {
+        true => config.mount_options.push(MountOption::RO),
+        // What a user may write is not to be root's by its mode, nor a device.
+        false => config.mount_options.extend([MountOption::NoDev, MountOption::NoSuid]),
     }
     config.acl = if options.is_for_all { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads);

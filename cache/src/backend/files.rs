@@ -7,6 +7,9 @@
 //! the descriptors; then those that were not read for longest lose theirs (in turn, and one that was read since
 //! its last turn is passed over), reads under way apart. The next read opens the file again, by a thread, since that may wait. It has
 //! changed if the name stands for something else by then.
+//!
+//! Files that change while they are open ([`open_changing`](super::LocalBackend::open_changing)) are of no one version: they
+//! are read as they are, through the page cache, by the descriptor that they came with.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -27,6 +30,9 @@ use super::{BackendError, Object, Request};
 
 /// Of the descriptors that the process may have, files are open for one in so many; each may have two.
 const DESCRIPTORS_PER_FILE: u64 = 4;
+
+/// One in so many is for a read under way, whose file may have lost its turn meanwhile.
+const DESCRIPTORS_PER_READ: u64 = 8;
 
 /// What makes a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +73,25 @@ pub(super) struct Readers {
     threads: Threads,
     open_files: AtomicUsize,
     open_files_max: usize,
+    /// Reads at once.
+    pub(super) depth: usize,
     /// Files that were opened, in turn; some have been closed since.
     turns: Mutex<VecDeque<Weak<LocalFile>>>,
 }
 
 impl Readers {
-    pub(super) fn new(ring: Option<io::Result<Ring>>, threads: usize) -> Self {
+    /// Reads `depth` at once, or as many as there are descriptors for.
+    pub(super) fn new(ring: Option<io::Result<Ring>>, depth: usize) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most = (descriptors / DESCRIPTORS_PER_FILE).clamp(1, 1 << 20);
+        let [files_max, reads_max] = [DESCRIPTORS_PER_FILE, DESCRIPTORS_PER_READ]
+            .map(|each| (descriptors / each).clamp(1, 1 << 20) as usize);
+        let depth = depth.clamp(1, reads_max);
         Readers {
             ring,
-            threads: Threads::new(threads),
+            threads: Threads::new(depth),
             open_files: AtomicUsize::new(0),
-            open_files_max: most as usize,
+            open_files_max: files_max,
+            depth,
             turns: Mutex::default(),
         }
     }
@@ -216,10 +228,12 @@ impl Object for LocalFile {
     }
 }
 
-/// One version of a file, with descriptors.
+/// One version of a file, or one that changes, with descriptors.
 pub(super) struct OpenFile {
     pub(super) file: File,
-    identity: Identity,
+    /// None if it is of no one version.
+    identity: Option<Identity>,
+    size_bytes: u64,
     readers: Arc<Readers>,
     /// Found out with the first read.
     pub(super) way: OnceLock<Way>,
@@ -227,9 +241,23 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     fn new(file: File, identity: Identity, readers: &Arc<Readers>) -> Arc<Self> {
+        Self::with(file, Some(identity), identity.size_bytes(), readers)
+    }
+
+    /// A file that is of no one version.
+    pub(super) fn changing(file: File, size_bytes: u64, readers: &Arc<Readers>) -> Arc<Self> {
+        Self::with(file, None, size_bytes, readers)
+    }
+
+    fn with(
+        file: File,
+        identity: Option<Identity>,
+        size_bytes: u64,
+        readers: &Arc<Readers>,
+    ) -> Arc<Self> {
         readers.open_files.fetch_add(1, Ordering::Relaxed);
         let (readers, way) = (Arc::clone(readers), OnceLock::new());
-        Arc::new(OpenFile { file, identity, readers, way })
+        Arc::new(OpenFile { file, identity, size_bytes, readers, way })
     }
 
     /// Reads what is left of the request.
@@ -273,9 +301,11 @@ impl OpenFile {
 
     /// Whether it still is the version that was opened. May wait where the file system is on another machine.
     pub(super) fn check(&self) -> Result<(), BackendError> {
-        match Identity::of(&self.file.metadata()?) == self.identity {
-            true => Ok(()),
-            false => Err(BackendError::Changed),
+        match self.identity {
+            Some(identity) if identity != Identity::of(&self.file.metadata()?) => {
+                Err(BackendError::Changed)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -288,10 +318,17 @@ impl OpenFile {
     }
 
     pub(super) fn way(&self) -> &Way {
-        self.way.get_or_init(|| match can_decline_to_wait(&self.file, self.identity.size_bytes()) {
-            true => Way::Ring(Direct::of(&self.file)),
+        self.way.get_or_init(|| match can_decline_to_wait(&self.file, self.size_bytes) {
+            // Who writes to a file does that through the page cache.
+            true => Way::Ring(self.identity.and_then(|_| Direct::of(&self.file))),
             false => Way::Threads,
         })
+    }
+}
+
+impl Object for OpenFile {
+    fn start(self: Arc<Self>, request: Request) {
+        OpenFile::start(self, request);
     }
 }
 

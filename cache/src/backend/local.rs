@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{Identity, LocalFile, Readers};
+use super::files::{Identity, LocalFile, OpenFile, Readers};
 use super::uring::Ring;
 use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened, Whole};
 
@@ -17,7 +17,6 @@ const DEPTH: usize = 32;
 pub struct LocalBackend {
     root: PathBuf,
     readers: Arc<Readers>,
-    depth: usize,
 }
 
 impl fmt::Debug for LocalBackend {
@@ -35,7 +34,8 @@ impl fmt::Debug for LocalBackend {
 }
 
 impl LocalBackend {
-    /// The files below `root`, read by io_uring where that can be had, and else by threads; so many requests at once.
+    /// The files below `root`, read by io_uring where that can be had, and else by threads; so many requests at once,
+    /// or as many as there are descriptors for.
     ///
     /// # Errors
     /// That `root` is not a folder.
@@ -59,9 +59,8 @@ impl LocalBackend {
         if !std::fs::metadata(&root)?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        let depth = depth.max(1);
         let readers = Arc::new(Readers::new(ring(), depth));
-        Ok(LocalBackend { root, readers, depth })
+        Ok(LocalBackend { root, readers })
     }
 
     /// Why io_uring is not used; `None` if it is. Files on which its reads would wait are read by threads all the same.
@@ -90,6 +89,14 @@ impl LocalBackend {
             true => Ok(self.root.join(path)),
             false => Err(BackendError::NotFound),
         }
+    }
+
+    /// A file that is open, and whose bytes may change while it is: whoever opens it says when
+    /// ([`File::changed`](crate::File::changed)). Its version is what it is now; reads are made of what there is, and fail as
+    /// [`Changed`](BackendError::Changed) if there is less than was told.
+    pub fn open_changing(&self, file: File, version: Arc<[u8]>, size_bytes: u64) -> Opened {
+        let object = OpenFile::changing(file, size_bytes, &self.readers);
+        Opened { version, size_bytes, object }
     }
 
     fn opened(
@@ -159,7 +166,7 @@ impl Backend for LocalBackend {
     }
 
     fn depth(&self) -> usize {
-        self.depth
+        self.readers.depth
     }
 }
 

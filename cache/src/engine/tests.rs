@@ -1,8 +1,13 @@
 //! The engine under a simulated store: slow, failing, changing, forgetting to answer for a while, with a near part that
 //! changes; frames that readers keep pinned; hints right, wrong and cancelled. One seed gives the whole of a run.
 //!
-//! Safety, after each step: bytes are those of the version that was opened; the invariants hold. Then faults stop, and
-//! everything must end: no request, no waiting read, no frame missing.
+//! Files change: each block has a number that says how often it was written, and a request may bring what was there when it began.
+//!
+//! Safety, after each step: bytes of a block are those that were there at some moment of the read, all of one; the invariants hold.
+//! Then faults stop, and everything must end: no request, no waiting read, no frame missing.
+
+use std::collections::HashMap;
+use std::ops::Range;
 
 use foretell_policy::Segment;
 use proptest::prelude::*;
@@ -12,9 +17,18 @@ use crate::backend::Request;
 
 const BLOCK: usize = 4096;
 
-/// Bytes of a block of a file, by their words.
-fn word(file: FileId, index: u64, at: u64) -> u64 {
-    (file.0 << 48) ^ (index << 16) ^ at
+/// Bytes of a block of a file that was written so often, by their words. None are zero.
+fn word(file: FileId, index: u64, writes: u64, at: u64) -> u64 {
+    (0xa5 << 56) ^ (file.0 << 48) ^ (index << 40) ^ (writes << 16) ^ at
+}
+
+fn byte(file: FileId, at: u64, writes: u64) -> u8 {
+    let (index, within) = (at / BLOCK as u64, at % BLOCK as u64);
+    word(file, index, writes, within / 8).to_le_bytes()[(within % 8) as usize]
+}
+
+fn blocks(range: Range<u64>) -> Range<u64> {
+    range.start / BLOCK as u64..range.end.div_ceil(BLOCK as u64)
 }
 
 /// What is near changes all the time.
@@ -39,6 +53,9 @@ struct Held {
     offset_bytes: u64,
     parts: Vec<Part>,
     answers_at: u64,
+    /// How often its blocks had been written when it began, and the size of the file.
+    writes: Vec<u64>,
+    size: u64,
 }
 
 struct Waiting {
@@ -46,6 +63,10 @@ struct Waiting {
     bytes: Box<[u64]>,
     first: u64,
     file: FileId,
+    /// How often its blocks had been written when it began.
+    writes: Vec<u64>,
+    /// The file has been shorter than what is read.
+    was_cut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,12 +78,17 @@ struct Faults {
     slow: u64,
     /// Of 256 copies, those that are put off.
     lingers: u8,
+    /// Of 256 steps, those in which a file changes.
+    changes: u8,
 }
+
+const NONE: Faults = Faults { fails: 0, busy: 0, slow: 1, lingers: 0, changes: 0 };
 
 struct World {
     engine: Engine,
     slab: Arc<Slab>,
     files: Vec<(FileId, u64)>,
+    writes: HashMap<Block, u64>,
     streams: Vec<StreamId>,
     held: Vec<Held>,
     waiting: Vec<Waiting>,
@@ -90,6 +116,7 @@ impl World {
             engine,
             slab,
             files,
+            writes: HashMap::new(),
             streams,
             held: Vec::new(),
             waiting: Vec::new(),
@@ -114,13 +141,48 @@ impl World {
         Nanos(self.step * 100_000)
     }
 
+    fn writes(&self, file: FileId, range: Range<u64>) -> Vec<u64> {
+        let writes = |index| self.writes.get(&Block { file, index }).copied().unwrap_or(0);
+        blocks(range).map(writes).collect()
+    }
+
+    fn size(&self, file: FileId) -> u64 {
+        self.files.iter().find(|known| known.0 == file).expect("it is one of them").1
+    }
+
+    /// Writes over a part of a file, which may grow by it, or cuts it off.
+    fn change(&mut self, number: usize, at: u64, length: u64, is_cut: bool) {
+        let (file, before) = self.files[number];
+        let (range, size) = match is_cut {
+            true => (at..at, at),
+            false => (at..at + length, before.max(at + length)),
+        };
+        // All that is not as it was: also what a hole has come between, and what was cut off.
+        let touched = range.start.min(before)..range.end.max(before.max(size));
+        let touched = if size == before { range.clone() } else { touched };
+        for index in blocks(touched) {
+            *self.writes.entry(Block { file, index }).or_default() += 1;
+        }
+        self.files[number].1 = size;
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.file == file) {
+            waiting.was_cut |= waiting.first + waiting.read.length as u64 > size;
+        }
+        let mut todo = Todo::default();
+        self.engine.changed(self.now(), file, (range, size), &mut todo);
+        self.take_in(todo);
+    }
+
     fn take_in(&mut self, mut todo: Todo) {
         for start in todo.start.drain(..) {
             let pending = &self.engine.requests[&start.id];
             let file = pending.first.file;
             let answers_at = self.step + 1 + self.draw() % self.faults.slow.max(1);
             let (id, offset_bytes, parts) = (start.id, start.offset_bytes, start.parts);
-            self.held.push(Held { id, file, offset_bytes, parts, answers_at });
+            let length: usize = parts.iter().map(|part| part.length).sum();
+            assert!(length > 0);
+            let writes = self.writes(file, offset_bytes..offset_bytes + length as u64);
+            let size = self.size(file);
+            self.held.push(Held { id, file, offset_bytes, parts, answers_at, writes, size });
         }
         self.copies.append(&mut todo.copy);
         for read in todo.settled.drain(..) {
@@ -130,7 +192,10 @@ impl World {
 
     fn read(&mut self, reader: u64, (file, size): (FileId, u64), at: u64, length: u64) {
         let first = at / BLOCK as u64 * BLOCK as u64;
-        let length = length.min(size - at);
+        let length = length.min(size.saturating_sub(at));
+        if length == 0 {
+            return;
+        }
         let mut bytes = vec![u64::MAX; (length as usize).div_ceil(8) + 2].into_boxed_slice();
         // Aligned as the words of the file are, so that they can be compared.
         let place = bytes.as_mut_ptr().cast::<u8>().wrapping_add((at % 8) as usize);
@@ -146,7 +211,9 @@ impl World {
         });
         let mut todo = Todo::default();
         self.engine.read(self.now(), &read, first / BLOCK as u64, &mut todo);
-        self.waiting.push(Waiting { read: Arc::clone(&read), bytes, first: at, file });
+        let writes = self.writes(file, at..at + length);
+        let (waits, first, was_cut) = (Arc::clone(&read), at, false);
+        self.waiting.push(Waiting { read: waits, bytes, first, file, writes, was_cut });
         self.take_in(todo);
         read.settled(1);
     }
@@ -160,19 +227,25 @@ impl World {
         } else if draw < self.faults.fails.saturating_add(self.faults.busy) {
             Err(BackendError::Busy("".into()))
         } else {
+            let length: usize = held.parts.iter().map(|part| part.length).sum();
+            let end = held.offset_bytes + length as u64;
+            // What was there when it began, or what is there now.
+            let is_old = draw & 1 == 0;
+            let now = self.writes(held.file, held.offset_bytes..end);
+            let writes = if is_old { &held.writes } else { &now };
+            let size = if is_old { held.size } else { self.size(held.file) };
             let mut at = held.offset_bytes;
             for part in &held.parts {
-                for byte in 0..part.length {
-                    let here = at + byte as u64;
-                    let (index, within) = (here / BLOCK as u64, here % BLOCK as u64);
-                    let value =
-                        word(held.file, index, within / 8).to_le_bytes()[(within % 8) as usize];
+                for within in 0..part.length {
+                    let here = at + within as u64;
+                    let written = writes
+                        [(here / BLOCK as u64 - blocks(held.offset_bytes..end).start) as usize];
                     // SAFETY: the part is this request's.
-                    unsafe { part.start.add(byte).write(value) }
+                    unsafe { part.start.add(within).write(byte(held.file, here, written)) }
                 }
                 at += part.length as u64;
             }
-            Ok(())
+            if end > size { Err(BackendError::Changed) } else { Ok(()) }
         };
         let mut todo = Todo::default();
         self.engine.completed(self.now(), held.id, result, &mut todo);
@@ -207,19 +280,31 @@ impl World {
             .into_iter()
             .partition(|waiting| waiting.read.is_over());
         self.waiting = waiting;
-        for Waiting { read, bytes, first, file } in done {
+        for waiting in done {
             self.done += 1;
-            if read.take_error().is_some() {
-                self.errors += 1;
-                continue;
-            }
-            let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).collect();
-            for at in first..first + read.length as u64 {
-                let (index, within) = (at / BLOCK as u64, at % BLOCK as u64);
-                let expected = word(file, index, within / 8).to_le_bytes()[(within % 8) as usize];
-                let found = bytes[(at - first + first % 8) as usize];
-                assert_eq!(found, expected, "byte {at} of {file:?}");
-            }
+            self.look_at(&waiting);
+        }
+    }
+
+    fn look_at(&mut self, waiting: &Waiting) {
+        let Waiting { read, bytes, first, file, writes, was_cut } = waiting;
+        if let Some((_, cause)) = read.take_error() {
+            assert!(cause != BackendError::Changed || self.faults.changes > 0);
+            self.errors += 1;
+            return;
+        }
+        let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let range = *first..first + read.length as u64;
+        let now = self.writes(*file, range.clone());
+        for (number, index) in blocks(range.clone()).enumerate() {
+            let (from, to) = read.within(index * BLOCK as u64, (index + 1) * BLOCK as u64);
+            let found = |at: u64| bytes[(at - first + first % 8) as usize];
+            let is_of = |writes: u64| {
+                (from..to)
+                    .all(|at| found(at) == byte(*file, at, writes) || *was_cut && found(at) == 0)
+            };
+            let allowed = writes[number]..=now[number];
+            assert!(allowed.clone().any(is_of), "block {index} of {file:?}: not of {allowed:?}");
         }
     }
 
@@ -229,10 +314,19 @@ impl World {
             let draw = self.draw();
             let (one, other) = (self.draw() as usize % 6, self.draw() as usize % 3);
             let (file, stream) = (self.files[one], self.streams[other]);
+            if (self.draw() as u8) < self.faults.changes {
+                let (at, length) = (self.draw() % 250_000, self.draw() % 20_000);
+                let is_cut = self.draw().is_multiple_of(4);
+                // Mostly within the file.
+                let at = if draw & 64 == 0 { at } else { at % (file.1 + 1) };
+                self.change(one, at, length, is_cut);
+            }
+            let file = (file.0, self.files[one].1.max(1));
             let mut todo = Todo::default();
             match draw % 16 {
                 0..4 => {
-                    let at = self.draw() % file.1;
+                    let file = self.files[one];
+                    let at = self.draw() % file.1.max(1);
                     let length = 1 + self.draw() % 60_000;
                     self.read(draw % 3, file, at, length);
                 }
@@ -261,7 +355,7 @@ impl World {
     }
 
     fn end(&mut self) {
-        self.faults = Faults { fails: 0, busy: 0, slow: 1, lingers: 0 };
+        self.faults = Faults { changes: self.faults.changes, ..NONE };
         for stream in std::mem::take(&mut self.streams) {
             let mut todo = Todo::default();
             self.engine.close_stream(self.now(), stream, &mut todo);
@@ -281,18 +375,18 @@ impl World {
         let mut todo = Todo::default();
         self.engine.pump(self.now(), &mut todo);
         let free = self.engine.free.count() + self.engine.limbo.len();
-        assert_eq!(free as u64 + self.engine.policy.held_blocks(), u64::from(self.slab.frames()));
+        // The policy has those that are absent, which have no frame.
+        let framed = self.engine.policy.held_blocks() - self.engine.absent.len() as u64;
+        assert_eq!(free as u64 + framed, u64::from(self.slab.frames()));
         assert!(self.engine.limbo.iter().all(|&frame| self.slab.is_free(frame)));
     }
 }
 
 fn faults() -> impl Strategy<Value = Faults> {
-    (0..100u8, 0..60u8, 1..60u64, 0..=200u8).prop_map(|(fails, busy, slow, lingers)| Faults {
-        fails,
-        busy,
-        slow,
-        lingers,
-    })
+    let changes = prop_oneof![Just(0u8), 1..100u8];
+    (0..100u8, 0..60u8, 1..60u64, 0..=200u8, changes).prop_map(
+        |(fails, busy, slow, lingers, changes)| Faults { fails, busy, slow, lingers, changes },
+    )
 }
 
 proptest! {
@@ -310,7 +404,7 @@ proptest! {
 
 #[test]
 fn a_failed_fetch_ahead_is_no_error_of_who_joined_it() {
-    let mut world = World::new(64, 1, Faults { fails: 255, busy: 0, slow: 1, lingers: 0 });
+    let mut world = World::new(64, 1, Faults { fails: 255, ..NONE });
     let (file, stream) = (world.files[5], world.streams[0]);
     let mut todo = Todo::default();
     let hint = (file.0, Extent::WholeFile, Order::Given);
@@ -332,7 +426,7 @@ fn a_failed_fetch_ahead_is_no_error_of_who_joined_it() {
 
 #[test]
 fn a_failed_demand_is_told_to_all_that_wait_for_it() {
-    let mut world = World::new(64, 1, Faults { fails: 255, busy: 0, slow: 1, lingers: 0 });
+    let mut world = World::new(64, 1, Faults { fails: 255, ..NONE });
     let file = world.files[5];
     world.read(0, file, 0, 100);
     world.read(1, file, 50, 100);
@@ -345,7 +439,7 @@ fn a_failed_demand_is_told_to_all_that_wait_for_it() {
 
 #[test]
 fn neighbours_go_in_one_request_and_what_has_no_buffer_past_the_cache() {
-    let mut world = World::new(4, 1, Faults { fails: 0, busy: 0, slow: 1, lingers: 0 });
+    let mut world = World::new(4, 1, NONE);
     let file = world.files[4]; // None of it is near.
     world.read(0, file, 100, 10 * BLOCK as u64);
     assert_eq!(world.held.len(), 2);
@@ -356,7 +450,7 @@ fn neighbours_go_in_one_request_and_what_has_no_buffer_past_the_cache() {
 
 #[test]
 fn a_request_whose_frame_is_copied_from_goes_on_when_that_is_over() {
-    let mut world = World::new(1, 1, Faults { fails: 0, busy: 0, slow: 1, lingers: 0 });
+    let mut world = World::new(1, 1, NONE);
     let file = world.files[5];
     world.read(0, file, 0, 100);
     world.step += 2;
@@ -368,4 +462,72 @@ fn a_request_whose_frame_is_copied_from_goes_on_when_that_is_over() {
     assert_eq!((world.held.len(), world.done), (1, 1));
     world.end();
     assert_eq!((world.errors, world.done), (0, 2));
+}
+
+#[test]
+fn what_is_on_its_way_when_it_changes_goes_to_who_waits_and_to_nobody_else() {
+    let mut world = World::new(8, 1, Faults { changes: 1, ..NONE });
+    let file = world.files[5];
+    world.read(0, file, 0, 100);
+    world.change(5, 50, 10, false);
+    world.read(1, file, 0, 100);
+    assert_eq!(world.held.len(), 2, "it is asked for again, past the cache");
+    assert_eq!((world.engine.counts.joined, world.engine.counts.passed_by), (0, 1));
+    world.step += 2;
+    world.answer();
+    world.answer();
+    world.copy(0);
+    assert_eq!((world.errors, world.done), (0, 2));
+    let block = Block { file: file.0, index: 0 };
+    assert!(!world.slab.holds(block) && world.engine.absent.contains(&block));
+    // The next one has a frame for it.
+    world.read(0, file, 0, 100);
+    world.step += 2;
+    world.answer();
+    assert!(world.slab.holds(block) && world.engine.absent.is_empty());
+    world.end();
+}
+
+#[test]
+fn what_was_in_a_frame_when_it_changed_is_fetched_again() {
+    let mut world = World::new(8, 1, Faults { changes: 1, ..NONE });
+    let file = world.files[4]; // None of it is near.
+    let fetch = |world: &mut World| {
+        world.read(0, file, 0, 3 * BLOCK as u64);
+        world.step += 2;
+        world.answer();
+        world.copy(0);
+    };
+    fetch(&mut world);
+    world.change(4, BLOCK as u64, 1, false);
+    let held = |world: &World| {
+        (0..3).filter(|&index| world.slab.holds(Block { file: file.0, index })).collect::<Vec<_>>()
+    };
+    assert_eq!(held(&world), [0, 2]);
+    fetch(&mut world);
+    assert_eq!(held(&world), [0, 1, 2]);
+    assert_eq!(world.engine.counts.demanded, 4);
+    // Cut within the second, then longer again: the second and the third are others.
+    world.change(4, BLOCK as u64 + 5, 0, true);
+    assert_eq!(held(&world), [0]);
+    world.change(4, 3 * BLOCK as u64, 1, false);
+    fetch(&mut world);
+    world.end();
+    assert_eq!((world.errors, world.done), (0, 3));
+}
+
+#[test]
+fn a_read_beyond_a_new_end_fails() {
+    let mut world = World::new(1, 1, Faults { changes: 1, ..NONE });
+    let file = world.files[5];
+    // The frame is copied from, so the next request waits for it.
+    world.read(0, file, 0, 100);
+    world.step += 2;
+    world.answer();
+    world.read(0, file, 5 * BLOCK as u64, 100);
+    assert!(world.held.is_empty());
+    world.change(5, 4 * BLOCK as u64, 0, true);
+    world.read(0, file, 5 * BLOCK as u64, 100);
+    world.end();
+    assert_eq!((world.errors, world.done), (2, 3));
 }

@@ -51,8 +51,7 @@ impl Mounted {
 fn have_fuse() -> bool {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = &opened {
-        // Past the test runner, which keeps what passing tests print.
-        let _ = io::stderr().write_all(format!("skipped: /dev/fuse: {error}\n").as_bytes());
+        skipped(&format!("/dev/fuse: {error}"));
     }
     opened.is_ok()
 }
@@ -93,6 +92,51 @@ pub(crate) fn mounted_with(
     let path = folder.path().canonicalize().expect("it is there");
     let mount = mount_with(&path, backend, budget_bytes, ttl).expect("it can be mounted");
     Some(Mounted { mount: Some(mount), path, _folder: folder })
+}
+
+/// A folder that is mounted to be written.
+pub(crate) struct Writable {
+    mount: StoreMount,
+    /// What is mounted.
+    pub(crate) folder: PathBuf,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl Writable {
+    pub(crate) fn path(&self) -> &Path {
+        self.mount.mountpoint()
+    }
+}
+
+/// Of `folder`, or of one of its own. None without FUSE.
+pub(crate) fn writable_of(
+    folder: Option<&Path>,
+    (budget_bytes, ttl): (u64, Duration),
+    is_for_all: bool,
+) -> Option<Writable> {
+    if !have_fuse() {
+        return None;
+    }
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let folder = folder.unwrap_or(folders[0].path()).canonicalize().expect("it is there");
+    let options = StoreMountOptions {
+        source: folder.to_string_lossy().into_owned(),
+        cache: CacheOptions { budget_bytes, block_bytes: 8192 },
+        ttl,
+        is_for_all,
+    };
+    let mount = StoreMount::mount_writable((&folder, Some(4)), folders[1].path(), &options, |_| {});
+    Some(Writable { mount: mount.expect("it can be mounted"), folder, _folders: folders })
+}
+
+pub(crate) fn writable(budget_bytes: u64, ttl: Duration) -> Option<Writable> {
+    writable_of(None, (budget_bytes, ttl), false)
+}
+
+/// Says aloud that a test is skipped, past the test runner, which keeps what passing tests print.
+pub(crate) fn skipped(why: &str) {
+    let _ = io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

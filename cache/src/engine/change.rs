@@ -1,0 +1,151 @@
+//! Files whose bytes change while they are open: case F of the [engine](super).
+//!
+//! The policy is told nothing: to it a block that has changed is in memory, or on its way, as before.
+//!
+//! * A block in a frame loses it, and is *absent*: who reads it next has it fetched into a new frame (a *refetch*), for which the
+//!   policy has a buffer. If there is no frame at once (others copy out of those that are to be free), it is read past the cache, so that
+//!   nothing waits for a frame that the policy has not made free.
+//! * A block in flight is *outdated*, if its request has begun: the bytes may be old. They go to who waits for them already,
+//!   since those began to read before the change was over, and to nobody else: they are not published. Who comes meanwhile reads past the
+//!   cache. When it has arrived the block is absent.
+//! * A request that waits for frames has read nothing yet. It is cut to the new size, or fails if it reaches beyond.
+//!
+//! What the policy lets go of is absent no longer; a refetch of it goes to who waits for it, and is not published.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use foretell_policy::{Block, FileId, Nanos};
+
+use super::{By, Engine, Flight, Pending, RequestId, Todo, Wanted};
+use crate::backend::BackendError;
+
+/// What becomes of a block that has arrived, or has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Publish,
+    /// It has changed since its request began.
+    Outdated,
+    /// The policy has let go of it meanwhile.
+    LetGo,
+}
+
+impl Engine {
+    /// F. Bytes of `file` are others than they were, or its size is. What is read from now on is fetched from now on.
+    pub(crate) fn changed(
+        &mut self,
+        now: Nanos,
+        file: FileId,
+        (bytes, size_bytes): (Range<u64>, u64),
+        todo: &mut Todo,
+    ) {
+        let Some(known) = self.files.get_mut(&file) else { return };
+        let before = std::mem::replace(&mut known.source.size_bytes, size_bytes);
+        let size = Arc::clone(&known.size_bytes);
+        // Nobody sees the new end before what was the last block has gone, nor the old one after it.
+        size.fetch_min(size_bytes, Ordering::SeqCst);
+        let (mut from, mut to) = (bytes.start, bytes.end);
+        if before != size_bytes {
+            (from, to) = match bytes.is_empty() {
+                true => (before.min(size_bytes), before.max(size_bytes)),
+                false => (from.min(before).min(size_bytes), to.max(before).max(size_bytes)),
+            };
+        }
+        let block_bytes = self.block_bytes as u64;
+        let range = from / block_bytes..to.div_ceil(block_bytes);
+        for index in self.framed(file, &range) {
+            let block = Block { file, index };
+            if let Some(frame) = self.slab.evict(block) {
+                self.put(frame);
+                self.absent.insert(block);
+            }
+        }
+        let requests = &self.requests;
+        let outdate = |flight: &mut Flight| {
+            // Others read when they are started, which is after the change.
+            flight.is_outdated |= !requests[&flight.request].frames.is_empty();
+        };
+        if range.end - range.start <= self.flights.len() as u64 {
+            for index in range {
+                self.flights.get_mut(&Block { file, index }).map(outdate);
+            }
+        } else {
+            let of_range = |block: &Block| block.file == file && range.contains(&block.index);
+            self.flights.iter_mut().filter(|(block, _)| of_range(block)).for_each(|(_, flight)| {
+                outdate(flight);
+            });
+        }
+        size.store(size_bytes, Ordering::SeqCst);
+        self.resize_starved(now, file, size_bytes, todo);
+        self.pump(now, todo);
+    }
+
+    /// The blocks of a range that have frames.
+    fn framed(&self, file: FileId, range: &Range<u64>) -> Vec<u64> {
+        if range.end - range.start <= u64::from(self.slab.frames()) {
+            let holds = |&index: &u64| self.slab.holds(Block { file, index });
+            return range.clone().filter(holds).collect();
+        }
+        let mut framed = self.slab.blocks_of(file, range.end);
+        framed.retain(|index| range.contains(index));
+        framed
+    }
+
+    /// What waits for frames reads up to the new end. What lies behind that cannot be had.
+    fn resize_starved(&mut self, now: Nanos, file: FileId, size_bytes: u64, todo: &mut Todo) {
+        let mut beyond = Vec::new();
+        for &id in &self.starved {
+            let pending = self.requests.get_mut(&id).expect("it is there");
+            if pending.first.file != file {
+                continue;
+            }
+            pending.source.size_bytes = size_bytes;
+            let last = pending.first.index + pending.blocks - 1;
+            if last * self.block_bytes as u64 >= size_bytes {
+                beyond.push(id);
+            }
+        }
+        self.starved.retain(|id| !beyond.contains(id));
+        for id in beyond {
+            self.completed(now, id, Err(BackendError::Changed), todo);
+        }
+    }
+
+    /// F. Absent blocks that are not any longer, since a later one took the buffer, and those for which there is no frame at
+    /// once, are read past the cache.
+    pub(super) fn settle_refetches(&mut self, wanted: &mut [Wanted]) {
+        let refetches = wanted.iter_mut().filter(|wanted| wanted.by == By::Refetch);
+        let mut refetches: Vec<&mut Wanted> = refetches.collect();
+        if refetches.is_empty() {
+            return;
+        }
+        self.take_from_limbo();
+        let mut frames = self.free.count();
+        for wanted in &mut refetches {
+            match frames > 0 && self.absent.remove(&wanted.block) {
+                true => frames -= 1,
+                false => wanted.by = By::NoBuffer,
+            }
+        }
+    }
+
+    /// The blocks of a request, in order, are not in flight any longer.
+    pub(super) fn land(&mut self, id: RequestId, pending: &Pending) -> Vec<Fate> {
+        if pending.passes_by {
+            return Vec::new();
+        }
+        let indices = pending.first.index..pending.first.index + pending.blocks;
+        let land = |index| {
+            let block = Block { index, ..pending.first };
+            match self.flights.get(&block).filter(|flight| flight.request == id).copied() {
+                None => Fate::LetGo,
+                Some(flight) => {
+                    self.flights.remove(&block);
+                    if flight.is_outdated { Fate::Outdated } else { Fate::Publish }
+                }
+            }
+        };
+        indices.map(land).collect()
+    }
+}

@@ -1,0 +1,174 @@
+//! The bytes of a file of a writable folder: who has them cached, and until when that is right.
+//!
+//! A file keeps its inode while its bytes change. So there is one file of the cache for all that have it open, which is told of
+//! every change ([`File::changed`]), and the kernel's pages are dropped by opening it. What is known is compared with what the folder says of
+//! the file (its [`Version`]), under one lock with the writes, so that one's own writes are not taken for another's:
+//!
+//! * **A. Written through the mount.** The bytes go to the folder's file, then the cache is told of them. What the folder says next is
+//!   taken in, since it cannot be told whether somebody else has written too; who opens the file next begins with nothing cached.
+//! * **B. The folder says something new** at an open, a lookup, or when attributes are asked for: somebody else has changed it. All that is cached is dropped.
+//! * **C. It says what it said before.** Then nothing has changed, unless its times are so fresh that another change might not
+//!   show in them: such a version is not trusted at the next open.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use foretell_cache::backend::local::LocalBackend;
+use foretell_cache::{File, Session};
+use rustix::fs::Stat;
+
+/// Times of files are as fine as the kernel's ticks, where they are not finer: 10 ms at most. A change that is older shows.
+const SETTLES_AFTER: Duration = Duration::from_millis(50);
+
+/// What the folder says of a file, and says otherwise when its bytes have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version([u64; 7]);
+
+impl Version {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Version([
+            stat.st_dev,
+            stat.st_ino,
+            stat.st_size as u64,
+            stat.st_mtime as u64,
+            stat.st_mtime_nsec,
+            stat.st_ctime as u64,
+            stat.st_ctime_nsec,
+        ])
+    }
+
+    /// Whether another change would be another version.
+    pub(crate) fn is_settled(&self) -> bool {
+        let [.., seconds, nanoseconds] = self.0;
+        let changed = Duration::new(seconds, nanoseconds as u32);
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        now.checked_sub(changed).is_some_and(|age| age >= SETTLES_AFTER)
+    }
+
+    /// As the cache knows it: the same bytes for the same version, if that can be told.
+    pub(crate) fn name(&self) -> Arc<[u8]> {
+        static UNIQUE: AtomicU64 = AtomicU64::new(1);
+        let unique = match self.is_settled() {
+            true => 0,
+            false => UNIQUE.fetch_add(1, Ordering::Relaxed),
+        };
+        let words = self.0.iter().chain([&unique]);
+        words.flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
+    }
+}
+
+/// The cache's file, as long as somebody has it open.
+struct Live {
+    file: Arc<File>,
+    handles: usize,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Content {
+    /// What the folder has said last; none if something was written since, or it is not settled.
+    version: Option<Version>,
+    /// Nothing has changed since the kernel dropped its pages last.
+    is_clean: bool,
+    live: Option<Live>,
+}
+
+/// A file that was opened.
+pub(crate) struct OpenedContent {
+    pub(crate) file: Arc<File>,
+    /// What the kernel has of it, pages and attributes, is right.
+    pub(crate) keeps_pages: bool,
+}
+
+impl Content {
+    /// A program opens it to read. `stat` is what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
+    pub(crate) fn open<E>(
+        &mut self,
+        stat: &Stat,
+        (backend, session, own): (&LocalBackend, &Session, &Session),
+        open: impl FnOnce() -> Result<(OwnedFd, String), E>,
+    ) -> Result<OpenedContent, E> {
+        let keeps_pages = self.opened(stat);
+        let live = match &mut self.live {
+            Some(live) => live,
+            None => {
+                let (descriptor, path) = open()?;
+                let version = Version::of(stat).name();
+                let opened = backend.open_changing(descriptor.into(), version, stat.st_size as u64);
+                let file = own.open_found(&path, opened);
+                self.live.insert(Live { file, handles: 0 })
+            }
+        };
+        live.handles += 1;
+        Ok(OpenedContent { file: session.open_again(&live.file), keeps_pages })
+    }
+
+    /// A program opens it; says whether what the kernel has of it is right.
+    pub(crate) fn opened(&mut self, stat: &Stat) -> bool {
+        let version = Version::of(stat);
+        let is_same = self.is_clean && self.version == Some(version);
+        if !is_same {
+            self.forget(stat.st_size as u64);
+        }
+        self.is_clean = version.is_settled();
+        self.version = Some(version).filter(|_| self.is_clean);
+        is_same
+    }
+
+    /// Who has [opened](Content::open) it does not read any more.
+    pub(crate) fn close(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.handles -= 1;
+            if live.handles == 0 {
+                self.live = None;
+            }
+        }
+    }
+
+    /// What is cached, if it is open.
+    pub(crate) fn file(&self) -> Option<&Arc<File>> {
+        self.live.as_ref().map(|live| &live.file)
+    }
+
+    /// The folder says this of it, under the lock that keeps writes through the mount away.
+    pub(crate) fn observe(&mut self, stat: &Stat) {
+        let (version, size_bytes) = (Version::of(stat), stat.st_size as u64);
+        match self.version {
+            Some(before) if before == version => return,
+            // B.
+            Some(_) => {
+                self.is_clean = false;
+                self.forget(size_bytes);
+            }
+            // A.
+            None => self.changed(0..0, size_bytes),
+        }
+        self.version = Some(version).filter(Version::is_settled);
+    }
+
+    /// A. Written through the mount.
+    pub(crate) fn wrote(&mut self, bytes: Range<u64>, size_bytes: Option<u64>) {
+        (self.version, self.is_clean) = (None, false);
+        let known = self.live.as_ref().map_or(0, |live| live.file.size_bytes());
+        let size_bytes = size_bytes.unwrap_or_else(|| known.max(bytes.end));
+        self.changed(bytes, size_bytes);
+    }
+
+    fn forget(&self, size_bytes: u64) {
+        if let Some(live) = &self.live {
+            let all = 0..live.file.size_bytes().max(size_bytes);
+            live.file.changed(all, size_bytes);
+        }
+    }
+
+    fn changed(&self, bytes: Range<u64>, size_bytes: u64) {
+        if let Some(live) = &self.live
+            && (!bytes.is_empty() || live.file.size_bytes() != size_bytes)
+        {
+            live.file.changed(bytes, size_bytes);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The inodes of a writable folder, as the kernel holds them.
+//!
+//! A node is a file of the folder by its device and number, so it stays the same when it is written, renamed or linked, and has the number
+//! that it has in the folder, where that can be. It is reached by a descriptor (`O_PATH`), which follows it wherever it goes. Descriptors are
+//! bounded: those of nodes that nobody has open are closed, longest known first, and opened again by the last name that the node had. If that
+//! stands for another file by now the answer is ESTALE, upon which the kernel looks the name up anew.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{Mode, OFlags, Stat};
+use rustix::io::{Errno, Result};
+
+use super::content::Content;
+use crate::service::FIRST;
+
+/// The root, as FUSE wants it.
+pub(crate) const ROOT: u64 = 1;
+/// The part of all descriptors that a process may have which are for nodes that nobody has open.
+const DESCRIPTORS_DIVISOR: usize = 4;
+/// Nodes that are looked at in search of one whose descriptor can be closed.
+const LOOKED_AT: usize = 16;
+/// Folders above a node, at most: what says so has been renamed in a circle meanwhile.
+const DEPTH_MAX: usize = 4096;
+
+/// What tells a file of the folder from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    device: u64,
+    number: u64,
+    kind: u32,
+}
+
+impl Key {
+    fn of(stat: &Stat) -> Self {
+        Key { device: stat.st_dev, number: stat.st_ino, kind: stat.st_mode & libc::S_IFMT }
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) number: u64,
+    key: Key,
+    /// The folder and the name that it was found by last.
+    place: Mutex<(u64, OsString)>,
+    descriptor: Mutex<Option<Arc<OwnedFd>>>,
+    /// Handles that need it, whatever becomes of its name.
+    pub(crate) handles: AtomicUsize,
+    /// Of a file.
+    pub(crate) content: Mutex<Content>,
+}
+
+impl Node {
+    pub(crate) fn is_file(&self) -> bool {
+        self.key.kind == libc::S_IFREG
+    }
+
+    pub(crate) fn is_link(&self) -> bool {
+        self.key.kind == libc::S_IFLNK
+    }
+
+    pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
+        lock(&self.content)
+    }
+}
+
+struct Held {
+    node: Arc<Node>,
+    /// How often the kernel has been told of it, and has not forgotten.
+    lookups: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    nodes: HashMap<u64, Held>,
+    numbers: HashMap<Key, u64>,
+    /// Nodes whose descriptors were opened, oldest first; some may be gone.
+    opened: VecDeque<u64>,
+}
+
+/// See the [module](self).
+pub(crate) struct Nodes {
+    table: Mutex<Table>,
+    device: u64,
+    descriptors_max: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A descriptor that stands for what `name` is in a folder, a link itself if it is one.
+fn open_path(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
+}
+
+/// What a descriptor stands for, as a path.
+pub(crate) fn path_of(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+impl Nodes {
+    pub(crate) fn new(root: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(root, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let nodes = Nodes {
+            table: Mutex::default(),
+            device: stat.st_dev,
+            descriptors_max: (limit / DESCRIPTORS_DIVISOR).max(1),
+        };
+        let node = nodes.node(ROOT, Key::of(&stat), (ROOT, OsStr::new("")), descriptor);
+        // Nothing closes its descriptor.
+        node.handles.store(1, Ordering::Relaxed);
+        let mut table = lock(&nodes.table);
+        table.numbers.insert(node.key, ROOT);
+        table.nodes.insert(ROOT, Held { node, lookups: 1 });
+        drop(table);
+        Ok(nodes)
+    }
+
+    fn node(
+        &self,
+        number: u64,
+        key: Key,
+        (parent, name): (u64, &OsStr),
+        descriptor: OwnedFd,
+    ) -> Arc<Node> {
+        Arc::new(Node {
+            number,
+            key,
+            place: Mutex::new((parent, name.to_owned())),
+            descriptor: Mutex::new(Some(Arc::new(descriptor))),
+            handles: AtomicUsize::new(0),
+            content: Mutex::default(),
+        })
+    }
+
+    /// Inodes that the kernel holds.
+    pub(crate) fn known(&self) -> usize {
+        lock(&self.table).nodes.len()
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<Node>> {
+        let table = lock(&self.table);
+        table.nodes.get(&number).map(|held| Arc::clone(&held.node)).ok_or(Errno::STALE)
+    }
+
+    /// The node of a file, if the kernel holds it.
+    pub(crate) fn of(&self, stat: &Stat) -> Option<Arc<Node>> {
+        let table = lock(&self.table);
+        let number = table.numbers.get(&Key::of(stat))?;
+        table.nodes.get(number).map(|held| Arc::clone(&held.node))
+    }
+
+    /// The folder is asked for `name` in the folder `parent`. The kernel holds the node until it [forgets](Nodes::forget) it.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Arc<Node>> {
+        let descriptor = open_path(&*self.descriptor(&*self.get(parent)?)?, name)?;
+        let key = Key::of(&rustix::fs::fstat(&descriptor)?);
+        let mut table = lock(&self.table);
+        let known = table.numbers.get(&key).copied();
+        if let Some(held) = known.and_then(|number| table.nodes.get_mut(&number)) {
+            held.lookups += 1;
+            let node = Arc::clone(&held.node);
+            drop(table);
+            *lock(&node.place) = (parent, name.to_owned());
+            return Ok(node);
+        }
+        let mut number = self.number(key);
+        while table.nodes.contains_key(&number) {
+            number = number.wrapping_add(1).max(FIRST); // Another has it.
+        }
+        let node = self.node(number, key, (parent, name), descriptor);
+        table.numbers.insert(key, number);
+        table.nodes.insert(number, Held { node: Arc::clone(&node), lookups: 1 });
+        let closed = self.note_opened(&mut table, number);
+        drop(table);
+        drop(closed);
+        Ok(node)
+    }
+
+    /// The number that a file is to have: that of the folder, if it is of the same file system.
+    fn number(&self, key: Key) -> u64 {
+        if key.device == self.device {
+            return key.number.max(FIRST);
+        }
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish().max(FIRST)
+    }
+
+    /// The number of an entry of a folder that has been told with its inode number only.
+    pub(crate) fn number_of_entry(&self, parent: &Node, number: u64, kind: u32) -> u64 {
+        let key = Key { device: parent.key.device, number, kind };
+        lock(&self.table).numbers.get(&key).copied().unwrap_or_else(|| self.number(key))
+    }
+
+    /// The kernel does not hold it any longer, as often as it has been told of it.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+        let mut table = lock(&self.table);
+        let Some(held) = table.nodes.get_mut(&number) else { return };
+        held.lookups = held.lookups.saturating_sub(lookups);
+        if held.lookups > 0 || number == ROOT {
+            return;
+        }
+        let held = table.nodes.remove(&number);
+        if let Some(held) = &held {
+            table.numbers.remove(&held.node.key);
+        }
+        drop(table);
+        drop(held); // It may be closed.
+    }
+
+    /// What stands for a node, whatever it is called now.
+    pub(crate) fn descriptor(&self, node: &Node) -> Result<Arc<OwnedFd>> {
+        self.descriptor_below(node, DEPTH_MAX)
+    }
+
+    fn descriptor_below(&self, node: &Node, depth_max: usize) -> Result<Arc<OwnedFd>> {
+        if let Some(descriptor) = &*lock(&node.descriptor) {
+            return Ok(Arc::clone(descriptor));
+        }
+        let (parent, name) = lock(&node.place).clone();
+        let parent = self.get(parent)?;
+        let depth_max = depth_max.checked_sub(1).ok_or(Errno::STALE)?;
+        let folder = self.descriptor_below(&parent, depth_max)?;
+        let descriptor = open_path(&folder, &name).map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR => Errno::STALE,
+            other => other,
+        })?;
+        if Key::of(&rustix::fs::fstat(&descriptor)?) != node.key {
+            return Err(Errno::STALE);
+        }
+        let descriptor = Arc::new(descriptor);
+        *lock(&node.descriptor) = Some(Arc::clone(&descriptor));
+        let mut table = lock(&self.table);
+        let closed = self.note_opened(&mut table, node.number);
+        drop(table);
+        drop(closed);
+        Ok(descriptor)
+    }
+
+    /// One more descriptor is open; returns some that are to be closed.
+    fn note_opened(&self, table: &mut Table, number: u64) -> Vec<Arc<OwnedFd>> {
+        table.opened.push_back(number);
+        let mut closed = Vec::new();
+        for _ in 0..LOOKED_AT {
+            if table.opened.len() <= self.descriptors_max {
+                break;
+            }
+            let Some(oldest) = table.opened.pop_front() else { break };
+            let Some(held) = table.nodes.get(&oldest) else { continue };
+            let mut descriptor = lock(&held.node.descriptor);
+            let is_used = descriptor.as_ref().is_some_and(|open| Arc::strong_count(open) > 1)
+                || held.node.handles.load(Ordering::SeqCst) > 0;
+            match is_used {
+                true => table.opened.push_back(oldest),
+                false => closed.extend(descriptor.take()),
+            }
+        }
+        closed
+    }
+
+    /// What is at a place now has come there.
+    pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
+        let stat = || {
+            let folder = self.descriptor(&*self.get(parent)?)?;
+            rustix::fs::statat(&*folder, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+        };
+        if let Ok(stat) = stat()
+            && let Some(node) = self.of(&stat)
+        {
+            *lock(&node.place) = (parent, name.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(descriptors_max: usize) -> (tempfile::TempDir, Nodes) {
+        let folder = tempfile::tempdir().unwrap();
+        let nodes = Nodes { descriptors_max, ..Nodes::new(folder.path()).unwrap() };
+        (folder, nodes)
+    }
+
+    fn number_below(nodes: &Nodes, node: &Node) -> u64 {
+        rustix::fs::fstat(&*nodes.descriptor(node).unwrap()).unwrap().st_ino
+    }
+
+    #[test]
+    fn a_node_is_kept_as_long_as_the_kernel_holds_it_whatever_it_is_called() {
+        let (folder, nodes) = nodes(100);
+        std::fs::write(folder.path().join("a"), b"x").unwrap();
+        let node = nodes.lookup(ROOT, OsStr::new("a")).unwrap();
+        std::fs::rename(folder.path().join("a"), folder.path().join("b")).unwrap();
+        std::fs::hard_link(folder.path().join("b"), folder.path().join("c")).unwrap();
+        assert_eq!(nodes.lookup(ROOT, OsStr::new("c")).unwrap().number, node.number);
+        assert_eq!(nodes.known(), 2);
+        assert_eq!(number_below(&nodes, &node), node.key.number);
+        nodes.forget(node.number, 1);
+        assert!(nodes.get(node.number).is_ok());
+        nodes.forget(node.number, 1);
+        assert!(nodes.get(node.number).is_err());
+        nodes.forget(ROOT, 100);
+        assert!(nodes.get(ROOT).is_ok());
+    }
+
+    #[test]
+    fn descriptors_are_bounded_and_opened_again_by_name() {
+        let (folder, nodes) = nodes(10);
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        let below = nodes.lookup(ROOT, OsStr::new("below")).unwrap();
+        let name = |number: usize| OsString::from(format!("{number}"));
+        let files: Vec<_> = (0..100)
+            .map(|number| {
+                std::fs::write(folder.path().join("below").join(name(number)), b"").unwrap();
+                nodes.lookup(below.number, &name(number)).unwrap()
+            })
+            .collect();
+        let open = || files.iter().filter(|node| lock(&node.descriptor).is_some()).count();
+        assert!(open() <= 11, "{}", open());
+        files.iter().for_each(|node| assert_eq!(number_below(&nodes, node), node.key.number));
+        assert!(open() <= 11, "{}", open());
+        // The names of those that are closed stand for others, or for nothing.
+        let closed = files.iter().position(|node| lock(&node.descriptor).is_none()).unwrap();
+        let path = folder.path().join("below").join(name(closed));
+        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        assert_eq!(nodes.descriptor(&files[closed]).unwrap_err(), Errno::STALE);
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(nodes.descriptor(&files[closed]).unwrap_err(), Errno::STALE);
+        nodes.moved(ROOT, OsStr::new("elsewhere"));
+        assert_eq!(number_below(&nodes, &files[closed]), files[closed].key.number);
+    }
+}

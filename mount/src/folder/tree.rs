@@ -1,0 +1,594 @@
+//! What is done to a writable folder: each function is a request of the kernel, done by calls of the same kind on the folder.
+//!
+//! The kernel has checked permissions by the modes that it was told. If root serves the mount, what is made belongs to
+//! who asked for it; otherwise all is done as the user who mounted.
+
+use std::ffi::OsStr;
+use std::fs::File as SystemFile;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use foretell_cache::backend::local::LocalBackend;
+use foretell_cache::{File, Session};
+use fuser::{FileAttr, FileType, INodeNo, Notifier};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Stat,
+    Timestamps, Uid,
+};
+use rustix::io::{Errno, ReadWriteFlags, Result};
+
+use super::attributes::{Change, attributes_of, kind_of, timespec};
+use super::content::Version;
+use super::nodes::{Node, Nodes, ROOT, path_of};
+use crate::handles::OpenFile;
+use crate::service::{OWN_FOLDER, OWN_NAME, Service};
+
+/// Bytes of entries that are taken from a folder at a time.
+const ENTRIES_BYTES: usize = 32 << 10;
+/// See the [module](self).
+pub(crate) struct Tree {
+    pub(crate) service: Arc<Service>,
+    pub(crate) nodes: Nodes,
+    backend: Arc<LocalBackend>,
+    /// Who has the files of the cache open for all others.
+    own: Session,
+    root: String,
+    is_root: bool,
+    /// Tells the kernel that attributes are old; there as soon as it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
+}
+
+/// A file that a program has open.
+pub(crate) struct OpenContent {
+    node: Arc<Node>,
+    /// None if it is open for writing alone.
+    pub(crate) open: Option<OpenFile>,
+    writer: Option<SystemFile>,
+}
+
+impl OpenContent {
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writer.is_some()
+    }
+}
+
+impl Drop for OpenContent {
+    fn drop(&mut self) {
+        if self.open.take().is_some() {
+            self.node.content().close();
+        }
+        self.node.handles.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A folder that a program lists. The lock is for its position.
+pub(crate) struct Directory {
+    node: Arc<Node>,
+    descriptor: Mutex<OwnedFd>,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.node.handles.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Who makes a request: user and group.
+pub(crate) type Owner = (u32, u32);
+
+/// Opens what a descriptor stands for in earnest.
+fn reopen(descriptor: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
+    rustix::fs::open(path_of(descriptor), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn stat_of(descriptor: &OwnedFd) -> Result<Stat> {
+    rustix::fs::fstat(descriptor)
+}
+
+/// The number of an error of the standard library's.
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+impl Tree {
+    pub(crate) fn new(
+        root: &Path,
+        service: Arc<Service>,
+        (backend, own): (Arc<LocalBackend>, Session),
+    ) -> Result<Self> {
+        Ok(Tree {
+            service,
+            nodes: Nodes::new(root)?,
+            backend,
+            own,
+            root: root.to_string_lossy().into_owned(),
+            is_root: rustix::process::geteuid().is_root(),
+            notifier: OnceLock::new(),
+        })
+    }
+
+    /// Refuses what is of `.foretell`.
+    fn check_name(&self, parent: u64, name: &OsStr) -> Result<()> {
+        match parent == OWN_FOLDER || parent == ROOT && name == OWN_NAME {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
+    fn folder(&self, parent: u64, name: &OsStr) -> Result<Arc<OwnedFd>> {
+        self.check_name(parent, name)?;
+        self.nodes.descriptor(&*self.nodes.get(parent)?)
+    }
+
+    /// What the folder says of a node, taken in.
+    fn stat(&self, node: &Node) -> Result<Stat> {
+        let descriptor = self.nodes.descriptor(node)?;
+        if !node.is_file() {
+            return stat_of(&descriptor);
+        }
+        let mut content = node.content();
+        let stat = stat_of(&descriptor)?;
+        content.observe(&stat);
+        Ok(stat)
+    }
+
+    fn attributes_of(&self, node: &Node) -> Result<FileAttr> {
+        Ok(attributes_of(node.number, &self.stat(node)?))
+    }
+
+    pub(crate) fn attributes(&self, number: u64) -> Result<FileAttr> {
+        self.attributes_of(&*self.nodes.get(number)?)
+    }
+
+    /// The kernel holds what it is told of until it forgets it.
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let node = self.nodes.lookup(parent, name)?;
+        let attributes = self.attributes_of(&node);
+        if attributes.is_err() {
+            self.nodes.forget(node.number, 1); // It was not told.
+        }
+        attributes
+    }
+
+    /// What was just made in a folder, for the kernel, given to who asked for it.
+    fn made(&self, parent: u64, name: &OsStr, owner: Owner) -> Result<FileAttr> {
+        let node = self.nodes.lookup(parent, name)?;
+        let given = self.nodes.descriptor(&node).and_then(|descriptor| {
+            let folder = self.nodes.descriptor(&*self.nodes.get(parent)?)?;
+            self.give(&descriptor, &folder, owner)
+        });
+        let attributes = given.and_then(|()| self.attributes_of(&node));
+        if attributes.is_err() {
+            self.nodes.forget(node.number, 1);
+        }
+        attributes
+    }
+
+    /// What root has made belongs to who asked for it, as far as the folder does not say which group it is of.
+    fn give(&self, made: &OwnedFd, folder: &OwnedFd, (user, group): Owner) -> Result<()> {
+        if !self.is_root || user == 0 && group == 0 {
+            return Ok(());
+        }
+        let mode = stat_of(made)?.st_mode;
+        let has_group = stat_of(folder)?.st_mode & libc::S_ISGID != 0;
+        let group = (!has_group).then(|| Gid::from_raw(group));
+        rustix::fs::chownat(made, "", Some(Uid::from_raw(user)), group, AtFlags::EMPTY_PATH)?;
+        // It takes these away.
+        if kind_of(mode) == FileType::RegularFile && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+            rustix::fs::chmod(path_of(made), Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn make_folder(
+        &self,
+        (parent, name): (u64, &OsStr),
+        mode: u32,
+        owner: Owner,
+    ) -> Result<FileAttr> {
+        let folder = self.folder(parent, name)?;
+        rustix::fs::mkdirat(&*folder, name, Mode::from_raw_mode(mode & 0o7777))?;
+        self.made(parent, name, owner)
+    }
+
+    pub(crate) fn make_node(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (mode, device): (u32, u32),
+        owner: Owner,
+    ) -> Result<FileAttr> {
+        let folder = self.folder(parent, name)?;
+        let kind = rustix::fs::FileType::from_raw_mode(mode);
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        rustix::fs::mknodat(&*folder, name, kind, mode, u64::from(device))?;
+        self.made(parent, name, owner)
+    }
+
+    pub(crate) fn make_link(
+        &self,
+        (parent, name): (u64, &OsStr),
+        target: &Path,
+        owner: Owner,
+    ) -> Result<FileAttr> {
+        let folder = self.folder(parent, name)?;
+        rustix::fs::symlinkat(target, &*folder, name)?;
+        self.made(parent, name, owner)
+    }
+
+    /// One more name of a node.
+    pub(crate) fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
+        let folder = self.folder(parent, name)?;
+        let descriptor = self.nodes.descriptor(&*self.nodes.get(number)?)?;
+        let (from, follow) = (path_of(&descriptor), AtFlags::SYMLINK_FOLLOW);
+        rustix::fs::linkat(rustix::fs::CWD, from, &*folder, name, follow)?;
+        self.lookup(parent, name)
+    }
+
+    pub(crate) fn read_link(&self, number: u64) -> Result<Vec<u8>> {
+        let descriptor = self.nodes.descriptor(&*self.nodes.get(number)?)?;
+        Ok(rustix::fs::readlinkat(&*descriptor, "", Vec::new())?.into_bytes())
+    }
+
+    pub(crate) fn remove(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
+        rustix::fs::unlinkat(&*self.folder(parent, name)?, name, flags)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (to, to_name): (u64, &OsStr),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (folder, to_folder) = (self.folder(parent, name)?, self.folder(to, to_name)?);
+        rustix::fs::renameat_with(&*folder, name, &*to_folder, to_name, flags)?;
+        self.nodes.moved(to, to_name);
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.nodes.moved(parent, name);
+        }
+        Ok(())
+    }
+
+    /// Opens a file for a thread of a program. Says whether what the kernel has of it is right.
+    pub(crate) fn open(&self, number: u64, flags: i32, thread: u32) -> Result<(OpenContent, bool)> {
+        let node = self.nodes.get(number)?;
+        let wish = OFlags::from_bits_retain(flags as u32);
+        let opened = self.open_node(&node, wish, thread, None);
+        let (opened, keeps_pages) = opened?;
+        if !keeps_pages && let Some(notifier) = self.notifier.get() {
+            // Attributes alone: pages go by what is answered. If the kernel does not know it, all the better.
+            notifier.inval_inode(INodeNo(number), -1, 0).ok();
+        }
+        Ok((opened, keeps_pages))
+    }
+
+    /// `made` is a descriptor on it, if it was just made.
+    fn open_node(
+        &self,
+        node: &Arc<Node>,
+        wish: OFlags,
+        thread: u32,
+        made: Option<OwnedFd>,
+    ) -> Result<(OpenContent, bool)> {
+        let access = wish & OFlags::RWMODE;
+        node.handles.fetch_add(1, Ordering::SeqCst);
+        let mut handle = OpenContent { node: Arc::clone(node), open: None, writer: None };
+        let descriptor = self.nodes.descriptor(node)?;
+        let opened = match made {
+            Some(made) => made,
+            None => reopen(&descriptor, access | OFlags::NONBLOCK)?,
+        };
+        let mut content = node.content();
+        let stat = stat_of(&opened)?;
+        let keeps_pages = if access == OFlags::WRONLY {
+            content.opened(&stat)
+        } else {
+            let session = self.service.processes.session(thread);
+            let with = (&*self.backend, &session, &self.own);
+            let reader =
+                || Ok((opened.try_clone().map_err(|error| errno(&error))?, self.path(&opened)));
+            let open = content.open(&stat, with, reader)?;
+            handle.open = Some(OpenFile::new(open.file, session));
+            open.keeps_pages
+        };
+        drop(content);
+        if access != OFlags::RDONLY {
+            handle.writer = Some(opened.into());
+        }
+        Ok((handle, keeps_pages))
+    }
+
+    /// What a file is called below the root.
+    fn path(&self, descriptor: &OwnedFd) -> String {
+        let path = std::fs::read_link(path_of(descriptor)).unwrap_or_default();
+        let below = path.strip_prefix(&self.root).unwrap_or(&path);
+        below.to_string_lossy().into_owned()
+    }
+
+    /// Makes a file, or opens the one that somebody has made meanwhile, unless that is not wished.
+    pub(crate) fn create(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (mode, flags): (u32, i32),
+        (owner, thread): (Owner, u32),
+    ) -> Result<(FileAttr, OpenContent)> {
+        let folder = self.folder(parent, name)?;
+        let wish = OFlags::from_bits_retain(flags as u32);
+        let with = (wish & OFlags::RWMODE) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let made = match rustix::fs::openat(&*folder, name, with, mode) {
+            Ok(made) => {
+                self.give(&made, &folder, owner)?;
+                Some(made)
+            }
+            Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => None,
+            Err(error) => return Err(error),
+        };
+        let node = self.nodes.lookup(parent, name)?;
+        let open = || {
+            // It may have been replaced since by another.
+            let is_it = |made: &OwnedFd| {
+                stat_of(made)
+                    .ok()
+                    .and_then(|stat| self.nodes.of(&stat))
+                    .is_some_and(|of| of.number == node.number)
+            };
+            let is_made = made.as_ref().is_some_and(is_it);
+            if !node.is_file() {
+                return Err(if node.is_link() { Errno::LOOP } else { Errno::ISDIR });
+            }
+            let (opened, _) = self.open_node(&node, wish, thread, made.filter(|_| is_made))?;
+            if !is_made && wish.contains(OFlags::TRUNC) {
+                self.resize(&node, opened.writer.as_ref(), 0)?;
+            }
+            Ok((self.attributes_of(&node)?, opened))
+        };
+        let opened = open();
+        if opened.is_err() {
+            self.nodes.forget(node.number, 1);
+        }
+        opened
+    }
+
+    fn resize(&self, node: &Node, writer: Option<&SystemFile>, size_bytes: u64) -> Result<()> {
+        let descriptor = self.nodes.descriptor(node)?;
+        let opened = match writer {
+            Some(_) => None,
+            None => Some(SystemFile::from(reopen(&descriptor, OFlags::WRONLY | OFlags::NONBLOCK)?)),
+        };
+        let writer = writer.or(opened.as_ref()).expect("it is one or the other");
+        let mut content = node.content();
+        rustix::fs::ftruncate(writer, size_bytes)?;
+        content.wrote(0..0, Some(size_bytes));
+        Ok(())
+    }
+
+    pub(crate) fn change(
+        &self,
+        number: u64,
+        change: &Change,
+        handle: Option<&OpenContent>,
+    ) -> Result<FileAttr> {
+        let node = self.nodes.get(number)?;
+        let descriptor = self.nodes.descriptor(&node)?;
+        if let Some(mode) = change.mode {
+            if node.is_link() {
+                return Err(Errno::OPNOTSUPP);
+            }
+            rustix::fs::chmod(path_of(&descriptor), Mode::from_raw_mode(mode & 0o7777))?;
+        }
+        if change.uid.is_some() || change.gid.is_some() {
+            let (user, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&*descriptor, "", user, group, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(size_bytes) = change.size {
+            let writer = handle.and_then(|handle| handle.writer.as_ref());
+            self.resize(&node, writer, size_bytes)?;
+        }
+        if change.accessed.is_some() || change.modified.is_some() {
+            let times = Timestamps {
+                last_access: timespec(change.accessed),
+                last_modification: timespec(change.modified),
+            };
+            rustix::fs::utimensat(&*descriptor, "", &times, AtFlags::EMPTY_PATH)?;
+        }
+        self.attributes_of(&node)
+    }
+
+    /// Writes through to the folder: what this says was written is there, and whatever is read from now on is that.
+    ///
+    /// `is_at_end` is for who appends: the end is where the folder has it, though others append behind the mount.
+    pub(crate) fn write(
+        &self,
+        handle: &OpenContent,
+        (bytes, offset): (&[u8], u64),
+        is_at_end: bool,
+    ) -> Result<usize> {
+        let writer = handle.writer.as_ref().ok_or(Errno::BADF)?;
+        let mut content = handle.node.content();
+        if is_at_end {
+            let pieces = [std::io::IoSlice::new(bytes)];
+            let written = rustix::io::pwritev2(writer, &pieces, offset, ReadWriteFlags::APPEND);
+            let end = rustix::fs::fstat(writer)?.st_size as u64;
+            content.wrote(offset.min(end)..end, Some(end));
+            return written;
+        }
+        let written = writer.write_at(bytes, offset).map_err(|error| errno(&error));
+        match written {
+            Ok(count) => content.wrote(offset..offset + count as u64, None),
+            // Some of it may have been, and the size is what the folder says.
+            Err(_) => {
+                let size = rustix::fs::fstat(writer)?.st_size as u64;
+                content.wrote(offset..offset.saturating_add(bytes.len() as u64), Some(size));
+            }
+        }
+        written
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        handle: &OpenContent,
+        (offset, length): (u64, u64),
+        mode: i32,
+    ) -> Result<()> {
+        let writer = handle.writer.as_ref().ok_or(Errno::BADF)?;
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
+        let mut content = handle.node.content();
+        let allocated = rustix::fs::fallocate(writer, mode, offset, length);
+        let size = rustix::fs::fstat(writer)?.st_size as u64;
+        // Some of what it can do moves all that lies behind.
+        content.wrote(offset.min(size)..size.max(offset.saturating_add(length)), Some(size));
+        allocated
+    }
+
+    /// Reads past the cache, which has found that the file is shorter than it was told: it is told what it is now.
+    pub(crate) fn read_plainly(
+        &self,
+        handle: &OpenContent,
+        (offset, length): (u64, usize),
+    ) -> Result<Vec<u8>> {
+        self.stat(&handle.node)?;
+        let descriptor = self.nodes.descriptor(&handle.node)?;
+        let file = match &handle.writer {
+            Some(writer) => writer.try_clone().map_err(|error| errno(&error))?,
+            None => reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?.into(),
+        };
+        let (mut bytes, mut filled) = (vec![0; length], 0);
+        while filled < length {
+            match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    pub(crate) fn sync(&self, handle: &OpenContent, is_data: bool) -> Result<()> {
+        let opened = match &handle.writer {
+            Some(_) => None,
+            None => {
+                let descriptor = self.nodes.descriptor(&handle.node)?;
+                Some(SystemFile::from(reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?))
+            }
+        };
+        let file = handle.writer.as_ref().or(opened.as_ref()).expect("it is one or the other");
+        match is_data {
+            true => rustix::fs::fdatasync(file),
+            false => rustix::fs::fsync(file),
+        }
+    }
+
+    pub(crate) fn sync_folder(&self, folder: &Directory) -> Result<()> {
+        rustix::fs::fsync(&*folder.descriptor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A program closes a descriptor: what the folder's own system has to say of its writes, it says now.
+    pub(crate) fn flush(&self, handle: &OpenContent) -> Result<()> {
+        let Some(writer) = &handle.writer else { return Ok(()) };
+        let copy = OwnedFd::from(writer.try_clone().map_err(|error| errno(&error))?);
+        // SAFETY: the descriptor is this function's own, and nothing uses it afterwards.
+        match unsafe { libc::close(std::os::fd::IntoRawFd::into_raw_fd(copy)) } {
+            0 => Ok(()),
+            _ => Err(errno(&std::io::Error::last_os_error())),
+        }
+    }
+
+    pub(crate) fn open_folder(&self, number: u64) -> Result<Directory> {
+        let node = self.nodes.get(number)?;
+        let descriptor = self.nodes.descriptor(&node)?;
+        let descriptor = reopen(&descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        node.handles.fetch_add(1, Ordering::SeqCst);
+        Ok(Directory { node, descriptor: Mutex::new(descriptor) })
+    }
+
+    /// Tells the entries of a folder from a position on to `add`, which says whether there is no more room.
+    pub(crate) fn list(
+        &self,
+        folder: &Directory,
+        position: u64,
+        mut add: impl FnMut(u64, u64, FileType, &OsStr) -> bool,
+    ) -> Result<()> {
+        let descriptor = folder.descriptor.lock().unwrap_or_else(PoisonError::into_inner);
+        rustix::fs::seek(&*descriptor, rustix::fs::SeekFrom::Start(position))?;
+        let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
+        let mut entries = RawDir::new(&*descriptor, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            // The root's own folder is another.
+            if folder.node.number == ROOT && name == OWN_NAME {
+                continue;
+            }
+            let mode = entry.file_type().as_raw_mode();
+            let number = match name.as_bytes() {
+                b"." | b".." => folder.node.number,
+                _ => self.nodes.number_of_entry(&folder.node, entry.ino(), mode & libc::S_IFMT),
+            };
+            if add(number, entry.next_entry_cookie(), kind_of(mode), name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file at a path below the root, for a hint. One that was just written is not fetched ahead: what would be is soon of no use.
+    pub(crate) fn open_path(&self, path: &str, session: &Session) -> Option<Arc<File>> {
+        let root = self.nodes.get(ROOT).and_then(|root| self.nodes.descriptor(&root)).ok()?;
+        let (flags, beneath) = (
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        );
+        let path = path.trim_matches('/');
+        let opened = rustix::fs::openat2(&*root, path, flags, Mode::empty(), beneath).ok()?;
+        let stat = stat_of(&opened).ok()?;
+        if kind_of(stat.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let version = Version::of(&stat);
+        let open_found = |opened: OwnedFd| {
+            let path = self.path(&opened);
+            let size_bytes = stat.st_size as u64;
+            session.open_found(
+                &path,
+                self.backend.open_changing(opened.into(), version.name(), size_bytes),
+            )
+        };
+        let Some(node) = self.nodes.of(&stat) else {
+            return version.is_settled().then(|| open_found(opened));
+        };
+        let content = node.content();
+        match content.file() {
+            Some(file) => Some(session.open_again(file)),
+            None => version.is_settled().then(|| open_found(opened)),
+        }
+    }
+
+    /// What of a file is cached.
+    pub(crate) fn cached(&self, number: u64) -> Result<Vec<std::ops::Range<u64>>> {
+        let node = self.nodes.get(number)?;
+        if !node.is_file() {
+            return Err(Errno::NODATA);
+        }
+        let descriptor = self.nodes.descriptor(&node)?;
+        let content = node.content();
+        if let Some(file) = content.file() {
+            return Ok(file.cached());
+        }
+        let stat = stat_of(&descriptor)?;
+        let opened = reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let (path, version) = (self.path(&opened), Version::of(&stat).name());
+        let opened = self.backend.open_changing(opened.into(), version, stat.st_size as u64);
+        Ok(self.own.open_found(&path, opened).cached())
+    }
+
+    pub(crate) fn statistics(&self) -> Result<rustix::fs::StatVfs> {
+        rustix::fs::fstatvfs(&*self.nodes.descriptor(&*self.nodes.get(ROOT)?)?)
+    }
+}

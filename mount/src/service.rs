@@ -1,0 +1,287 @@
+//! What the file systems of a mount have in common, whatever they show: the cache, what is open, and `.foretell`.
+//!
+//! `.foretell` at the root is not of the store and is not listed: `control` in it takes hints by ioctl, `stats` says what
+//! the cache does.
+
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use foretell_cache::{Cache, File, Order, Segment, Session, Stats, Store};
+use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
+use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
+use serde::Serialize;
+
+use crate::handles::{Handle, Handles, OpenControl, Processes};
+use crate::pool::Pool;
+use crate::trouble::Troubles;
+
+/// The folder that is not of the store, and what is in it.
+pub(crate) const OWN_FOLDER: u64 = 2;
+pub(crate) const CONTROL: u64 = 3;
+pub(crate) const STATS_FILE: u64 = 4;
+pub(crate) const OWN_NAME: &str = ".foretell";
+/// What of a file is cached: its extended attributes.
+pub(crate) const ATTRIBUTE_PREFIX: &str = "user.foretell.";
+pub(crate) const CACHED_BYTES: &str = "cached_bytes";
+pub(crate) const CACHED_RANGES: &str = "cached_ranges";
+pub(crate) const OWN_NAMES: [(&str, u64); 2] = [("control", CONTROL), ("stats", STATS_FILE)];
+
+/// How long the kernel may keep what never changes.
+pub(crate) const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// Requests that the kernel may make without anybody waiting for each: reads of advice, mostly.
+const BACKGROUND_MAX: u16 = 256;
+/// The largest read, in bytes: the kernel's own limit for FUSE.
+const READ_MAX_BYTES: u32 = 1 << 20;
+/// Buffers that are kept for reads to come, and how large they may be: the kernel's own reads ahead.
+const BUFFERS_KEPT: usize = 32;
+const BUFFER_KEPT_BYTES: usize = 128 << 10;
+/// The longest value of an extended attribute.
+pub(crate) const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
+/// What programs are told is a good size to read.
+pub(crate) const BLOCK_BYTES: u32 = 4096;
+/// Numbers of inodes below are not for files.
+pub(crate) const FIRST: u64 = 64;
+
+/// See the [module](self).
+pub(crate) struct Service {
+    pub(crate) cache: Cache,
+    pub(crate) processes: Processes,
+    pub(crate) troubles: Arc<Troubles>,
+    pub(crate) handles: Handles,
+    /// How long a name may stand for what it stood for.
+    pub(crate) ttl: Duration,
+    source: String,
+    budget_bytes: u64,
+    block_bytes: usize,
+    began: Instant,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// `.foretell/stats`.
+#[derive(Serialize)]
+struct Report<'a> {
+    source: &'a str,
+    /// The process that serves it.
+    pid: u32,
+    uptime_s: f64,
+    budget_bytes: u64,
+    block_bytes: usize,
+    open_handles: usize,
+    known_inodes: usize,
+    #[serde(flatten)]
+    cache: Stats,
+    troubles: Vec<Trouble>,
+}
+
+#[derive(Serialize)]
+struct Trouble {
+    seconds_ago: f64,
+    what: String,
+}
+
+impl Service {
+    pub(crate) fn new(
+        (cache, store): (Cache, Store),
+        troubles: Arc<Troubles>,
+        (source, ttl): (String, Duration),
+        (budget_bytes, block_bytes): (u64, usize),
+    ) -> Self {
+        Service {
+            cache,
+            processes: Processes::new(store),
+            troubles,
+            handles: Handles::default(),
+            ttl,
+            source,
+            budget_bytes,
+            block_bytes,
+            began: Instant::now(),
+            buffers: Mutex::default(),
+        }
+    }
+
+    /// What was done so far, as JSON and a line feed.
+    pub(crate) fn report(&self, known_inodes: usize) -> Vec<u8> {
+        let troubles = self.troubles.last().into_iter();
+        let report = Report {
+            source: &self.source,
+            pid: std::process::id(),
+            uptime_s: self.began.elapsed().as_secs_f64(),
+            budget_bytes: self.budget_bytes,
+            block_bytes: self.block_bytes,
+            open_handles: self.handles.count(),
+            known_inodes,
+            cache: self.cache.stats(),
+            troubles: troubles.map(|(seconds_ago, what)| Trouble { seconds_ago, what }).collect(),
+        };
+        let mut text = serde_json::to_vec_pretty(&report).expect("invariant: all keys are strings");
+        text.push(b'\n');
+        text
+    }
+
+    pub(crate) fn buffer(&self, length: usize) -> Vec<u8> {
+        let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut buffer = kept.unwrap_or_default();
+        buffer.resize(length, 0);
+        buffer
+    }
+
+    pub(crate) fn keep(&self, buffer: Vec<u8>) {
+        let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_KEPT_BYTES {
+            kept.push(buffer);
+        }
+    }
+
+    /// What is wished of the kernel, and `more`. A refused setting is answered with the nearest possible one, and none is vital.
+    pub(crate) fn configure(config: &mut KernelConfig, more: InitFlags) {
+        config.set_max_background(BACKGROUND_MAX).ok();
+        config.set_congestion_threshold(BACKGROUND_MAX).ok();
+        config.set_max_write(READ_MAX_BYTES).ok();
+        for wish in (InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_DIO | more).iter() {
+            config.add_capabilities(wish).ok();
+        }
+    }
+
+    /// What `name` stands for in the folder `parent`, if that is for `.foretell` to say.
+    pub(crate) fn find_own(
+        parent: u64,
+        is_root: bool,
+        name: &OsStr,
+    ) -> Option<Result<FileAttr, Errno>> {
+        if is_root && name == OWN_NAME {
+            return Self::own_attributes(OWN_FOLDER).map(Ok);
+        }
+        if parent != OWN_FOLDER {
+            return None;
+        }
+        let found = OWN_NAMES.iter().find(|(own, _)| name == *own);
+        let attributes = found.and_then(|&(_, number)| Self::own_attributes(number));
+        Some(attributes.ok_or(Errno::ENOENT))
+    }
+
+    /// Attributes of `.foretell` and what is in it.
+    pub(crate) fn own_attributes(number: u64) -> Option<FileAttr> {
+        let (kind, perm) = match number {
+            OWN_FOLDER => (FileType::Directory, 0o555),
+            CONTROL | STATS_FILE => (FileType::RegularFile, 0o444),
+            _ => return None,
+        };
+        let time = SystemTime::now();
+        Some(FileAttr {
+            ino: INodeNo(number),
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind,
+            perm,
+            nlink: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            rdev: 0,
+            blksize: BLOCK_BYTES,
+            flags: 0,
+        })
+    }
+
+    /// Opens a file of `.foretell` for a thread of a program.
+    pub(crate) fn open_own(&self, number: u64, thread: u32, known_inodes: usize) -> Option<Handle> {
+        match number {
+            STATS_FILE => Some(Handle::Text(self.report(known_inodes))),
+            CONTROL => {
+                let control = OpenControl::new(self.processes.session(thread));
+                Some(Handle::Control(Arc::new(control)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes in an ioctl of a handle. Who hints by name has the name opened with `open_path`.
+    pub(crate) fn ioctl(
+        &self,
+        handle: &Handle,
+        (command, bytes): (u32, &[u8]),
+        pool: &Pool,
+        open_path: impl FnOnce(&str, &Session) -> Option<Arc<File>> + Send + 'static,
+    ) -> Result<(), Errno> {
+        match (Ioctl::decode(command, bytes), handle.open_file(), handle) {
+            (Ok(Ioctl::Hint(hint)), ..) => self.hint(handle, hint, pool, open_path),
+            (Ok(Ioctl::Cancel), Some(open), _) => {
+                open.cancel();
+                Ok(())
+            }
+            (Ok(Ioctl::Cancel), None, Handle::Control(control)) => {
+                control.cancel();
+                Ok(())
+            }
+            (Ok(Ioctl::Cancel), ..) | (Err(IoctlError::Unknown), ..) => Err(Errno::ENOTTY),
+            (Err(IoctlError::Malformed), ..) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn hint(
+        &self,
+        handle: &Handle,
+        hint: IoctlHint,
+        pool: &Pool,
+        open_path: impl FnOnce(&str, &Session) -> Option<Arc<File>> + Send + 'static,
+    ) -> Result<(), Errno> {
+        let segment = |segment: &foretell_protocol::Segment| Segment {
+            offset_bytes: segment.offset_bytes,
+            length_bytes: segment.length_bytes,
+        };
+        let segments: Vec<Segment> = hint.segments.iter().map(segment).collect();
+        let order = if hint.any_order { Order::Any } else { Order::Given };
+        match (handle.open_file(), handle) {
+            (Some(open), _) if hint.path.is_empty() => open.hint(&segments, order),
+            (None, Handle::Control(control)) if !hint.path.is_empty() => {
+                let path = String::from_utf8(hint.path).map_err(|_| Errno::ENOENT)?;
+                let control = Arc::clone(control);
+                let place = control.place(&segments).ok_or(Errno::EAGAIN)?;
+                pool.run_later(move || {
+                    if control.is_wanted(place) {
+                        let file = open_path(&path, &control.session);
+                        control.found(place, file, segments, order);
+                    }
+                });
+            }
+            (Some(_), _) | (None, Handle::Control(_)) => return Err(Errno::EINVAL),
+            (None, _) => return Err(Errno::ENOTTY),
+        }
+        Ok(())
+    }
+}
+
+/// An extended attribute that says what of a file is cached; none by this name.
+pub(crate) fn text_of_cached(name: &str, cached: &[Range<u64>]) -> Option<String> {
+    match name {
+        CACHED_BYTES => {
+            Some(cached.iter().map(|range| range.end - range.start).sum::<u64>().to_string())
+        }
+        CACHED_RANGES => {
+            let mut text = String::new();
+            for range in cached {
+                let next = format!("{}-{}", range.start, range.end);
+                if text.len() + 1 + next.len() + 4 > ATTRIBUTE_MAX_BYTES {
+                    text.push_str(" ...");
+                    break;
+                }
+                text.push_str(if text.is_empty() { "" } else { " " });
+                text.push_str(&next);
+            }
+            Some(text)
+        }
+        _ => None,
+    }
+}
+
+/// The name of such an attribute, without what they all begin with.
+pub(crate) fn name_of_cached(name: &OsStr) -> Option<&str> {
+    let name = name.to_str().and_then(|name| name.strip_prefix(ATTRIBUTE_PREFIX))?;
+    matches!(name, CACHED_BYTES | CACHED_RANGES).then_some(name)
+}

@@ -1,0 +1,436 @@
+//! A folder that is written through its mount.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{Random, attribute, content, ioctl_hint, skipped, writable, writable_of};
+
+const BUDGET_BYTES: u64 = 8 << 20;
+const LONG: Duration = Duration::from_secs(600);
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+fn forget_pages(file: &File) {
+    // SAFETY: a plain call on a descriptor that is open.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// A shared mapping of the first bytes of a file.
+struct Mapping {
+    start: *mut u8,
+    length: usize,
+}
+
+impl Mapping {
+    fn new(file: &File, length: usize) -> Self {
+        let (protection, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, shared, file.as_raw_fd(), 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Mapping { start: start.cast(), length }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is this one's, and of a file that is as long; nobody else writes to the file meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrows it any more.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}
+
+#[test]
+fn what_was_written_is_in_the_folder_and_in_whatever_is_read_then() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("file"), mount.folder.join("file"));
+    let mut expected = content(1, 300_000);
+    fs::write(&here, &expected).unwrap();
+    assert!(fs::read(&there).unwrap() == expected);
+    let (reader, writer) =
+        (File::open(&here).unwrap(), File::options().write(true).open(&here).unwrap());
+    let mut bytes = vec![0; 400_000];
+    let mut random = Random(1);
+    for round in 0..200u64 {
+        let at = random.below(300_000) as usize;
+        let piece = content(round, 1 + random.below(20_000) as usize);
+        match round % 5 {
+            4 => {
+                expected.resize(at, 0);
+                writer.set_len(at as u64).unwrap();
+            }
+            _ => {
+                expected.resize(expected.len().max(at + piece.len()), 0);
+                expected[at..at + piece.len()].copy_from_slice(&piece);
+                writer.write_all_at(&piece, at as u64).unwrap();
+            }
+        }
+        assert!(fs::read(&there).unwrap() == expected, "in the folder, in round {round}");
+        if round % 2 == 0 {
+            forget_pages(&reader);
+        }
+        let read = reader.read_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..read] == expected, "by an old descriptor, in round {round}");
+        if round % 3 == 0 {
+            assert!(fs::read(&here).unwrap() == expected, "by a new one, in round {round}");
+        }
+        assert_eq!(fs::metadata(&here).unwrap().len(), expected.len() as u64);
+    }
+}
+
+/// A writer writes whole blocks of a counter; readers begin a read after a write has ended, and see it, or a later one.
+#[test]
+fn a_reader_never_sees_less_than_what_was_written_before_it_began() {
+    const BLOCK: usize = 8192;
+    const BLOCKS: u64 = 64;
+    const WRITES: u64 = 4000;
+    // A quarter of the file.
+    let Some(mount) = writable(BLOCKS * BLOCK as u64 / 4, Duration::ZERO) else { return };
+    let path = mount.path().join("file");
+    fs::write(&path, vec![0; BLOCK * BLOCKS as usize]).unwrap();
+    let written: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let begun = AtomicU64::new(0);
+    let is_over = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for reader in 0..3u64 {
+            let (path, written, begun, is_over) = (&path, &written, &begun, &is_over);
+            scope.spawn(move || {
+                let mut random = Random(reader);
+                let mut file = File::open(path).unwrap();
+                let mut bytes = vec![0; 4 * BLOCK];
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    let first = random.below(BLOCKS - 3);
+                    match random.below(8) {
+                        0 => file = File::open(path).unwrap(),
+                        1 => ioctl_hint(&file, &[(0, BLOCKS * BLOCK as u64)], "").unwrap(),
+                        _ => forget_pages(&file),
+                    }
+                    let least: Vec<u64> = (first..first + 4)
+                        .map(|block| written[block as usize].load(Ordering::SeqCst))
+                        .collect();
+                    file.read_exact_at(&mut bytes, first * BLOCK as u64).unwrap();
+                    let most = begun.load(Ordering::SeqCst);
+                    for (at, word) in bytes.chunks_exact(8).enumerate() {
+                        let seen = u64::from_le_bytes(word.try_into().unwrap());
+                        let least = least[at * 8 / BLOCK];
+                        assert!((least..=most).contains(&seen), "{seen}, not {least}..={most}");
+                    }
+                }
+            });
+        }
+        let writer = File::options().write(true).open(&path).unwrap();
+        let mut random = Random(77);
+        for count in 1..=WRITES {
+            let block = random.below(BLOCKS);
+            let bytes = count.to_le_bytes().repeat(BLOCK / 8);
+            begun.store(count, Ordering::SeqCst);
+            writer.write_all_at(&bytes, block * BLOCK as u64).unwrap();
+            written[block as usize].store(count, Ordering::SeqCst);
+        }
+        is_over.store(1, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn what_others_have_changed_is_seen_by_the_next_open_whatever_the_ttl() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("file"), mount.folder.join("file"));
+    fs::write(&there, content(0, 50_000)).unwrap();
+    let old = File::open(&here).unwrap();
+    let mut random = Random(3);
+    for round in 1..100 {
+        let length = [50_000, random.below(100_000) as usize][round as usize % 2];
+        let expected = content(round, length);
+        let file = File::options().write(true).truncate(round % 3 == 0).open(&there).unwrap();
+        file.set_len(length as u64).unwrap();
+        file.write_all_at(&expected, 0).unwrap();
+        if round % 5 == 0 {
+            // As one who keeps times does, so that only the inode's own says it.
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        drop(file);
+        assert!(fs::read(&here).unwrap() == expected, "round {round}");
+        // So it is for who has it open already.
+        let mut bytes = vec![0; 100_000];
+        let read = old.read_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..read] == expected, "round {round}");
+    }
+}
+
+#[test]
+fn who_appends_writes_over_nobody() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("log"), mount.folder.join("log"));
+    let append = |path: &Path| File::options().append(true).create(true).open(path).unwrap();
+    let (mut one, mut other, mut outside) = (append(&here), append(&here), append(&there));
+    let mut expected: Vec<u8> = Vec::new();
+    for number in 0..300 {
+        let line = format!("line {number}\n");
+        [&mut one, &mut other, &mut outside][number % 3].write_all(line.as_bytes()).unwrap();
+        expected.extend(line.as_bytes());
+    }
+    assert_eq!(fs::read(&there).unwrap(), expected);
+    assert_eq!(fs::read(&here).unwrap(), expected);
+}
+
+#[test]
+fn a_file_keeps_its_number_while_it_is_written_renamed_and_linked() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let at = |name: &str| mount.path().join(name);
+    fs::create_dir(at("folder")).unwrap();
+    fs::write(at("a"), b"one").unwrap();
+    let number = fs::metadata(at("a")).unwrap().ino();
+    assert_eq!(number, fs::metadata(mount.folder.join("a")).unwrap().ino());
+    fs::write(at("a"), b"another").unwrap();
+    fs::rename(at("a"), at("folder/b")).unwrap();
+    fs::hard_link(at("folder/b"), at("c")).unwrap();
+    for name in ["folder/b", "c"] {
+        let metadata = fs::metadata(at(name)).unwrap();
+        assert_eq!((metadata.ino(), metadata.nlink()), (number, 2));
+    }
+    fs::write(at("c"), b"by the other name").unwrap();
+    assert_eq!(fs::read(at("folder/b")).unwrap(), b"by the other name");
+    fs::write(at("d"), b"").unwrap();
+    let rename = |flags| {
+        let (from, to) = (at("c"), at("d"));
+        rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags)
+    };
+    assert_eq!(rename(rustix::fs::RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    rename(rustix::fs::RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::metadata(at("d")).unwrap().ino(), number);
+    assert_eq!(fs::read(at("c")).unwrap(), b"");
+}
+
+#[test]
+fn a_file_that_is_removed_or_replaced_is_there_for_who_has_it_open() {
+    let Some(mount) = writable(64 << 10, LONG) else { return };
+    let at = |name: &str| mount.path().join(name);
+    let old = content(1, 200_000);
+    for is_removed in [true, false] {
+        fs::write(at("file"), &old).unwrap();
+        let mut file = File::options().read(true).write(true).open(at("file")).unwrap();
+        match is_removed {
+            true => fs::remove_file(at("file")).unwrap(),
+            false => {
+                // As an editor saves.
+                let mut new = File::create(at("new")).unwrap();
+                new.write_all(b"new").unwrap();
+                new.sync_all().unwrap();
+                fs::rename(at("new"), at("file")).unwrap();
+                assert_eq!(fs::read(at("file")).unwrap(), b"new");
+            }
+        }
+        file.seek(SeekFrom::End(0)).unwrap();
+        file.write_all(b"more").unwrap();
+        forget_pages(&file);
+        file.seek(SeekFrom::Start(0)).unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert!(bytes == [&old[..], b"more"].concat());
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        assert_eq!(at("file").exists(), !is_removed);
+    }
+}
+
+#[test]
+fn a_shared_mapping_can_be_written() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("file"), mount.folder.join("file"));
+    let mut expected = content(1, 100_000);
+    fs::write(&here, &expected).unwrap();
+    let file = File::options().read(true).append(true).open(&here).unwrap();
+    let mut mapping = Mapping::new(&file, expected.len());
+    assert!(*mapping.bytes() == expected);
+    for at in [0, 5000, 99_990] {
+        mapping.bytes()[at..at + 5].copy_from_slice(b"HELLO");
+        expected[at..at + 5].copy_from_slice(b"HELLO");
+    }
+    assert!(fs::read(&here).unwrap() == expected, "before it is written");
+    drop(mapping);
+    drop(file);
+    assert!(fs::read(&there).unwrap() == expected);
+    forget_pages(&File::open(&here).unwrap());
+    assert!(fs::read(&here).unwrap() == expected);
+}
+
+#[test]
+fn links_are_shown_as_links_and_times_modes_and_pipes_as_they_are() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let at = |name: &str| mount.path().join(name);
+    symlink("target", at("link")).unwrap();
+    assert_eq!(fs::read_link(mount.folder.join("link")).unwrap(), Path::new("target"));
+    assert!(fs::metadata(at("link")).is_err(), "it leads nowhere");
+    fs::write(at("target"), b"x").unwrap();
+    assert_eq!(fs::read(at("link")).unwrap(), b"x");
+    let made = File::options().write(true).create_new(true).mode(0o640).open(at("made")).unwrap();
+    assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+    fs::set_permissions(at("target"), fs::Permissions::from_mode(0o400)).unwrap();
+    let time = std::time::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+    made.set_modified(time).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        at("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    for name in ["link", "target", "made", "pipe"] {
+        let (here, there) = (at(name), mount.folder.join(name));
+        let (here, there) = (here.symlink_metadata().unwrap(), there.symlink_metadata().unwrap());
+        assert_eq!(
+            (here.mode(), here.size(), here.uid()),
+            (there.mode(), there.size(), there.uid())
+        );
+        assert_eq!(here.modified().unwrap(), there.modified().unwrap());
+    }
+    assert_eq!(made.metadata().unwrap().modified().unwrap(), time);
+    let statistics = rustix::fs::statvfs(mount.path()).unwrap();
+    assert_eq!(statistics.f_blocks, rustix::fs::statvfs(&mount.folder).unwrap().f_blocks);
+}
+
+#[test]
+fn programs_have_their_extended_attributes() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("file"), mount.folder.join("file"));
+    fs::write(&here, vec![7; 100_000]).unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&there, "user.probe", b"1", none).is_err() {
+        return skipped("the folder's file system has no extended attributes");
+    }
+    rustix::fs::setxattr(&here, "user.name", b"value", none).unwrap();
+    assert_eq!(attribute(&there, "user.name").unwrap(), "value");
+    assert_eq!(attribute(&here, "user.probe").unwrap(), "1");
+    rustix::fs::removexattr(&here, "user.name").unwrap();
+    assert!(attribute(&there, "user.name").is_err());
+    let refused = rustix::fs::setxattr(&here, "user.foretell.cached_bytes", b"1", none);
+    assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
+    let mut file = File::open(&here).unwrap();
+    file.read_exact(&mut [0; 10]).unwrap();
+    let cached: u64 = attribute(&here, "user.foretell.cached_bytes").unwrap().parse().unwrap();
+    assert!(cached >= 8192, "{cached}");
+}
+
+#[test]
+fn hints_are_fetched_ahead_as_of_any_mount() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let expected = content(5, 1 << 20);
+    fs::write(mount.folder.join("file"), &expected).unwrap();
+    let changed = mount.folder.join("file").metadata().unwrap().modified().unwrap();
+    common::wait_until("its time to be past", || {
+        changed.elapsed().unwrap() > Duration::from_millis(100)
+    });
+    let cached = || attribute(&mount.path().join("file"), "user.foretell.cached_bytes").unwrap();
+    let control = File::open(mount.path().join(".foretell/control")).unwrap();
+    ioctl_hint(&control, &[(0, 1 << 20)], "file").unwrap();
+    common::wait_until("what was hinted", || cached() == (1 << 20).to_string());
+    let file = File::options().read(true).write(true).open(mount.path().join("file")).unwrap();
+    file.write_all_at(b"written", 100_000).unwrap();
+    ioctl_hint(&file, &[(0, 1 << 20)], "").unwrap();
+    let expected = [&expected[..100_000], b"written", &expected[100_007..]].concat();
+    assert!(fs::read(mount.path().join("file")).unwrap() == expected);
+}
+
+#[test]
+fn the_mounts_own_folder_cannot_be_written() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let own = mount.path().join(".foretell");
+    assert!(fs::write(own.join("new"), b"").is_err());
+    assert!(fs::remove_file(own.join("stats")).is_err());
+    assert!(fs::remove_dir(&own).is_err());
+    fs::create_dir(mount.path().join("folder")).unwrap();
+    assert!(fs::rename(mount.path().join("folder"), &own).is_err());
+    assert!(fs::rename(&own, mount.path().join("other")).is_err());
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 2);
+    assert!(fs::read_to_string(own.join("stats")).unwrap().contains("known_inodes"));
+    let names: Vec<_> =
+        fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["folder"]);
+}
+
+/// A small file system in memory, as long as this lives.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    /// None, aloud, if it cannot be mounted.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(folder.path());
+        match mount.output() {
+            Ok(output) if output.status.success() => Some(Small(folder)),
+            _ => {
+                skipped("a small tmpfs cannot be mounted, which needs root");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        assert!(unmounted.unwrap().success());
+    }
+}
+
+#[test]
+fn errors_of_the_folder_reach_who_writes() {
+    let Some(small) = Small::new() else { return };
+    let Some(mount) = writable_of(Some(small.0.path()), (BUDGET_BYTES, LONG), false) else {
+        return;
+    };
+    let mut file = File::create(mount.path().join("file")).unwrap();
+    let whole = content(1, 2 << 20);
+    assert_eq!(errno(file.write_all(&whole)), Some(libc::ENOSPC));
+    let there = fs::read(small.0.path().join("file")).unwrap();
+    assert!(there == whole[..there.len()] && there.len() > 900_000, "{}", there.len());
+    assert!(fs::read(mount.path().join("file")).unwrap() == there);
+    drop(file);
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(small.0.path()).status();
+    assert!(remounted.unwrap().success());
+    assert_eq!(errno(File::create(mount.path().join("new"))), Some(libc::EROFS));
+    assert_eq!(errno(fs::remove_file(mount.path().join("file"))), Some(libc::EROFS));
+}
+
+#[test]
+fn what_programs_make_is_theirs() {
+    const USER: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root can be another user");
+    }
+    let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
+    fs::set_permissions(&mount.folder, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(mount.folder.join("ours"), b"secret").unwrap();
+    fs::set_permissions(mount.folder.join("ours"), fs::Permissions::from_mode(0o600)).unwrap();
+    let as_other = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(mount.path()).uid(USER).gid(USER);
+        command.output().unwrap()
+    };
+    let made = as_other("mkdir d && echo x > d/f && ln -s f d/l && mkfifo d/p && chmod 640 d/f");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for name in ["d", "d/f", "d/l", "d/p"] {
+        let metadata = mount.folder.join(name).symlink_metadata().unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (USER, USER), "{name}");
+    }
+    for refused in ["cat ours", "echo x > ours", "chmod 666 ours", "chown 0 d/f"] {
+        assert!(!as_other(refused).status.success(), "{refused}");
+    }
+}
