@@ -480,7 +480,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 30] = [
+    let table: [(&Path, &[&str], &str, i32); 31] = [
         (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
@@ -539,6 +539,12 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&path, &["--overhead-us", "-5"], "not from 0 to 1000000000", 2),
         (&path, &["--think-us", "-5"], "not from 0 to 1000000000", 2),
         (&path, &["--seed", "-1"], "not a whole number from 0 to", 2),
+        (
+            &blocks,
+            &["--format", "blocks", "--hints", "files"],
+            "--hints files: a recording of format blocks has no files; give all, or N-ahead",
+            2,
+        ),
         (&path, &["--hints", "most"], "known are none, recorded, files, all, and N-ahead", 2),
         (&path, &["--policy", "best"], "known are lru, tip1", 2),
     ];
@@ -550,6 +556,21 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         assert!(!error.contains("tip:"), "{error}");
         assert!(first.contains(said) && (code == 2 || error.lines().count() == 1), "{error}");
     }
+}
+
+#[test]
+fn disks_that_are_smaller_than_what_was_recorded_are_named_once() {
+    let (_folder, path) = recording("1\n100000000\n");
+    let options = ["--format", "blocks", "--disks", "2,256", "--disk", "hp97560,object-store"];
+    let output = sim_replay(&path, &options);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let notes: Vec<&str> = error.lines().filter(|line| line.contains("take 763 GiB")).collect();
+    assert!(
+        notes.len() >= 2 && notes.iter().all(|note| note.contains(": some lie in the same places"))
+    );
+    assert!(notes[0].contains("2 of hp97560 have 2.5 GiB"), "{error}");
+    notes.iter().for_each(|note| assert_eq!(error.matches(note).count(), 1, "{error}"));
 }
 
 #[test]

@@ -271,6 +271,14 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = output("--json", json)?;
     let plot = output("--plot", args.plot.as_deref())?;
+    if matches!(args.format, Source::Reads(Format::Blocks | Format::Vscsi))
+        && args.hints.contains(&Disclosed::Files)
+    {
+        return Err(Failure::usage(format!(
+            "--hints files: a recording of format {} has no files; give all, or N-ahead",
+            args.format.name()
+        )));
+    }
     let mut runs = runs(args)?;
     if args.plot.is_some() {
         let points: Vec<Point> = runs.iter().map(|run| run.point(0.0)).collect();
@@ -295,6 +303,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     });
     progress.finish_and_clear();
     lacking.iter().for_each(|lacks| note(format!("note: {lacks}")));
+    note_small_disks(&runs, &recorded);
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
     if let Some(file) = plot {
@@ -313,6 +322,23 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         table(&results).iter().try_for_each(|line| say(line))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says once of each array that it is smaller than what was recorded.
+fn note_small_disks(runs: &[Run], recorded: &Recorded) {
+    let mut noted: Vec<(&str, usize)> = Vec::new();
+    for run in runs {
+        let array = (run.disk.as_str(), run.spec.disks);
+        if let Some(bytes) = run.spec.too_small(recorded).filter(|_| !noted.contains(&array)) {
+            let [files, bytes] = [recorded.size_bytes(), bytes].map(size::display);
+            let (disk, disks) = array;
+            note(format!(
+                "note: the recording's files take {files}, and {disks} of {disk} have {bytes}: some lie in the same \
+                 places, and seeks are shorter than they would be"
+            ));
+            noted.push(array);
+        }
+    }
 }
 
 fn differ<T: PartialEq>(values: &[T]) -> bool {

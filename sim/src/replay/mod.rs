@@ -244,6 +244,11 @@ impl<'a> Recorded<'a> {
         Recorded { activity, readers, links, fewest: Mutex::default() }
     }
 
+    /// Bytes of all its files.
+    pub fn size_bytes(&self) -> u64 {
+        self.activity.files.values().fold(0, |sum, &size| sum.saturating_add(size))
+    }
+
     /// What Belady's MIN fetches for the only reader; counted once, whoever asks.
     fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
         let [_] = &self.readers[..] else { return None };
@@ -269,6 +274,12 @@ impl ReplaySpec {
         if years > WORK_YEARS_MAX { Err(TooMuchWork { years }) } else { Ok(()) }
     }
 
+    /// Bytes of the disks, if the files of the recording take more: then some lie where others do.
+    pub fn too_small(&self, recorded: &Recorded) -> Option<u64> {
+        let volume_bytes = self.volume_sectors().saturating_mul(crate::SECTOR_BYTES);
+        (recorded.size_bytes() > volume_bytes).then_some(volume_bytes)
+    }
+
     /// Runs what was recorded, if that [can be](Self::check).
     pub fn run(&self, recorded: &Recorded) -> ReplayResult {
         let report = self.machine(recorded).run(self.programs(recorded));
@@ -285,14 +296,18 @@ impl ReplaySpec {
         recorded.readers.iter().map(|reader| steps::program(self, recorded, reader)).collect()
     }
 
+    fn volume_sectors(&self) -> u64 {
+        let striping = Striping::new(self.disks, self.stripe_bytes / crate::SECTOR_BYTES);
+        striping.volume_sectors(self.disk.capacity_sectors())
+    }
+
     fn machine(&self, recorded: &Recorded) -> MachineSpec {
         let activity = recorded.activity;
         let config = Config::new(Memory::Owned, self.block_bytes, self.cache_bytes);
         let policy = Config { rules: self.rules, ..config };
         let [hit, driver, open] =
             [self.work.hit, self.work.driver, self.work.open].map(|work| self.scaled(work));
-        let striping = Striping::new(self.disks, self.stripe_bytes / crate::SECTOR_BYTES);
-        let volume_sectors = striping.volume_sectors(self.disk.capacity_sectors());
+        let volume_sectors = self.volume_sectors();
         let layout = match self.placing {
             Placing::Aged => Layout::aged(volume_sectors, self.seed),
             Placing::Sequential => {
