@@ -37,7 +37,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 pub use crate::error::BackendError;
-pub use names::{Entry, FileInfo, Found, Listing, Whole};
+pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 
 /// A store of files: a folder, a bucket.
 pub trait Backend: Send + Sync + 'static {

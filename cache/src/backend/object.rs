@@ -258,14 +258,8 @@ impl ObjectBackend {
         })
     }
 
-    fn lister(&self, location: Path) -> ObjectListing {
-        ObjectListing {
-            store: Arc::clone(&self.store),
-            pages: self.pages.clone(),
-            location,
-            next: Some(None),
-            is_there: false,
-        }
+    fn lister(&self, location: Path, most: Option<usize>) -> ObjectListing {
+        ObjectListing::new((Arc::clone(&self.store), self.pages.clone()), location, most)
     }
 }
 
@@ -306,17 +300,19 @@ impl Backend for ObjectBackend {
         if !self.can_list {
             return Ok(Found::File(info(self.head(path)?)));
         }
-        let lister = self.lister(location.clone());
+        let lister = self.lister(location.clone(), Some(1));
         wait_for((&self.handle, self.options), move || {
             let (store, location, mut lister) =
                 (Arc::clone(&store), location.clone(), lister.clone());
             async move {
-                let (object, below) =
-                    futures_util::join!(store.head(&location), lister.page(Some(1)));
-                match (object, below) {
-                    (_, Ok(below)) if !below.is_empty() || lister.is_there => Ok(Found::Folder),
-                    // There is something below, if nothing that has a path.
-                    (_, Err(object_store::Error::InvalidPath { .. })) => Ok(Found::Folder),
+                let below = async {
+                    while !lister.is_there() && !lister.is_at_end() {
+                        lister.step().await?;
+                    }
+                    Ok(lister.is_there())
+                };
+                match futures_util::join!(store.head(&location), below) {
+                    (_, Ok(true)) => Ok(Found::Folder),
                     (Ok(meta), _) => Ok(Found::File(info(meta))),
                     (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
                     (Err(error), _) => Err(error),
@@ -333,9 +329,10 @@ impl Backend for ObjectBackend {
             "" => self.prefix.clone(),
             _ => self.location(path)?,
         };
-        let mut listing = Pages::new(self.lister(location), self.handle.clone(), self.options);
+        let mut listing =
+            Pages::new(self.lister(location, None), self.handle.clone(), self.options);
         listing.first = listing.next_entries()?;
-        match listing.first.is_empty() && !listing.lister.is_there && !path.is_empty() {
+        match listing.first.is_empty() && !listing.lister.is_there() && !path.is_empty() {
             true => Err(BackendError::NotFound),
             false => Ok(Box::new(listing)),
         }

@@ -83,12 +83,6 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
             return BackendError::Changed;
         }
-        object_store::Error::InvalidPath { source } => {
-            let message = format!(
-                "a key in this folder cannot be shown (an empty part, a dot or a control character): {source}"
-            );
-            return BackendError::Other { errno: None, message: one_line(&message).into() };
-        }
         _ => {}
     }
     let mut last: &(dyn Error + 'static) = error;
