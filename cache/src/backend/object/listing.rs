@@ -42,6 +42,8 @@ pub(super) struct ObjectListing {
     /// Files that may turn out to be folders, too.
     held_back: Vec<Entry>,
     left_out: LeftOut,
+    /// A key that was refused and has not been passed by yet: pages do not grow before it.
+    ahead: Option<String>,
     /// The key behind which it was gone on last.
     behind: Option<String>,
     /// There is an object that stands for the folder itself, or something that cannot be named.
@@ -72,6 +74,7 @@ impl ObjectListing {
             most,
             held_back: Vec::new(),
             left_out: LeftOut::default(),
+            ahead: None,
             behind: None,
             is_there: false,
         }
@@ -105,11 +108,7 @@ impl ObjectListing {
             ..PaginatedListOptions::default()
         };
         match pages.list_paginated(Some(&prefix), options).await {
-            Ok(page) => {
-                self.most =
-                    self.most.map(|most| most * PAGE_STEP).filter(|&most| most < PAGE_ENTRIES);
-                self.entries_of(page.result, page.page_token)
-            }
+            Ok(page) => self.entries_of(page.result, page.page_token),
             Err(error) => match refused_key(&error) {
                 Some(key) if self.behind.as_ref() == Some(&key) => Err(begins_anew(&key)),
                 Some(key) => {
@@ -127,6 +126,7 @@ impl ObjectListing {
         let most = self.most.unwrap_or(PAGE_ENTRIES);
         self.most = Some((most / PAGE_STEP).max(1));
         if most > 1 {
+            self.ahead = Some(key);
             return;
         }
         // It is alone.
@@ -138,6 +138,7 @@ impl ObjectListing {
         }
         self.next = Some(Start::Behind(from));
         self.left_out.add(key.clone());
+        self.ahead = None;
         self.behind = Some(key);
     }
 
@@ -161,6 +162,11 @@ impl ObjectListing {
             return Err(begins_anew(behind));
         }
         self.next = token.map(Start::Token);
+        self.ahead =
+            self.ahead.take().filter(|ahead| last.as_ref().is_none_or(|last| last < ahead));
+        if self.ahead.is_none() {
+            self.most = self.most.map(|most| most * PAGE_STEP).filter(|&most| most < PAGE_ENTRIES);
+        }
         let mut entries = Vec::new();
         for path in found.common_prefixes {
             let Some(name) = path.filename() else {
