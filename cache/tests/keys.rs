@@ -8,29 +8,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use foretell_cache::backend::{Backend, BackendError, Entry, Found, LeftOut};
-use server::{Asked, Server, say};
+use server::{Asked, Server, decoded, say};
 
 /// What a client has asked for, without what was done to it for the way.
 fn value(asked: &Asked, name: &str) -> Option<String> {
     let query = asked.line.split(' ').nth(1)?.split_once('?')?.1;
     let pair = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     Some(decoded(pair))
-}
-
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, more @ ..] = rest {
-        rest = more;
-        if *first == b'%' {
-            let digits = std::str::from_utf8(&more[..2]).unwrap();
-            bytes.push(u8::from_str_radix(digits, 16).unwrap());
-            rest = &more[2..];
-        } else {
-            bytes.push(*first);
-        }
-    }
-    String::from_utf8(bytes).unwrap()
 }
 
 fn escaped(key: &str) -> String {
@@ -89,7 +73,7 @@ fn bucket(keys: BTreeSet<String>, page_max: usize) -> Server {
         if asked.is_list() {
             return list(&keys, asked, page_max, stream);
         }
-        let key = decoded(asked.line.split(' ').nth(1).unwrap().trim_start_matches("/bucket/"));
+        let key = decoded(asked.path().trim_start_matches("/bucket/"));
         let fields = [("last-modified", "Tue, 14 Nov 2023 22:13:20 GMT"), ("content-length", "5")];
         match keys.contains(&key) {
             true => say(stream, "200 OK", &fields, b""),

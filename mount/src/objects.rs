@@ -112,6 +112,7 @@ impl Objects {
     fn attributes_of(&self, number: u64, found: &Found) -> FileAttr {
         let (kind, perm, size, modified) = match found {
             Found::File(file) => (FileType::RegularFile, 0o444, file.size_bytes, file.modified),
+            Found::Unasked => (FileType::RegularFile, 0o444, 0, None),
             Found::Folder => (FileType::Directory, 0o555, 0, None),
         };
         let time = modified.unwrap_or(self.began);
@@ -151,11 +152,20 @@ impl Objects {
     }
 
     fn open_found(&self, path: &str, found: &Found, session: &Session) -> Result<Arc<File>, Errno> {
-        let Found::File(file) = found else { return Err(Errno::EISDIR) };
+        let file = match found {
+            Found::File(file) => file,
+            Found::Unasked => return Err(Errno::ESTALE), // The kernel looks the name up anew.
+            Found::Folder => return Err(Errno::EISDIR),
+        };
         match self.backend.open_found(path, file) {
             Ok(opened) => Ok(session.open_found(path, opened)),
             Err(cause) => Err(self.troubles.of_name(path, &cause)),
         }
+    }
+
+    /// Whether listings say of files what a lookup does.
+    pub(crate) fn lists_all_of_files(&self) -> bool {
+        self.backend.lists_all_of_files()
     }
 
     /// Begins to list a folder.

@@ -10,6 +10,8 @@ use super::BackendError;
 pub enum Found {
     /// A file, and what is known of it.
     File(FileInfo),
+    /// A file of which the store has not been asked: only listings [say so](super::Backend::lists_all_of_files).
+    Unasked,
     /// Something that files are below.
     Folder,
 }

@@ -161,6 +161,11 @@ impl ObjectBackend {
         let (scheme, rest) =
             address.split_once("://").ok_or_else(|| AddressError::Scheme(address.to_owned()))?;
         let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What is opened is added to the path of a web server, with a slash.
+        let url = match scheme {
+            "http" | "https" if !rest.contains(['?', '#']) => address.trim_end_matches('/'),
+            _ => address,
+        };
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = object_store::ClientOptions::new()
             .with_timeout_disabled()
@@ -188,7 +193,7 @@ impl ObjectBackend {
             ($builder:expr) => {
                 Arc::new(
                     $builder
-                        .with_url(address)
+                        .with_url(url)
                         .with_retry(retry)
                         .with_client_options(client)
                         .with_http_connector(Telling)
@@ -229,6 +234,53 @@ impl ObjectBackend {
         backend.pages = pages;
         backend.can_list = !scheme.starts_with("http");
         Ok(backend)
+    }
+
+    /// The same, and it is never asked what there is: neither to list nor for what is below a name.
+    #[must_use]
+    pub fn unlisted(mut self) -> Self {
+        self.can_list = false;
+        self
+    }
+
+    /// All bytes of the file at `path`, or of the address itself if that is empty, and waits for them. The server need not
+    /// be able to send parts.
+    ///
+    /// # Errors
+    /// As [`open`](Backend::open), and if there are more than `most_bytes`.
+    pub fn read_all(&self, path: &str, most_bytes: usize) -> Result<Vec<u8>, BackendError> {
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let read = wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move {
+                let mut all = Vec::new();
+                let mut bytes = store.get(&location).await?.into_stream();
+                while let Some(some) = bytes.next().await {
+                    all.extend_from_slice(&some?);
+                    if all.len() > most_bytes {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(all))
+            }
+        })?;
+        read.ok_or_else(|| other(format!("it is longer than {most_bytes} bytes")))
+    }
+
+    /// Whether the file at `path` is there and can be read in parts, as all are; waits for the answer.
+    ///
+    /// # Errors
+    /// As [`open`](Backend::open) and reads.
+    pub fn probe(&self, path: &str) -> Result<(), BackendError> {
+        let meta = self.head(path)?;
+        if meta.size == 0 {
+            return Ok(());
+        }
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move { store.get_range(&location, 0..1).await.map(|_| ()) }
+        })
     }
 
     fn location(&self, path: &str) -> Result<Path, BackendError> {
