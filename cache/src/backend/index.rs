@@ -147,7 +147,7 @@ impl fmt::Debug for IndexBackend {
 }
 
 impl IndexBackend {
-    /// What `index` names of `remote`, which is not asked to list.
+    /// What `index` names of `remote`, which is not asked to list. It must tell a time or a tag of each file that it finds.
     pub fn new(remote: Arc<dyn Backend>, index: Index) -> Self {
         IndexBackend { remote, index: Arc::new(index), seen: Mutex::default() }
     }
