@@ -1,104 +1,19 @@
 //! Answers that a real server seldom gives: what is made of them, and how often it is asked.
 #![cfg(feature = "object")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+mod server;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError, Entry, Found};
 use foretell_cache::{Cache, CacheOptions};
+use server::{Server, say};
 
 const DATE: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
 const LISTED_DATE: &str = "2023-11-14T22:13:20.789Z";
-
-/// What was asked: the first line, and the lines after it.
-struct Asked {
-    line: String,
-    fields: Vec<String>,
-}
-
-impl Asked {
-    fn is_list(&self) -> bool {
-        self.line.contains("list-type=2")
-    }
-
-    fn is_head(&self) -> bool {
-        self.line.starts_with("HEAD")
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find_map(|field| {
-            let (key, value) = field.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-
-    /// The range of bytes, with its end.
-    fn range(&self) -> (usize, usize) {
-        let range = self.field("range").expect("a range").trim_start_matches("bytes=");
-        let (from, to) = range.split_once('-').expect("from-to");
-        (from.parse().expect("a number"), to.parse::<usize>().expect("a number") + 1)
-    }
-}
-
-struct Server {
-    endpoint: String,
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    /// Each connection carries one request.
-    fn start(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let (asked, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
-        let lines = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                let (lines, answer) = (Arc::clone(&lines), Arc::clone(&answer));
-                std::thread::spawn(move || {
-                    let reader = BufReader::new(stream.try_clone().unwrap());
-                    let mut head =
-                        reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-                    let Some(line) = head.next() else { return };
-                    let asked = Asked { line, fields: head.collect() };
-                    lines.lock().unwrap().push(asked.line.clone());
-                    answer(&asked, &mut stream);
-                });
-            }
-        });
-        Server { endpoint, asked }
-    }
-
-    fn backend(&self, deadline: Duration) -> ObjectBackend {
-        let settings = [
-            ("aws_endpoint_url", self.endpoint.as_str()),
-            ("aws_skip_signature", "true"),
-            ("aws_region", "us-east-1"),
-        ];
-        let options = ObjectOptions { deadline, ..ObjectOptions::default() };
-        ObjectBackend::configured("s3://bucket", &settings, options).unwrap()
-    }
-
-    fn times(&self) -> usize {
-        self.asked.lock().unwrap().len()
-    }
-}
-
-fn say(stream: &mut TcpStream, status: &str, fields: &[(&str, &str)], body: &[u8]) {
-    let mut head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
-    for (name, value) in fields {
-        head += &format!("{name}: {value}\r\n");
-    }
-    if fields.iter().all(|(name, _)| *name != "content-length") {
-        head += &format!("content-length: {}\r\n", body.len());
-    }
-    // Whoever asked may have gone.
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(b"\r\n"));
-    let _ = stream.write_all(body);
-}
 
 /// A page of a listing.
 fn page(stream: &mut TcpStream, keys: &[(&str, Option<&str>)], prefixes: &[&str]) {
@@ -360,17 +275,15 @@ fn of_a_file_and_a_folder_by_one_name_the_folder_is_listed() {
 }
 
 #[test]
-fn a_key_that_is_no_path_is_told_once() {
-    let server = Server::start(|asked, stream| match asked.is_list() {
-        true if asked.line.contains("prefix=dir") => page(stream, &[], &["dir//"]),
-        true => page(stream, &[("./x", Some("a"))], &[]),
-        false => absent(stream),
-    });
-    let backend = server.backend(Duration::from_secs(5));
-    for path in ["", "dir"] {
-        let error = all(&backend, path).unwrap_err().to_string();
-        assert!(error.contains("a key in this folder cannot be shown"), "{error}");
+fn a_store_that_does_not_go_on_behind_a_key_is_told() {
+    // It begins anew, with a page that can be told and with one that cannot.
+    for behind in ["a", "b\n"] {
+        let server = Server::start(move |asked, stream| match asked.is_list() {
+            true if asked.line.contains("start-after") => page(stream, &[(behind, None)], &[]),
+            true => page(stream, &[("a", None), ("b\n", None)], &[]),
+            false => absent(stream),
+        });
+        let error = all(&server.backend(Duration::from_secs(5)), "").unwrap_err().to_string();
+        assert!(error.contains("does not list what comes after it"), "{error}");
     }
-    assert_eq!(server.times(), 2);
-    assert_eq!(backend.find("dir"), Ok(Found::Folder));
 }

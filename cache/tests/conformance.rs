@@ -20,6 +20,10 @@ impl World for Memory {
     fn put(&self, path: &str, bytes: &[u8]) {
         self.0.put(path, bytes);
     }
+
+    fn has_files_below_files(&self) -> bool {
+        true
+    }
 }
 
 #[test]
@@ -116,6 +120,10 @@ impl World for Objects {
         let path =
             Path::from("below").join("here").parts().chain(Path::from(path).parts()).collect();
         self.2.block_on(self.0.put(&path, bytes.to_vec().into())).unwrap();
+    }
+
+    fn has_files_below_files(&self) -> bool {
+        true
     }
 }
 

@@ -1,5 +1,6 @@
 //! `foretell mount`: an object store, or a folder, as a file system.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,9 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use foretell_cache::backend::Backend;
+use foretell_cache::backend::index::{Index, IndexBackend};
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::backend::{Backend, BackendError};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
 use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
@@ -21,8 +23,10 @@ use crate::output_file::OutputFile;
 use crate::{background, duration, signals, size};
 
 pub(crate) const HELP: &str = "\
-SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH (whose
-files can be opened by name; a web server does not tell what it has, and there are no folders in it).
+SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH. A web
+server does not tell what it has: --index names a list of it, FILE or an address, with a path below SOURCE on each
+line, and after a tab the size in bytes, if it is known (`find . -type f -printf '%P\\t%s\\n'` writes one). Without,
+files can be opened by name, and there are no folders.
 Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
 
@@ -40,11 +44,14 @@ mount as anywhere. For data that does not change, a long --ttl saves a question 
 
 Examples:
   foretell mount s3://bucket/data /mnt/data --budget 4GiB
+  foretell mount https://host/data /mnt/data --index https://host/data/index.txt
   foretell mount --read-write /nfs/project /mnt/project
   foretell unmount /mnt/data";
 
 /// How long a store may take to answer at all when it is mounted.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+/// The longest list of what a store has.
+const INDEX_MAX_BYTES: usize = 1 << 30;
 /// At most one line in so long about what could not be read, and how many wait to be told.
 const TROUBLE_EVERY: Duration = Duration::from_millis(500);
 const TROUBLES_MAX: usize = 4;
@@ -58,6 +65,10 @@ pub(crate) struct MountArgs {
 
     /// An empty folder
     mountpoint: PathBuf,
+
+    /// A list of what SOURCE, an address, has: it is shown, and SOURCE is not asked for more names. An address, or a file here
+    #[arg(long, value_name = "FILE|URL", conflicts_with = "read_write")]
+    index: Option<String>,
 
     /// Let programs write, too: of a folder, into which each write goes at once
     #[arg(long, conflicts_with = "tier")]
@@ -168,6 +179,9 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         let silence = defaults.silence.min(args.timeout);
         let options = ObjectOptions { depth, deadline: args.timeout, silence };
         let hasty = ObjectOptions { deadline: CHECK_PATIENCE.min(args.timeout), ..options };
+        if let Some(place) = &args.index {
+            return indexed(args, place, (options, hasty));
+        }
         let checked = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
         if check(&checked, &args.source).map_err(Failure::failed)? == Contents::None {
             note(format_args!("there is nothing at {} now", without_secrets(&args.source)));
@@ -175,9 +189,49 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
         return Ok(Arc::new(backend));
     }
+    if args.index.is_some() {
+        return Err(Failure::usage("--index: a folder tells what it has; leave the option out"));
+    }
     let folder = folder(args)?;
     let backend = LocalBackend::new(&folder, folder_depth(args));
     Ok(Arc::new(backend.map_err(|error| unreadable(&folder, &error))?))
+}
+
+/// What a list says that a store has.
+fn indexed(
+    args: &MountArgs,
+    place: &str,
+    (options, hasty): (ObjectOptions, ObjectOptions),
+) -> Result<Arc<dyn Backend>, Failure> {
+    let (source, shown) = (without_secrets(&args.source), without_secrets(place));
+    let wrong = |what: &dyn Display| Failure::failed(format!("--index {shown}: {what}"));
+    let text = match folder_of(place) {
+        Some(file) => std::fs::read(file).map_err(|error| wrong(&error))?,
+        None => {
+            let list = ObjectBackend::at(place, options).map_err(Failure::failed)?.unlisted();
+            list.read_all("", INDEX_MAX_BYTES).map_err(|error| wrong(&error))?
+        }
+    };
+    let index = Index::parse(&text).map_err(|error| wrong(&error))?;
+    match index.first() {
+        None => note(format_args!("{shown} names no files")),
+        Some(first) => {
+            let store = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
+            match store.unlisted().probe(first) {
+                Ok(()) => {}
+                Err(BackendError::NotFound) => {
+                    note(format_args!("{first}, which {shown} names, is not at {source} now"));
+                }
+                Err(error) => {
+                    return Err(Failure::failed(format!(
+                        "cannot mount {source}: {first}: {error}"
+                    )));
+                }
+            }
+        }
+    }
+    let store = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?.unlisted();
+    Ok(Arc::new(IndexBackend::new(Arc::new(store), index)))
 }
 
 fn folder_depth(args: &MountArgs) -> Option<usize> {

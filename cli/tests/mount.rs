@@ -1,6 +1,8 @@
 //! `foretell mount` from the outside.
 
 mod common;
+#[path = "../../cache/tests/server/mod.rs"]
+mod server;
 
 use std::fs;
 use std::io::Write;
@@ -10,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use common::{foretell, have, have_fuse, is_mounted, sample_files, sample_folder, wait_until};
 use foretell_testbed::store::{Store, StoreOptions};
 use rustix::process::{Pid, Signal, kill_process};
+use server::{Files, Tells, put, say, serve, web};
 
 fn mount(source: &str, mountpoint: &Path, options: &[&str]) -> Output {
     let mut command = foretell();
@@ -102,6 +105,122 @@ fn a_bucket_is_mounted_with_the_environments_credentials() {
     hinted.args(["run", "--quiet", "--", "cksum"]);
     assert!(summed(hinted) == summed(Command::new("cksum")));
     assert!(unmount(mnt.path()).status.success());
+}
+
+/// The files below a folder for a web server, and a list of them; of every other one it has the size.
+fn put_all(files: &Files, folder: &Path) -> String {
+    let mut list = String::from("# what there is\n");
+    for (number, path) in sample_files(folder).iter().enumerate() {
+        let name = path.strip_prefix(folder).expect("below").to_str().expect("UTF-8");
+        let bytes = fs::read(path).expect("it is there");
+        put(files, &format!("/data/{name}"), &bytes);
+        list += name;
+        if number % 2 == 0 {
+            list += &format!("\t{}", bytes.len());
+        }
+        list += "\n";
+    }
+    list
+}
+
+#[test]
+fn a_web_server_is_mounted_by_a_list_of_what_it_has() {
+    if !have_fuse() {
+        return;
+    }
+    let (sample, mnt) = (sample_folder(), tempfile::tempdir().expect("two"));
+    let files = Files::default();
+    let list = put_all(&files, sample.path());
+    put(&files, "/lists/all.txt", list.as_bytes());
+    let server = web(&files, Tells::Tag);
+    let copies = tempfile::tempdir().expect("three");
+    fs::write(copies.path().join("list"), &list).expect("written");
+    let address = format!("{}/data/", server.endpoint);
+    let remote = format!("{}/lists/all.txt", server.endpoint);
+    for (index, ttl) in [(remote.as_str(), "0s"), ("list", "10min")] {
+        let mut command = foretell();
+        command.args(["mount", &address, "--ttl", ttl, "--index", index]).arg(mnt.path());
+        command.current_dir(copies.path()).stdin(Stdio::null());
+        let mounted = command.output().expect("it runs");
+        assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+        assert!(mounted.stderr.is_empty(), "{}", text(&mounted.stderr));
+        let copy = copies.path().join("copy");
+        for (program, options) in [("diff", "-r"), ("cp", "-r")] {
+            let to = if program == "cp" { copy.as_path() } else { sample.path() };
+            let done = Command::new(program).arg(options).arg(mnt.path()).arg(to).output();
+            let done = done.expect("it runs");
+            assert!(done.status.success(), "{program}: {}", text(&done.stderr));
+        }
+        let compared = Command::new("diff").arg("-r").args([sample.path(), &copy]).status();
+        assert!(compared.expect("diff runs").success());
+        fs::remove_dir_all(&copy).expect("it was made");
+        // Replaced on the server, of one size and of another. Files whose sizes are listed are asked for whenever they are opened.
+        for (number, path) in sample_files(sample.path()).iter().take(6).enumerate() {
+            if ttl != "0s" && number % 2 > 0 {
+                continue;
+            }
+            let name = path.strip_prefix(sample.path()).expect("below").to_str().expect("UTF-8");
+            let before = fs::read(path).expect("it is there");
+            let mut after = before.clone();
+            after.reverse();
+            after.extend(std::iter::repeat_n(b'x', number / 3));
+            put(&files, &format!("/data/{name}"), &after);
+            assert!(fs::read(mnt.path().join(name)).expect("it is there") == after, "{name}");
+            assert_eq!(
+                fs::metadata(mnt.path().join(name)).expect("it is there").len(),
+                after.len() as u64
+            );
+            put(&files, &format!("/data/{name}"), &before);
+            if ttl != "0s" {
+                continue; // From now on the ttl is heeded.
+            }
+            assert!(fs::read(mnt.path().join(name)).expect("it is there") == before, "{name}");
+        }
+        let absent = fs::metadata(mnt.path().join("absent")).unwrap_err();
+        assert_eq!(absent.kind(), std::io::ErrorKind::NotFound);
+        assert!(unmount(mnt.path()).status.success());
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_list_or_its_server_is_told_in_one_line() {
+    let mnt = tempfile::tempdir().expect("a folder");
+    let lists = tempfile::tempdir().expect("two");
+    let files = Files::default();
+    put(&files, "/data/a", b"hello");
+    put(&files, "/denied/a", b"hello");
+    put(&files, "/whole/a", b"hello");
+    let own = std::sync::Arc::clone(&files);
+    let server = server::Server::start(move |asked, stream| match asked.path() {
+        path if path.starts_with("/denied") => say(stream, "403 Forbidden", &[], b"no"),
+        path if path.starts_with("/whole") && !asked.is_head() => {
+            say(stream, "200 OK", &[], b"hello");
+        }
+        _ => serve(&own, Tells::Tag, asked, stream),
+    });
+    let list = |name: &str, text: &str| {
+        let path = lists.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let (good, bad) = (list("good", "a\t5\n"), list("bad", "a\n../b\n"));
+    let folder = lists.path().to_str().expect("UTF-8");
+    let at = |path: &str| format!("{}{path}", server.endpoint);
+    for (source, index, code, said) in [
+        (at("/data"), bad.as_str(), 1, "line 2: \"../b\" is no path of a file"),
+        (at("/data"), "/nowhere/list", 1, "--index /nowhere/list: No such file"),
+        (at("/data"), &at("/nowhere"), 1, "/nowhere: not found"),
+        (at("/denied"), &good, 1, "a: permission denied"),
+        (at("/whole"), &good, 1, "a: the server does not send parts of files"),
+        ("http://127.0.0.1:9/".into(), &good, 1, "a: no connection: "),
+        (folder.into(), &good, 2, "a folder tells what it has; leave the option out"),
+    ] {
+        let output = mount(&source, mnt.path(), &["--index", index, "--timeout", "1s"]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(said) && stderr.lines().count() == 1, "{said}: {stderr}");
+        assert!(!is_mounted(mnt.path()));
+    }
 }
 
 #[test]

@@ -136,7 +136,11 @@ impl ReadOnly {
     fn extended_attribute(&self, number: u64, name: &OsStr, thread: u32) -> Result<String, Errno> {
         let name = name_of_cached(name).ok_or(Errno::ENODATA)?;
         let session = self.service.processes.session(thread);
-        let cached = self.objects.open(number, &session).map_err(|_| Errno::ENODATA)?.cached();
+        let cached = match self.objects.open(number, &session) {
+            Ok(file) => file.cached(),
+            Err(error) if error.code() == libc::ESTALE => return Err(error), // The name is looked up anew.
+            Err(_) => return Err(Errno::ENODATA),
+        };
         text_of_cached(name, &cached).ok_or(Errno::ENODATA)
     }
 }
@@ -156,7 +160,11 @@ impl FileSystem {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let names = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        // Without, the kernel looks each name up that it is asked for.
+        let names = match self.store.objects.lists_all_of_files() {
+            true => InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
+            false => InitFlags::empty(),
+        };
         Service::configure(config, names);
         Ok(())
     }
@@ -282,7 +290,7 @@ impl Filesystem for FileSystem {
                 }
                 Told::Entry(entry) => {
                     let kind = match entry.found {
-                        Found::File(_) => FileType::RegularFile,
+                        Found::File(_) | Found::Unasked => FileType::RegularFile,
                         Found::Folder => FileType::Directory,
                     };
                     reply.add(INodeNo(number(ino.0, entry)), next, kind, &entry.name)

@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use foretell_cache::backend::{Backend, Entry, Found, Listing};
+use foretell_cache::backend::{Backend, Entry, Found, LeftOut, Listing};
 use foretell_cache::{File, Session};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 
@@ -43,6 +43,8 @@ pub(crate) struct Objects {
 pub(crate) struct Names {
     listing: Box<dyn Listing>,
     path: String,
+    /// What no file can be called, but for what the listing itself leaves out.
+    left_out: LeftOut,
 }
 
 impl Objects {
@@ -110,6 +112,7 @@ impl Objects {
     fn attributes_of(&self, number: u64, found: &Found) -> FileAttr {
         let (kind, perm, size, modified) = match found {
             Found::File(file) => (FileType::RegularFile, 0o444, file.size_bytes, file.modified),
+            Found::Unasked => (FileType::RegularFile, 0o444, 0, None),
             Found::Folder => (FileType::Directory, 0o555, 0, None),
         };
         let time = modified.unwrap_or(self.began);
@@ -149,18 +152,27 @@ impl Objects {
     }
 
     fn open_found(&self, path: &str, found: &Found, session: &Session) -> Result<Arc<File>, Errno> {
-        let Found::File(file) = found else { return Err(Errno::EISDIR) };
+        let file = match found {
+            Found::File(file) => file,
+            Found::Unasked => return Err(Errno::ESTALE), // The kernel looks the name up anew.
+            Found::Folder => return Err(Errno::EISDIR),
+        };
         match self.backend.open_found(path, file) {
             Ok(opened) => Ok(session.open_found(path, opened)),
             Err(cause) => Err(self.troubles.of_name(path, &cause)),
         }
     }
 
+    /// Whether listings say of files what a lookup does.
+    pub(crate) fn lists_all_of_files(&self) -> bool {
+        self.backend.lists_all_of_files()
+    }
+
     /// Begins to list a folder.
     pub(crate) fn list(&self, number: u64) -> Result<Names, Errno> {
         let path = self.path(number)?;
         match self.backend.list(&path) {
-            Ok(listing) => Ok(Names { listing, path }),
+            Ok(listing) => Ok(Names { listing, path, left_out: LeftOut::default() }),
             Err(cause) => Err(self.troubles.of_name(&path, &cause)),
         }
     }
@@ -172,7 +184,20 @@ impl Objects {
             let mut entries =
                 entries.map_err(|cause| self.troubles.of_name(&names.path, &cause))?;
             let is_end = entries.is_empty();
-            entries.retain(|entry| is_name(&entry.name));
+            entries.retain(|entry| {
+                let is_name = is_name(&entry.name);
+                if !is_name {
+                    names.left_out.add(entry.name.clone());
+                }
+                is_name
+            });
+            if is_end {
+                let LeftOut { count, example } = names.listing.left_out();
+                let own = &names.left_out;
+                let example = example.or_else(|| own.example.clone());
+                let left_out = LeftOut { count: count + own.count, example };
+                self.troubles.of_folder(&names.path, &left_out);
+            }
             if is_end || !entries.is_empty() {
                 return Ok(entries);
             }
@@ -269,6 +294,60 @@ mod tests {
         objects.nodes().insert(taken, other);
         assert_eq!(objects.remember(ROOT, &entry).ino.0, taken + 1);
         assert_eq!(objects.remember(ROOT, &entry).ino.0, taken + 1);
+    }
+
+    #[test]
+    fn what_is_no_name_is_left_out_and_told_once() {
+        let files = MemoryBackend::new();
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = Arc::clone(&told);
+        let tell = move |line: &str| lines.lock().unwrap().push(line.to_owned());
+        let troubles = Arc::new(Troubles::new(Box::new(tell)));
+        let objects = Objects::new(Arc::new(files.clone()), Arc::clone(&troubles));
+        let long = "x".repeat(256);
+        for key in
+            ["dir/file", "dir//a", "dir//b", "dir/./a", "dir/..", &format!("dir/{long}"), "/"]
+        {
+            files.put(key, *b"x");
+        }
+        let dir = objects.lookup(ROOT, OsStr::new("dir")).unwrap().ino.0;
+        let listed = |number| {
+            let mut names = objects.list(number).unwrap();
+            let mut listed = Vec::new();
+            loop {
+                let entries = objects.next_entries(&mut names).unwrap();
+                if entries.is_empty() {
+                    return listed;
+                }
+                listed.extend(entries.into_iter().map(|entry| entry.name));
+            }
+        };
+        for _ in 0..3 {
+            assert_eq!(listed(dir), ["file"]);
+            assert_eq!(listed(ROOT), ["dir"]);
+        }
+        assert_eq!(troubles.names_left_out(), 5);
+        files.put("dir/a\0", *b"x");
+        listed(dir);
+        assert_eq!(troubles.names_left_out(), 6);
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].starts_with("dir: 4 names are left out, which no file can have: "));
+        assert_eq!(told[1], "/: 1 name is left out, which no file can have: \"\"");
+    }
+
+    #[test]
+    fn what_is_a_file_and_a_folder_is_a_folder() {
+        let (files, objects) = objects();
+        files.put("both", *b"file");
+        files.put("both/below", *b"x");
+        let found = objects.lookup(ROOT, OsStr::new("both")).unwrap();
+        assert_eq!(found.kind, FileType::Directory);
+        let entries = objects.next_entries(&mut objects.list(ROOT).unwrap()).unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(number(ROOT, &entries[0]), found.ino.0);
+        files.remove("both/below");
+        assert_eq!(objects.lookup(ROOT, OsStr::new("both")).unwrap().kind, FileType::RegularFile);
     }
 
     #[test]

@@ -70,6 +70,8 @@ struct Report<'a> {
     block_bytes: usize,
     open_handles: usize,
     known_inodes: usize,
+    /// What folders that were listed have, and no file can be called.
+    names_left_out: u64,
     #[serde(flatten)]
     cache: Stats,
     troubles: Vec<Trouble>,
@@ -113,6 +115,7 @@ impl Service {
             block_bytes: self.block_bytes,
             open_handles: self.handles.count(),
             known_inodes,
+            names_left_out: self.troubles.names_left_out(),
             cache: self.cache.stats(),
             troubles: troubles.map(|(seconds_ago, what)| Trouble { seconds_ago, what }).collect(),
         };

@@ -1,27 +1,38 @@
 //! What could not be served, for people: a program sees an error number only.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use foretell_cache::backend::BackendError;
+use foretell_cache::backend::{BackendError, LeftOut};
 use fuser::Errno;
 
 /// The last so many are kept.
 const KEPT: usize = 16;
+/// Folders of which it is remembered that they have names that are left out.
+const FOLDERS_MAX: usize = 4096;
 
 type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
 /// See the [module](self).
 pub(crate) struct Troubles {
     last: Mutex<VecDeque<(Instant, String)>>,
+    left_out: Mutex<NamesLeftOut>,
     tell: Tell,
+}
+
+/// Names that no file can have.
+#[derive(Default)]
+struct NamesLeftOut {
+    count: u64,
+    /// As many were told of.
+    told: HashMap<String, u64>,
 }
 
 impl Troubles {
     pub(crate) fn new(tell: Tell) -> Self {
-        Troubles { last: Mutex::default(), tell }
+        Troubles { last: Mutex::default(), left_out: Mutex::default(), tell }
     }
 
     fn note(&self, what: impl Display) {
@@ -48,6 +59,32 @@ impl Troubles {
         };
         self.note(format_args!("{}: {cause}", if path.is_empty() { "/" } else { path }));
         errno
+    }
+
+    /// Of a folder that was listed. It is told once, and again when there are more.
+    pub(crate) fn of_folder(&self, path: &str, left_out: &LeftOut) {
+        let Some(example) = &left_out.example else { return };
+        let mut known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.told.len() == FOLDERS_MAX {
+            known.told.clear();
+        }
+        let before = known.told.insert(path.to_owned(), left_out.count).unwrap_or(0);
+        let more = left_out.count.saturating_sub(before);
+        known.count += more;
+        drop(known);
+        if more > 0 {
+            let path = if path.is_empty() { "/" } else { path };
+            let count = left_out.count;
+            let names = if count == 1 { "name is" } else { "names are" };
+            self.note(format_args!(
+                "{path}: {count} {names} left out, which no file can have: {example:?}"
+            ));
+        }
+    }
+
+    /// Names that were left out of folders.
+    pub(crate) fn names_left_out(&self) -> u64 {
+        self.left_out.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
     /// Of a read.

@@ -72,6 +72,32 @@ fn every_name_and_every_byte_is_there() {
 }
 
 #[test]
+fn what_no_file_can_be_called_is_left_out_and_the_rest_is_there() {
+    let files = MemoryBackend::new();
+    let long = "x".repeat(256);
+    for key in ["/a", "dir//a", "dir/./b", "dir/..", &format!("dir/{long}"), "dir/a\0", "a//b"] {
+        files.put(key, *b"not there");
+    }
+    // A name that is a file, too, is the folder.
+    let there = ["dir/file", "both/below", "both-not", "line\nfeed"];
+    there.iter().for_each(|&key| files.put(key, *b"there"));
+    files.put("both", *b"not there");
+    let Some(mount) = mounted(common::PagedBackend(files)) else { return };
+    for _ in 0..2 {
+        let mut found = BTreeMap::new();
+        walk(mount.path(), "", &mut found);
+        let mut names: Vec<_> = found.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["both-not", "both/below", "dir/file", "line\nfeed"]);
+        assert!(found.values().all(|bytes| bytes == b"there"));
+        assert_eq!(fs::read_dir(mount.path().join("a")).unwrap().count(), 0);
+    }
+    let stats = fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
+    assert!(stats.contains("\"names_left_out\": 7"), "{stats}");
+    assert!(stats.contains("dir: 5 names are left out, which no file can have: "), "{stats}");
+}
+
+#[test]
 fn reads_at_random_in_many_threads_with_and_without_the_page_cache() {
     let files = tree(2);
     // Far less memory than data.

@@ -15,6 +15,10 @@ pub trait World {
     fn backend(&self) -> &dyn Backend;
     /// Makes the file at `path`, or replaces it by another version.
     fn put(&self, path: &str, bytes: &[u8]);
+    /// Whether `a` and `a/b` may both be files.
+    fn has_files_below_files(&self) -> bool {
+        false
+    }
 }
 
 pub(super) type Ended = (Vec<u8>, Result<(), BackendError>);
@@ -66,6 +70,9 @@ pub fn check(world: &dyn World) {
     what_is_not_there_is_not_found(world);
     another_version_is_not_served(world);
     what_there_is_can_be_found_and_listed(world);
+    if world.has_files_below_files() {
+        what_is_a_file_and_a_folder_is_a_folder(world);
+    }
 }
 
 fn listed(backend: &dyn Backend, path: &str) -> Vec<Entry> {
@@ -93,7 +100,11 @@ fn what_there_is_can_be_found_and_listed(world: &dyn World) {
     for entry in entries {
         let path = format!("names/{}", entry.name);
         let found = backend.find(&path).expect("it is there");
-        match (&entry.found, &found) {
+        let listed = match (&entry.found, &found) {
+            (Found::Unasked, found) if !backend.lists_all_of_files() => found,
+            (listed, _) => listed,
+        };
+        match (listed, &found) {
             (Found::Folder, Found::Folder) => assert_eq!(entry.name, "deep"),
             (Found::File(listed), Found::File(file)) => {
                 assert_eq!(listed.size_bytes, file.size_bytes);
@@ -120,6 +131,21 @@ fn what_there_is_can_be_found_and_listed(world: &dyn World) {
         assert!(backend.list(absent).is_err(), "{absent}");
     }
     assert_eq!(backend.find("absent"), Err(BackendError::NotFound));
+}
+
+fn what_is_a_file_and_a_folder_is_a_folder(world: &dyn World) {
+    let backend = world.backend();
+    for name in ["both", "both-not", "both.txt", "both/below", "both0"] {
+        world.put(&format!("one name/{name}"), b"x");
+    }
+    let entries = listed(backend, "one name");
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["both", "both-not", "both.txt", "both0"]);
+    for entry in entries {
+        let found = backend.find(&format!("one name/{}", entry.name)).expect("it is there");
+        assert_eq!(entry.found == Found::Folder, entry.name == "both");
+        assert_eq!(found == Found::Folder, entry.name == "both");
+    }
 }
 
 fn any_range_can_be_read(world: &dyn World) {

@@ -110,6 +110,8 @@ impl Backend for MemoryBackend {
                 }
             }
         }
+        // What is both is a folder, as for `find`.
+        entries.retain(|entry| !folders.contains(entry.name.as_str()));
         let folders = folders.into_iter();
         entries.extend(folders.map(|name| Entry { name: name.to_owned(), found: Found::Folder }));
         match entries.is_empty() && !path.is_empty() {

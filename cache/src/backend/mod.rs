@@ -23,6 +23,7 @@ mod blocking;
 pub mod conformance;
 mod direct;
 mod files;
+pub mod index;
 pub mod local;
 pub mod memory;
 mod names;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 pub use crate::error::BackendError;
-pub use names::{Entry, FileInfo, Found, Listing, Whole};
+pub use names::{Entry, FileInfo, Found, LeftOut, Listing, Whole};
 
 /// A store of files: a folder, a bucket.
 pub trait Backend: Send + Sync + 'static {
@@ -77,6 +78,11 @@ pub trait Backend: Send + Sync + 'static {
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         let _ = path;
         Err(cannot_list())
+    }
+
+    /// Whether listings say of each file what [`find`](Backend::find) does. If not, files may be [`Found::Unasked`].
+    fn lists_all_of_files(&self) -> bool {
+        true
     }
 
     /// Requests ahead of programs that it can make use of at once.

@@ -10,6 +10,8 @@ use super::BackendError;
 pub enum Found {
     /// A file, and what is known of it.
     File(FileInfo),
+    /// A file of which the store has not been asked: only listings [say so](super::Backend::lists_all_of_files).
+    Unasked,
     /// Something that files are below.
     Folder,
 }
@@ -36,12 +38,34 @@ pub struct Entry {
 
 /// A folder's entries, some at a time: as many as the store tells at once.
 pub trait Listing: Send {
-    /// The next entries, in no particular order, and waits for them; none at the end. A name may come twice, as a file and
-    /// as a folder: the folder is what [`find`](super::Backend::find) finds then.
+    /// The next entries, in no particular order, and waits for them; none at the end. A name comes once: what is a file and a
+    /// folder by one name is a folder, here as for [`find`](super::Backend::find).
     ///
     /// # Errors
     /// What the store says. The listing has ended then.
     fn next_entries(&mut self) -> Result<Vec<Entry>, BackendError>;
+
+    /// What the folder has so far that the listing does not tell, since no path can name it.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::default()
+    }
+}
+
+/// What no path can name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many there are; what begins alike up to a slash counts once.
+    pub count: u64,
+    /// The first of them, as the store has it.
+    pub example: Option<String>,
+}
+
+impl LeftOut {
+    /// One more.
+    pub fn add(&mut self, key: String) {
+        self.count += 1;
+        self.example.get_or_insert(key);
+    }
 }
 
 /// A listing that is there already.

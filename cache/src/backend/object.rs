@@ -161,6 +161,11 @@ impl ObjectBackend {
         let (scheme, rest) =
             address.split_once("://").ok_or_else(|| AddressError::Scheme(address.to_owned()))?;
         let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // What is opened is added to the path of a web server, with a slash.
+        let url = match scheme {
+            "http" | "https" if !rest.contains(['?', '#']) => address.trim_end_matches('/'),
+            _ => address,
+        };
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = object_store::ClientOptions::new()
             .with_timeout_disabled()
@@ -188,7 +193,7 @@ impl ObjectBackend {
             ($builder:expr) => {
                 Arc::new(
                     $builder
-                        .with_url(address)
+                        .with_url(url)
                         .with_retry(retry)
                         .with_client_options(client)
                         .with_http_connector(Telling)
@@ -231,6 +236,53 @@ impl ObjectBackend {
         Ok(backend)
     }
 
+    /// The same, and it is never asked what there is: neither to list nor for what is below a name.
+    #[must_use]
+    pub fn unlisted(mut self) -> Self {
+        self.can_list = false;
+        self
+    }
+
+    /// All bytes of the file at `path`, or of the address itself if that is empty, and waits for them. The server need not
+    /// be able to send parts.
+    ///
+    /// # Errors
+    /// As [`open`](Backend::open), and if there are more than `most_bytes`.
+    pub fn read_all(&self, path: &str, most_bytes: usize) -> Result<Vec<u8>, BackendError> {
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let read = wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move {
+                let mut all = Vec::new();
+                let mut bytes = store.get(&location).await?.into_stream();
+                while let Some(some) = bytes.next().await {
+                    all.extend_from_slice(&some?);
+                    if all.len() > most_bytes {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(all))
+            }
+        })?;
+        read.ok_or_else(|| other(format!("it is longer than {most_bytes} bytes")))
+    }
+
+    /// Whether the file at `path` is there and can be read in parts, as all are; waits for the answer.
+    ///
+    /// # Errors
+    /// As [`open`](Backend::open) and reads.
+    pub fn probe(&self, path: &str) -> Result<(), BackendError> {
+        let meta = self.head(path)?;
+        if meta.size == 0 {
+            return Ok(());
+        }
+        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        wait_for((&self.handle, self.options), move || {
+            let (store, location) = (Arc::clone(&store), location.clone());
+            async move { store.get_range(&location, 0..1).await.map(|_| ()) }
+        })
+    }
+
     fn location(&self, path: &str) -> Result<Path, BackendError> {
         let path = Path::parse(path).map_err(|_| BackendError::NotFound)?;
         Ok(self.prefix.parts().chain(path.parts()).collect())
@@ -258,14 +310,8 @@ impl ObjectBackend {
         })
     }
 
-    fn lister(&self, location: Path) -> ObjectListing {
-        ObjectListing {
-            store: Arc::clone(&self.store),
-            pages: self.pages.clone(),
-            location,
-            next: Some(None),
-            is_there: false,
-        }
+    fn lister(&self, location: Path, most: Option<usize>) -> ObjectListing {
+        ObjectListing::new((Arc::clone(&self.store), self.pages.clone()), location, most)
     }
 }
 
@@ -306,17 +352,19 @@ impl Backend for ObjectBackend {
         if !self.can_list {
             return Ok(Found::File(info(self.head(path)?)));
         }
-        let lister = self.lister(location.clone());
+        let lister = self.lister(location.clone(), Some(1));
         wait_for((&self.handle, self.options), move || {
             let (store, location, mut lister) =
                 (Arc::clone(&store), location.clone(), lister.clone());
             async move {
-                let (object, below) =
-                    futures_util::join!(store.head(&location), lister.page(Some(1)));
-                match (object, below) {
-                    (_, Ok(below)) if !below.is_empty() || lister.is_there => Ok(Found::Folder),
-                    // There is something below, if nothing that has a path.
-                    (_, Err(object_store::Error::InvalidPath { .. })) => Ok(Found::Folder),
+                let below = async {
+                    while !lister.is_there() && !lister.is_at_end() {
+                        lister.step().await?;
+                    }
+                    Ok(lister.is_there())
+                };
+                match futures_util::join!(store.head(&location), below) {
+                    (_, Ok(true)) => Ok(Found::Folder),
                     (Ok(meta), _) => Ok(Found::File(info(meta))),
                     (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
                     (Err(error), _) => Err(error),
@@ -333,9 +381,10 @@ impl Backend for ObjectBackend {
             "" => self.prefix.clone(),
             _ => self.location(path)?,
         };
-        let mut listing = Pages::new(self.lister(location), self.handle.clone(), self.options);
+        let mut listing =
+            Pages::new(self.lister(location, None), self.handle.clone(), self.options);
         listing.first = listing.next_entries()?;
-        match listing.first.is_empty() && !listing.lister.is_there && !path.is_empty() {
+        match listing.first.is_empty() && !listing.lister.is_there() && !path.is_empty() {
             true => Err(BackendError::NotFound),
             false => Ok(Box::new(listing)),
         }

@@ -59,6 +59,10 @@ impl Backend for TieredBackend {
         self.remote.list(path)
     }
 
+    fn lists_all_of_files(&self) -> bool {
+        self.remote.lists_all_of_files()
+    }
+
     fn depth(&self) -> usize {
         self.remote.depth()
     }

@@ -17,6 +17,9 @@ use crate::backend::BackendError;
 /// Where clouds tell machines who they are.
 const METADATA_SERVICE: &str = "169.254.169.254";
 
+/// What the client says when it has given up following a server.
+const IN_A_CIRCLE: &str = "too many redirects";
+
 /// Why something did not work, and whether it may if it is tried again.
 pub(super) struct Failure {
     pub(super) cause: BackendError,
@@ -40,7 +43,11 @@ impl Failure {
             408 | 429 => true,
             status @ 500..=599 => status != 501,
             // No answer, half of one, or something that the crate does not do.
-            0 => is_http && !one_line(&error.to_string()).contains(METADATA_SERVICE),
+            0 => {
+                is_http
+                    && !one_line(&error.to_string()).contains(METADATA_SERVICE)
+                    && !innermost(error).to_string().contains(IN_A_CIRCLE)
+            }
             _ => false,
         };
         Failure { cause: cause_of(error), may_pass }
@@ -83,23 +90,11 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
             return BackendError::Changed;
         }
-        object_store::Error::InvalidPath { source } => {
-            let message = format!(
-                "a key in this folder cannot be shown (an empty part, a dot or a control character): {source}"
-            );
-            return BackendError::Other { errno: None, message: one_line(&message).into() };
-        }
         _ => {}
     }
-    let mut last: &(dyn Error + 'static) = error;
-    loop {
-        if let Some(IsBusy(status)) = last.downcast_ref() {
-            return BackendError::Busy(format!("it answered {status}").into());
-        }
-        match last.source() {
-            Some(source) => last = source,
-            None => break,
-        }
+    let last = innermost(error);
+    if let Some(IsBusy(status)) = last.downcast_ref() {
+        return BackendError::Busy(format!("it answered {status}").into());
     }
     let text = one_line(&error.to_string());
     let status = status_in(&text);
@@ -116,6 +111,12 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         error,
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }
     );
+    if text.contains("Range request not supported") {
+        return other("the server does not send parts of files (it ignores ranges)".into());
+    }
+    if text.contains("Content-Length Header missing") {
+        return other("the server does not say how long the file is".into());
+    }
     match (status, code) {
         (Some(404), _) => BackendError::NotFound,
         // What was there when it was opened has lost its end.
@@ -128,12 +129,32 @@ fn cause_of(error: &object_store::Error) -> BackendError {
             let said = between(&text, "<Message>", "</Message>").unwrap_or("no more is said");
             other(format!("the server answered {status}, {code}: {said}"))
         }
-        (Some(_), None) => other(text),
-        (None, _) => match text.contains("HTTP error") {
-            true => other(format!("no connection: {}", one_line(&last.to_string()))),
-            false => other(text),
-        },
+        (Some(_), None) => {
+            let said = after(&text, "status code: ").unwrap_or(&text);
+            let said = said.split_once(':').map_or(said, |(status, _)| status);
+            other(format!("the server answered {said}"))
+        }
+        (None, _) => {
+            let last = one_line(&last.to_string());
+            if last.contains(IN_A_CIRCLE) {
+                return other("the server redirects in a circle".into());
+            }
+            match (text.contains("HTTP error"), Said::by(error).is_http) {
+                (true, true) => other(format!("no connection: {last}")),
+                (true, false) => other(format!("the answer makes no sense: {last}")),
+                (false, _) => other(text),
+            }
+        }
     }
+}
+
+/// What it all began with.
+fn innermost(error: &object_store::Error) -> &(dyn Error + 'static) {
+    let mut last: &(dyn Error + 'static) = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last
 }
 
 fn after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {

@@ -1,77 +1,231 @@
 //! Listings of object stores, a page at a time where the store tells them so: all of a bucket is never held at once.
+//!
+//! **A name that is a file and a folder** (keys `a` and `a/b`) is listed once, as a folder. Keys come in the order of their
+//! bytes, so `a/` may be on a later page than `a`, since `a-b` and `a.txt` are between the two. A file is *held back* as long as that may
+//! be: until the page's last key is at or behind `a/`. Before that all keys begin with `a`, so those that are held
+//! back are beginnings of one key: a few.
+//!
+//! **Keys that no path can be made of** (`a//b`, `.`, `..`, control characters). The crate gives no page that has one, and says
+//! which it is. The page is asked for again with a quarter of its entries until there is none on it, or it is alone; then the
+//! listing goes on behind it (`start-after`), with pages that grow again. A store that does not know `start-after` begins anew
+//! then, which is noticed, and the listing fails.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use object_store::ObjectStore;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
-use object_store::path::{DELIMITER, Path};
+use object_store::path::{DELIMITER, Error as PathError, Path};
+use object_store::{ListResult, ObjectStore};
 use tokio::runtime::Handle;
 
 use super::{ObjectOptions, info, wait_for};
-use crate::backend::{BackendError, Entry, Found, Listing};
+use crate::backend::{BackendError, Entry, Found, LeftOut, Listing};
+
+/// Most entries on a page, as stores have it.
+const PAGE_ENTRIES: usize = 1000;
+/// So much smaller is a page that is asked for because of a key that was refused, and so much larger the next one.
+const PAGE_STEP: usize = 4;
+
+/// The longest key, as stores have it.
+const KEY_MAX_BYTES: usize = 1024;
 
 /// Where a listing has come to.
 #[derive(Clone)]
 pub(super) struct ObjectListing {
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
-    pub(super) location: Path,
+    store: Arc<dyn ObjectStore>,
+    pages: Option<Arc<dyn PaginatedListStore>>,
+    location: Path,
     /// What the next page is asked for with; none at the end.
-    pub(super) next: Option<Option<String>>,
-    /// There is an object that stands for the folder itself.
-    pub(super) is_there: bool,
+    next: Option<Start>,
+    /// Entries on it, if not as many as the store likes.
+    most: Option<usize>,
+    /// Files that may turn out to be folders, too.
+    held_back: Vec<Entry>,
+    left_out: LeftOut,
+    /// A key that was refused and has not been passed by yet: pages do not grow before it.
+    ahead: Option<String>,
+    /// The key behind which it was gone on last.
+    behind: Option<String>,
+    /// There is an object that stands for the folder itself, or something that cannot be named.
+    is_there: bool,
+}
+
+#[derive(Clone)]
+enum Start {
+    Beginning,
+    /// Where the page before it has said.
+    Token(String),
+    /// Behind all keys that are not greater.
+    Behind(String),
 }
 
 impl ObjectListing {
-    /// The next page, of at most so many entries; empty at the end.
-    pub(super) async fn page(
-        &mut self,
+    /// Of the folder at `location`, in pages of at most so many entries.
+    pub(super) fn new(
+        (store, pages): (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>),
+        location: Path,
         most: Option<usize>,
-    ) -> Result<Vec<Entry>, object_store::Error> {
-        while let Some(page_token) = self.next.clone() {
-            let (found, next) = match &self.pages {
-                Some(pages) => {
-                    let prefix = match self.location.as_ref() {
-                        "" => String::new(),
-                        location => format!("{location}{DELIMITER}"),
-                    };
-                    let options = PaginatedListOptions {
-                        delimiter: Some(DELIMITER.into()),
-                        max_keys: most,
-                        page_token,
-                        ..PaginatedListOptions::default()
-                    };
-                    let page = pages.list_paginated(Some(&prefix), options).await?;
-                    (page.result, page.page_token.map(Some))
+    ) -> Self {
+        ObjectListing {
+            store,
+            pages,
+            location,
+            next: Some(Start::Beginning),
+            most,
+            held_back: Vec::new(),
+            left_out: LeftOut::default(),
+            ahead: None,
+            behind: None,
+            is_there: false,
+        }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Asks the store once, and says what is known now. It may be nothing, without being the end.
+    pub(super) async fn step(&mut self) -> Result<Vec<Entry>, object_store::Error> {
+        let Some(start) = self.next.clone() else { return Ok(Vec::new()) };
+        let Some(pages) = &self.pages else {
+            let found = self.store.list_with_delimiter(Some(&self.location)).await?;
+            return self.entries_of(found, None);
+        };
+        let prefix = match self.location.as_ref() {
+            "" => String::new(),
+            location => format!("{location}{DELIMITER}"),
+        };
+        let (page_token, offset) = match start {
+            Start::Beginning => (None, None),
+            Start::Token(token) => (Some(token), None),
+            Start::Behind(key) => (None, Some(key)),
+        };
+        let options = PaginatedListOptions {
+            delimiter: Some(DELIMITER.into()),
+            max_keys: self.most,
+            page_token,
+            offset,
+            ..PaginatedListOptions::default()
+        };
+        match pages.list_paginated(Some(&prefix), options).await {
+            Ok(page) => self.entries_of(page.result, page.page_token),
+            Err(error) => match refused_key(&error) {
+                Some(key) if self.behind.as_ref() == Some(&key) => Err(begins_anew(&key)),
+                Some(key) => {
+                    self.pass_by(key);
+                    Ok(Vec::new())
                 }
-                None => (self.store.list_with_delimiter(Some(&self.location)).await?, None),
+                None => Err(error),
+            },
+        }
+    }
+
+    /// A page was not given because of this key.
+    fn pass_by(&mut self, key: String) {
+        self.is_there = true;
+        let most = self.most.unwrap_or(PAGE_ENTRIES);
+        self.most = Some((most / PAGE_STEP).max(1));
+        if most > 1 {
+            self.ahead = Some(key);
+            return;
+        }
+        // It is alone.
+        let mut from = key.clone();
+        if key.ends_with(DELIMITER) {
+            // Behind what begins with a prefix: no key in use begins with so many of the greatest character.
+            let room = KEY_MAX_BYTES.saturating_sub(key.len()) / char::MAX.len_utf8();
+            from.extend(std::iter::repeat_n(char::MAX, room.clamp(1, 8)));
+        }
+        self.next = Some(Start::Behind(from));
+        self.left_out.add(key.clone());
+        self.ahead = None;
+        self.behind = Some(key);
+    }
+
+    /// What a page tells, and what it settles of what was held back.
+    fn entries_of(
+        &mut self,
+        found: ListResult,
+        token: Option<String>,
+    ) -> Result<Vec<Entry>, object_store::Error> {
+        let keys = found.objects.iter().map(|meta| meta.location.to_string());
+        let prefixes = found.common_prefixes.iter().map(|path| format!("{path}{DELIMITER}"));
+        let (first, last) =
+            keys.chain(prefixes).fold((None::<String>, None::<String>), |(first, last), key| {
+                let is_first = first.as_ref().is_none_or(|first| key < *first);
+                let first = if is_first { Some(key.clone()) } else { first };
+                (first, last.max(Some(key)))
+            });
+        if let (Some(behind), Some(first)) = (&self.behind, &first)
+            && first <= behind
+        {
+            return Err(begins_anew(behind));
+        }
+        self.next = token.map(Start::Token);
+        self.ahead =
+            self.ahead.take().filter(|ahead| last.as_ref().is_none_or(|last| last < ahead));
+        if self.ahead.is_none() {
+            self.most = self.most.map(|most| most * PAGE_STEP).filter(|&most| most < PAGE_ENTRIES);
+        }
+        let mut entries = Vec::new();
+        for path in found.common_prefixes {
+            let Some(name) = path.filename() else {
+                self.left_out.add(DELIMITER.to_owned()); // Keys that begin with a slash.
+                self.is_there = true;
+                continue;
             };
-            self.next = next;
-            let (folders, mut objects) = (found.common_prefixes, found.objects);
-            let count = objects.len();
+            self.held_back.retain(|file| file.name != name);
+            entries.push(Entry { name: name.to_owned(), found: Found::Folder });
+        }
+        let folders: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        let mut files = std::mem::take(&mut self.held_back);
+        for meta in found.objects {
             // An object whose name ends with a slash stands for the folder itself.
-            objects.retain(|meta| meta.location != self.location);
-            self.is_there |= objects.len() < count;
-            // What is a file and a folder is found as a folder.
-            let names: HashSet<Path> = folders.iter().cloned().collect();
-            let folders = folders.into_iter().map(|path| (path, Found::Folder));
-            let files = objects
-                .into_iter()
-                .filter(|meta| !names.contains(&meta.location))
-                .map(|meta| (meta.location.clone(), Found::File(info(meta))));
-            let entries: Vec<Entry> = folders
-                .chain(files)
-                .filter_map(|(path, found)| {
-                    Some(Entry { name: path.filename()?.to_owned(), found })
-                })
-                .collect();
-            if !entries.is_empty() {
-                return Ok(entries);
+            self.is_there |= meta.location == self.location;
+            if meta.location == self.location {
+                continue;
+            }
+            let name = meta.location.filename().unwrap_or_default().to_owned();
+            if !folders.contains(name.as_str()) {
+                files.push(Entry { name, found: Found::File(info(meta)) });
             }
         }
-        Ok(Vec::new())
+        let length = self.location.as_ref().len();
+        let last = last.map(|key| key[length..].trim_start_matches(DELIMITER).to_owned());
+        let is_at_end = self.is_at_end();
+        let is_settled = |file: &Entry| {
+            let folder = format!("{}{DELIMITER}", file.name);
+            is_at_end || last.as_ref().is_some_and(|last| *last >= folder)
+        };
+        let (settled, held_back) = files.into_iter().partition(is_settled);
+        self.held_back = held_back;
+        entries.extend::<Vec<Entry>>(settled);
+        self.is_there |= !entries.is_empty() || !self.held_back.is_empty();
+        Ok(entries)
     }
+
+    /// Whether anything is known to be in the folder.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there
+    }
+}
+
+/// The key that a page was not given because of.
+fn refused_key(error: &object_store::Error) -> Option<String> {
+    match error {
+        object_store::Error::InvalidPath {
+            source: PathError::EmptySegment { path } | PathError::BadSegment { path, .. },
+        } => Some(path.clone()),
+        _ => None,
+    }
+}
+
+/// The store has not gone on behind a key: it does not know `start-after`.
+fn begins_anew(behind: &str) -> object_store::Error {
+    let source = format!(
+        "no path can name the key {behind:?}, and the store does not list what comes after it"
+    );
+    object_store::Error::NotSupported { source: source.into() }
 }
 
 /// A listing that waits for its pages.
@@ -94,12 +248,21 @@ impl Listing for Pages {
         if !self.first.is_empty() {
             return Ok(std::mem::take(&mut self.first));
         }
-        let lister = self.lister.clone();
-        let (entries, lister) = wait_for((&self.handle, self.options), move || {
-            let mut lister = lister.clone();
-            async move { Ok((lister.page(None).await?, lister)) }
-        })?;
-        self.lister = lister;
-        Ok(entries)
+        while !self.lister.is_at_end() {
+            let lister = self.lister.clone();
+            let (entries, lister) = wait_for((&self.handle, self.options), move || {
+                let mut lister = lister.clone();
+                async move { Ok((lister.step().await?, lister)) }
+            })?;
+            self.lister = lister;
+            if !entries.is_empty() {
+                return Ok(entries);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.lister.left_out.clone()
     }
 }
