@@ -1,34 +1,54 @@
 //! `foretell demo`: what foretell does, shown on this machine on something slow that is emulated.
 //!
-//! Each demo has a folder: `array`, disks; what they share is here, and in `page`, how a report looks.
+//! Each demo has a folder: `array`, disks; `store`, an object store that is mounted. What they share is here, and in `page`, how a
+//! report looks.
 
 mod array;
 mod cancel;
 mod machine;
 mod page;
+mod store;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use foretell_testbed::LayoutKind;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::duration;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 use cancel::Cancel;
 
+/// Real seconds in one of the array's clock, and how long the store waits, if nothing is said.
+const TIME_SCALE: f64 = 0.125;
+const FIRST_BYTE: Duration = Duration::from_millis(30);
+
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Real seconds in one second of the array's clock: smaller is quicker, and less exact
-    #[arg(long, default_value_t = 0.125, value_name = "FACTOR", allow_negative_numbers = true)]
-    time_scale: f64,
+    /// Show it on a mounted object store instead, 30 ms away, emulated too
+    #[arg(long)]
+    store: bool,
 
-    /// How files lie on the disks: aged (in short runs, as on an old file system) or sequential
-    #[arg(long, default_value_t = LayoutKind::Aged)]
-    layout: LayoutKind,
+    /// Of disks: real seconds in one second of the array's clock: smaller is quicker, and less exact [default: 0.125]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    time_scale: Option<f64>,
+
+    /// Of disks: how files lie on them, aged (in short runs, as on an old file system) or sequential [default: aged]
+    #[arg(long)]
+    layout: Option<LayoutKind>,
+
+    /// Of the store: how long each of its answers waits before its first byte [default: 30ms]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    first_byte: Option<Duration>,
+
+    /// Of the store: how often each way is measured [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=store::ROUNDS_MAX))]
+    rounds: Option<u64>,
 
     /// Write every figure to FILE as JSON (- for standard output, behind the table)
     #[arg(long, value_name = "FILE")]
@@ -41,8 +61,38 @@ pub(crate) struct DemoArgs {
 
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let cancel = Cancel::listen();
-    let options = array::options(args.layout, args.time_scale)?;
+    args.check()?;
+    if args.store {
+        let options = store::options(args.first_byte.unwrap_or(FIRST_BYTE))?;
+        let rounds = args.rounds.map_or(store::ROUNDS, |rounds| rounds as usize);
+        return store::demo(options, rounds, Outputs::open(args)?, &cancel);
+    }
+    let layout = args.layout.unwrap_or(LayoutKind::Aged);
+    let options = array::options(layout, args.time_scale.unwrap_or(TIME_SCALE))?;
     array::demo(&options, Outputs::open(args)?, &cancel)
+}
+
+impl DemoArgs {
+    /// Sees that no option is of the other demo.
+    fn check(&self) -> Result<(), Failure> {
+        let of_disks =
+            [("--time-scale", self.time_scale.is_some()), ("--layout", self.layout.is_some())];
+        let of_store =
+            [("--first-byte", self.first_byte.is_some()), ("--rounds", self.rounds.is_some())];
+        let given = |options: [(&'static str, bool); 2]| {
+            options.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+        };
+        match self.store {
+            true => given(of_disks).map_or(Ok(()), |name| {
+                Err(Failure::usage(format!(
+                    "{name} is of the disk array; leave it out with --store"
+                )))
+            }),
+            false => given(of_store).map_or(Ok(()), |name| {
+                Err(Failure::usage(format!("{name} is of the object store; add --store")))
+            }),
+        }
+    }
 }
 
 /// The files that are written at the end, seen to be writable at the beginning.

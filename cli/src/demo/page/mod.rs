@@ -8,7 +8,7 @@ mod style;
 pub(in crate::demo) mod well_formed;
 
 use super::machine::Machine;
-use markup::{counted, escape, seconds, usable};
+use markup::{counted, escape, usable};
 
 /// A page without its frame. All but the title is HTML.
 pub(in crate::demo) struct Page<'a> {
@@ -50,16 +50,20 @@ pub(in crate::demo) fn keys(items: &[(&str, String, String)]) -> String {
     format!("<ul class=\"keys\">\n{items}</ul>\n")
 }
 
-/// A time as a bar that is so long as its part of `max`.
-pub(in crate::demo) fn bar(class: &str, value: f64, max: f64, remark: &str) -> String {
+/// A bar that is so long as its part of a greatest value, with the value in words and a remark.
+pub(in crate::demo) fn bar(
+    class: &str,
+    (value, max): (f64, f64),
+    text: &str,
+    remark: &str,
+) -> String {
     // Room is left on the right for the figure of the longest bar.
     let percent = usable(value / max).map_or(0.0, |share| share.min(1.0) * 58.0);
     format!(
         "<span class=\"bar\"><svg class=\"{class}\" style=\"width:{percent:.2}%\" \
          aria-hidden=\"true\" viewBox=\"0 0 1 1\" preserveAspectRatio=\"none\">\
-         <rect width=\"1\" height=\"1\"/></svg><b class=\"{class}\">{}</b> \
+         <rect width=\"1\" height=\"1\"/></svg><b class=\"{class}\">{text}</b> \
          <i>{remark}</i></span>\n",
-        seconds(value),
     )
 }
 

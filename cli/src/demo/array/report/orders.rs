@@ -4,7 +4,7 @@ use super::order_name;
 use super::select::Set;
 use crate::demo::array::results::Run;
 use crate::demo::page::bar;
-use crate::demo::page::markup::{NONE, counted, escape, share, usable};
+use crate::demo::page::markup::{NONE, counted, escape, seconds, share, usable};
 
 /// The bars of all sets that were measured in more than one order, with what there is to say.
 pub(super) fn section(sets: &[Set<'_>]) -> String {
@@ -44,7 +44,7 @@ fn group(run: &Run, max: f64) -> String {
     let order = escape(&order_name(run));
     format!(
         "<span class=\"order\">{order}</span>{}<span></span>{}",
-        bar("plain", run.plain_s, max, "without"),
-        bar("hinted", run.hinted_s, max, &format!("with, {change}")),
+        bar("plain", (run.plain_s, max), &seconds(run.plain_s), "without"),
+        bar("hinted", (run.hinted_s, max), &seconds(run.hinted_s), &format!("with, {change}")),
     )
 }
