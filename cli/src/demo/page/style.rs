@@ -149,7 +149,7 @@ footer {
   h1 { font-size: 1.6rem; }
   .keys { grid-template-columns: 1fr 1fr; }
   .plots, .ground, .bars.ways { grid-template-columns: 1fr; }
-  .bars.ways { gap: 2px; } .bars.ways > .bar { white-space: normal; margin-bottom: 10px; }
+  .bars.ways { gap: 2px; } .bars.ways > .bar:nth-child(n) { white-space: normal; margin-bottom: 10px; }
   section { margin-top: 48px; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 8px; }
 }

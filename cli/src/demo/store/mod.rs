@@ -31,6 +31,9 @@ use served::BUCKET;
 pub(super) const ROUNDS: usize = 5;
 pub(super) const ROUNDS_MAX: u64 = 1000;
 
+/// A round makes some three hundred requests, most of them one after another.
+const FIRST_BYTE_MAX: Duration = Duration::from_secs(2);
+
 /// How a round begins: the next one begins with the next of them.
 const TURNS: [(usize, Hints); 5] =
     [(0, Hints::None), (0, Hints::Advice), (0, Hints::Ioctl), (1, Hints::None), (1, Hints::Run)];
@@ -66,6 +69,12 @@ pub(super) fn options(first_byte: Duration) -> Result<StoreOptions, Failure> {
         ..StoreOptions::default()
     };
     options.validate().map_err(Failure::usage)?;
+    if first_byte > FIRST_BYTE_MAX {
+        let (given, most) = (first_byte.as_secs_f64(), FIRST_BYTE_MAX.as_secs_f64());
+        return Err(Failure::usage(format!(
+            "--first-byte of {given} s: nobody would see the end; give {most} s at most"
+        )));
+    }
     Ok(options)
 }
 
@@ -124,6 +133,13 @@ fn header() -> String {
     )
 }
 
+/// Only all of it is 100%.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    let places = usize::from((99.0..100.0).contains(&percent));
+    format!("{percent:.places$}%")
+}
+
 fn row(way: &Way, saved: Option<f64>) -> String {
     let median = &way.median;
     format!(
@@ -132,7 +148,7 @@ fn row(way: &Way, saved: Option<f64>) -> String {
         median.elapsed_s,
         way.least_s,
         way.most_s,
-        saved.map_or(String::new(), |saved| format!("{:.0}%", 100.0 * saved)),
+        saved.map_or(String::new(), percent),
         median.requests,
         median.in_flight_max,
         if way.is_identical() { "identical" } else { "DIFFER" },

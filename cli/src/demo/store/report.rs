@@ -148,11 +148,13 @@ fn section(case: &Case, (heading, text): &(String, String)) -> String {
     let max = times.filter_map(usable).fold(0.0, f64::max);
     let row = |(way, saved): (&Way, Option<f64>)| {
         let class = class(way.kind);
-        let saved = saved.and_then(|saved| share(-saved)).map(|saved| format!("{saved}, "));
+        let sign = if saved.is_some_and(|saved| saved < 0.0) { '+' } else { '−' };
+        let saved = saved.and_then(|saved| share(saved.abs()));
+        let saved = saved.map(|saved| format!("{sign}{saved}, "));
         let asked = match (way.median.requests, way.median.in_flight_max) {
             (0, _) => "the store was not asked".into(),
             (requests, at_once) => {
-                format!("{}, up to {at_once} at once", counted(requests, "request"))
+                format!("{}, {at_once} at once", counted(requests, "request"))
             }
         };
         let remark = format!("{}{asked}", saved.unwrap_or_default());
