@@ -145,7 +145,7 @@ mod tests {
             let (command, bytes) = ioctl.encode().expect("it fits");
             assert_eq!(Ioctl::decode(command, &bytes), Ok(ioctl));
         }
-        assert!(Ioctl::Hint(hint(vec![segment; 1022])).encode().is_none(), "too many");
+        assert!(Ioctl::Hint(hint(vec![segment; 1023])).encode().is_none(), "too many");
     }
 
     #[test]
