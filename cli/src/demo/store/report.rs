@@ -53,8 +53,13 @@ fn header(results: &Results) -> String {
         "The demo ended before its first measurement was complete: there is nothing to show.".into()
     });
     let wait = time(results.conditions.first_byte_s);
+    let Conditions { machine, .. } = &results.conditions;
+    let machine = match machine.date.as_str() {
+        "" => String::new(),
+        date => format!(" on this machine · {}, {}", escape(date), page::machine(machine)),
+    };
     format!(
-        "<header>\n<p class=\"eyebrow\"><b>foretell</b> demo · a slow object store</p>\n<h1>{result}</h1>\n\
+        "<header>\n<p class=\"eyebrow\"><b>foretell</b> demo · a slow object store, emulated{machine}</p>\n<h1>{result}</h1>\n\
          <p class=\"lead\">Each answer of this store takes {wait} to begin. A program that asks for one thing after another waits \
          that long for each. foretell knows what comes next, from <code>posix_fadvise</code>, a list, or the program’s \
          arguments, and asks for it all, many requests at once, before the program does; the program finds it in memory or on \
@@ -202,7 +207,7 @@ fn table(cases: &[Case]) -> String {
     format!(
         "<section>\n<h2>All figures</h2>\n\
          <p>The middle of all rounds, the shortest and the longest. <i>Requests</i>, how many of them the store had <i>at once</i> \
-         at most, and what it sent are of the middle round. Each way but the second readings began on a mount that was made for it, with nothing in memory.</p>\n\
+         at most, and what it sent are of the middle round. Each way began on a mount that was made for it, with nothing in memory; what is read <i>again</i> is so on the mount without hints.</p>\n\
          <div class=\"scroll\" role=\"region\" aria-label=\"All figures\" tabindex=\"0\"><table>\n\
          <thead><tr><th scope=\"col\"></th>{heads}</tr></thead>\n{bodies}</table></div>\n</section>\n"
     )

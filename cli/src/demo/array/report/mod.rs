@@ -6,7 +6,7 @@
 //! disk, each disk's busy time over time, every figure, and under which conditions all this was
 //! measured.
 //!
-//! The page itself is [`page`](crate::demo::page)'s. No figure is used that was not measured (a set that is
+//! The page itself is [`page`]'s. No figure is used that was not measured (a set that is
 //! missing is left out, a ratio that makes no sense is a dash), and everything that comes from the
 //! machine passes through [`escape`].
 //!
