@@ -255,7 +255,7 @@ fn conditions(conditions: &Conditions) -> String {
         ("Store", format!("emulated: {store}, any number at once")),
         (
             "It was late by",
-            format!("{} on average, in its worst round", time(conditions.first_byte_late_s)),
+            format!("{} on average, in the worst measurement", time(conditions.first_byte_late_s)),
         ),
         ("Rounds", format!("{}, all ways in turns", conditions.rounds)),
     ];
