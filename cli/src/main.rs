@@ -46,7 +46,7 @@ enum Command {
     },
     /// Tell a running manager what will be read next
     Hint(hint::HintArgs),
-    /// Show what foretell does on an emulated disk array (about a minute)
+    /// Show what foretell does on an emulated disk array, or with --store on an object store (about a minute)
     Demo(demo::DemoArgs),
     /// Emulate a disk array: a folder served at the pace of modelled disks
     Array(array::ArrayArgs),

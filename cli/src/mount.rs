@@ -305,9 +305,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     say(&summary(&mountpoint, &stats, args.block));
     let tier = tier.map(|tier| tier.stats());
     if let Some(tier) = &tier {
-        let hits = size::display(tier.hit_blocks * args.block);
-        let holds = size::display(tier.held_blocks * args.block);
-        say(&format!("of what was fetched, {hits} came from the local disk, which holds {holds}"));
+        say(&tier_summary((tier.hit_blocks, args.block), tier.held_bytes));
     }
     if let Some(file) = json {
         let mut report: serde_json::Value =
@@ -329,7 +327,8 @@ fn start(
 ) -> Result<(StoreMount, Option<Arc<Tier>>), Failure> {
     if !args.read_write {
         let (backend, tier) = tiered(args)?;
-        let mount = StoreMount::mount(backend, &args.mountpoint, options, told_sometimes());
+        let source = (backend, tier.clone());
+        let mount = StoreMount::mount_tiered(source, &args.mountpoint, options, told_sometimes());
         return Ok((mount.map_err(Failure::failed)?, tier));
     }
     if folder_of(&args.source).is_none() {
@@ -405,6 +404,11 @@ fn summary(mountpoint: &Path, stats: &Stats, block_bytes: u64) -> String {
     )
 }
 
+fn tier_summary((hit_blocks, block_bytes): (u64, u64), held_bytes: u64) -> String {
+    let (hits, holds) = (size::display(hit_blocks * block_bytes), size::display(held_bytes));
+    format!("of what was fetched, {hits} came from the local disk, which holds {holds}")
+}
+
 pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let stats = stats_of(mountpoint);
     let pid = stats.as_ref().and_then(|stats| u32::try_from(stats.get("pid")?.as_u64()?).ok());
@@ -415,11 +419,17 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     }
     let done = stats.as_ref().and_then(|stats| {
         let block_bytes = stats.get("block_bytes")?.as_u64()?;
+        let of_tier = stats.get("tier").and_then(|tier| {
+            let count = |name: &str| tier.get(name)?.as_u64();
+            Some(tier_summary((count("hit_blocks")?, block_bytes), count("held_bytes")?))
+        });
         let stats = serde_json::from_value(stats.clone()).ok()?;
-        Some(summary(mountpoint, &stats, block_bytes))
+        Some((summary(mountpoint, &stats, block_bytes), of_tier))
     });
     match done {
-        Some(summary) => say(&summary),
+        Some((summary, of_tier)) => {
+            [Some(summary), of_tier].iter().flatten().for_each(|line| say(line))
+        }
         None => note("unmounted; its process did not say what it has done, or had ended before"),
     }
     Ok(ExitCode::SUCCESS)

@@ -259,6 +259,103 @@ fn what_was_fetched_once_comes_from_the_local_disk() {
     assert_eq!(alone.status.code(), Some(2));
 }
 
+/// What the mount says of itself.
+fn stats(mountpoint: &Path) -> serde_json::Value {
+    let stats = fs::read(mountpoint.join(".foretell/stats")).expect("it is there");
+    serde_json::from_slice(&stats).expect("JSON")
+}
+
+fn troubles(stats: &serde_json::Value) -> Vec<String> {
+    let troubles = stats["troubles"].as_array().expect("a list");
+    troubles.iter().map(|trouble| trouble["what"].as_str().expect("words").to_owned()).collect()
+}
+
+#[test]
+fn damage_to_the_local_disk_is_told_and_harms_nobody() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let tier = tempfile::tempdir().expect("a folder");
+    let options = ["--tier", tier.path().to_str().expect("UTF-8")];
+    let compare = || {
+        let compared = Command::new("diff").arg("-r").args([folder.path(), mnt.path()]).status();
+        assert!(compared.expect("diff runs").success());
+    };
+    let first = in_foreground(folder.path(), mnt.path(), &options);
+    assert_eq!(stats(mnt.path())["tier"]["held_bytes"], 0);
+    compare();
+    wait_until("blocks on the disk", || {
+        let stats = stats(mnt.path());
+        let count = |name: &str| stats["tier"][name].as_u64().expect("a number");
+        assert_eq!(count("held_bytes"), count("held_blocks") * 8192);
+        count("written_blocks") > 0 && count("written_blocks") == count("missed_blocks")
+    });
+    assert!(troubles(&stats(mnt.path())).is_empty());
+    let unmounted = unmount(mnt.path());
+    assert!(text(&unmounted.stdout).contains("from the local disk, which holds"));
+    assert!(first.wait_with_output().expect("it ends").status.success());
+    let data = tier.path().join("foretell-tier.data");
+    let mut damaged = fs::read(&data).expect("it is kept");
+    damaged.iter_mut().step_by(100).for_each(|byte| *byte ^= 1);
+    fs::write(&data, damaged).expect("written");
+    let second = in_foreground(folder.path(), mnt.path(), &options);
+    compare();
+    let stats = stats(mnt.path());
+    assert!(stats["tier"]["corrupt_blocks"].as_u64() > Some(0), "{stats}");
+    let told = "second tier: corrupted blocks on the disk, 1 so far";
+    assert!(troubles(&stats).iter().any(|what| what.starts_with(told)), "{stats}");
+    kill_process(Pid::from_child(&second), Signal::INT).expect("it runs");
+    let output = second.wait_with_output().expect("it ends");
+    let stderr = text(&output.stderr);
+    assert!(output.status.success() && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.starts_with(&format!("foretell: {told}")), "{stderr}");
+}
+
+/// A file system of its own, of 1 MiB.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    /// None where it cannot be mounted: the test is skipped.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(folder.path());
+        let mounted = command.stderr(Stdio::null()).status();
+        let is_mounted = mounted.is_ok_and(|status| status.success());
+        if !is_mounted {
+            common::skipped("no file system can be mounted here");
+        }
+        is_mounted.then_some(Small(folder))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_local_disk_is_told_and_harms_nobody() {
+    let Some(small) = have_fuse().then(Small::new).flatten() else { return };
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    fs::write(folder.path().join("big"), vec![7; 4 << 20]).expect("written");
+    let tier = small.0.path().join("tier");
+    let options = ["--tier", tier.to_str().expect("UTF-8")];
+    let mut mount = in_foreground(folder.path(), mnt.path(), &options);
+    let compared = Command::new("diff").arg("-r").args([folder.path(), mnt.path()]).status();
+    assert!(compared.expect("diff runs").success());
+    wait_until("a trouble", || !troubles(&stats(mnt.path())).is_empty());
+    let stats = stats(mnt.path());
+    let told = "second tier: No space left on device";
+    assert!(troubles(&stats)[0].starts_with(told), "{stats}");
+    assert!(stats["tier"]["write_errors"].as_u64() > Some(0), "{stats}");
+    assert!(stats["tier"]["held_bytes"].as_u64().is_some_and(|bytes| bytes < 1 << 20), "{stats}");
+    kill_process(Pid::from_child(&mount), Signal::INT).expect("it runs");
+    assert!(mount.wait().expect("it ends").success());
+}
+
 #[test]
 fn a_c_program_hints_by_ioctl() {
     if !have_fuse() {
@@ -288,8 +385,7 @@ fn a_c_program_hints_by_ioctl() {
         output.stdout
     };
     assert!(read(mnt.path()) == read(folder.path()));
-    let stats = fs::read(mnt.path().join(".foretell/stats")).expect("it is there");
-    let stats: serde_json::Value = serde_json::from_slice(&stats).expect("JSON");
+    let stats = stats(mnt.path());
     let count = |name: &str| stats[name].as_u64().expect("a number");
     assert!(count("prefetched_blocks") > 1500, "{stats}");
     assert!(count("useful_blocks") + count("late_blocks") > count("prefetched_blocks") / 2);

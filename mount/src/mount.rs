@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::{Backend, BackendError};
+use foretell_cache::tier::Tier;
 use foretell_cache::{Cache, CacheOptions, Stats, Store};
 
 use crate::error::{MountError, one_line};
@@ -62,12 +63,13 @@ pub enum Contents {
 }
 
 fn service(
-    cache: (Cache, Store),
+    (cache, store, tier): (Cache, Store, Option<Arc<Tier>>),
     troubles: Arc<Troubles>,
     options: &StoreMountOptions,
 ) -> Arc<Service> {
     let size = (options.cache.budget_bytes, options.cache.block_bytes);
-    Arc::new(Service::new(cache, troubles, (options.source.clone(), options.ttl), size))
+    let source = (options.source.clone(), options.ttl);
+    Arc::new(Service::new((cache, store, tier), troubles, source, size))
 }
 
 fn mount_options(options: &StoreMountOptions, is_read_only: bool) -> MountOptions {
@@ -105,6 +107,20 @@ impl StoreMount {
         options: &StoreMountOptions,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Self, MountError> {
+        Self::mount_tiered((backend, None), mountpoint, options, tell)
+    }
+
+    /// The same of a store that is perhaps behind a [tier](Tier::over): what the tier does is in the mount's report then, and its troubles are
+    /// told as the store's are.
+    ///
+    /// # Errors
+    /// As `mount`.
+    pub fn mount_tiered(
+        (backend, tier): (Arc<dyn Backend>, Option<Arc<Tier>>),
+        mountpoint: &Path,
+        options: &StoreMountOptions,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Result<Self, MountError> {
         let source = |message: String| MountError::Source {
             source_name: options.source.clone(),
             message: one_line(&message),
@@ -113,8 +129,12 @@ impl StoreMount {
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
         let store = cache.attach(Arc::clone(&backend));
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
+        if let Some(tier) = &tier {
+            let troubles = Arc::clone(&troubles);
+            tier.on_trouble(move |trouble| troubles.of_tier(trouble));
+        }
         let objects = Objects::new(backend, Arc::clone(&troubles));
-        let service = service((cache, store), troubles, options);
+        let service = service((cache, store, tier), troubles, options);
         let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
         let known = Arc::clone(&read_only);
         let mount = point.serve(FileSystem::new(read_only), &mount_options(options, true))?;
@@ -146,7 +166,8 @@ impl StoreMount {
         let backend = Arc::new(backend.map_err(|error| source(error.to_string()))?);
         let store = cache.attach(Arc::clone(&backend) as Arc<dyn Backend>);
         let own = store.session();
-        let service = service((cache, store), Arc::new(Troubles::new(Box::new(tell))), options);
+        let troubles = Arc::new(Troubles::new(Box::new(tell)));
+        let service = service((cache, store, None), troubles, options);
         let tree = Tree::new(folder, Arc::clone(&service), (backend, own));
         let tree = Arc::new(tree.map_err(|error| source(error.to_string()))?);
         let known = Arc::clone(&tree);

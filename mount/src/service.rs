@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use foretell_cache::tier::{Tier, TierStats};
 use foretell_cache::{Cache, File, Order, Segment, Session, Stats, Store};
 use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
 use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
@@ -52,6 +53,8 @@ pub(crate) struct Service {
     pub(crate) handles: Handles,
     /// How long a name may stand for what it stood for.
     pub(crate) ttl: Duration,
+    /// What is in front of the store, if there is anything.
+    tier: Option<Arc<Tier>>,
     source: String,
     budget_bytes: u64,
     block_bytes: usize,
@@ -74,6 +77,8 @@ struct Report<'a> {
     names_left_out: u64,
     #[serde(flatten)]
     cache: Stats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<TierStats>,
     troubles: Vec<Trouble>,
 }
 
@@ -85,7 +90,7 @@ struct Trouble {
 
 impl Service {
     pub(crate) fn new(
-        (cache, store): (Cache, Store),
+        (cache, store, tier): (Cache, Store, Option<Arc<Tier>>),
         troubles: Arc<Troubles>,
         (source, ttl): (String, Duration),
         (budget_bytes, block_bytes): (u64, usize),
@@ -96,6 +101,7 @@ impl Service {
             troubles,
             handles: Handles::default(),
             ttl,
+            tier,
             source,
             budget_bytes,
             block_bytes,
@@ -117,6 +123,7 @@ impl Service {
             known_inodes,
             names_left_out: self.troubles.names_left_out(),
             cache: self.cache.stats(),
+            tier: self.tier.as_ref().map(|tier| tier.stats()),
             troubles: troubles.map(|(seconds_ago, what)| Trouble { seconds_ago, what }).collect(),
         };
         let mut text = serde_json::to_vec_pretty(&report).expect("invariant: all keys are strings");

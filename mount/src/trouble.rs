@@ -1,4 +1,4 @@
-//! What could not be served, for people: a program sees an error number only.
+//! What could not be served, or kept, for people: of what was asked for a program sees an error number only.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use foretell_cache::backend::{BackendError, LeftOut};
+use foretell_cache::tier::TierTrouble;
 use fuser::Errno;
 
 /// The last so many are kept.
@@ -96,6 +97,11 @@ impl Troubles {
             BackendError::Other { errno: Some(code), .. } => Errno::from_i32(code),
             _ => Errno::EIO,
         }
+    }
+
+    /// Of the local disk in front of a store, which costs programs time and nothing else.
+    pub(crate) fn of_tier(&self, trouble: &TierTrouble) {
+        self.note(format_args!("second tier: {trouble}"));
     }
 
     /// What there was lately, and how many seconds ago; the newest last.

@@ -64,6 +64,21 @@ impl Ioctl {
             _ => Err(IoctlError::Unknown),
         }
     }
+
+    /// The request number and the bytes that go with it; none if they are more than one ioctl holds.
+    pub fn encode(&self) -> Option<(u32, Vec<u8>)> {
+        let Ioctl::Hint(hint) = self else { return Some((TYPE << 8 | CANCEL, Vec::new())) };
+        let flags = if hint.any_order { ANY_ORDER } else { 0 };
+        let words = [hint.segments.len() as u32, flags, hint.path.len() as u32, 0];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        for segment in &hint.segments {
+            bytes.extend(segment.offset_bytes.to_ne_bytes());
+            bytes.extend(segment.length_bytes.to_ne_bytes());
+        }
+        bytes.extend(&hint.path);
+        let command = 1 << 30 | (bytes.len() as u32) << 16 | TYPE << 8 | HINT;
+        (bytes.len() <= IOCTL_MAX_BYTES).then_some((command, bytes))
+    }
 }
 
 fn hint(bytes: &[u8]) -> Result<IoctlHint, IoctlError> {
@@ -119,6 +134,18 @@ mod tests {
         assert!(hint.any_order);
         assert_eq!(Ioctl::decode(0xF702, &[]), Ok(Ioctl::Cancel));
         assert_eq!(Ioctl::decode(0x5401, &[]), Err(IoctlError::Unknown));
+    }
+
+    #[test]
+    fn both_ways_are_one() {
+        let segment = Segment { offset_bytes: 3, length_bytes: 1 << 40 };
+        let hint = |segments| IoctlHint { path: b"a/b".to_vec(), segments, any_order: true };
+        for ioctl in [Ioctl::Cancel, Ioctl::Hint(hint(vec![])), Ioctl::Hint(hint(vec![segment; 9]))]
+        {
+            let (command, bytes) = ioctl.encode().expect("it fits");
+            assert_eq!(Ioctl::decode(command, &bytes), Ok(ioctl));
+        }
+        assert!(Ioctl::Hint(hint(vec![segment; 1023])).encode().is_none(), "too many");
     }
 
     #[test]

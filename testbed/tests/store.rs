@@ -420,6 +420,22 @@ fn a_store_stops_while_answers_are_under_way() {
 }
 
 #[test]
+fn the_most_at_once_can_begin_anew() {
+    let folder = folder_of(&[("object", b"content")]);
+    let store = Store::start(folder.path(), &StoreOptions::fast()).expect("starts");
+    let mut stream = TcpStream::connect(store.address()).expect("connects");
+    for _ in 0..2 {
+        plain::send(&mut stream, "GET", "/data/object", &[], b"").expect("sent");
+        assert_eq!(plain::answer(&mut stream, "GET").expect("answers").body, b"content");
+        assert_eq!(store.report().in_flight_max, 1);
+        // A request is over a little later than its answer.
+        while store.report().in_flight_max > 0 {
+            store.reset_in_flight_max();
+        }
+    }
+}
+
+#[test]
 fn a_folder_itself_may_be_the_bucket() {
     let folder = folder_of(&[("object", b"content")]);
     let options = StoreOptions { bucket: Some("whole".into()), ..StoreOptions::fast() };

@@ -10,11 +10,13 @@
 //! * **C. Far.** What comes from afar is copied and put in a queue of [`STAGED_MAX_BYTES`] for one thread to write; if the
 //!   queue is full, or the disk is, it is not. No read ever waits for a write.
 //! * **D. Trouble.** After a write, or several reads in a row, that failed, the disk is left alone for a second, and twice as
-//!   long each time that it goes on, up to a minute. If the disk is full, slots that have room already are used on.
+//!   long each time that it goes on, up to a minute. If the disk is full, slots that have room already are used on. Who wishes
+//!   to hear of it is told ([`Tier::on_trouble`]).
 //!
 //! By module: [`format`](self) of what lies on disk and why it survives a crash (`format`); which block has which slot
 //! (`index`, `clock`); the files (`disk`); what goes there (`writer`) and what comes from there (`reader`);
-//! how a request is divided between near and far (`backend`).
+//! how a request is divided between near and far (`backend`);
+//! what people are told (`trouble`).
 //!
 //! Locks: one around index and queue, held for lookups of a request's blocks and never while anything waits; one around the
 //! jobs of readers. Neither is taken under the other.
@@ -28,6 +30,7 @@ mod memory;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod writer;
 
 use std::fmt;
@@ -46,6 +49,8 @@ use disk::{Disk, Files, NoFiles};
 use format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Header, Key};
 use index::Index;
 use reader::Jobs;
+use trouble::Teller;
+pub use trouble::TierTrouble;
 use writer::Staged;
 
 /// Bytes that wait to be written, at most.
@@ -117,6 +122,8 @@ pub enum TierError {
 pub struct TierStats {
     /// There now.
     pub held_blocks: u64,
+    /// Bytes of disk that they take, the index apart.
+    pub held_bytes: u64,
     /// Found when it was opened.
     pub found_blocks: u64,
     /// Read from it, and right.
@@ -180,13 +187,15 @@ impl Pause {
         self.until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Something failed. What was under way when it began says nothing new.
-    fn begin(&mut self) {
+    /// Something failed. What was under way when it began says nothing new. Says whether all was well before.
+    fn begin(&mut self) -> bool {
         if !self.is_over() {
-            return;
+            return false;
         }
+        let was_well = self.until.is_none();
         self.until = Some(Instant::now() + self.next);
         self.next = (self.next * 2).min(self.patience.most);
+        was_well
     }
 
     fn went_well(&mut self) {
@@ -220,6 +229,7 @@ struct Shared {
     is_written: Condvar,
     jobs: Jobs,
     counts: Counts,
+    teller: Teller,
 }
 
 impl Shared {
@@ -276,6 +286,7 @@ impl Shared {
             is_written: Condvar::new(),
             jobs: Jobs::default(),
             counts,
+            teller: Teller::default(),
         }
     }
 
@@ -395,8 +406,10 @@ impl Tier {
     pub fn stats(&self) -> TierStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.shared.counts;
+        let held_blocks = self.shared.lock().index.blocks() as u64;
         TierStats {
-            held_blocks: self.shared.lock().index.blocks() as u64,
+            held_blocks,
+            held_bytes: held_blocks * self.shared.block_bytes as u64,
             found_blocks: self.shared.found as u64,
             hit_blocks: of(&counts.hit),
             missed_blocks: of(&counts.missed),
@@ -407,6 +420,12 @@ impl Tier {
             read_errors: of(&counts.read_errors),
             write_errors: of(&counts.write_errors),
         }
+    }
+
+    /// From now on `tell` is called with what goes wrong with the disk, a few times at most; in whatever thread, which must
+    /// not wait there. There is one such listener: later ones are not called.
+    pub fn on_trouble(&self, tell: impl Fn(&TierTrouble) + Send + Sync + 'static) {
+        self.shared.teller.is(Box::new(tell));
     }
 
     /// Waits until all that was to be written is, or has been given up.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::{Buffer, UNIT};
@@ -9,6 +10,7 @@ use crate::buffer::{Buffer, UNIT};
 use super::backend::Share;
 use super::clock::Slot;
 use super::format::{Entry, FileKey};
+use super::trouble::TierTrouble;
 use super::{FAILURES, Shared, count};
 
 /// A block that a request wants, or part of it.
@@ -186,12 +188,17 @@ impl Shared {
                 state.reads.went_well();
                 Some(length)
             }
-            Err(_) => {
+            Err(error) => {
                 count(&self.counts.read_errors, 1);
                 state.failures += 1;
-                if state.failures >= FAILURES {
+                let is_too_often = state.failures >= FAILURES;
+                if is_too_often {
                     state.failures = 0;
-                    state.reads.begin();
+                }
+                let is_first = is_too_often && state.reads.begin();
+                drop(state);
+                if is_first {
+                    self.teller.tell(&TierTrouble::Read(error));
                 }
                 None
             }
@@ -206,7 +213,8 @@ impl Shared {
         }
         // It may have made room for another in the meantime.
         if self.lock().index.forget(block.slot, block.entry) && came.is_some() {
-            count(&self.counts.corrupt, 1);
+            let before = self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
+            self.teller.tell(&TierTrouble::Corrupt { so_far: before + 1 });
         }
         false
     }

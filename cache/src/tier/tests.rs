@@ -306,6 +306,14 @@ proptest! {
     }
 }
 
+/// What is told of the tier, from now on.
+fn told(tier: &Tier) -> Arc<Mutex<Vec<String>>> {
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&lines);
+    tier.on_trouble(move |trouble| told.lock().unwrap().push(trouble.to_string()));
+    lines
+}
+
 /// Reads all of a file, in order; its bytes are right.
 fn read_whole(world: &World, which: usize) {
     let file = world.session.open(&which.to_string()).unwrap();
@@ -341,6 +349,7 @@ fn what_was_fetched_once_comes_from_the_tier_also_after_a_restart() {
 #[test]
 fn damaged_blocks_are_counted_and_fetched_anew() {
     let mut world = World::new(4, 400);
+    let told = told(&world.tier);
     read_whole(&world, 3);
     world.tier.settle();
     for block in 0..10 {
@@ -349,6 +358,8 @@ fn damaged_blocks_are_counted_and_fetched_anew() {
     read_whole(&world, 3);
     let stats = world.tier.stats();
     assert_eq!((stats.corrupt_blocks, stats.missed_blocks), (10, 108), "{stats:?}");
+    assert_eq!(told.lock().unwrap().len(), 1, "ten of them are one line");
+    assert!(told.lock().unwrap()[0].starts_with("corrupted blocks on the disk, 1 so far"));
     world.tier.settle();
     read_whole(&world, 3);
     assert_eq!(world.tier.stats().missed_blocks, 108, "they are there again");
@@ -364,11 +375,15 @@ fn damaged_blocks_are_counted_and_fetched_anew() {
 fn a_full_disk_is_used_as_far_as_it_goes_and_further_when_there_is_room() {
     let mut world = World::new(4, 400);
     world.platter.room.store(20 * BLOCK as u64, Ordering::SeqCst);
+    let told = told(&world.tier);
     read_whole(&world, 3);
     world.tier.settle();
     let stats = world.tier.stats();
     assert!(stats.write_errors > 0 && stats.dropped_blocks > 0, "{stats:?}");
     assert!((1..=20).contains(&stats.held_blocks), "{stats:?}");
+    assert_eq!(stats.held_bytes, stats.held_blocks * BLOCK as u64);
+    assert_eq!(told.lock().unwrap().len(), 1, "{told:?}");
+    assert!(told.lock().unwrap()[0].contains("only as far as there is room"), "{told:?}");
     read_whole(&world, 3);
     world.platter.room.store(u64::MAX, Ordering::SeqCst);
     read_whole(&world, 3);
@@ -383,6 +398,7 @@ fn a_disk_that_fails_is_left_alone_for_a_while() {
     let platter = Platter::new();
     let patience = Patience { first: Duration::from_secs(3600), most: Duration::from_secs(3600) };
     let tier = Tier::start(Box::new(Arc::clone(&platter)), 100, (BLOCK, true), patience).unwrap();
+    let told = told(&tier);
     let remote = Arc::new(MemoryBackend::new());
     let bytes = content(1, 100 * BLOCK);
     remote.put("file", bytes.clone());
@@ -410,6 +426,10 @@ fn a_disk_that_fails_is_left_alone_for_a_while() {
     read(50..100);
     let stats = tier.stats();
     assert!(stats.write_errors <= 1 && stats.dropped_blocks > 0, "{stats:?}");
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("cannot read from the disk: "), "{told:?}");
+    assert!(told[1].starts_with("cannot write to the disk: "), "{told:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::buffer::{Buffer, UNIT};
 use super::clock::{Place, Slot};
 use super::format::{ENTRY_BYTES, Entry, FileKey, HEADER_BYTES, Key};
 use super::memory::Pieces;
+use super::trouble::TierTrouble;
 use super::{STAGED_MAX_BYTES, Shared, State, count};
 
 /// Bytes that are taken out of the queue at a time.
@@ -50,6 +51,11 @@ struct Ready<'a> {
     is_new: bool,
     entry: Entry,
     units: &'a [u8],
+}
+
+/// No room on the disk, or no more for us.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Shared {
@@ -196,18 +202,18 @@ impl Shared {
                 let entries: Vec<u8> =
                     run.iter().flat_map(|block| block.entry.to_bytes()).collect();
                 let at = HEADER_BYTES as u64 + first * ENTRY_BYTES as u64;
-                if self.disk.write_index(&entries, at).is_err() {
+                if let Err(error) = self.disk.write_index(&entries, at) {
                     // It is there until the end of this process.
                     count(&self.counts.write_errors, 1);
+                    let trouble =
+                        if is_full(&error) { TierTrouble::Full } else { TierTrouble::Write };
+                    self.teller.tell(&trouble(error));
                 }
                 true
             }
             Err(error) => {
                 // D.
-                let is_full = matches!(
-                    error.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                );
+                let is_full = is_full(&error);
                 if is_full && run.len() > 1 {
                     // For a part of it there may be room.
                     drop(state);
@@ -220,14 +226,16 @@ impl Shared {
                     }
                     return is_any;
                 }
-                if is_full {
-                    state.growth.begin();
-                }
-                if !is_full || run.iter().any(|block| !block.is_new) {
-                    state.writes.begin();
-                }
+                let is_first_full = is_full && state.growth.begin();
+                let is_refused = !is_full || run.iter().any(|block| !block.is_new);
+                let is_first_refused = is_refused && state.writes.begin();
                 drop(state);
                 count(&self.counts.write_errors, 1);
+                if is_full && (is_first_full || is_first_refused) {
+                    self.teller.tell(&TierTrouble::Full(error));
+                } else if is_first_refused {
+                    self.teller.tell(&TierTrouble::Write(error));
+                }
                 self.lose(run, is_full);
                 false
             }

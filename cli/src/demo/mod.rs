@@ -1,48 +1,54 @@
-//! `foretell demo`: what foretell does, shown on an emulated disk array.
+//! `foretell demo`: what foretell does, shown on this machine on something slow that is emulated.
 //!
-//! Four sets of small text files, five sizes of array; each set is searched with the machine's own
-//! `grep` for a string that is not there, cold without foretell, cold with it, and warm. The kernel,
-//! its page cache, `grep` and foretell are real; the disks' service times are modelled, in real time
-//! shortened by a scale.
+//! Each demo has a folder: `array`, disks; `store`, an object store that is mounted. What they share is here, and in `page`, how a
+//! report looks.
 
+mod array;
 mod cancel;
-mod measure;
-mod report;
-mod results;
-mod sets;
+mod machine;
+mod page;
+mod store;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use foretell_policy::queue::Order;
-use foretell_sim::device::DiskParameters;
-use foretell_testbed::{ArrayOptions, LayoutKind};
+use foretell_testbed::LayoutKind;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
+use crate::duration;
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 use cancel::Cancel;
-use measure::{Bench, NEEDLE};
-use results::{Conditions, Results, Run};
-use sets::FileSet;
 
-/// The disk of all arrays.
-const DISK: &str = "hp97560";
-
-/// Numbers of disks, as in the papers' figures.
-const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
+/// Real seconds in one of the array's clock, and how long the store waits, if nothing is said.
+const TIME_SCALE: f64 = 0.125;
+const FIRST_BYTE: Duration = Duration::from_millis(30);
 
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Real seconds in one second of the array's clock: smaller is quicker, and less exact
-    #[arg(long, default_value_t = 0.125, value_name = "FACTOR", allow_negative_numbers = true)]
-    time_scale: f64,
+    /// Show it on a mounted object store instead, 30 ms away, emulated too
+    #[arg(long)]
+    store: bool,
 
-    /// How files lie on the disks: aged (in short runs, as on an old file system) or sequential
-    #[arg(long, default_value_t = LayoutKind::Aged)]
-    layout: LayoutKind,
+    /// Of disks: real seconds in one second of the array's clock: smaller is quicker, and less exact [default: 0.125]
+    #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
+    time_scale: Option<f64>,
+
+    /// Of disks: how files lie on them, aged (in short runs, as on an old file system) or sequential [default: aged]
+    #[arg(long)]
+    layout: Option<LayoutKind>,
+
+    /// Of the store: how long each of its answers waits before its first byte [default: 30ms]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    first_byte: Option<Duration>,
+
+    /// Of the store: how often each way is measured [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=store::ROUNDS_MAX))]
+    rounds: Option<u64>,
 
     /// Write every figure to FILE as JSON (- for standard output, behind the table)
     #[arg(long, value_name = "FILE")]
@@ -55,116 +61,82 @@ pub(crate) struct DemoArgs {
 
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let cancel = Cancel::listen();
-    let grep = find_grep()?;
-    let options = ArrayOptions {
-        disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
-        layout: args.layout,
-        time_scale: args.time_scale,
-        ..ArrayOptions::default()
-    };
-    options.validate().map_err(Failure::usage)?;
-    let page = OutputFile::open(&args.report).map_err(Failure::failed)?;
-    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    let scratch = tempfile::Builder::new()
-        .prefix("foretell-demo-")
-        .tempdir()
-        .map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
-    let (backing, mountpoint) = (scratch.path().join("files"), scratch.path().join("array"));
-    for folder in [&backing, &mountpoint] {
-        std::fs::create_dir(folder)
-            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+    args.check()?;
+    if args.store {
+        let options = store::options(args.first_byte.unwrap_or(FIRST_BYTE))?;
+        let rounds = args.rounds.map_or(store::ROUNDS, |rounds| rounds as usize);
+        return store::demo(options, rounds, Outputs::open(args)?, &cancel);
     }
-    say("Gathering text files of this machine ...")?;
-    let sets = sets::gather(&backing).map_err(Failure::failed)?;
-    let conditions = conditions(&options, &grep);
-    let bench = Bench {
-        backing: &backing,
-        mountpoint: &mountpoint,
-        grep: &grep,
-        scratch: scratch.path(),
-        cancel: &cancel,
-    };
-    let runs = measure_all(&bench, &sets, &options).map_err(Failure::failed)?;
-    let results = Results { conditions, runs };
-    page.write(report::html(&results).as_bytes()).map_err(Failure::failed)?;
-    if let Some(file) = json {
-        file.write_json(&results).map_err(Failure::failed)?;
-    }
-    conclude(&results, &args.report)
+    let layout = args.layout.unwrap_or(LayoutKind::Aged);
+    let options = array::options(layout, args.time_scale.unwrap_or(TIME_SCALE))?;
+    array::demo(&options, Outputs::open(args)?, &cancel)
 }
 
-fn find_grep() -> Result<PathBuf, Failure> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|folder| folder.join("grep"))
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| Failure::failed("there is no grep in PATH; it comes with the package grep"))
-}
-
-fn conditions(options: &ArrayOptions, grep: &Path) -> Conditions {
-    let version = Command::new(grep).arg("--version").output().ok();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let program = version.and_then(|text| text.lines().next().map(str::to_owned));
-    Conditions {
-        date: today(),
-        cores: std::thread::available_parallelism().map_or(1, usize::from),
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-        disk: DISK.into(),
-        stripe_bytes: options.stripe_bytes,
-        layout: options.layout.to_string(),
-        time_scale: options.time_scale,
-        program: program.unwrap_or_else(|| "grep".into()),
-        needle: NEEDLE.into(),
-    }
-}
-
-/// Today's date (UTC) as YYYY-MM-DD.
-fn today() -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let days = now.unwrap_or_default().as_secs() / 86_400;
-    // Howard Hinnant's civil_from_days, for days since 1970.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
-/// The arrays to measure: each number of disks with SCAN, and one disk with FIFO.
-fn arrays(options: &ArrayOptions) -> Vec<ArrayOptions> {
-    let with = |disks, order| ArrayOptions { disks, order, ..options.clone() };
-    let mut arrays = vec![with(1, Order::Fifo)];
-    arrays.extend(DISKS.map(|disks| with(disks, Order::Scan)));
-    arrays
-}
-
-fn measure_all(
-    bench: &Bench<'_>,
-    sets: &[FileSet],
-    options: &ArrayOptions,
-) -> Result<Vec<Run>, String> {
-    let arrays = arrays(options);
-    let progress = progress(arrays.len() * sets.len());
-    progress.suspend(|| say(&header())).map_err(|failure| failure.line)?;
-    let mut runs = Vec::new();
-    for array in &arrays {
-        for set in sets {
-            let disks = if array.disks == 1 { "disk" } else { "disks" };
-            progress.set_message(format!("{} on {} {disks}", set.name, array.disks));
-            bench.cancel.check()?;
-            let run = bench.measure(set, array)?;
-            progress.suspend(|| say(&row(&run))).map_err(|failure| failure.line)?;
-            progress.inc(1);
-            runs.push(run);
+impl DemoArgs {
+    /// Sees that no option is of the other demo.
+    fn check(&self) -> Result<(), Failure> {
+        let of_disks =
+            [("--time-scale", self.time_scale.is_some()), ("--layout", self.layout.is_some())];
+        let of_store =
+            [("--first-byte", self.first_byte.is_some()), ("--rounds", self.rounds.is_some())];
+        let given = |options: [(&'static str, bool); 2]| {
+            options.into_iter().find_map(|(name, is_given)| is_given.then_some(name))
+        };
+        match self.store {
+            true => given(of_disks).map_or(Ok(()), |name| {
+                Err(Failure::usage(format!(
+                    "{name} is of the disk array; leave it out with --store"
+                )))
+            }),
+            false => given(of_store).map_or(Ok(()), |name| {
+                Err(Failure::usage(format!("{name} is of the object store; add --store")))
+            }),
         }
     }
-    progress.finish_and_clear();
-    Ok(runs)
+}
+
+/// The files that are written at the end, seen to be writable at the beginning.
+struct Outputs {
+    page: OutputFile,
+    report: PathBuf,
+    json: Option<OutputFile>,
+}
+
+impl Outputs {
+    fn open(args: &DemoArgs) -> Result<Self, Failure> {
+        let page = OutputFile::open(&args.report).map_err(Failure::failed)?;
+        let json =
+            args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+        Ok(Outputs { page, report: args.report.clone(), json })
+    }
+
+    /// Returns where the report is.
+    fn write(self, html: &str, figures: &impl Serialize) -> Result<PathBuf, Failure> {
+        self.page.write(html.as_bytes()).map_err(Failure::failed)?;
+        if let Some(file) = self.json {
+            file.write_json(figures).map_err(Failure::failed)?;
+        }
+        Ok(self.report)
+    }
+}
+
+/// A folder that goes with the demo.
+fn scratch() -> Result<tempfile::TempDir, Failure> {
+    tempfile::Builder::new()
+        .prefix("foretell-demo-")
+        .tempdir()
+        .map_err(|error| Failure::failed(format!("no temporary folder: {error}")))
+}
+
+/// Where a program of the machine is.
+fn program(name: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
+            Failure::failed(format!("there is no {name} in PATH; it comes with the package {name}"))
+        })
 }
 
 fn progress(steps: usize) -> ProgressBar {
@@ -180,69 +152,8 @@ fn progress(steps: usize) -> ProgressBar {
     bar
 }
 
-fn header() -> String {
-    format!(
-        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9} {:>9} {:>6}  {:>8} {:>7}  {}",
-        "set",
-        "files",
-        "blocks",
-        "disks",
-        "order",
-        "plain s",
-        "hinted s",
-        "saved",
-        "bound s",
-        "x bound",
-        "output",
-    )
-}
-
-fn row(run: &Run) -> String {
-    format!(
-        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9.2} {:>9.2} {:>5.0}%  {:>8.2} {:>7.2}  {}",
-        run.set,
-        run.files,
-        run.blocks,
-        run.disks,
-        run.order,
-        run.plain_s,
-        run.hinted_s,
-        100.0 * run.saved_share(),
-        run.lower_bound_s,
-        run.of_lower_bound(),
-        if run.identical { "identical" } else { "DIFFERS" },
-    )
-}
-
-fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
-    let scale = results.conditions.time_scale;
-    say(&format!(
-        "Seconds of the array's clock: one takes {scale} s here. plain: without foretell; hinted: with it; \
-         bound:\nthe longer of the warm run and the busiest disk. fifo, scan: how each disk sorts what \
-         waits for it.\nReport: {}",
-        report.display(),
-    ))?;
-    if results.runs.iter().all(|run| run.identical) {
-        Ok(ExitCode::SUCCESS)
-    } else {
-        Err(Failure::failed("output with foretell differs from output without; please report this"))
-    }
-}
-
 /// One line on standard output. Without a reader there is no point in going on.
 fn say(line: &str) -> Result<(), Failure> {
     writeln!(io::stdout(), "{line}")
         .map_err(|error| Failure::failed(format!("standard output: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_of_this_era() {
-        let today = today();
-        assert_eq!(today.len(), 10);
-        assert!(today.as_str() > "2024-01-01" && today.as_str() < "2200-01-01", "{today}");
-    }
 }

@@ -174,6 +174,11 @@ impl Store {
         self.server.shared.counters.report()
     }
 
+    /// The report's most requests at once are of this time on.
+    pub fn reset_in_flight_max(&self) {
+        self.server.shared.counters.reset_in_flight_max();
+    }
+
     /// From the next request on, these go wrong.
     ///
     /// # Errors

@@ -124,6 +124,11 @@ impl Counters {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The most at once begins anew, with what is under way.
+    pub(super) fn reset_in_flight_max(&self) {
+        self.in_flight_max.store(value(&self.in_flight), Ordering::Relaxed);
+    }
+
     /// A first byte was handed over so late.
     pub(super) fn late(&self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);

@@ -6,32 +6,29 @@
 //! disk, each disk's busy time over time, every figure, and under which conditions all this was
 //! measured.
 //!
-//! The page is put together from strings: no figure is used that was not measured (a set that is
+//! The page itself is [`page`]'s. No figure is used that was not measured (a set that is
 //! missing is left out, a ratio that makes no sense is a dash), and everything that comes from the
-//! machine passes through [`markup::escape`].
+//! machine passes through [`escape`].
 //!
 //! | module | draws |
 //! |---|---|
 //! | `select` | which runs are compared with which |
-//! | `markup` | escaping, figures in words |
 //! | `elapsed` | elapsed time by number of disks |
 //! | `orders` | one disk: without and with foretell, by order of service |
 //! | `busy` | each disk's busy time over time |
 //! | `figures` | the table of all runs, the conditions |
-//! | `style` | how it looks |
 
 mod busy;
 mod elapsed;
 mod figures;
-mod markup;
 mod orders;
 mod select;
-mod style;
 #[cfg(test)]
 mod tests;
 
-use super::results::{Conditions, Results, Run};
-use markup::{count, counted, escape, seconds, share, times};
+use crate::demo::array::results::{Conditions, Results, Run};
+use crate::demo::page::markup::{count, counted, escape, seconds, share, times};
+use crate::demo::page::{self, Page};
 use select::Set;
 
 /// The whole page.
@@ -47,19 +44,12 @@ pub(crate) fn html(results: &Results) -> String {
     body += &largest.map(busy::section).unwrap_or_default();
     body += &figures::table(&sets);
     body += &figures::conditions(&results.conditions);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>foretell demo: {title}</title>\n<style>{style}</style>\n</head>\n\
-         <body>\n<main>\n{body}\
-         <footer>Written by <code>foretell demo</code>, version {version}. One second on this page \
-         is one second of the array’s clock.</footer>\n</main>\n</body>\n</html>\n",
-        title = escape(&best.map_or_else(|| "nothing measured".into(), short_result)),
-        style = style::STYLE,
-        version = env!("CARGO_PKG_VERSION"),
-    )
+    page::document(&Page {
+        title: &best.map_or_else(|| "nothing measured".into(), short_result),
+        body: &body,
+        footer: "Written by <code>foretell demo</code>, version {version}. One second on this page is one second of \
+                 the array’s clock.",
+    })
 }
 
 /// What must be seen first, if there is anything of the kind: runs whose output was not the same.
@@ -75,14 +65,10 @@ fn differences(runs: &[Run]) -> String {
             format!("<li>{} on {disks}, {}</li>", escape(&run.set), escape(&order_name(run)))
         })
         .collect();
-    format!(
-        "<div class=\"alarm\" role=\"alert\"><p><b>OUTPUT DIFFERED in {} of {} runs.</b> With \
-         foretell the program printed, or ended with, something else than without it. This must \
-         never happen: do not rely on the times of these runs, and please report it.</p>\
-         <ul>{items}</ul></div>\n",
-        different.len(),
-        runs.len(),
-    )
+    let what = format!("OUTPUT DIFFERED in {} of {} runs", different.len(), runs.len());
+    let meaning = "With foretell the program printed, or ended with, something else than without it. This must \
+                   never happen: do not rely on the times of these runs, and please report it.";
+    page::alarm(&what, meaning, &items)
 }
 
 fn header(conditions: &Conditions, best: Option<&Run>, largest: Option<&Set<'_>>) -> String {
@@ -143,10 +129,8 @@ fn short_result(run: &Run) -> String {
 fn key_figures(results: &Results, best: Option<&Run>) -> String {
     let Some(best) = best else { return String::new() };
     let disks = counted(best.disks as u64, "disk");
-    let mut items = String::new();
-    let mut add = |class: &str, value: String, label: String| {
-        items += &format!("<li class=\"{class}\"><b>{value}</b><span>{label}</span></li>\n");
-    };
+    let mut items: Vec<(&str, String, String)> = Vec::new();
+    let mut add = |class, value, label| items.push((class, value, label));
     if let Some(saved) = share(best.saved_share()) {
         add("", saved, format!("less elapsed time on {disks}"));
     }
@@ -163,7 +147,7 @@ fn key_figures(results: &Results, best: Option<&Run>) -> String {
     let all = results.runs.len();
     let class = if identical == all { "" } else { "worse" };
     add(class, format!("{identical} of {all}"), "runs with identical output and exit code".into());
-    format!("<ul class=\"keys\">\n{items}</ul>\n")
+    page::keys(&items)
 }
 
 /// The program's name: the first word of how it calls itself.

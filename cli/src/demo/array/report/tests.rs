@@ -1,11 +1,10 @@
 //! The page as a whole: well-formed, complete, and robust against what a demo may hand over.
 
-use super::super::results::{Conditions, Results, Run, Timeline};
-use super::markup::{count, digits, escape, share, tick_label, ticks, times};
 use super::{headline, html};
-
-/// Elements without an end tag.
-const VOID: [&str; 1] = ["meta"];
+use crate::demo::array::results::{Conditions, Results, Run, Timeline};
+use crate::demo::machine::Machine;
+use crate::demo::page::markup::escape;
+use crate::demo::page::well_formed::{assert_no_nonsense, assert_well_formed};
 
 fn timeline(disks: usize, elapsed_s: f64, bins: usize) -> Timeline {
     let share = |disk: usize, bin: usize| ((disk * 7919 + bin * 104_729) % 101) as f64 / 100.0;
@@ -43,9 +42,7 @@ fn sample() -> Results {
         runs.extend([1, 2, 4, 8, 15].map(|disks| run(set, files, disks, "scan")));
     }
     let conditions = Conditions {
-        date: "2025-01-02".into(),
-        cores: 2,
-        kernel: "6.18.0".into(),
+        machine: Machine { date: "2025-01-02".into(), cores: 2, kernel: "6.18.0".into() },
         disk: "hp97560".into(),
         stripe_bytes: 65_536,
         layout: "aged".into(),
@@ -54,36 +51,6 @@ fn sample() -> Results {
         needle: "needle".into(),
     };
     Results { conditions, runs }
-}
-
-/// Checks that every tag that is opened is closed, in order, and that text and attributes contain
-/// nothing that ought to have been escaped.
-fn assert_well_formed(page: &str) {
-    let mut open: Vec<&str> = Vec::new();
-    let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
-    while let Some(at) = rest.find('<') {
-        assert!(open.last() == Some(&"style") || !rest[..at].contains('>'), "{}", &rest[..at]);
-        let end = at + rest[at..].find('>').expect("the tag ends");
-        let tag = &rest[at + 1..end];
-        rest = &rest[end + 1..];
-        if let Some(name) = tag.strip_prefix('/') {
-            assert_eq!(open.pop(), Some(name), "closes what is open");
-            continue;
-        }
-        assert!(!tag.contains('<'), "{tag}");
-        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-        let name = tag.split([' ', '/']).next().unwrap_or_default();
-        if !tag.ends_with('/') && !VOID.contains(&name) {
-            open.push(name);
-        }
-    }
-    assert!(open.is_empty(), "{open:?}");
-}
-
-fn assert_no_nonsense(page: &str) {
-    for nonsense in ["NaN", "inf\u{a0}", "inf<", "\"inf", "-0.00"] {
-        assert!(!page.contains(nonsense), "{nonsense}");
-    }
 }
 
 #[test]
@@ -199,8 +166,8 @@ fn text_of_the_machine_is_escaped() {
     let mut results = sample();
     let conditions = &mut results.conditions;
     for text in [
-        &mut conditions.date,
-        &mut conditions.kernel,
+        &mut conditions.machine.date,
+        &mut conditions.machine.kernel,
         &mut conditions.disk,
         &mut conditions.layout,
         &mut conditions.program,
@@ -215,37 +182,4 @@ fn text_of_the_machine_is_escaped() {
     assert_well_formed(&page);
     assert!(!page.contains("<b a=") && !page.contains("<B A="));
     assert_eq!(escape(evil), "&lt;b a=&#39;x&#39; c=&quot;y&quot;&gt;&amp;\u{fffd}");
-}
-
-#[test]
-fn figures_are_short() {
-    assert_eq!(
-        [0.456, 9.996, 15.94, 123.4, f64::NAN].map(digits),
-        ["0.46", "10.0", "15.9", "123", "–"]
-    );
-    assert_eq!(share(0.926).as_deref(), Some("93\u{a0}%"));
-    assert_eq!(share(-0.04).as_deref(), Some("−4\u{a0}%"));
-    assert_eq!(share(-0.001).as_deref(), Some("0\u{a0}%"));
-    assert_eq!(share(0.996).as_deref(), Some("99.6\u{a0}%"));
-    assert_eq!(share(f64::NEG_INFINITY), None);
-    assert_eq!(times(1.0 / 0.0), None);
-    assert_eq!(
-        [0, 9_999, 10_000, 1_234_567].map(count),
-        ["0", "9999", "10\u{202f}000", "1\u{202f}234\u{202f}567"]
-    );
-}
-
-#[test]
-fn ticks_are_round_and_cover_the_data() {
-    assert_eq!(ticks(20.9, 4), [0.0, 10.0, 20.0, 30.0]);
-    assert_eq!(ticks(0.46, 4), [0.0, 0.2, 0.4, 0.6000000000000001]);
-    assert_eq!(ticks(f64::NAN, 4).last(), Some(&1.0));
-    for max in [1e-9, 0.07, 1.0, 3.3, 99.0, 1e12] {
-        let ticks = ticks(max, 4);
-        assert!(
-            ticks.len() <= 6 && ticks.last().is_some_and(|&last| last >= max * 0.99),
-            "{ticks:?}"
-        );
-    }
-    assert_eq!([0.0, 2.5, 0.6000000000000001, 20.0].map(tick_label), ["0", "2.5", "0.6", "20"]);
 }

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use foretell_testbed::{Array, ArrayOptions, DiskReport, Report};
 
-use super::cancel::Cancel;
 use super::results::{Run, Timeline};
 use super::sets::FileSet;
+use crate::demo::cancel::Cancel;
 
 /// What is searched for: in no file of any machine but this program's.
 pub(super) const NEEDLE: &str = "zq-foretell-demo-needle-qz";

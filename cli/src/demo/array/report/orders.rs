@@ -1,9 +1,10 @@
 //! One disk: how much the order matters in which it serves what waits for it.
 
-use super::super::results::Run;
-use super::markup::{NONE, counted, escape, seconds, share, usable};
 use super::order_name;
 use super::select::Set;
+use crate::demo::array::results::Run;
+use crate::demo::page::bar;
+use crate::demo::page::markup::{NONE, counted, escape, seconds, share, usable};
 
 /// The bars of all sets that were measured in more than one order, with what there is to say.
 pub(super) fn section(sets: &[Set<'_>]) -> String {
@@ -43,19 +44,7 @@ fn group(run: &Run, max: f64) -> String {
     let order = escape(&order_name(run));
     format!(
         "<span class=\"order\">{order}</span>{}<span></span>{}",
-        bar("plain", run.plain_s, max, "without"),
-        bar("hinted", run.hinted_s, max, &format!("with, {change}")),
-    )
-}
-
-fn bar(class: &str, value: f64, max: f64, remark: &str) -> String {
-    // Room is left on the right for the figure of the longest bar.
-    let percent = usable(value / max).map_or(0.0, |share| share.min(1.0) * 58.0);
-    format!(
-        "<span class=\"bar\"><svg class=\"{class}\" style=\"width:{percent:.2}%\" \
-         aria-hidden=\"true\" viewBox=\"0 0 1 1\" preserveAspectRatio=\"none\">\
-         <rect width=\"1\" height=\"1\"/></svg><b class=\"{class}\">{}</b> \
-         <i>{remark}</i></span>\n",
-        seconds(value),
+        bar("plain", (run.plain_s, max), &seconds(run.plain_s), "without"),
+        bar("hinted", (run.hinted_s, max), &seconds(run.hinted_s), &format!("with, {change}")),
     )
 }

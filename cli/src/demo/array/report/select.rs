@@ -1,6 +1,6 @@
 //! Which runs are compared with which. Nothing is drawn here.
 
-use super::super::results::Run;
+use crate::demo::array::results::Run;
 
 /// The order of service that is shown where there is a choice.
 const MAIN_ORDER: &str = "scan";

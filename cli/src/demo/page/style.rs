@@ -86,9 +86,12 @@ text.name.bound { fill: var(--ink); font-weight: 400; }
 .bar svg { height: 18px; flex: none; min-width: 1px; }
 .bar i { font-style: normal; color: var(--soft); }
 .bar rect { fill: currentColor; }
+b.again, svg.again, td.again { color: var(--soft); }
 b.plain, svg.plain, td.plain { color: var(--plain); }
 b.hinted, svg.hinted, td.hinted { color: var(--hinted); }
 .bars > span:nth-child(4n) { margin-bottom: 10px; }
+.bars.ways { gap: 9px 20px; margin-top: 20px; font-size: 0.92rem; }
+.bars.ways > span:nth-child(4n) { margin-bottom: 0; }
 .scale {
   display: flex; align-items: center; gap: 2px; color: var(--soft); font-size: 0.86rem;
   margin: 0;
@@ -128,6 +131,7 @@ thead th {
 }
 th:first-child, tbody th { text-align: left; }
 tbody th, td { white-space: nowrap; }
+th[scope="row"] { font-weight: 400; }
 tbody { border-bottom: 1px solid var(--rule); }
 tbody tr:first-child > * { padding-top: 9px; } tbody tr:last-child td { padding-bottom: 9px; }
 .ground { display: grid; grid-template-columns: repeat(3, 1fr); gap: 16px; margin: 16px 0 26px; }
@@ -144,7 +148,8 @@ footer {
   main { padding: 32px 18px 48px; }
   h1 { font-size: 1.6rem; }
   .keys { grid-template-columns: 1fr 1fr; }
-  .plots, .ground { grid-template-columns: 1fr; }
+  .plots, .ground, .bars.ways { grid-template-columns: 1fr; }
+  .bars.ways { gap: 2px; } .bars.ways > .bar:nth-child(n) { white-space: normal; margin-bottom: 10px; }
   section { margin-top: 48px; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: 8px; }
 }

@@ -3,9 +3,9 @@
 //! Numbers of disks are ordinal: the axis goes in steps of more disks, not in disks. The area under
 //! the lower bound is shaded, because no run can lie in it.
 
-use super::super::results::Run;
-use super::markup::{NONE, counted, digits, escape, share, tick_label, ticks, usable};
 use super::select::Set;
+use crate::demo::array::results::Run;
+use crate::demo::page::markup::{NONE, counted, digits, escape, share, tick_label, ticks, usable};
 
 /// Size of a plot and of its parts, in SVG units; about pixels where two stand side by side.
 const WIDTH: f64 = 440.0;

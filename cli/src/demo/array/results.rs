@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::demo::machine::Machine;
+
 /// Everything.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
@@ -14,12 +16,9 @@ pub(crate) struct Results {
 /// What was the same for all runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Conditions {
-    /// Day of the run, as YYYY-MM-DD (UTC).
-    pub(crate) date: String,
-    /// Cores of the machine.
-    pub(crate) cores: usize,
-    /// Its kernel release.
-    pub(crate) kernel: String,
+    /// When, and on what.
+    #[serde(flatten)]
+    pub(crate) machine: Machine,
     /// The modelled disk.
     pub(crate) disk: String,
     /// Stripe unit in bytes.

@@ -5,9 +5,9 @@
 //! and [`LEVELS`] levels. Runs of columns of one level are one stroke, and all strokes of one level
 //! are one path, so that fifteen disks take some tens of kilobytes.
 
-use super::super::results::{Run, Timeline};
-use super::markup::{counted, escape, seconds, tick_label, ticks, usable};
 use super::select::Set;
+use crate::demo::array::results::{Run, Timeline};
+use crate::demo::page::markup::{counted, escape, seconds, tick_label, ticks, usable};
 
 /// Columns of a strip; about two pixels each on a wide page.
 const COLUMNS_MAX: usize = 480;

@@ -1,9 +1,10 @@
 //! Every figure, and the conditions under which it was measured.
 
-use super::super::results::{Conditions, Run};
-use super::markup::{NONE, count, counted, digits, escape, share, tick_label, times};
 use super::select::Set;
 use super::{order_name, program_name};
+use crate::demo::array::results::{Conditions, Run};
+use crate::demo::page;
+use crate::demo::page::markup::{NONE, count, digits, escape, share, tick_label, times};
 
 /// The columns after set, files and blocks, which span a set's rows.
 const COLUMNS: [&str; 12] = [
@@ -93,8 +94,8 @@ pub(super) fn conditions(conditions: &Conditions) -> String {
     let program = program_name(conditions);
     let disk = escape(&conditions.disk);
     let items = [
-        ("Date", escape(&conditions.date)),
-        ("Machine", format!("{}, Linux {}", cores(conditions.cores), escape(&conditions.kernel))),
+        ("Date", escape(&conditions.machine.date)),
+        ("Machine", page::machine(&conditions.machine)),
         ("Program", escape(&conditions.program)),
         ("Searched for", format!("<code>{}</code>, in no file", escape(&conditions.needle))),
         ("Modelled disk", disk.clone()),
@@ -102,28 +103,22 @@ pub(super) fn conditions(conditions: &Conditions) -> String {
         ("Layout", escape(&conditions.layout)),
         ("Time scale", scale(conditions.time_scale)),
     ];
-    let list: String =
-        items.iter().map(|(term, text)| format!("<dt>{term}</dt><dd>{text}</dd>\n")).collect();
-    format!(
-        "<section>\n<h2>Conditions</h2>\n<div class=\"ground\">\n\
-         <div><h3>Real</h3><p>The Linux kernel with its system calls, its page cache and its own \
-         read-ahead; <code>{program}</code>, unmodified; foretell; the files, copied from this \
-         machine; the time that all of these take.</p></div>\n\
-         <div><h3>Modelled</h3><p>The disks’ service time only. A FUSE file system serves the \
-         files and delays each read that is not in memory by what a disk of the model {disk} would \
-         take to seek, rotate and transfer, after what else is queued at that disk.</p></div>\n\
-         <div><h3>The clock</h3><p>All seconds are of the array’s clock. {}</p></div>\n</div>\n\
-         <dl>\n{list}</dl>\n\
-         <h3>Measure again</h3>\n\
-         <p><code class=\"command\">foretell demo --json FILE</code></p>\n\
-         <p>Writes this page anew, and every figure of it, the timelines included, to FILE as \
-         JSON.</p>\n</section>\n",
-        clock(conditions.time_scale),
+    let real = format!(
+        "The Linux kernel with its system calls, its page cache and its own read-ahead; \
+         <code>{program}</code>, unmodified; foretell; the files, copied from this machine; the time that all of \
+         these take."
+    );
+    let modelled = format!(
+        "The disks’ service time only. A FUSE file system serves the files and delays each read that is not in \
+         memory by what a disk of the model {disk} would take to seek, rotate and transfer, after what else is \
+         queued at that disk."
+    );
+    let clock = format!("All seconds are of the array’s clock. {}", clock(conditions.time_scale));
+    page::conditions(
+        &[("Real", real), ("Modelled", modelled), ("The clock", clock)],
+        &items,
+        ("foretell demo --json FILE", "every figure of it, the timelines included,"),
     )
-}
-
-fn cores(cores: usize) -> String {
-    if cores == 0 { "cores unknown".into() } else { counted(cores as u64, "core") }
 }
 
 fn stripe(bytes: u64) -> String {

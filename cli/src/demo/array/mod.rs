@@ -1,0 +1,169 @@
+//! What foretell does, shown on an emulated disk array.
+//!
+//! Four sets of small text files, five sizes of array; each set is searched with the machine's own
+//! `grep` for a string that is not there, cold without foretell, cold with it, and warm. The kernel,
+//! its page cache, `grep` and foretell are real; the disks' service times are modelled, in real time
+//! shortened by a scale.
+
+mod measure;
+mod report;
+mod results;
+mod sets;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use foretell_policy::queue::Order;
+use foretell_sim::device::DiskParameters;
+use foretell_testbed::{ArrayOptions, LayoutKind};
+
+use super::cancel::Cancel;
+use super::machine::Machine;
+use super::{Outputs, program, progress, say, scratch};
+use crate::failure::Failure;
+use measure::{Bench, NEEDLE};
+use results::{Conditions, Results, Run};
+use sets::FileSet;
+
+/// The disk of all arrays.
+const DISK: &str = "hp97560";
+
+/// Numbers of disks, as in the papers' figures.
+const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
+
+/// Measures, prints the table and writes the report.
+pub(super) fn demo(
+    options: &ArrayOptions,
+    outputs: Outputs,
+    cancel: &Cancel,
+) -> Result<ExitCode, Failure> {
+    let grep = program("grep")?;
+    let scratch = scratch()?;
+    let [backing, mountpoint] = ["files", "array"].map(|name| scratch.path().join(name));
+    for folder in [&backing, &mountpoint] {
+        std::fs::create_dir(folder)
+            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
+    }
+    say("Gathering text files of this machine ...")?;
+    let sets = sets::gather(&backing).map_err(Failure::failed)?;
+    let conditions = conditions(options, &grep);
+    let bench = Bench {
+        backing: &backing,
+        mountpoint: &mountpoint,
+        grep: &grep,
+        scratch: scratch.path(),
+        cancel,
+    };
+    let runs = measure_all(&bench, &sets, options).map_err(Failure::failed)?;
+    let results = Results { conditions, runs };
+    let report = outputs.write(&report::html(&results), &results)?;
+    conclude(&results, &report)
+}
+
+/// The options of all arrays.
+pub(super) fn options(layout: LayoutKind, time_scale: f64) -> Result<ArrayOptions, Failure> {
+    let options = ArrayOptions {
+        disk: DiskParameters::by_name(DISK).map_err(Failure::failed)?,
+        layout,
+        time_scale,
+        ..ArrayOptions::default()
+    };
+    options.validate().map_err(Failure::usage)?;
+    Ok(options)
+}
+
+fn conditions(options: &ArrayOptions, grep: &Path) -> Conditions {
+    let version = Command::new(grep).arg("--version").output().ok();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let program = version.and_then(|text| text.lines().next().map(str::to_owned));
+    Conditions {
+        machine: Machine::this(),
+        disk: DISK.into(),
+        stripe_bytes: options.stripe_bytes,
+        layout: options.layout.to_string(),
+        time_scale: options.time_scale,
+        program: program.unwrap_or_else(|| "grep".into()),
+        needle: NEEDLE.into(),
+    }
+}
+
+/// The arrays to measure: each number of disks with SCAN, and one disk with FIFO.
+fn arrays(options: &ArrayOptions) -> Vec<ArrayOptions> {
+    let with = |disks, order| ArrayOptions { disks, order, ..options.clone() };
+    let mut arrays = vec![with(1, Order::Fifo)];
+    arrays.extend(DISKS.map(|disks| with(disks, Order::Scan)));
+    arrays
+}
+
+fn measure_all(
+    bench: &Bench<'_>,
+    sets: &[FileSet],
+    options: &ArrayOptions,
+) -> Result<Vec<Run>, String> {
+    let arrays = arrays(options);
+    let progress = progress(arrays.len() * sets.len());
+    progress.suspend(|| say(&header())).map_err(|failure| failure.line)?;
+    let mut runs = Vec::new();
+    for array in &arrays {
+        for set in sets {
+            let disks = if array.disks == 1 { "disk" } else { "disks" };
+            progress.set_message(format!("{} on {} {disks}", set.name, array.disks));
+            bench.cancel.check()?;
+            let run = bench.measure(set, array)?;
+            progress.suspend(|| say(&row(&run))).map_err(|failure| failure.line)?;
+            progress.inc(1);
+            runs.push(run);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(runs)
+}
+
+fn header() -> String {
+    format!(
+        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9} {:>9} {:>6}  {:>8} {:>7}  {}",
+        "set",
+        "files",
+        "blocks",
+        "disks",
+        "order",
+        "plain s",
+        "hinted s",
+        "saved",
+        "bound s",
+        "x bound",
+        "output",
+    )
+}
+
+fn row(run: &Run) -> String {
+    format!(
+        "{:<11} {:>5} {:>6} {:>5} {:>5}  {:>9.2} {:>9.2} {:>5.0}%  {:>8.2} {:>7.2}  {}",
+        run.set,
+        run.files,
+        run.blocks,
+        run.disks,
+        run.order,
+        run.plain_s,
+        run.hinted_s,
+        100.0 * run.saved_share(),
+        run.lower_bound_s,
+        run.of_lower_bound(),
+        if run.identical { "identical" } else { "DIFFERS" },
+    )
+}
+
+fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
+    let scale = results.conditions.time_scale;
+    say(&format!(
+        "Seconds of the array's clock: one takes {scale} s here. plain: without foretell; hinted: with it; \
+         bound:\nthe longer of the warm run and the busiest disk. fifo, scan: how each disk sorts what \
+         waits for it.\nReport: {}",
+        report.display(),
+    ))?;
+    if results.runs.iter().all(|run| run.identical) {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::failed("output with foretell differs from output without; please report this"))
+    }
+}

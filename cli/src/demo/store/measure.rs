@@ -1,0 +1,193 @@
+//! Two things that programs do, each in several ways, through a mount that is made anew for each of them. What was read is compared with
+//! the folder that the store serves, and what `grep` printed with what it prints there.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use foretell_protocol::{Ioctl, IoctlHint, Segment};
+use foretell_testbed::store::StoreOptions;
+use rustix::fs::{Advice, fadvise};
+
+use super::data::{Data, NEEDLE, NOTES, OBJECT, RANGE_BYTES};
+use super::results::{Case, Kind, Sample, Way};
+use super::served::Served;
+use crate::demo::cancel::Cancel;
+
+/// Where things are, and the switch that ends it all.
+pub(super) struct Bench<'a> {
+    pub(super) data: &'a Data,
+    pub(super) mountpoint: &'a Path,
+    pub(super) options: StoreOptions,
+    pub(super) grep: &'a Path,
+    pub(super) cancel: &'a Cancel,
+}
+
+/// How what will be read is said before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hints {
+    /// It is not.
+    None,
+    /// A call of `posix_fadvise(WILLNEED)` for each range.
+    Advice,
+    /// One ioctl with all ranges.
+    Ioctl,
+    /// `foretell run`.
+    Run,
+}
+
+/// One measurement of a round: the ways that it is of, by their places in the case, and what came of each.
+type Measured = Result<(Vec<(usize, Sample)>, f64), String>;
+
+/// What a search printed and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    code: Option<i32>,
+    output: Vec<u8>,
+    messages: Vec<u8>,
+}
+
+/// The ways to read the ranges, in the order of their places.
+pub(super) fn ranges_case(what: String) -> Case {
+    let ways = vec![
+        Way::new("without hints", Kind::Plain),
+        Way::new("posix_fadvise(WILLNEED)", Kind::Hinted),
+        Way::new("a list by ioctl", Kind::Hinted),
+        Way::new("again, from foretell's memory", Kind::Again),
+        Way::new("again, from the page cache", Kind::Again),
+    ];
+    Case { what, ways }
+}
+
+/// The ways to search, in the order of their places.
+pub(super) fn search_case(what: String) -> Case {
+    let ways = vec![
+        Way::new("without hints", Kind::Plain),
+        Way::new("under foretell run", Kind::Hinted),
+        Way::new("again, from the page cache", Kind::Again),
+    ];
+    Case { what, ways }
+}
+
+impl Bench<'_> {
+    fn serve(&self) -> Result<Served<'_>, String> {
+        self.cancel.check()?;
+        Served::begin(&self.data.folder, self.mountpoint, &self.options)
+    }
+
+    /// Reads the ranges one after another; without hints also again. Says how late the store was, too.
+    pub(super) fn ranges(&self, hints: Hints) -> Measured {
+        let mut served = self.serve()?;
+        let file = served.within(|| File::open(self.mountpoint.join(OBJECT)))?;
+        let truth = File::open(self.data.folder.join(OBJECT)).map_err(|error| error.to_string())?;
+        let ways: &[usize] = match hints {
+            Hints::None => &[0, 4, 3],
+            Hints::Advice => &[1],
+            Hints::Ioctl | Hints::Run => &[2],
+        };
+        let mut samples = Vec::new();
+        let mut bytes = vec![0; self.data.offsets.len() * RANGE_BYTES];
+        for &way in ways {
+            bytes.fill(0); // What was read before does not count.
+            if way == 3 {
+                // What the kernel has goes; what foretell has stays.
+                fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| error.to_string())?;
+            }
+            let watch = self.cancel.watch(served.process());
+            let timed = served.time(|| self.read_ranges(&file, hints, &mut bytes));
+            drop(watch);
+            self.cancel.check()?;
+            let (mut sample, ()) = timed?;
+            sample.identical = self.is_right(&truth, &bytes)?;
+            samples.push((way, sample));
+        }
+        drop(file);
+        Ok((samples, served.end()?))
+    }
+
+    fn read_ranges(&self, file: &File, hints: Hints, bytes: &mut [u8]) -> io::Result<()> {
+        match hints {
+            Hints::Advice => {
+                let length = std::num::NonZeroU64::new(RANGE_BYTES as u64);
+                for &offset in &self.data.offsets {
+                    fadvise(file, offset, length, Advice::WillNeed)?;
+                }
+            }
+            Hints::Ioctl => hint(file, &self.data.offsets)?,
+            Hints::None | Hints::Run => {}
+        }
+        for (&offset, piece) in self.data.offsets.iter().zip(bytes.chunks_mut(RANGE_BYTES)) {
+            file.read_exact_at(piece, offset)?;
+        }
+        Ok(())
+    }
+
+    fn is_right(&self, truth: &File, bytes: &[u8]) -> Result<bool, String> {
+        let mut right = vec![0; RANGE_BYTES];
+        for (&offset, piece) in self.data.offsets.iter().zip(bytes.chunks(RANGE_BYTES)) {
+            truth.read_exact_at(&mut right, offset).map_err(|error| error.to_string())?;
+            if piece != right {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Searches all small objects; without hints also again.
+    pub(super) fn search(&self, hints: Hints) -> Measured {
+        let right =
+            self.searched(&self.data.folder, Hints::None).map_err(|error| error.to_string())?;
+        let mut served = self.serve()?;
+        let ways: &[usize] = if hints == Hints::None { &[0, 2] } else { &[1] };
+        let mut samples = Vec::new();
+        for &way in ways {
+            let timed = served.time(|| self.searched(self.mountpoint, hints));
+            self.cancel.check()?;
+            let (mut sample, outcome) = timed?;
+            sample.identical = outcome == right;
+            samples.push((way, sample));
+        }
+        Ok((samples, served.end()?))
+    }
+
+    /// What a shell does with `grep -n -F NEEDLE notes/*`: it lists, and runs the program.
+    fn searched(&self, folder: &Path, hints: Hints) -> io::Result<Outcome> {
+        let listed = std::fs::read_dir(folder.join(NOTES))?;
+        let names = listed.map(|entry| Ok(Path::new(NOTES).join(entry?.file_name())));
+        let mut names = names.collect::<io::Result<Vec<PathBuf>>>()?;
+        names.sort();
+        let mut command = match hints {
+            Hints::None => Command::new(self.grep),
+            _ => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["run", "--quiet", "--"]).arg(self.grep);
+                command
+            }
+        };
+        command.args(["-n", "-F", NEEDLE]).args(names).current_dir(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: Ctrl-C is for the demo, which ends the search itself.
+        command.process_group(0);
+        let child = command.spawn()?;
+        let watch = self.cancel.watch(&child);
+        let output = child.wait_with_output()?;
+        drop(watch);
+        let code = output.status.code();
+        Ok(Outcome { code, output: output.stdout, messages: output.stderr })
+    }
+}
+
+/// Says on the file's own descriptor what of it will be read.
+fn hint(file: &File, offsets: &[u64]) -> io::Result<()> {
+    let segment = |&offset_bytes: &u64| Segment { offset_bytes, length_bytes: RANGE_BYTES as u64 };
+    let segments = offsets.iter().map(segment).collect();
+    let hint = Ioctl::Hint(IoctlHint { path: Vec::new(), segments, any_order: false });
+    let (command, bytes) = hint.encode().ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: the command says how many bytes there are to be read.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), command.into(), bytes.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
