@@ -146,6 +146,9 @@ impl StoreMount {
     /// they are told so. Otherwise as [`mount`](StoreMount::mount). `depth` is how many reads of the folder there may be at once, if it is not left to
     /// the [back end](LocalBackend::new).
     ///
+    /// This process itself must not have files of the mount mapped for writing: the kernel unmaps what was written with the
+    /// memory of who has mapped it locked, and waits for the mount.
+    ///
     /// What programs make has the modes that they wish if this process has no mask (`umask`) of its own.
     ///
     /// # Errors

@@ -51,8 +51,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // To unmap what was written waits for the mount with this process's memory locked, and it serves the mount.
         // SAFETY: nothing borrows it any more.
-        unsafe { libc::munmap(self.start.cast(), self.length) };
+        unsafe {
+            assert_eq!(libc::msync(self.start.cast(), self.length, libc::MS_SYNC), 0);
+            libc::munmap(self.start.cast(), self.length);
+        }
     }
 }
 

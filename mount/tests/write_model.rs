@@ -62,6 +62,8 @@ fn mapped(file: &File, length: usize, act: impl FnOnce(&mut [u8]), writes: bool)
         let start = libc::mmap(none, length, protection, libc::MAP_SHARED, descriptor, 0);
         assert_ne!(start, libc::MAP_FAILED);
         act(std::slice::from_raw_parts_mut(start.cast(), length));
+        // To unmap what was written waits for the mount with this process's memory locked, and it serves the mount.
+        assert_eq!(libc::msync(start, length, libc::MS_SYNC), 0);
         libc::munmap(start, length);
     }
 }
