@@ -194,6 +194,23 @@ fn who_appends_writes_over_nobody() {
 }
 
 #[test]
+fn who_appends_to_what_others_have_cut_reads_it_by_the_same_descriptor() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let (here, there) = (mount.path().join("log"), mount.folder.join("log"));
+    fs::write(&there, vec![b'A'; 100_000]).unwrap();
+    let mut log = File::options().read(true).append(true).open(&here).unwrap();
+    let mut bytes = vec![0; 100_000];
+    log.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == b'A'));
+    File::options().write(true).open(&there).unwrap().set_len(0).unwrap();
+    log.write_all(&[b'B'; 50_000]).unwrap();
+    assert_eq!(fs::read(&there).unwrap(), [b'B'; 50_000]);
+    forget_pages(&log);
+    log.read_exact_at(&mut bytes[..50_000], 0).unwrap();
+    assert!(bytes[..50_000].iter().all(|&byte| byte == b'B'));
+}
+
+#[test]
 fn a_file_keeps_its_number_while_it_is_written_renamed_and_linked() {
     let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
     let at = |name: &str| mount.path().join(name);

@@ -92,7 +92,7 @@ impl Engine {
         framed
     }
 
-    /// What waits for frames reads up to the new end. What lies behind that cannot be had.
+    /// What waits for frames reads up to the new end. What lies behind that cannot be had, and who wants it fails.
     fn resize_starved(&mut self, now: Nanos, file: FileId, size_bytes: u64, todo: &mut Todo) {
         let mut beyond = Vec::new();
         for &id in &self.starved {
@@ -104,6 +104,12 @@ impl Engine {
             let last = pending.first.index + pending.blocks - 1;
             if last * self.block_bytes as u64 >= size_bytes {
                 beyond.push(id);
+                continue;
+            }
+            for (read, block) in &pending.deliveries {
+                if read.offset_bytes + read.length as u64 > size_bytes {
+                    read.failed(*block, BackendError::Changed); // It is told so when it is done.
+                }
             }
         }
         self.starved.retain(|id| !beyond.contains(id));

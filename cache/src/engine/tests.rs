@@ -65,8 +65,6 @@ struct Waiting {
     file: FileId,
     /// How often its blocks had been written when it began.
     writes: Vec<u64>,
-    /// The file has been shorter than what is read.
-    was_cut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -164,9 +162,6 @@ impl World {
             *self.writes.entry(Block { file, index }).or_default() += 1;
         }
         self.files[number].1 = size;
-        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.file == file) {
-            waiting.was_cut |= waiting.first + waiting.read.length as u64 > size;
-        }
         let mut todo = Todo::default();
         self.engine.changed(self.now(), file, (range, size), &mut todo);
         self.take_in(todo);
@@ -212,8 +207,8 @@ impl World {
         let mut todo = Todo::default();
         self.engine.read(self.now(), &read, first / BLOCK as u64, &mut todo);
         let writes = self.writes(file, at..at + length);
-        let (waits, first, was_cut) = (Arc::clone(&read), at, false);
-        self.waiting.push(Waiting { read: waits, bytes, first, file, writes, was_cut });
+        let (waits, first) = (Arc::clone(&read), at);
+        self.waiting.push(Waiting { read: waits, bytes, first, file, writes });
         self.take_in(todo);
         read.settled(1);
     }
@@ -287,7 +282,7 @@ impl World {
     }
 
     fn look_at(&mut self, waiting: &Waiting) {
-        let Waiting { read, bytes, first, file, writes, was_cut } = waiting;
+        let Waiting { read, bytes, first, file, writes } = waiting;
         if let Some((_, cause)) = read.take_error() {
             assert!(cause != BackendError::Changed || self.faults.changes > 0);
             self.errors += 1;
@@ -299,10 +294,7 @@ impl World {
         for (number, index) in blocks(range.clone()).enumerate() {
             let (from, to) = read.within(index * BLOCK as u64, (index + 1) * BLOCK as u64);
             let found = |at: u64| bytes[(at - first + first % 8) as usize];
-            let is_of = |writes: u64| {
-                (from..to)
-                    .all(|at| found(at) == byte(*file, at, writes) || *was_cut && found(at) == 0)
-            };
+            let is_of = |writes: u64| (from..to).all(|at| found(at) == byte(*file, at, writes));
             let allowed = writes[number]..=now[number];
             assert!(allowed.clone().any(is_of), "block {index} of {file:?}: not of {allowed:?}");
         }
@@ -530,4 +522,19 @@ fn a_read_beyond_a_new_end_fails() {
     world.read(0, file, 5 * BLOCK as u64, 100);
     world.end();
     assert_eq!((world.errors, world.done), (2, 3));
+}
+
+#[test]
+fn a_read_across_a_new_end_fails() {
+    let mut world = World::new(1, 1, Faults { changes: 1, ..NONE });
+    let file = world.files[5];
+    world.read(0, file, 0, 100);
+    world.step += 2;
+    world.answer();
+    world.read(0, file, 5 * BLOCK as u64, 100);
+    world.read(0, file, 5 * BLOCK as u64, 10);
+    assert!(world.held.is_empty());
+    world.change(5, 5 * BLOCK as u64 + 10, 0, true);
+    world.end();
+    assert_eq!((world.errors, world.done), (1, 3));
 }

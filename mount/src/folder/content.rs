@@ -22,6 +22,8 @@ use rustix::fs::Stat;
 
 /// Times of files are as fine as the kernel's ticks, where they are not finer: 10 ms at most. A change that is older shows.
 const SETTLES_AFTER: Duration = Duration::from_millis(50);
+/// Some file systems have whole seconds, or every second one.
+const COARSE_SETTLES_AFTER: Duration = Duration::from_millis(2050);
 
 /// What the folder says of a file, and says otherwise when its bytes have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +44,14 @@ impl Version {
 
     /// Whether another change would be another version.
     pub(crate) fn is_settled(&self) -> bool {
-        let [.., seconds, nanoseconds] = self.0;
+        let [.., modified_nanoseconds, seconds, nanoseconds] = self.0;
         let changed = Duration::new(seconds, nanoseconds as u32);
+        let settles_after = match (modified_nanoseconds, nanoseconds) {
+            (0, 0) => COARSE_SETTLES_AFTER,
+            _ => SETTLES_AFTER,
+        };
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        now.checked_sub(changed).is_some_and(|age| age >= SETTLES_AFTER)
+        now.checked_sub(changed).is_some_and(|age| age >= settles_after)
     }
 
     /// As the cache knows it: the same bytes for the same version, if that can be told.

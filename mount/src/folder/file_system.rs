@@ -24,7 +24,6 @@ use super::attributes::Change;
 use super::nodes::ROOT;
 use super::tree::{OpenContent, Tree};
 use crate::handles::Handle;
-use crate::pool::Pool;
 use crate::service::{
     CONTROL, FOREVER, OWN_FOLDER, OWN_NAMES, STATS_FILE, Service, name_of_cached, text_of_cached,
 };
@@ -32,7 +31,6 @@ use crate::service::{
 /// See the [module](self).
 pub(crate) struct FileSystem {
     tree: Arc<Tree>,
-    pool: Arc<Pool>,
 }
 
 fn errno(error: rustix::io::Errno) -> Errno {
@@ -61,13 +59,13 @@ fn answer_value(reply: ReplyXattr, size: u32, value: &[u8]) {
 
 impl FileSystem {
     pub(crate) fn new(tree: Arc<Tree>) -> Self {
-        FileSystem { tree, pool: Arc::default() }
+        FileSystem { tree }
     }
 
     /// Has a thread do something with the folder.
     fn run(&self, act: impl FnOnce(&Arc<Tree>) + Send + 'static) {
         let tree = Arc::clone(&self.tree);
-        self.pool.run(move || act(&tree));
+        self.tree.pool.run(move || act(&tree));
     }
 
     /// Has a thread find or make something that the kernel is told of.
@@ -97,26 +95,22 @@ impl FileSystem {
     }
 }
 
-fn read(
-    tree: &Arc<Tree>,
-    pool: &Arc<Pool>,
-    number: u64,
-    (offset, size): (u64, u32),
-    reply: ReplyData,
-) {
+fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyData) {
     let handle = tree.service.handles.get(number);
     let Some(open) = handle.as_deref().and_then(Handle::open_file) else {
         return reply.error(Errno::EBADF);
     };
-    let (tree, pool, handle) = (Arc::clone(tree), Arc::clone(pool), handle.clone());
+    let tree = Arc::clone(tree);
     let buffer = tree.service.buffer(size as usize);
     open.file.read_buffer_then(buffer, offset, move |buffer, read| {
         match read {
             Ok(count) => reply.data(&buffer[..count]),
             Err(error) if error.cause == BackendError::Changed => {
-                // It has become shorter than the cache was told. Not here: this may be who is telling it.
-                let tree = Arc::clone(&tree);
+                // It has become shorter than the cache was told. Not here: this may be who is telling it. The kernel
+                // keeps the handle until it is answered.
+                let (tree, pool) = (Arc::clone(&tree), Arc::clone(&tree.pool));
                 pool.run(move || {
+                    let handle = tree.service.handles.get(number);
                     let Some(Handle::Content(content)) = handle.as_deref() else { return };
                     match tree.read_plainly(content, (offset, size as usize)) {
                         Ok(bytes) => reply.data(&bytes),
@@ -352,7 +346,7 @@ impl Filesystem for FileSystem {
                 reply.data(&text[from..text.len().min(from + size as usize)]);
             }
             Some(Handle::Control(_)) => reply.data(&[]),
-            _ => read(&self.tree, &self.pool, fh.0, (offset, size), reply),
+            _ => read(&self.tree, fh.0, (offset, size), reply),
         }
     }
 
@@ -597,7 +591,7 @@ impl Filesystem for FileSystem {
         };
         let tree = Arc::clone(&self.tree);
         let open_path = move |path: &str, session: &Session| tree.open_path(path, session);
-        match self.tree.service.ioctl(&handle, (command, bytes), &self.pool, open_path) {
+        match self.tree.service.ioctl(&handle, (command, bytes), &self.tree.pool, open_path) {
             Ok(()) => reply.ioctl(0, &[]),
             Err(error) => reply.error(error),
         }

@@ -26,6 +26,7 @@ use super::attributes::{Change, attributes_of, kind_of, timespec};
 use super::content::Version;
 use super::nodes::{Node, Nodes, ROOT, path_of};
 use crate::handles::OpenFile;
+use crate::pool::Pool;
 use crate::service::{OWN_FOLDER, OWN_NAME, Service};
 
 /// Bytes of entries that are taken from a folder at a time.
@@ -39,6 +40,8 @@ pub(crate) struct Tree {
     own: Session,
     root: String,
     is_root: bool,
+    /// Who waits for the folder.
+    pub(crate) pool: Arc<Pool>,
     /// Tells the kernel that attributes are old; there as soon as it is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
 }
@@ -49,6 +52,7 @@ pub(crate) struct OpenContent {
     /// None if it is open for writing alone.
     pub(crate) open: Option<OpenFile>,
     writer: Option<SystemFile>,
+    pool: Arc<Pool>,
 }
 
 impl OpenContent {
@@ -58,11 +62,19 @@ impl OpenContent {
 }
 
 impl Drop for OpenContent {
+    /// By a thread that may wait: for who writes to the file, and for the folder. This may be one that takes in the kernel's requests,
+    /// or one that has the file's content locked.
     fn drop(&mut self) {
-        if self.open.take().is_some() {
-            self.node.content().close();
-        }
-        self.node.handles.fetch_sub(1, Ordering::SeqCst);
+        let (open, writer) = (self.open.take(), self.writer.take());
+        let node = Arc::clone(&self.node);
+        self.pool.run(move || {
+            drop(writer);
+            if open.is_some() {
+                node.content().close();
+            }
+            drop(open);
+            node.handles.fetch_sub(1, Ordering::SeqCst);
+        });
     }
 }
 
@@ -108,6 +120,7 @@ impl Tree {
             own,
             root: root.to_string_lossy().into_owned(),
             is_root: rustix::process::geteuid().is_root(),
+            pool: Arc::default(),
             notifier: OnceLock::new(),
         })
     }
@@ -276,11 +289,12 @@ impl Tree {
     ) -> Result<(OpenContent, bool)> {
         let access = wish & OFlags::RWMODE;
         node.handles.fetch_add(1, Ordering::SeqCst);
-        let mut handle = OpenContent { node: Arc::clone(node), open: None, writer: None };
+        let pool = Arc::clone(&self.pool);
+        let mut handle = OpenContent { node: Arc::clone(node), open: None, writer: None, pool };
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match made {
             Some(made) => made,
-            None => reopen(&descriptor, access | OFlags::NONBLOCK)?,
+            None => reopen(&descriptor, access)?,
         };
         let mut content = node.content();
         let stat = stat_of(&opened)?;
@@ -358,7 +372,7 @@ impl Tree {
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match writer {
             Some(_) => None,
-            None => Some(SystemFile::from(reopen(&descriptor, OFlags::WRONLY | OFlags::NONBLOCK)?)),
+            None => Some(SystemFile::from(reopen(&descriptor, OFlags::WRONLY)?)),
         };
         let writer = writer.or(opened.as_ref()).expect("it is one or the other");
         let mut content = node.content();
@@ -414,7 +428,12 @@ impl Tree {
             let pieces = [std::io::IoSlice::new(bytes)];
             let written = rustix::io::pwritev2(writer, &pieces, offset, ReadWriteFlags::APPEND);
             let end = rustix::fs::fstat(writer)?.st_size as u64;
-            content.wrote(offset.min(end)..end, Some(end));
+            // It began where the kernel takes the end to be, or others have changed the file.
+            let start = match written {
+                Ok(count) if end.checked_sub(count as u64) == Some(offset) => offset,
+                _ => 0,
+            };
+            content.wrote(start..end, Some(end));
             return written;
         }
         let written = writer.write_at(bytes, offset).map_err(|error| errno(&error));
@@ -455,7 +474,7 @@ impl Tree {
         let descriptor = self.nodes.descriptor(&handle.node)?;
         let file = match &handle.writer {
             Some(writer) => writer.try_clone().map_err(|error| errno(&error))?,
-            None => reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?.into(),
+            None => reopen(&descriptor, OFlags::RDONLY)?.into(),
         };
         let (mut bytes, mut filled) = (vec![0; length], 0);
         while filled < length {
@@ -475,7 +494,7 @@ impl Tree {
             Some(_) => None,
             None => {
                 let descriptor = self.nodes.descriptor(&handle.node)?;
-                Some(SystemFile::from(reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?))
+                Some(SystemFile::from(reopen(&descriptor, OFlags::RDONLY)?))
             }
         };
         let file = handle.writer.as_ref().or(opened.as_ref()).expect("it is one or the other");
