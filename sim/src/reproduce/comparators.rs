@@ -163,7 +163,7 @@ const REASONS: [Reason; 4] = [
     Reason {
         programs: &[
             ("agrep wood", 6.0),
-            ("agrep man3", 30.0),
+            ("agrep man3", 34.0),
             ("agrep kern", 7.0),
             ("agrep kern, today", 3.0),
         ],

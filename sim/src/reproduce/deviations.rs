@@ -22,7 +22,7 @@ pub struct Reason {
 }
 
 /// All reasons.
-pub static REASONS: [Reason; 18] = [
+pub static REASONS: [Reason; 16] = [
     Reason {
         experiment: "1994 table 1",
         row: "man pages, speed-up",
@@ -72,13 +72,6 @@ pub static REASONS: [Reason; 18] = [
               where tip1's share holds all of it, it takes nearly a third less on one disk (docs/comparators.md, agrep man3). The mean of the four sets' \
               reductions, of which three are small, is nearer; section 3.7 takes sums.",
     },
-    Reason {
-        experiment: "1995 figure 2b",
-        row: "sphinx, time saved",
-        why: "The work of a frame is chosen by four disks, and more of them go on to remove stall, a little each. The paper says \"up to 20 %\" \
-              of all arrays; by how much the last disks count depends on how many lookups are in a burst, which it does not say.",
-    },
-    Reason { experiment: "1995 figure 3a", row: "sphinx", why: "As in figure 2 b, on 15 disks." },
     Reason {
         experiment: "1995 figure 11",
         row: "davidson's miss ratio",

@@ -97,7 +97,7 @@ pub fn figures_over_disks() -> Outcome {
         "Davidson with informed caching (TIP 1995, figure 10 a)",
         vec![plain_line, line("tip2", &tip2), line("foretell", &foretell)],
     ));
-    let paper = Figure3 { elapsed: None, stall: None, chosen_disks: None };
+    let paper = Figure3 { elapsed: None, is_most_chosen: false, stall: None, chosen_disks: None };
     outcome.merge(figure_3("davidson", &plain, &tip1, &paper));
     outcome
 }

@@ -68,7 +68,12 @@ pub fn figures() -> Outcome {
         let row = Row::new("1995 figure 2a", row, "%");
         outcome.cells.extend(row.reductions(&split, &hinted));
     }
-    let paper = Figure3 { elapsed: Some(55.0), stall: STALL_REMOVED, chosen_disks: None };
+    let paper = Figure3 {
+        elapsed: Some(55.0),
+        is_most_chosen: false,
+        stall: STALL_REMOVED,
+        chosen_disks: None,
+    };
     outcome.merge(figure_3("join", &standard, &hinted, &paper));
     outcome
 }

@@ -168,7 +168,8 @@ fn figure_3(program: &str, plain: &Sweep, hinted: &Sweep, paper: &Figure3) -> Ou
     let elapsed = |at: usize| reduction(plain[at].elapsed_s, hinted[at].elapsed_s);
     let row = Row::new("1995 figure 3a", format!("{program}, elapsed time saved"), "%");
     let most = (0..DISKS.len()).map(elapsed).fold(f64::MIN, f64::max);
-    cells.push(row.cell(MOST.into(), paper.elapsed, most, Basis::Predicted));
+    let basis_of_most = if paper.is_most_chosen { Basis::Calibrated } else { Basis::Predicted };
+    cells.push(row.cell(MOST.into(), paper.elapsed, most, basis_of_most));
     let row = Row::new("1995 figure 3b", format!("{program}, stall removed"), "%");
     let (mut shares, mut stalls) = (Vec::new(), Vec::new());
     for (at, disks) in DISKS.into_iter().enumerate() {
@@ -196,9 +197,11 @@ const MOST: &str = "most";
 struct Figure3 {
     /// By how many per cent the elapsed time is reduced at most.
     elapsed: Option<f64>,
+    /// Whether that was among what the program's parameters were chosen by.
+    is_most_chosen: bool,
     /// Between how many and how many per cent of the stall is removed.
     stall: Option<(f64, f64)>,
-    /// The array on which the stall that is removed was among what the program's parameters were chosen by.
+    /// The array on which the stall that is removed was.
     chosen_disks: Option<usize>,
 }
 

@@ -1,8 +1,9 @@
 //! Figures 1 a and 1 b: agrep through four sets of files.
 //!
-//! A set's files lie side by side and in any order. Processor times (250 µs an open, 300 µs a block) were chosen so
-//! that the four searches come to the published reduction on four disks: that much is fitted. What follows from it is
-//! how the reduction is on other arrays, and what the striper's order is worth, for which nothing was chosen.
+//! A set's files lie side by side and in any order. The processor time of a block, 130 µs beside the 250 µs of an open,
+//! was chosen so that the most that hints save of the four searches is what section 3.7 says, 84 %: that much is fitted.
+//! What follows from it is how the reduction is on each array, and what the striper's order is worth, for which nothing
+//! was chosen.
 
 use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
@@ -21,7 +22,7 @@ pub fn search(set: FileSet, hinted: bool, seed: u64) -> Search {
     Search {
         set,
         scattering: Scattering { shuffled: 1.0, spread: 1.0 },
-        block_cpu: Nanos(300_000),
+        block_cpu: Nanos(130_000),
         disclosed_blocks: if hinted { UNREAD_BLOCKS } else { 0 },
         pitch_sectors: PITCH_SECTORS,
         seed,
@@ -72,8 +73,7 @@ pub fn figures() -> Outcome {
     for (at, disks) in DISKS.into_iter().enumerate() {
         let ours = reduction(plain[at].elapsed_s, scan[at].elapsed_s);
         let (paper, paper_to) = if disks >= 4 { (Some(80.0), Some(85.0)) } else { (None, None) };
-        let basis = if disks == 4 { Basis::Calibrated } else { Basis::Predicted };
-        let cell = row.cell(Cell::disks(disks), paper, ours, basis);
+        let cell = row.cell(Cell::disks(disks), paper, ours, Basis::Predicted);
         outcome.cells.push(Cell { paper_to, ..cell });
     }
     let title = "Text search (TIP 1995, figure 1 a)";
@@ -102,7 +102,12 @@ pub fn figures() -> Outcome {
         "Four searches, by the order of the striper (TIP 1995, figure 1 b)",
         vec![line("without hints", &plain), line("FIFO", &fifo), line("SCAN", &scan)],
     ));
-    let paper = Figure3 { elapsed: Some(84.0), stall: STALL_REMOVED, chosen_disks: None };
+    let paper = Figure3 {
+        elapsed: Some(84.0),
+        is_most_chosen: true,
+        stall: STALL_REMOVED,
+        chosen_disks: None,
+    };
     outcome.merge(figure_3("agrep", &plain, &scan, &paper));
     outcome
 }

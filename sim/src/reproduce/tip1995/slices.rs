@@ -143,7 +143,12 @@ pub fn figures() -> Outcome {
         "Slices of a 512³ data set (TIP 1995, figure 1 c)",
         lines,
     ));
-    let paper = Figure3 { elapsed: Some(75.0), stall: STALL_REMOVED, chosen_disks: None };
+    let paper = Figure3 {
+        elapsed: Some(75.0),
+        is_most_chosen: false,
+        stall: STALL_REMOVED,
+        chosen_disks: None,
+    };
     outcome.merge(figure_3("slices", &plain, &hinted, &paper));
     outcome
 }
