@@ -173,7 +173,7 @@ impl ReadAhead {
             // What was staked on the old one is lost.
             let stream = plan.stream;
             *plan = Plan { stream, from: start, to: end, ..Plan::default() };
-        } else if end < self.due.load(Ordering::Relaxed) {
+        } else if end <= plan.to && end < self.due.load(Ordering::Relaxed) {
             return None; // Another thread was here.
         }
         plan.to = plan.to.max(end);
@@ -285,6 +285,20 @@ mod tests {
         let ahead = ReadAhead::default();
         assert!(!reads(&ahead, (0, 8), 100 << 20).is_empty());
         assert_eq!(reads(&ahead, (8 * READ, 20), 9 * READ), []);
+    }
+
+    #[test]
+    fn what_is_added_to_a_file_that_was_read_to_its_end_is_disclosed_too() {
+        let ahead = ReadAhead::default();
+        let size = 64 * READ;
+        assert!(!reads(&ahead, (0, 64), size).is_empty());
+        // It was not there, so it has to be waited for.
+        let range = (size, size + READ);
+        assert!(ahead.note(range.0, range.1) && !ahead.is_due(range.1));
+        let guess = Guess { window_bytes: None, credit: &mut Credit::default() };
+        let more = ahead.go_on(&mut ahead.plan(), range, (2 * size, 8 << 20), guess);
+        let rest = Segment { offset_bytes: range.1, length_bytes: 2 * size - range.1 };
+        assert_eq!(more, Some(rest), "as much as was read so far");
     }
 
     #[test]

@@ -15,6 +15,17 @@ const THREADS_MAX: usize = 64;
 
 type Task = Box<dyn FnOnce() + Send>;
 
+/// Tasks of which one at a time is done, in the order in which they came: others do not wait in threads.
+#[derive(Default)]
+pub(crate) struct Line(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    tasks: VecDeque<Task>,
+    /// A thread does them, or will.
+    is_served: bool,
+}
+
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
@@ -68,6 +79,18 @@ impl Pool {
         }
     }
 
+    /// Has a thread do `task` after those that are in `line`.
+    pub(crate) fn run_in(&self, line: &Arc<Line>, task: impl FnOnce() + Send + 'static) {
+        let mut waiting = line.lock();
+        waiting.tasks.push_back(Box::new(task));
+        let is_served = std::mem::replace(&mut waiting.is_served, true);
+        drop(waiting);
+        if !is_served {
+            let line = Arc::clone(line);
+            self.run(move || line.serve());
+        }
+    }
+
     fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
         let waiting = queue.tasks.len() + queue.later.len().min(LATER_MAX);
         if queue.idle >= waiting || queue.threads == THREADS_MAX {
@@ -89,6 +112,24 @@ impl Pool {
             if let Some(task) = task {
                 task();
             }
+        }
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self) {
+        loop {
+            let mut waiting = self.lock();
+            let Some(task) = waiting.tasks.pop_front() else {
+                waiting.is_served = false;
+                return;
+            };
+            drop(waiting);
+            let _ = catch_unwind(AssertUnwindSafe(task)); // As the pool does.
         }
     }
 }
@@ -161,6 +202,35 @@ mod tests {
         gate.1.notify_all();
         pool.run_later(move || sender.send(10).unwrap());
         assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), 10);
+    }
+
+    #[test]
+    fn a_line_takes_one_thread_and_keeps_its_order() {
+        let pool = Pool::default();
+        let line = Arc::new(Line::default());
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let (sender, receiver) = channel();
+        for number in 0..4 * THREADS_MAX {
+            let (gate, sender) = (Arc::clone(&gate), sender.clone());
+            pool.run_in(&line, move || {
+                let open = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(open, |open| !*open).unwrap());
+                sender.send(number).unwrap();
+                if number == THREADS_MAX {
+                    std::panic::resume_unwind(Box::new("on purpose"));
+                }
+            });
+        }
+        let others = sender.clone();
+        pool.run(move || others.send(usize::MAX).unwrap());
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), usize::MAX);
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        for number in 0..4 * THREADS_MAX {
+            assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), number);
+        }
+        pool.run_in(&line, move || sender.send(0).unwrap());
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), 0, "it is served again");
     }
 
     #[test]

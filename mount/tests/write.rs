@@ -378,6 +378,7 @@ fn the_mounts_own_folder_cannot_be_written() {
     fs::create_dir(mount.path().join("folder")).unwrap();
     assert!(fs::rename(mount.path().join("folder"), &own).is_err());
     assert!(fs::rename(&own, mount.path().join("other")).is_err());
+    assert_eq!(errno(fs::hard_link(own.join("stats"), mount.path().join("x"))), Some(libc::EPERM));
     assert_eq!(fs::read_dir(&own).unwrap().count(), 2);
     assert!(fs::read_to_string(own.join("stats")).unwrap().contains("known_inodes"));
     let names: Vec<_> =
@@ -385,19 +386,56 @@ fn the_mounts_own_folder_cannot_be_written() {
     assert_eq!(names, ["folder"]);
 }
 
-/// A small file system in memory, as long as this lives.
-struct Small(tempfile::TempDir);
+/// A small file system of its own, as long as this lives.
+struct Small {
+    folder: tempfile::TempDir,
+    /// Of the file that it is in.
+    _image: Option<tempfile::TempDir>,
+}
+
+fn does(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
 
 impl Small {
-    /// None, aloud, if it cannot be mounted.
-    fn new() -> Option<Self> {
+    /// In memory. None, aloud, if it cannot be mounted.
+    fn in_memory() -> Option<Self> {
+        Small::mounted(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], None)
+    }
+
+    /// In a file, with times in whole seconds.
+    fn in_file() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(folder.path());
-        match mount.output() {
-            Ok(output) if output.status.success() => Some(Small(folder)),
-            _ => {
-                skipped("a small tmpfs cannot be mounted, which needs root");
+        let image = folder.path().join("image");
+        File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        if !does(Command::new("mkfs.ext4").args(["-q", "-F", "-I", "128"]).arg(&image)) {
+            skipped("there is no mkfs.ext4");
+            return None;
+        }
+        Small::mounted(&["-o", "loop", image.to_str().unwrap()], Some(folder))
+    }
+
+    fn mounted(what: &[&str], _image: Option<tempfile::TempDir>) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        match does(Command::new("mount").args(what).arg(folder.path())) {
+            true => Some(Small { folder, _image }),
+            false => {
+                skipped("a small file system cannot be mounted, which needs root");
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Whoever writes to it waits, until what is returned is dropped. None, aloud, if that cannot be.
+    fn frozen(&self) -> Option<Frozen<'_>> {
+        match does(Command::new("fsfreeze").arg("-f").arg(self.path())) {
+            true => Some(Frozen(self)),
+            false => {
+                skipped("a file system cannot be frozen");
                 None
             }
         }
@@ -406,25 +444,108 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
-        assert!(unmounted.unwrap().success());
+        assert!(does(Command::new("umount").arg("-l").arg(self.path())));
+    }
+}
+
+struct Frozen<'a>(&'a Small);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        assert!(does(Command::new("fsfreeze").arg("-u").arg(self.0.path())));
     }
 }
 
 #[test]
+fn a_folder_that_does_not_answer_holds_up_only_who_writes() {
+    const WRITERS: usize = 100;
+    let Some(small) = Small::in_file() else { return };
+    fs::write(small.path().join("read"), b"cached").unwrap();
+    let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else { return };
+    let path = |name: &str| mount.path().join(name);
+    let read = File::open(path("read")).unwrap();
+    assert_eq!(fs::read(path("read")).unwrap(), b"cached");
+    let open = |_| File::options().append(true).create(true).open(path("written")).unwrap();
+    let writers: Vec<File> = (0..WRITERS).map(open).collect();
+    let mapped = File::options().read(true).write(true).create_new(true).open(path("mapped"));
+    mapped.unwrap().set_len(1 << 20).unwrap();
+    let Some(frozen) = small.frozen() else { return };
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for mut writer in writers {
+            let written = &written;
+            scope.spawn(move || {
+                writer.write_all(b"0123456789").unwrap();
+                drop(writer);
+                written.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let mut bytes = [0; 6];
+        for _ in 0..100 {
+            forget_pages(&read);
+            read.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(&bytes, b"cached");
+            assert!(fs::read_to_string(path(".foretell/stats")).unwrap().contains("known_inodes"));
+            assert_eq!(path("read").metadata().unwrap().len(), 6);
+        }
+        assert_eq!(written.load(Ordering::SeqCst), 0);
+        drop(frozen);
+    });
+    assert_eq!(fs::read(path("written")).unwrap(), b"0123456789".repeat(WRITERS));
+}
+
+#[test]
+fn what_others_change_within_a_tick_of_the_folders_clock_is_seen() {
+    let Some(small) = Small::in_file() else { return };
+    let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else { return };
+    for turn in 0..200 {
+        let expected = format!("turn {turn:03}");
+        fs::write(small.path().join("file"), &expected).unwrap();
+        assert_eq!(fs::read_to_string(mount.path().join("file")).unwrap(), expected);
+    }
+}
+
+#[test]
+fn who_has_a_lease_is_waited_for() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    fs::write(mount.folder.join("file"), b"before").unwrap();
+    assert!(mount.path().join("file").exists());
+    let held = File::open(mount.folder.join("file")).unwrap();
+    /// As `linux/fcntl.h` has it; the signal for it is one that is ignored.
+    const F_SETSIG: i32 = 10;
+    // SAFETY: plain calls on a descriptor that is open.
+    let lease =
+        |command: i32, argument: i32| unsafe { libc::fcntl(held.as_raw_fd(), command, argument) };
+    assert_eq!(lease(F_SETSIG, libc::SIGURG), 0);
+    if lease(libc::F_SETLEASE, libc::F_RDLCK) != 0 {
+        return skipped("no lease can be had here");
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs::write(mount.path().join("file"), b"after"));
+        common::wait_until("the lease to be wanted back", || {
+            lease(libc::F_GETLEASE, 0) == libc::F_UNLCK
+        });
+        assert!(!writer.is_finished());
+        assert_eq!(lease(libc::F_SETLEASE, libc::F_UNLCK), 0);
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(fs::read(mount.folder.join("file")).unwrap(), b"after");
+}
+
+#[test]
 fn errors_of_the_folder_reach_who_writes() {
-    let Some(small) = Small::new() else { return };
-    let Some(mount) = writable_of(Some(small.0.path()), (BUDGET_BYTES, LONG), false) else {
+    let Some(small) = Small::in_memory() else { return };
+    let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else {
         return;
     };
     let mut file = File::create(mount.path().join("file")).unwrap();
     let whole = content(1, 2 << 20);
     assert_eq!(errno(file.write_all(&whole)), Some(libc::ENOSPC));
-    let there = fs::read(small.0.path().join("file")).unwrap();
+    let there = fs::read(small.path().join("file")).unwrap();
     assert!(there == whole[..there.len()] && there.len() > 900_000, "{}", there.len());
     assert!(fs::read(mount.path().join("file")).unwrap() == there);
     drop(file);
-    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(small.0.path()).status();
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(small.path()).status();
     assert!(remounted.unwrap().success());
     assert_eq!(errno(File::create(mount.path().join("new"))), Some(libc::EROFS));
     assert_eq!(errno(fs::remove_file(mount.path().join("file"))), Some(libc::EROFS));
@@ -454,4 +575,64 @@ fn what_programs_make_is_theirs() {
     for refused in ["cat ours", "echo x > ours", "chmod 666 ours", "chown 0 d/f"] {
         assert!(!as_other(refused).status.success(), "{refused}");
     }
+}
+
+#[test]
+fn what_programs_make_is_of_their_group_or_the_folders() {
+    const USER: u32 = 65_534;
+    const GROUP: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root can be another user");
+    }
+    let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
+    fs::set_permissions(&mount.folder, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, mode) in [("shared", 0o2770), ("plain", 0o770)] {
+        fs::create_dir(mount.folder.join(name)).unwrap();
+        std::os::unix::fs::chown(mount.folder.join(name), Some(0), Some(GROUP)).unwrap();
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(mount.folder.join(name), mode).unwrap();
+    }
+    // The group lets him in, and is one of several of his.
+    let script = "import os, sys
+os.setgroups([54321]); os.setgid(65534); os.setuid(65534)
+for folder in ('shared', 'plain'):
+    os.chdir(sys.argv[1] + '/' + folder)
+    os.mkdir('d'); os.symlink('d', 'l'); os.mkfifo('p'); open('f', 'w').close()
+";
+    let made = Command::new("python3").args(["-c", script]).arg(mount.path()).output();
+    let Ok(made) = made else { return skipped("there is no python3") };
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for (folder, group) in [("shared", GROUP), ("plain", USER)] {
+        for name in ["d", "f", "l", "p"] {
+            let metadata = mount.folder.join(folder).join(name).symlink_metadata().unwrap();
+            assert_eq!((metadata.uid(), metadata.gid()), (USER, group), "{folder}/{name}");
+            let inherits = metadata.mode() & libc::S_ISGID != 0;
+            assert_eq!(inherits, (folder, name) == ("shared", "d"), "{folder}/{name}");
+        }
+    }
+}
+
+#[test]
+fn who_makes_a_file_that_others_have_made_meanwhile_gets_it_if_he_may() {
+    const USER: u32 = 65_534;
+    let is_root = rustix::process::geteuid().is_root();
+    let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), is_root) else { return };
+    fs::set_permissions(&mount.folder, fs::Permissions::from_mode(0o777)).unwrap();
+    // The kernel knows for long that there is none.
+    for name in ["ours", "theirs"] {
+        assert!(!mount.path().join(name).exists());
+    }
+    fs::write(mount.folder.join("ours"), b"longer than it").unwrap();
+    fs::set_permissions(mount.folder.join("ours"), fs::Permissions::from_mode(0o600)).unwrap();
+    if is_root {
+        let mut other = Command::new("sh");
+        other.args(["-c", "echo x > ours"]).current_dir(mount.path()).uid(USER).gid(USER);
+        assert!(!other.output().unwrap().status.success());
+        assert_eq!(fs::read(mount.folder.join("ours")).unwrap(), b"longer than it");
+    }
+    fs::write(mount.path().join("ours"), b"that").unwrap();
+    assert_eq!(fs::read(mount.folder.join("ours")).unwrap(), b"that");
+    fs::write(mount.folder.join("theirs"), b"").unwrap();
+    let exclusive = File::options().write(true).create_new(true).open(mount.path().join("theirs"));
+    assert_eq!(errno(exclusive), Some(libc::EEXIST));
 }

@@ -9,7 +9,8 @@
 //! changed if the name stands for something else by then.
 //!
 //! Files that change while they are open ([`open_changing`](super::LocalBackend::open_changing)) are of no one version: they
-//! are read as they are, through the page cache, by the descriptor that they came with.
+//! are read as they are, through the page cache, by the descriptor that they came with, and keep it: they are not counted among those
+//! that can lose theirs.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -71,6 +72,7 @@ pub(super) struct Readers {
     /// Or why there is none; `None` if it was not asked for.
     pub(super) ring: Option<io::Result<Ring>>,
     threads: Threads,
+    /// Of one version, and open.
     open_files: AtomicUsize,
     open_files_max: usize,
     /// Reads at once.
@@ -255,7 +257,9 @@ impl OpenFile {
         size_bytes: u64,
         readers: &Arc<Readers>,
     ) -> Arc<Self> {
-        readers.open_files.fetch_add(1, Ordering::Relaxed);
+        if identity.is_some() {
+            readers.open_files.fetch_add(1, Ordering::Relaxed);
+        }
         let (readers, way) = (Arc::clone(readers), OnceLock::new());
         Arc::new(OpenFile { file, identity, size_bytes, readers, way })
     }
@@ -334,6 +338,8 @@ impl Object for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.readers.open_files.fetch_sub(1, Ordering::Relaxed);
+        if self.identity.is_some() {
+            self.readers.open_files.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The bytes of a file of a writable folder: who has them cached, and until when that is right.
 //!
 //! A file keeps its inode while its bytes change. So there is one file of the cache for all that have it open, which is told of
-//! every change ([`File::changed`]), and the kernel's pages are dropped by opening it. What is known is compared with what the folder says of
+//! every change ([`File::changed`]), and the kernel's pages are dropped by opening it: when the answer to that open arrives, so that others are
+//! told to keep them only when something was asked by the handle of that answer. What is known is compared with what the folder says of
 //! the file (its [`Version`]), under one lock with the writes, so that one's own writes are not taken for another's:
 //!
 //! * **A. Written through the mount.** The bytes go to the folder's file, then the cache is told of them. What the folder says next is
@@ -77,27 +78,37 @@ struct Live {
 pub(crate) struct Content {
     /// What the folder has said last; none if something was written since, or it is not settled.
     version: Option<Version>,
-    /// Nothing has changed since the kernel dropped its pages last.
+    /// Nothing has changed since the open by which the kernel drops its pages.
     is_clean: bool,
+    /// How many opens there were by which it does.
+    drops: u64,
     live: Option<Live>,
 }
 
 /// A file that was opened.
 pub(crate) struct OpenedContent {
     pub(crate) file: Arc<File>,
-    /// What the kernel has of it, pages and attributes, is right.
-    pub(crate) keeps_pages: bool,
+    pub(crate) pages: Pages,
+}
+
+/// What the kernel has of a file when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// Pages and attributes are right.
+    pub(crate) are_kept: bool,
+    /// The open by which they were dropped, or are when its answer has arrived.
+    pub(crate) dropped: u64,
 }
 
 impl Content {
-    /// A program opens it to read. `stat` is what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
+    /// A program opens it to read. `dropped` is the last open by which pages are known to have been dropped, `stat` what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
     pub(crate) fn open<E>(
         &mut self,
-        stat: &Stat,
+        (stat, dropped): (&Stat, u64),
         (backend, session, own): (&LocalBackend, &Session, &Session),
         open: impl FnOnce() -> Result<(OwnedFd, String), E>,
     ) -> Result<OpenedContent, E> {
-        let keeps_pages = self.opened(stat);
+        let pages = self.opened(stat, dropped);
         let live = match &mut self.live {
             Some(live) => live,
             None => {
@@ -109,19 +120,20 @@ impl Content {
             }
         };
         live.handles += 1;
-        Ok(OpenedContent { file: session.open_again(&live.file), keeps_pages })
+        Ok(OpenedContent { file: session.open_again(&live.file), pages })
     }
 
-    /// A program opens it; says whether what the kernel has of it is right.
-    pub(crate) fn opened(&mut self, stat: &Stat) -> bool {
+    /// A program opens it.
+    pub(crate) fn opened(&mut self, stat: &Stat, dropped: u64) -> Pages {
         let version = Version::of(stat);
         let is_same = self.is_clean && self.version == Some(version);
         if !is_same {
             self.forget(stat.st_size as u64);
+            self.drops += 1;
         }
         self.is_clean = version.is_settled();
         self.version = Some(version).filter(|_| self.is_clean);
-        is_same
+        Pages { are_kept: is_same && dropped >= self.drops, dropped: self.drops }
     }
 
     /// Who has [opened](Content::open) it does not read any more.
@@ -176,5 +188,31 @@ impl Content {
         {
             live.file.changed(bytes, size_bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_keeps_its_pages_when_it_is_known_to_have_dropped_the_old_ones() {
+        let file = tempfile::tempfile().unwrap();
+        let stat = || rustix::fs::fstat(&file).unwrap();
+        while !Version::of(&stat()).is_settled() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut content = Content::default();
+        let mut open = |dropped| {
+            let pages = content.opened(&stat(), dropped);
+            (pages.are_kept, pages.dropped)
+        };
+        assert_eq!(open(0), (false, 1), "they may be of before");
+        assert_eq!(open(0), (false, 1), "that answer is on its way");
+        assert_eq!(open(1), (true, 1));
+        content.wrote(0..1, None);
+        assert_eq!(content.opened(&stat(), 1), Pages { are_kept: false, dropped: 2 });
+        assert_eq!(content.opened(&stat(), 1), Pages { are_kept: false, dropped: 2 });
+        assert_eq!(content.opened(&stat(), 2), Pages { are_kept: true, dropped: 2 });
     }
 }

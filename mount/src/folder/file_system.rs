@@ -97,6 +97,9 @@ impl FileSystem {
 
 fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyData) {
     let handle = tree.service.handles.get(number);
+    if let Some(Handle::Content(content)) = handle.as_deref() {
+        content.is_used();
+    }
     let Some(open) = handle.as_deref().and_then(Handle::open_file) else {
         return reply.error(Errno::EBADF);
     };
@@ -247,6 +250,9 @@ impl Filesystem for FileSystem {
     }
 
     fn link(&self, _req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if Service::own_attributes(ino.0).is_some() {
+            return reply.error(Errno::EPERM);
+        }
         let name = name.to_owned();
         self.tell_entry(reply, move |tree| tree.link(ino.0, parent.0, &name));
     }
@@ -367,7 +373,13 @@ impl Filesystem for FileSystem {
         // What comes from a mapping has its place, whatever the descriptor that the kernel has picked for it.
         let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let is_at_end = flags.0 & libc::O_APPEND != 0 && !is_mapped;
-        self.run(move |tree| {
+        let handle = self.tree.service.handles.get(fh.0);
+        let Some(Handle::Content(content)) = handle.as_deref() else {
+            return reply.error(Errno::EBADF);
+        };
+        content.is_used();
+        let (tree, writers) = (Arc::clone(&self.tree), Arc::clone(content.writers()));
+        self.tree.pool.run_in(&writers, move || {
             match tree.service.handles.get(fh.0).as_deref() {
                 Some(Handle::Content(content)) => {
                     match tree.write(content, (&bytes, offset), is_at_end) {
@@ -429,6 +441,9 @@ impl Filesystem for FileSystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        if let Some(Handle::Content(content)) = self.tree.service.handles.get(fh.0).as_deref() {
+            content.is_used();
+        }
         self.tree.service.handles.remove(fh.0);
         reply.ok();
     }
@@ -554,6 +569,9 @@ impl Filesystem for FileSystem {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        if Service::own_attributes(ino.0).is_some() {
+            return reply.error(Errno::EPERM);
+        }
         let (name, value) = (name.to_owned(), value.to_owned());
         self.run(move |tree| {
             answer_empty(reply, tree.set_attribute(ino.0, (&name, &value), flags));
@@ -571,6 +589,9 @@ impl Filesystem for FileSystem {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if Service::own_attributes(ino.0).is_some() {
+            return reply.error(Errno::EPERM);
+        }
         let name = name.to_owned();
         self.run(move |tree| answer_empty(reply, tree.remove_attribute(ino.0, &name)));
     }

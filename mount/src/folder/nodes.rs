@@ -10,13 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::content::Content;
+use crate::pool::Line;
 use crate::service::FIRST;
 
 /// The root, as FUSE wants it.
@@ -52,6 +53,10 @@ pub(crate) struct Node {
     pub(crate) handles: AtomicUsize,
     /// Of a file.
     pub(crate) content: Mutex<Content>,
+    /// The open by which the kernel has last dropped its pages of it, as its [`Content`] counts them, as far as that is known.
+    pub(crate) dropped: AtomicU64,
+    /// Those who write to it.
+    pub(crate) writers: Arc<Line>,
 }
 
 impl Node {
@@ -61,6 +66,11 @@ impl Node {
 
     pub(crate) fn is_link(&self) -> bool {
         self.key.kind == libc::S_IFLNK
+    }
+
+    /// The folder that it was found in last.
+    pub(crate) fn parent(&self) -> u64 {
+        lock(&self.place).0
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
@@ -140,6 +150,8 @@ impl Nodes {
             descriptor: Mutex::new(Some(Arc::new(descriptor))),
             handles: AtomicUsize::new(0),
             content: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            writers: Arc::default(),
         })
     }
 
@@ -163,6 +175,15 @@ impl Nodes {
     /// The folder is asked for `name` in the folder `parent`. The kernel holds the node until it [forgets](Nodes::forget) it.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Arc<Node>> {
         let descriptor = open_path(&*self.descriptor(&*self.get(parent)?)?, name)?;
+        self.hold((parent, name), descriptor)
+    }
+
+    /// The same for what a descriptor (`O_PATH`) stands for, which was found by that name.
+    pub(crate) fn hold(
+        &self,
+        (parent, name): (u64, &OsStr),
+        descriptor: OwnedFd,
+    ) -> Result<Arc<Node>> {
         let key = Key::of(&rustix::fs::fstat(&descriptor)?);
         let mut table = lock(&self.table);
         let known = table.numbers.get(&key).copied();

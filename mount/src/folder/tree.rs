@@ -25,8 +25,9 @@ use rustix::io::{Errno, ReadWriteFlags, Result};
 use super::attributes::{Change, attributes_of, kind_of, timespec};
 use super::content::Version;
 use super::nodes::{Node, Nodes, ROOT, path_of};
+use super::owner::{Owner, make_for};
 use crate::handles::OpenFile;
-use crate::pool::Pool;
+use crate::pool::{Line, Pool};
 use crate::service::{OWN_FOLDER, OWN_NAME, Service};
 
 /// Bytes of entries that are taken from a folder at a time.
@@ -52,12 +53,26 @@ pub(crate) struct OpenContent {
     /// None if it is open for writing alone.
     pub(crate) open: Option<OpenFile>,
     writer: Option<SystemFile>,
+    /// See [`Pages::dropped`].
+    dropped: u64,
     pool: Arc<Pool>,
 }
 
 impl OpenContent {
     pub(crate) fn is_writable(&self) -> bool {
         self.writer.is_some()
+    }
+
+    /// Something is asked by it: the answer to its open has arrived.
+    pub(crate) fn is_used(&self) {
+        if self.node.dropped.load(Ordering::SeqCst) < self.dropped {
+            self.node.dropped.fetch_max(self.dropped, Ordering::SeqCst);
+        }
+    }
+
+    /// Those who write to it.
+    pub(crate) fn writers(&self) -> &Arc<Line> {
+        &self.node.writers
     }
 }
 
@@ -89,9 +104,6 @@ impl Drop for Directory {
         self.node.handles.fetch_sub(1, Ordering::SeqCst);
     }
 }
-
-/// Who makes a request: user and group.
-pub(crate) type Owner = (u32, u32);
 
 /// Opens what a descriptor stands for in earnest.
 fn reopen(descriptor: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
@@ -168,34 +180,9 @@ impl Tree {
         attributes
     }
 
-    /// What was just made in a folder, for the kernel, given to who asked for it.
-    fn made(&self, parent: u64, name: &OsStr, owner: Owner) -> Result<FileAttr> {
-        let node = self.nodes.lookup(parent, name)?;
-        let given = self.nodes.descriptor(&node).and_then(|descriptor| {
-            let folder = self.nodes.descriptor(&*self.nodes.get(parent)?)?;
-            self.give(&descriptor, &folder, owner)
-        });
-        let attributes = given.and_then(|()| self.attributes_of(&node));
-        if attributes.is_err() {
-            self.nodes.forget(node.number, 1);
-        }
-        attributes
-    }
-
-    /// What root has made belongs to who asked for it, as far as the folder does not say which group it is of.
-    fn give(&self, made: &OwnedFd, folder: &OwnedFd, (user, group): Owner) -> Result<()> {
-        if !self.is_root || user == 0 && group == 0 {
-            return Ok(());
-        }
-        let mode = stat_of(made)?.st_mode;
-        let has_group = stat_of(folder)?.st_mode & libc::S_ISGID != 0;
-        let group = (!has_group).then(|| Gid::from_raw(group));
-        rustix::fs::chownat(made, "", Some(Uid::from_raw(user)), group, AtFlags::EMPTY_PATH)?;
-        // It takes these away.
-        if kind_of(mode) == FileType::RegularFile && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-            rustix::fs::chmod(path_of(made), Mode::from_raw_mode(mode & 0o7777))?;
-        }
-        Ok(())
+    /// What root makes belongs to who has asked for it.
+    fn make<T>(&self, owner: Owner, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        make_for(Some(owner).filter(|&owner| self.is_root && owner != (0, 0)), make)
     }
 
     pub(crate) fn make_folder(
@@ -205,8 +192,9 @@ impl Tree {
         owner: Owner,
     ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
-        rustix::fs::mkdirat(&*folder, name, Mode::from_raw_mode(mode & 0o7777))?;
-        self.made(parent, name, owner)
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        self.make(owner, || rustix::fs::mkdirat(&*folder, name, mode))?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn make_node(
@@ -218,8 +206,9 @@ impl Tree {
         let folder = self.folder(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        rustix::fs::mknodat(&*folder, name, kind, mode, u64::from(device))?;
-        self.made(parent, name, owner)
+        let device = u64::from(device);
+        self.make(owner, || rustix::fs::mknodat(&*folder, name, kind, mode, device))?;
+        self.lookup(parent, name)
     }
 
     pub(crate) fn make_link(
@@ -229,8 +218,8 @@ impl Tree {
         owner: Owner,
     ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
-        rustix::fs::symlinkat(target, &*folder, name)?;
-        self.made(parent, name, owner)
+        self.make(owner, || rustix::fs::symlinkat(target, &*folder, name))?;
+        self.lookup(parent, name)
     }
 
     /// One more name of a node.
@@ -290,7 +279,8 @@ impl Tree {
         let access = wish & OFlags::RWMODE;
         node.handles.fetch_add(1, Ordering::SeqCst);
         let pool = Arc::clone(&self.pool);
-        let mut handle = OpenContent { node: Arc::clone(node), open: None, writer: None, pool };
+        let mut handle =
+            OpenContent { node: Arc::clone(node), open: None, writer: None, dropped: 0, pool };
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match made {
             Some(made) => made,
@@ -298,22 +288,24 @@ impl Tree {
         };
         let mut content = node.content();
         let stat = stat_of(&opened)?;
-        let keeps_pages = if access == OFlags::WRONLY {
-            content.opened(&stat)
+        let dropped = node.dropped.load(Ordering::SeqCst);
+        let pages = if access == OFlags::WRONLY {
+            content.opened(&stat, dropped)
         } else {
             let session = self.service.processes.session(thread);
             let with = (&*self.backend, &session, &self.own);
             let reader =
                 || Ok((opened.try_clone().map_err(|error| errno(&error))?, self.path(&opened)));
-            let open = content.open(&stat, with, reader)?;
+            let open = content.open((&stat, dropped), with, reader)?;
             handle.open = Some(OpenFile::new(open.file, session));
-            open.keeps_pages
+            open.pages
         };
+        handle.dropped = pages.dropped;
         drop(content);
         if access != OFlags::RDONLY {
             handle.writer = Some(opened.into());
         }
-        Ok((handle, keeps_pages))
+        Ok((handle, pages.are_kept))
     }
 
     /// What a file is called below the root.
@@ -323,7 +315,8 @@ impl Tree {
         below.to_string_lossy().into_owned()
     }
 
-    /// Makes a file, or opens the one that somebody has made meanwhile, unless that is not wished.
+    /// Makes a file and opens it. If somebody has made one meanwhile, the kernel is to look: it has not said yet whether this program may
+    /// open that.
     pub(crate) fn create(
         &self,
         (parent, name): (u64, &OsStr),
@@ -334,34 +327,16 @@ impl Tree {
         let wish = OFlags::from_bits_retain(flags as u32);
         let with = (wish & OFlags::RWMODE) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        let made = match rustix::fs::openat(&*folder, name, with, mode) {
-            Ok(made) => {
-                self.give(&made, &folder, owner)?;
-                Some(made)
-            }
-            Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => None,
-            Err(error) => return Err(error),
+        let made = self.make(owner, || rustix::fs::openat(&*folder, name, with, mode));
+        let made = match made {
+            Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => return Err(Errno::STALE),
+            made => made?,
         };
-        let node = self.nodes.lookup(parent, name)?;
-        let open = || {
-            // It may have been replaced since by another.
-            let is_it = |made: &OwnedFd| {
-                stat_of(made)
-                    .ok()
-                    .and_then(|stat| self.nodes.of(&stat))
-                    .is_some_and(|of| of.number == node.number)
-            };
-            let is_made = made.as_ref().is_some_and(is_it);
-            if !node.is_file() {
-                return Err(if node.is_link() { Errno::LOOP } else { Errno::ISDIR });
-            }
-            let (opened, _) = self.open_node(&node, wish, thread, made.filter(|_| is_made))?;
-            if !is_made && wish.contains(OFlags::TRUNC) {
-                self.resize(&node, opened.writer.as_ref(), 0)?;
-            }
-            Ok((self.attributes_of(&node)?, opened))
-        };
-        let opened = open();
+        // The name may stand for another by now.
+        let node = self.nodes.hold((parent, name), reopen(&made, OFlags::PATH)?)?;
+        let opened = self
+            .open_node(&node, wish, thread, Some(made))
+            .and_then(|(opened, _)| Ok((self.attributes_of(&node)?, opened)));
         if opened.is_err() {
             self.nodes.forget(node.number, 1);
         }
@@ -547,7 +522,8 @@ impl Tree {
             }
             let mode = entry.file_type().as_raw_mode();
             let number = match name.as_bytes() {
-                b"." | b".." => folder.node.number,
+                b"." => folder.node.number,
+                b".." => folder.node.parent(),
                 _ => self.nodes.number_of_entry(&folder.node, entry.ino(), mode & libc::S_IFMT),
             };
             if add(number, entry.next_entry_cookie(), kind_of(mode), name) {
@@ -560,16 +536,16 @@ impl Tree {
     /// The file at a path below the root, for a hint. One that was just written is not fetched ahead: what would be is soon of no use.
     pub(crate) fn open_path(&self, path: &str, session: &Session) -> Option<Arc<File>> {
         let root = self.nodes.get(ROOT).and_then(|root| self.nodes.descriptor(&root)).ok()?;
-        let (flags, beneath) = (
-            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
-        );
+        let (flags, beneath) =
+            (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
         let path = path.trim_matches('/');
-        let opened = rustix::fs::openat2(&*root, path, flags, Mode::empty(), beneath).ok()?;
-        let stat = stat_of(&opened).ok()?;
-        if kind_of(stat.st_mode) != FileType::RegularFile {
+        let found = rustix::fs::openat2(&*root, path, flags, Mode::empty(), beneath).ok()?;
+        // What to open a device does is not ours to do.
+        if kind_of(stat_of(&found).ok()?.st_mode) != FileType::RegularFile {
             return None;
         }
+        let opened = reopen(&found, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
+        let stat = stat_of(&opened).ok()?;
         let version = Version::of(&stat);
         let open_found = |opened: OwnedFd| {
             let path = self.path(&opened);
