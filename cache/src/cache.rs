@@ -42,9 +42,9 @@ pub struct CacheOptions {
 }
 
 impl Default for CacheOptions {
-    /// 256 MiB, in blocks of 8 KiB.
+    /// 256 MiB, in blocks of 16 KiB.
     fn default() -> Self {
-        CacheOptions { budget_bytes: 256 << 20, block_bytes: 8 << 10 }
+        CacheOptions { budget_bytes: 256 << 20, block_bytes: 16 << 10 }
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct MountArgs {
     budget: u64,
 
     /// Size of a block, the unit in which data is fetched and kept: a power of two, 4KiB to 16MiB
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, default_value = "16KiB", value_name = "SIZE", value_parser = size::parse)]
     block: u64,
 
     /// Keep what was fetched in FOLDER on a local disk as well, for when memory has let it go, and for mounts to come

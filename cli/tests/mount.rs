@@ -288,7 +288,7 @@ fn damage_to_the_local_disk_is_told_and_harms_nobody() {
     wait_until("blocks on the disk", || {
         let stats = stats(mnt.path());
         let count = |name: &str| stats["tier"][name].as_u64().expect("a number");
-        assert_eq!(count("held_bytes"), count("held_blocks") * 8192);
+        assert_eq!(count("held_bytes"), count("held_blocks") * 16384);
         count("written_blocks") > 0 && count("written_blocks") == count("missed_blocks")
     });
     assert!(troubles(&stats(mnt.path())).is_empty());
@@ -387,7 +387,7 @@ fn a_c_program_hints_by_ioctl() {
     assert!(read(mnt.path()) == read(folder.path()));
     let stats = stats(mnt.path());
     let count = |name: &str| stats[name].as_u64().expect("a number");
-    assert!(count("prefetched_blocks") > 1500, "{stats}");
+    assert!(count("prefetched_blocks") > 1000, "{stats}"); // Of 2,048 that it has.
     assert!(count("useful_blocks") + count("late_blocks") > count("prefetched_blocks") / 2);
     assert!(unmount(mnt.path()).status.success());
 }

@@ -40,7 +40,7 @@ class Store(_foretell.Store):
         cls,
         url: str | os.PathLike[str],
         budget: SupportsIndex | str = "256MiB",
-        block: SupportsIndex | str = 8192,
+        block: SupportsIndex | str = 16384,
         depth: int | None = None,
         *,
         timeout: float = 60.0,

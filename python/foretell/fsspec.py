@@ -78,7 +78,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         target_options: Mapping[str, Any] | None = None,
         fs: fsspec.AbstractFileSystem | None = None,
         budget: SupportsIndex | str = "256MiB",
-        block: SupportsIndex | str = 8192,
+        block: SupportsIndex | str = 16384,
         depth: int | None = None,
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,

@@ -280,7 +280,7 @@ impl Stack {
     /// Loads the ghosts of blocks with these hashes, or the places where they would be, into the processor's caches.
     #[inline]
     pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
-        if self.keeps_ghosts {
+        if self.ghosts.len() > 0 {
             hashes.for_each(|hash| self.ghosts.load(hash));
         }
     }
