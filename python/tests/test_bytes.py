@@ -43,7 +43,7 @@ def disclose(store: foretell.Store, seed: int, stop: threading.Event) -> None:
         stream.close()
 
 
-@pytest.mark.parametrize("budget", [8192, "512KiB", "64MiB"])
+@pytest.mark.parametrize("budget", [16384, "512KiB", "64MiB"])
 def test_ten_thousand_reads_by_several_threads(data: Path, budget: int | str) -> None:
     store = foretell.Store(data, budget=budget)
     check_threads(store, data, threads=5, reads=2000)
