@@ -9,8 +9,8 @@
 //! changed if the name stands for something else by then.
 //!
 //! Files that change while they are open ([`open_changing`](super::LocalBackend::open_changing)) are of no one version: they
-//! are read as they are, through the page cache, by the descriptor that they came with, and keep it: they are not counted among those
-//! that can lose theirs.
+//! are read as they are, through the page cache, by the descriptor that they came with, and keep it; so they are counted by themselves, for
+//! those who can do without them.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
@@ -75,6 +75,8 @@ pub(super) struct Readers {
     /// Of one version, and open.
     open_files: AtomicUsize,
     open_files_max: usize,
+    /// Of no one version, and open.
+    changing_files: AtomicUsize,
     /// Reads at once.
     pub(super) depth: usize,
     /// Files that were opened, in turn; some have been closed since.
@@ -93,6 +95,7 @@ impl Readers {
             threads: Threads::new(depth),
             open_files: AtomicUsize::new(0),
             open_files_max: files_max,
+            changing_files: AtomicUsize::new(0),
             depth,
             turns: Mutex::default(),
         }
@@ -104,6 +107,16 @@ impl Readers {
             ring.close();
         }
         self.threads.close();
+    }
+
+    /// Whether there are descriptors for another file that cannot lose its own, and that nobody waits for.
+    pub(super) fn can_hold_more(&self) -> bool {
+        self.changing_files.load(Ordering::Relaxed) < self.open_files_max
+    }
+
+    /// The files that are open, of the kind that one with this identity is of.
+    fn count_of(&self, identity: Option<Identity>) -> &AtomicUsize {
+        if identity.is_some() { &self.open_files } else { &self.changing_files }
     }
 
     /// Opens what is at `place`, and makes room for that.
@@ -257,9 +270,7 @@ impl OpenFile {
         size_bytes: u64,
         readers: &Arc<Readers>,
     ) -> Arc<Self> {
-        if identity.is_some() {
-            readers.open_files.fetch_add(1, Ordering::Relaxed);
-        }
+        readers.count_of(identity).fetch_add(1, Ordering::Relaxed);
         let (readers, way) = (Arc::clone(readers), OnceLock::new());
         Arc::new(OpenFile { file, identity, size_bytes, readers, way })
     }
@@ -338,8 +349,6 @@ impl Object for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if self.identity.is_some() {
-            self.readers.open_files.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.readers.count_of(self.identity).fetch_sub(1, Ordering::Relaxed);
     }
 }

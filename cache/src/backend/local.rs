@@ -99,6 +99,11 @@ impl LocalBackend {
         Opened { version, size_bytes, object }
     }
 
+    /// Whether there are descriptors to spare for another such file, for somebody who can do without it.
+    pub fn can_hold_more(&self) -> bool {
+        self.readers.can_hold_more()
+    }
+
     fn opened(
         &self,
         place: PathBuf,

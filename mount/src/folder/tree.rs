@@ -555,13 +555,15 @@ impl Tree {
                 self.backend.open_changing(opened.into(), version.name(), size_bytes),
             )
         };
+        // It has its descriptor as long as it is hinted.
+        let can_hold = || version.is_settled() && self.backend.can_hold_more();
         let Some(node) = self.nodes.of(&stat) else {
-            return version.is_settled().then(|| open_found(opened));
+            return can_hold().then(|| open_found(opened));
         };
         let content = node.content();
         match content.file() {
             Some(file) => Some(session.open_again(file)),
-            None => version.is_settled().then(|| open_found(opened)),
+            None => can_hold().then(|| open_found(opened)),
         }
     }
 

@@ -1,0 +1,40 @@
+//! More files than there are descriptors. A process of its own: it has fewer than others.
+
+mod common;
+
+use std::fs::{self, File};
+use std::time::Duration;
+
+use common::{attribute, content, ioctl_hint, writable};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+const DESCRIPTORS: u64 = 160;
+const FILES: u64 = 400;
+
+#[test]
+fn hints_of_more_files_than_there_are_descriptors_leave_some_to_programs() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = Some(DESCRIPTORS);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let Some(mount) = writable(8 << 20, Duration::from_secs(600)) else { return };
+    let name = |which: u64| format!("file {which}");
+    for which in 0..FILES {
+        fs::write(mount.folder.join(name(which)), content(which, 10_000)).unwrap();
+    }
+    let last = mount.folder.join(name(FILES - 1)).metadata().unwrap().modified().unwrap();
+    common::wait_until("its time to be past", || {
+        last.elapsed().unwrap() > Duration::from_millis(100)
+    });
+    let control = File::open(mount.path().join(".foretell/control")).unwrap();
+    for which in 0..FILES {
+        ioctl_hint(&control, &[], &name(which)).unwrap();
+    }
+    let is_cached = |which| {
+        attribute(&mount.path().join(name(which)), "user.foretell.cached_bytes").unwrap() != "0"
+    };
+    common::wait_until("the first of them", || is_cached(0));
+    for which in 0..FILES {
+        let read = fs::read(mount.path().join(name(which))).unwrap();
+        assert!(read == content(which, 10_000), "{which}");
+    }
+}
