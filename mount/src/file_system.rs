@@ -165,7 +165,7 @@ impl Filesystem for FileSystem {
             true => InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
             false => InitFlags::empty(),
         };
-        Service::configure(config, names);
+        Service::configure(config, names | InitFlags::FUSE_ASYNC_DIO);
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl Service {
         config.set_max_background(BACKGROUND_MAX).ok();
         config.set_congestion_threshold(BACKGROUND_MAX).ok();
         config.set_max_write(READ_MAX_BYTES).ok();
-        for wish in (InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_DIO | more).iter() {
+        for wish in (InitFlags::FUSE_PARALLEL_DIROPS | more).iter() {
             config.add_capabilities(wish).ok();
         }
     }

@@ -322,6 +322,9 @@ fn links_are_shown_as_links_and_times_modes_and_pipes_as_they_are() {
         assert_eq!(here.modified().unwrap(), there.modified().unwrap());
     }
     assert_eq!(made.metadata().unwrap().modified().unwrap(), time);
+    let early = std::time::UNIX_EPOCH - Duration::from_millis(1500);
+    made.set_modified(early).unwrap();
+    assert_eq!(mount.folder.join("made").metadata().unwrap().modified().unwrap(), early);
     let statistics = rustix::fs::statvfs(mount.path()).unwrap();
     assert_eq!(statistics.f_blocks, rustix::fs::statvfs(&mount.folder).unwrap().f_blocks);
 }
@@ -393,6 +396,9 @@ struct Small {
     _image: Option<tempfile::TempDir>,
 }
 
+/// Times in whole seconds.
+const COARSE: &[&str] = &["-I", "128"];
+
 fn does(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
@@ -403,12 +409,12 @@ impl Small {
         Small::mounted(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], None)
     }
 
-    /// In a file, with times in whole seconds.
-    fn in_file() -> Option<Self> {
+    /// In a file, as `mkfs.ext4` makes it with these options.
+    fn in_file(options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         File::create(&image).unwrap().set_len(16 << 20).unwrap();
-        if !does(Command::new("mkfs.ext4").args(["-q", "-F", "-I", "128"]).arg(&image)) {
+        if !does(Command::new("mkfs.ext4").args(["-q", "-F"]).args(options).arg(&image)) {
             skipped("there is no mkfs.ext4");
             return None;
         }
@@ -459,7 +465,7 @@ impl Drop for Frozen<'_> {
 #[test]
 fn a_folder_that_does_not_answer_holds_up_only_who_writes() {
     const WRITERS: usize = 100;
-    let Some(small) = Small::in_file() else { return };
+    let Some(small) = Small::in_file(COARSE) else { return };
     fs::write(small.path().join("read"), b"cached").unwrap();
     let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else { return };
     let path = |name: &str| mount.path().join(name);
@@ -496,7 +502,7 @@ fn a_folder_that_does_not_answer_holds_up_only_who_writes() {
 
 #[test]
 fn what_others_change_within_a_tick_of_the_folders_clock_is_seen() {
-    let Some(small) = Small::in_file() else { return };
+    let Some(small) = Small::in_file(COARSE) else { return };
     let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else { return };
     for turn in 0..200 {
         let expected = format!("turn {turn:03}");
@@ -520,14 +526,30 @@ fn who_has_a_lease_is_waited_for() {
     if lease(libc::F_SETLEASE, libc::F_RDLCK) != 0 {
         return skipped("no lease can be had here");
     }
+    const WRITERS: usize = 100;
+    const WAITING: usize = 16;
+    let file = mount.path().join("file");
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| fs::write(mount.path().join("file"), b"after"));
+        let write = |_| scope.spawn(|| fs::write(&file, b"after"));
+        let mut writers: Vec<_> = (0..WRITERS).map(write).collect();
         common::wait_until("the lease to be wanted back", || {
             lease(libc::F_GETLEASE, 0) == libc::F_UNLCK
         });
-        assert!(!writer.is_finished());
+        // All that cannot wait have heard so, and others are served.
+        let (mut refused, mut served) = (0, 0);
+        common::wait_until("those that cannot wait", || {
+            served += u64::from(!mount.path().join(format!("other {served}")).exists());
+            let (done, waiting): (Vec<_>, Vec<_>) =
+                writers.drain(..).partition(|writer| writer.is_finished());
+            writers = waiting;
+            for writer in done {
+                assert_eq!(errno(writer.join().unwrap()), Some(libc::EAGAIN));
+                refused += 1;
+            }
+            refused == WRITERS - WAITING
+        });
         assert_eq!(lease(libc::F_SETLEASE, libc::F_UNLCK), 0);
-        writer.join().unwrap().unwrap();
+        writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
     });
     assert_eq!(fs::read(mount.folder.join("file")).unwrap(), b"after");
 }
@@ -635,4 +657,154 @@ fn who_makes_a_file_that_others_have_made_meanwhile_gets_it_if_he_may() {
     fs::write(mount.folder.join("theirs"), b"").unwrap();
     let exclusive = File::options().write(true).create_new(true).open(mount.path().join("theirs"));
     assert_eq!(errno(exclusive), Some(libc::EEXIST));
+}
+
+#[test]
+fn folders_are_folders_where_the_system_does_not_say_so_in_lists() {
+    let Some(small) = Small::in_file(&["-O", "^filetype"]) else { return };
+    let Some(mount) = writable_of(Some(small.path()), (BUDGET_BYTES, LONG), false) else { return };
+    fs::create_dir(small.path().join("folder")).unwrap();
+    fs::write(small.path().join("file"), b"").unwrap();
+    let kinds = |folder: &Path| {
+        let kind = |entry: fs::DirEntry| (entry.file_name(), entry.file_type().unwrap().is_dir());
+        let entries = fs::read_dir(folder).unwrap().map(|entry| kind(entry.unwrap()));
+        entries.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(kinds(mount.path()), kinds(small.path()));
+    assert!(kinds(mount.path())[std::ffi::OsStr::new("folder")]);
+}
+
+#[test]
+fn a_long_write_at_the_end_is_written_in_its_order() {
+    const MIB: usize = 1 << 20;
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    // Direct: the kernel would send its parts at once.
+    let layout = std::alloc::Layout::from_size_align(16 * MIB, 4096).unwrap();
+    // SAFETY: the layout has a size, and all of the memory is written before it is read.
+    let memory = unsafe {
+        let start = std::alloc::alloc(layout);
+        assert!(!start.is_null());
+        for part in 0..16 {
+            start.add(part * MIB).write_bytes(part as u8, MIB);
+        }
+        std::slice::from_raw_parts(start, 16 * MIB)
+    };
+    let flags = libc::O_DIRECT | libc::O_APPEND;
+    for turn in 0..5 {
+        let name = format!("file {turn}");
+        let mut file = File::options();
+        file.write(true).create_new(true).custom_flags(flags);
+        let written = file.open(mount.path().join(&name)).unwrap().write(memory).unwrap();
+        assert!(fs::read(mount.folder.join(&name)).unwrap() == memory[..written], "{turn}");
+    }
+    // SAFETY: it was allocated with this layout, and nothing borrows it any more.
+    unsafe { std::alloc::dealloc(memory.as_ptr().cast_mut(), layout) };
+}
+
+#[test]
+fn who_opens_a_file_in_an_odd_way_spoils_it_for_nobody() {
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    fs::write(mount.folder.join("file"), b"content").unwrap();
+    let odd = rustix::fs::OFlags::RWMODE; // Neither reading nor writing.
+    let mode = rustix::fs::Mode::empty();
+    let odd = rustix::fs::open(mount.path().join("file"), odd, mode).unwrap();
+    assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"content");
+    drop(odd);
+}
+
+/// Another user, who does what he is told.
+struct Other {
+    process: std::process::Child,
+    answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+}
+
+impl Other {
+    const USER: u32 = 65_534;
+
+    /// None, aloud, if there cannot be one.
+    fn at(folder: &Path) -> Option<Self> {
+        const SCRIPT: &str = "import os, sys
+for line in sys.stdin:
+    try:
+        exec(line)
+        print(0, flush=True)
+    except OSError as error:
+        print(error.errno, flush=True)
+";
+        if !rustix::process::geteuid().is_root() {
+            skipped("only root can be another user");
+            return None;
+        }
+        let mut python = Command::new("python3");
+        python.args(["-c", SCRIPT]).current_dir(folder).uid(Other::USER).gid(Other::USER);
+        python.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let Ok(mut process) = python.spawn() else {
+            skipped("there is no python3");
+            return None;
+        };
+        let answers = std::io::BufReader::new(process.stdout.take().unwrap());
+        Some(Other { process, answers: std::io::BufRead::lines(answers) })
+    }
+
+    /// The number of the error; 0 if there is none.
+    fn does(&mut self, line: &str) -> i32 {
+        writeln!(self.process.stdin.as_ref().unwrap(), "{line}").unwrap();
+        self.answers.next().unwrap().unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+/// The kernel believes that things are his for as long as nothing makes it ask.
+#[test]
+fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
+    let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
+    fs::set_permissions(&mount.folder, fs::Permissions::from_mode(0o1777)).unwrap();
+    let Some(mut other) = Other::at(mount.path()) else { return };
+    let at = |name: &str| mount.folder.join(name);
+    let mode = |name: &str| at(name).metadata().unwrap().mode() & 0o7777;
+    let take = |name: &str| std::os::unix::fs::chown(at(name), Some(0), Some(0)).unwrap();
+
+    // What was his is root's.
+    assert_eq!(other.does("tool = os.open('tool', os.O_RDWR | os.O_CREAT, 0o755)"), 0);
+    assert_eq!(other.does("os.fchmod(tool, 0o4755)"), 0, "his own");
+    assert_eq!(other.does("os.fchmod(tool, 0o755); os.utime(tool, (1, 1))"), 0);
+    assert_eq!(other.does("os.fchown(tool, -1, 65534)"), 0);
+    take("tool");
+    for change in
+        ["os.fchmod(tool, 0o4755)", "os.fchown(tool, -1, 65534)", "os.utime(tool, (2, 2))"]
+    {
+        assert_eq!(other.does(change), libc::EPERM, "{change}");
+    }
+    assert_eq!(mode("tool"), 0o755);
+
+    // What he writes loses its set-user bit.
+    let writes =
+        ["os.write(file, b'x')", "os.ftruncate(file, 100)", "os.posix_fallocate(file, 0, 65536)"];
+    for (turn, write) in writes.into_iter().enumerate() {
+        let name = format!("shared {turn}");
+        let open = format!("file = os.open('{name}', os.O_WRONLY | os.O_CREAT, 0o777)");
+        assert_eq!(other.does(&open), 0);
+        take(&name);
+        fs::set_permissions(at(&name), fs::Permissions::from_mode(0o4777)).unwrap();
+        assert_eq!(other.does(write), 0);
+        assert_eq!(mode(&name), 0o777 & mode(&name), "{write}");
+        assert_eq!(other.does("os.close(file)"), 0);
+    }
+
+    // What his name stands for is another's, in a folder where all may write.
+    assert_eq!(other.does("os.close(os.open('name', os.O_WRONLY | os.O_CREAT))"), 0);
+    assert_eq!(other.does("os.close(os.open('mine', os.O_WRONLY | os.O_CREAT))"), 0);
+    fs::remove_file(at("name")).unwrap();
+    fs::write(at("name"), b"another's").unwrap();
+    for change in ["os.unlink('name')", "os.rename('name', 'new')", "os.rename('mine', 'name')"] {
+        assert_eq!(other.does(change), libc::EPERM, "{change}");
+    }
+    assert_eq!(fs::read(at("name")).unwrap(), b"another's");
+    assert_eq!(other.does("os.unlink('mine')"), 0);
 }

@@ -49,12 +49,9 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
             },
             Err(before) => {
                 let before = before.duration();
-                let rest = i64::from(before.subsec_nanos());
+                // As the library has put it together, which takes the kernel's nanoseconds away where they are to be added.
                 let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-                match rest {
-                    0 => Timespec { tv_sec: -whole, tv_nsec: 0 },
-                    _ => Timespec { tv_sec: -whole - 1, tv_nsec: 1_000_000_000 - rest },
-                }
+                Timespec { tv_sec: -whole, tv_nsec: i64::from(before.subsec_nanos()) }
             }
         },
     }

@@ -22,7 +22,7 @@ use rustix::fs::AtFlags;
 
 use super::attributes::Change;
 use super::nodes::ROOT;
-use super::tree::{OpenContent, Tree};
+use super::tree::{OpenContent, Tree, WriteWay};
 use crate::handles::Handle;
 use crate::service::{
     CONTROL, FOREVER, OWN_FOLDER, OWN_NAMES, STATS_FILE, Service, name_of_cached, text_of_cached,
@@ -129,6 +129,7 @@ fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyD
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Not asynchronous direct I/O: the parts of a long write would come at once, and be appended in whatever order.
         Service::configure(config, InitFlags::empty());
         Ok(())
     }
@@ -153,7 +154,9 @@ impl Filesystem for FileSystem {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, lookups: u64) {
-        self.tree.nodes.forget(ino.0, lookups);
+        if let Some(forgotten) = self.tree.nodes.forget(ino.0, lookups) {
+            self.run(move |_| drop(forgotten)); // If it was removed, its bytes go now, which may take a while.
+        }
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -168,7 +171,7 @@ impl Filesystem for FileSystem {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -188,13 +191,14 @@ impl Filesystem for FileSystem {
             return reply.error(Errno::EPERM);
         }
         let change = Change { mode, uid, gid, size, accessed, modified };
+        let asker = owner(req);
         self.run(move |tree| {
             let handle = fh.and_then(|fh| tree.service.handles.get(fh.0));
             let content = match handle.as_deref() {
                 Some(Handle::Content(content)) => Some(content),
                 _ => None,
             };
-            match tree.change(ino.0, &change, content) {
+            match tree.change(ino.0, (&change, asker), content) {
                 Ok(attributes) => reply.attr(&tree.service.ttl, &attributes),
                 Err(error) => reply.error(errno(error)),
             }
@@ -249,31 +253,31 @@ impl Filesystem for FileSystem {
         self.tell_entry(reply, move |tree| tree.make_link((parent.0, &name), &target, owner));
     }
 
-    fn link(&self, _req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if Service::own_attributes(ino.0).is_some() {
             return reply.error(Errno::EPERM);
         }
-        let name = name.to_owned();
-        self.tell_entry(reply, move |tree| tree.link(ino.0, parent.0, &name));
+        let (name, asker) = (name.to_owned(), owner(req));
+        self.tell_entry(reply, move |tree| tree.link(ino.0, (parent.0, &name), asker));
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (name, asker) = (name.to_owned(), owner(req));
         self.run(move |tree| {
-            answer_empty(reply, tree.remove(parent.0, &name, AtFlags::empty()));
+            answer_empty(reply, tree.remove((parent.0, &name), AtFlags::empty(), asker));
         });
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (name, asker) = (name.to_owned(), owner(req));
         self.run(move |tree| {
-            answer_empty(reply, tree.remove(parent.0, &name, AtFlags::REMOVEDIR));
+            answer_empty(reply, tree.remove((parent.0, &name), AtFlags::REMOVEDIR, asker));
         });
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -282,9 +286,9 @@ impl Filesystem for FileSystem {
         reply: ReplyEmpty,
     ) {
         let (name, newname) = (name.to_owned(), newname.to_owned());
-        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        let how = (rustix::fs::RenameFlags::from_bits_retain(flags.bits()), owner(req));
         self.run(move |tree| {
-            let renamed = tree.rename((parent.0, &name), (newparent.0, &newname), flags);
+            let renamed = tree.rename((parent.0, &name), (newparent.0, &newname), how);
             answer_empty(reply, renamed);
         });
     }
@@ -358,7 +362,7 @@ impl Filesystem for FileSystem {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -371,8 +375,14 @@ impl Filesystem for FileSystem {
         let mut bytes = self.tree.service.buffer(data.len());
         bytes.copy_from_slice(data);
         // What comes from a mapping has its place, whatever the descriptor that the kernel has picked for it.
-        let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let is_at_end = flags.0 & libc::O_APPEND != 0 && !is_mapped;
+        let way = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            WriteWay::Mapped
+        } else if flags.0 & libc::O_APPEND != 0 {
+            WriteWay::AtEnd
+        } else {
+            WriteWay::InPlace
+        };
+        let how = (way, owner(req));
         let handle = self.tree.service.handles.get(fh.0);
         let Some(Handle::Content(content)) = handle.as_deref() else {
             return reply.error(Errno::EBADF);
@@ -382,7 +392,7 @@ impl Filesystem for FileSystem {
         self.tree.pool.run_in(&writers, move || {
             match tree.service.handles.get(fh.0).as_deref() {
                 Some(Handle::Content(content)) => {
-                    match tree.write(content, (&bytes, offset), is_at_end) {
+                    match tree.write(content, (&bytes, offset), how) {
                         Ok(count) => reply.written(count as u32),
                         Err(error) => reply.error(errno(error)),
                     }
@@ -395,7 +405,7 @@ impl Filesystem for FileSystem {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -403,8 +413,9 @@ impl Filesystem for FileSystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let how = (mode, owner(req));
         let allocate = move |tree: &Arc<Tree>, content: &OpenContent| {
-            tree.allocate(content, (offset, length), mode)
+            tree.allocate(content, (offset, length), how)
         };
         self.with_content(fh, allocate, reply);
     }

@@ -223,36 +223,47 @@ impl Nodes {
         lock(&self.table).numbers.get(&key).copied().unwrap_or_else(|| self.number(key))
     }
 
-    /// The kernel does not hold it any longer, as often as it has been told of it.
-    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+    /// The kernel does not hold it any longer, as often as it has been told of it. Returns the node if it is forgotten: to drop it may close it.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
         let mut table = lock(&self.table);
-        let Some(held) = table.nodes.get_mut(&number) else { return };
+        let held = table.nodes.get_mut(&number)?;
         held.lookups = held.lookups.saturating_sub(lookups);
         if held.lookups > 0 || number == ROOT {
-            return;
+            return None;
         }
-        let held = table.nodes.remove(&number);
-        if let Some(held) = &held {
-            table.numbers.remove(&held.node.key);
-        }
-        drop(table);
-        drop(held); // It may be closed.
+        let held = table.nodes.remove(&number)?;
+        table.numbers.remove(&held.node.key);
+        Some(held.node)
     }
 
     /// What stands for a node, whatever it is called now.
     pub(crate) fn descriptor(&self, node: &Node) -> Result<Arc<OwnedFd>> {
-        self.descriptor_below(node, DEPTH_MAX)
-    }
-
-    fn descriptor_below(&self, node: &Node, depth_max: usize) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = &*lock(&node.descriptor) {
             return Ok(Arc::clone(descriptor));
         }
-        let (parent, name) = lock(&node.place).clone();
-        let parent = self.get(parent)?;
-        let depth_max = depth_max.checked_sub(1).ok_or(Errno::STALE)?;
-        let folder = self.descriptor_below(&parent, depth_max)?;
-        let descriptor = open_path(&folder, &name).map_err(|error| match error {
+        // The folders above, up to the first one that has a descriptor.
+        let mut above = vec![self.get(node.parent())?];
+        let mut folder = loop {
+            let last = &above[above.len() - 1];
+            if let Some(descriptor) = &*lock(&last.descriptor) {
+                break Arc::clone(descriptor);
+            }
+            if above.len() == DEPTH_MAX {
+                return Err(Errno::STALE);
+            }
+            let parent = last.parent();
+            above.push(self.get(parent)?);
+        };
+        for below in above.iter().rev().skip(1) {
+            folder = self.open_again(below, &folder)?;
+        }
+        self.open_again(node, &folder)
+    }
+
+    /// Opens a node by the last name that it had in its folder.
+    fn open_again(&self, node: &Node, folder: &OwnedFd) -> Result<Arc<OwnedFd>> {
+        let name = lock(&node.place).1.clone();
+        let descriptor = open_path(folder, &name).map_err(|error| match error {
             Errno::NOENT | Errno::NOTDIR => Errno::STALE,
             other => other,
         })?;
@@ -360,5 +371,27 @@ mod tests {
         assert_eq!(nodes.descriptor(&files[closed]).unwrap_err(), Errno::STALE);
         nodes.moved(ROOT, OsStr::new("elsewhere"));
         assert_eq!(number_below(&nodes, &files[closed]), files[closed].key.number);
+    }
+
+    #[test]
+    fn however_deep_a_node_is_it_is_opened_again() {
+        const DEPTH: usize = 300;
+        let (folder, nodes) = nodes(10);
+        let mut parent = nodes.get(ROOT).unwrap();
+        for _ in 0..DEPTH {
+            let descriptor = nodes.descriptor(&parent).unwrap();
+            rustix::fs::mkdirat(&*descriptor, "d", Mode::RWXU).unwrap();
+            parent = nodes.lookup(parent.number, OsStr::new("d")).unwrap();
+        }
+        // In a thread with little room.
+        std::thread::scope(|scope| {
+            let few = std::thread::Builder::new().stack_size(64 << 10);
+            let found = few.spawn_scoped(scope, || {
+                *lock(&parent.descriptor) = None;
+                number_below(&nodes, &parent)
+            });
+            assert_eq!(found.unwrap().join().unwrap(), parent.key.number);
+        });
+        drop(folder);
     }
 }

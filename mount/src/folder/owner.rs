@@ -1,9 +1,14 @@
-//! Making things for somebody else: they belong to him from the moment they are there.
+//! Doing things for whoever asks for them, where root serves a mount to others.
 //!
-//! To make something and to give it away then would be two steps, between which the name may come to stand for another thing.
+//! The kernel has checked what the asker may, but by what it was told last: who owns a file, and what a name stands for, may have
+//! changed since. So what depends on the owner is done with the asker's number and without the rights by which root is above that;
+//! then the folder's own system checks it again, at the moment at which it is done. What depends on groups cannot be checked again,
+//! since an asker's other groups are not known here: that is left to the kernel.
+//!
+//! What is made belongs to the asker from the moment it is there. To make something and to give it away then would be two steps.
 
 use rustix::io::{Errno, Result};
-use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// Who makes a request: user and group.
 pub(crate) type Owner = (u32, u32);
@@ -11,13 +16,20 @@ pub(crate) type Owner = (u32, u32);
 /// What the system takes for the number of nobody, and so changes nothing by.
 const NOBODY: u32 = u32::MAX;
 
-/// As long as it is there, what this thread makes belongs to another.
+/// What root has and a user has not: files of others are as his own, he gives them away, what he writes keeps its set-user bits, and
+/// has no quota.
+const ABOVE_OWNERS: CapabilitySet = CapabilitySet::FOWNER
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// As long as it is there, this thread is another where files are concerned.
 struct Acting {
     before: Owner,
     capabilities: CapabilitySets,
 }
 
-/// Says which user and group files are made for by this thread from now on; and who it was before.
+/// Says who this thread is where files are concerned from now on; and who it was before.
 fn set_owner((user, group): Owner) -> Owner {
     // SAFETY: both have no conditions, and are of this thread alone. What they return is the number from before.
     unsafe { (libc::setfsuid(user) as u32, libc::setfsgid(group) as u32) }
@@ -29,10 +41,14 @@ impl Acting {
         let acting = Acting { before: set_owner(owner), capabilities };
         // They do not say whether they did it.
         if set_owner((NOBODY, NOBODY)) != owner {
-            return Err(Errno::OVERFLOW);
+            return Err(Errno::PERM);
         }
-        // The kernel has found that he may, by groups too that are not known here: what a user loses with root's number, stays.
-        set_capabilities(None, capabilities)?;
+        // With root's number the thread has lost what lets it use others' folders, which it needs: the kernel has found that the asker may.
+        let mut kept = capabilities;
+        if owner.0 != 0 {
+            kept.effective.remove(ABOVE_OWNERS);
+        }
+        set_capabilities(None, kept)?;
         Ok(acting)
     }
 }
@@ -44,16 +60,16 @@ impl Drop for Acting {
         let is_back = set_owner((NOBODY, NOBODY)) == before
             && set_capabilities(None, self.capabilities).is_ok();
         if !is_back {
-            // The system lets everybody have his own number back. A thread that has another would make things for the wrong ones.
+            // The system lets everybody have his own number back. A thread that has another would do things for the wrong ones.
             std::process::abort();
         }
     }
 }
 
-/// Makes something that belongs to `owner`, if this process may; otherwise as whoever it is.
-pub(super) fn make_for<T>(owner: Option<Owner>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Does something as `owner`; or as whoever this process is.
+pub(super) fn act_for<T>(owner: Option<Owner>, act: impl FnOnce() -> Result<T>) -> Result<T> {
     let _acting = owner.map(Acting::begin).transpose()?;
-    make()
+    act()
 }
 
 #[cfg(test)]
@@ -64,14 +80,18 @@ mod tests {
     fn a_thread_is_itself_again_whatever_happens() {
         let me = set_owner((NOBODY, NOBODY));
         let before = capabilities(None).unwrap();
-        assert_eq!(make_for(None, || Ok(set_owner((NOBODY, NOBODY)))), Ok(me));
+        assert_eq!(act_for(None, || Ok(set_owner((NOBODY, NOBODY)))), Ok(me));
         if !rustix::process::geteuid().is_root() {
-            assert_eq!(make_for(Some((me.0 + 1, me.1)), || Ok(())), Err(Errno::OVERFLOW));
+            assert_eq!(act_for(Some((me.0 + 1, me.1)), || Ok(())), Err(Errno::PERM));
         } else {
             let other = (65_534, 65_534);
-            assert_eq!(make_for(Some(other), || Ok(set_owner((NOBODY, NOBODY)))), Ok(other));
-            assert_eq!(make_for(Some(other), || Ok(capabilities(None).unwrap())), Ok(before));
-            assert_eq!(make_for::<()>(Some(other), || Err(Errno::NOSPC)), Err(Errno::NOSPC));
+            assert_eq!(act_for(Some(other), || Ok(set_owner((NOBODY, NOBODY)))), Ok(other));
+            let inside = act_for(Some(other), || Ok(capabilities(None).unwrap())).unwrap();
+            assert_eq!(inside.effective | ABOVE_OWNERS, before.effective | ABOVE_OWNERS);
+            assert!(!inside.effective.intersects(ABOVE_OWNERS));
+            let inside = act_for(Some((0, 65_534)), || Ok(capabilities(None).unwrap()));
+            assert_eq!(inside, Ok(before), "root of another group");
+            assert_eq!(act_for::<()>(Some(other), || Err(Errno::NOSPC)), Err(Errno::NOSPC));
         }
         assert_eq!(set_owner((NOBODY, NOBODY)), me);
         assert_eq!(capabilities(None).unwrap(), before);

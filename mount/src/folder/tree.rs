@@ -1,7 +1,7 @@
 //! What is done to a writable folder: each function is a request of the kernel, done by calls of the same kind on the folder.
 //!
-//! The kernel has checked permissions by the modes that it was told. If root serves the mount, what is made belongs to
-//! who asked for it; otherwise all is done as the user who mounted.
+//! The kernel has checked permissions by the modes that it was told. If root serves the mount, what depends on whose something is
+//! is done for who asked for it ([`owner`](super::owner)); otherwise all is done as the user who mounted.
 
 use std::ffi::OsStr;
 use std::fs::File as SystemFile;
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foretell_cache::backend::local::LocalBackend;
@@ -25,13 +25,17 @@ use rustix::io::{Errno, ReadWriteFlags, Result};
 use super::attributes::{Change, attributes_of, kind_of, timespec};
 use super::content::Version;
 use super::nodes::{Node, Nodes, ROOT, path_of};
-use super::owner::{Owner, make_for};
+use super::owner::{Owner, act_for};
 use crate::handles::OpenFile;
 use crate::pool::{Line, Pool};
 use crate::service::{OWN_FOLDER, OWN_NAME, Service};
 
 /// Bytes of entries that are taken from a folder at a time.
 const ENTRIES_BYTES: usize = 32 << 10;
+
+/// Threads that wait for somebody to give up his lease on a file, at most.
+const LEASES_MAX: usize = 16;
+
 /// See the [module](self).
 pub(crate) struct Tree {
     pub(crate) service: Arc<Service>,
@@ -40,7 +44,10 @@ pub(crate) struct Tree {
     /// Who has the files of the cache open for all others.
     own: Session,
     root: String,
-    is_root: bool,
+    /// Who serves the mount.
+    user: u32,
+    /// Threads that wait for a lease.
+    leases: AtomicUsize,
     /// Who waits for the folder.
     pub(crate) pool: Arc<Pool>,
     /// Tells the kernel that attributes are old; there as soon as it is mounted.
@@ -93,6 +100,16 @@ impl Drop for OpenContent {
     }
 }
 
+/// How a program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteWay {
+    InPlace,
+    /// The end is where the folder has it, though others append behind the mount.
+    AtEnd,
+    /// By a mapping, which the kernel writes back for nobody in particular: done for the file's owner.
+    Mapped,
+}
+
 /// A folder that a program lists. The lock is for its position.
 pub(crate) struct Directory {
     node: Arc<Node>,
@@ -131,7 +148,8 @@ impl Tree {
             backend,
             own,
             root: root.to_string_lossy().into_owned(),
-            is_root: rustix::process::geteuid().is_root(),
+            user: rustix::process::geteuid().as_raw(),
+            leases: AtomicUsize::new(0),
             pool: Arc::default(),
             notifier: OnceLock::new(),
         })
@@ -180,9 +198,15 @@ impl Tree {
         attributes
     }
 
-    /// What root makes belongs to who has asked for it.
-    fn make<T>(&self, owner: Owner, make: impl FnOnce() -> Result<T>) -> Result<T> {
-        make_for(Some(owner).filter(|&owner| self.is_root && owner != (0, 0)), make)
+    /// What root does is done for who has asked for it.
+    fn act<T>(&self, asker: Owner, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        act_for(Some(asker).filter(|&asker| self.user == 0 && asker != (0, 0)), act)
+    }
+
+    /// The mode in which something is made: what others have a user's mount make is the user's, and is not to act as him.
+    fn mode(&self, mode: u32, asker: Owner) -> Mode {
+        let is_own = self.user == 0 || asker.0 == self.user;
+        Mode::from_raw_mode(mode & if is_own { 0o7777 } else { 0o1777 })
     }
 
     pub(crate) fn make_folder(
@@ -192,8 +216,8 @@ impl Tree {
         owner: Owner,
     ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        self.make(owner, || rustix::fs::mkdirat(&*folder, name, mode))?;
+        let mode = self.mode(mode, owner);
+        self.act(owner, || rustix::fs::mkdirat(&*folder, name, mode))?;
         self.lookup(parent, name)
     }
 
@@ -205,9 +229,8 @@ impl Tree {
     ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
         let kind = rustix::fs::FileType::from_raw_mode(mode);
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        let device = u64::from(device);
-        self.make(owner, || rustix::fs::mknodat(&*folder, name, kind, mode, device))?;
+        let (mode, device) = (self.mode(mode, owner), u64::from(device));
+        self.act(owner, || rustix::fs::mknodat(&*folder, name, kind, mode, device))?;
         self.lookup(parent, name)
     }
 
@@ -218,16 +241,21 @@ impl Tree {
         owner: Owner,
     ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
-        self.make(owner, || rustix::fs::symlinkat(target, &*folder, name))?;
+        self.act(owner, || rustix::fs::symlinkat(target, &*folder, name))?;
         self.lookup(parent, name)
     }
 
     /// One more name of a node.
-    pub(crate) fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
+    pub(crate) fn link(
+        &self,
+        number: u64,
+        (parent, name): (u64, &OsStr),
+        asker: Owner,
+    ) -> Result<FileAttr> {
         let folder = self.folder(parent, name)?;
         let descriptor = self.nodes.descriptor(&*self.nodes.get(number)?)?;
         let (from, follow) = (path_of(&descriptor), AtFlags::SYMLINK_FOLLOW);
-        rustix::fs::linkat(rustix::fs::CWD, from, &*folder, name, follow)?;
+        self.act(asker, || rustix::fs::linkat(rustix::fs::CWD, from, &*folder, name, follow))?;
         self.lookup(parent, name)
     }
 
@@ -236,18 +264,24 @@ impl Tree {
         Ok(rustix::fs::readlinkat(&*descriptor, "", Vec::new())?.into_bytes())
     }
 
-    pub(crate) fn remove(&self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
-        rustix::fs::unlinkat(&*self.folder(parent, name)?, name, flags)
+    pub(crate) fn remove(
+        &self,
+        (parent, name): (u64, &OsStr),
+        flags: AtFlags,
+        asker: Owner,
+    ) -> Result<()> {
+        let folder = self.folder(parent, name)?;
+        self.act(asker, || rustix::fs::unlinkat(&*folder, name, flags))
     }
 
     pub(crate) fn rename(
         &self,
         (parent, name): (u64, &OsStr),
         (to, to_name): (u64, &OsStr),
-        flags: RenameFlags,
+        (flags, asker): (RenameFlags, Owner),
     ) -> Result<()> {
         let (folder, to_folder) = (self.folder(parent, name)?, self.folder(to, to_name)?);
-        rustix::fs::renameat_with(&*folder, name, &*to_folder, to_name, flags)?;
+        self.act(asker, || rustix::fs::renameat_with(&*folder, name, &*to_folder, to_name, flags))?;
         self.nodes.moved(to, to_name);
         if flags.contains(RenameFlags::EXCHANGE) {
             self.nodes.moved(parent, name);
@@ -268,6 +302,26 @@ impl Tree {
         Ok((opened, keeps_pages))
     }
 
+    /// Opens a file, on which somebody may have a lease: he is waited for, but not by all threads.
+    fn open_patiently(&self, descriptor: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
+        match reopen(descriptor, access | OFlags::NONBLOCK) {
+            Ok(opened) => {
+                rustix::fs::fcntl_setfl(&opened, OFlags::empty())?;
+                Ok(opened)
+            }
+            Err(Errno::AGAIN) => {
+                let before = self.leases.fetch_add(1, Ordering::Relaxed);
+                let opened = match before < LEASES_MAX {
+                    true => reopen(descriptor, access),
+                    false => Err(Errno::AGAIN),
+                };
+                self.leases.fetch_sub(1, Ordering::Relaxed);
+                opened
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// `made` is a descriptor on it, if it was just made.
     fn open_node(
         &self,
@@ -276,7 +330,11 @@ impl Tree {
         thread: u32,
         made: Option<OwnedFd>,
     ) -> Result<(OpenContent, bool)> {
-        let access = wish & OFlags::RWMODE;
+        // Both at once is what the kernel takes for a descriptor that can do neither.
+        let access = match wish & OFlags::RWMODE {
+            OFlags::RWMODE => OFlags::RDWR,
+            access => access,
+        };
         node.handles.fetch_add(1, Ordering::SeqCst);
         let pool = Arc::clone(&self.pool);
         let mut handle =
@@ -284,7 +342,7 @@ impl Tree {
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match made {
             Some(made) => made,
-            None => reopen(&descriptor, access)?,
+            None => self.open_patiently(&descriptor, access)?,
         };
         let mut content = node.content();
         let stat = stat_of(&opened)?;
@@ -326,8 +384,8 @@ impl Tree {
         let folder = self.folder(parent, name)?;
         let wish = OFlags::from_bits_retain(flags as u32);
         let with = (wish & OFlags::RWMODE) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        let made = self.make(owner, || rustix::fs::openat(&*folder, name, with, mode));
+        let mode = self.mode(mode, owner);
+        let made = self.act(owner, || rustix::fs::openat(&*folder, name, with, mode));
         let made = match made {
             Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => return Err(Errno::STALE),
             made => made?,
@@ -343,15 +401,20 @@ impl Tree {
         opened
     }
 
-    fn resize(&self, node: &Node, writer: Option<&SystemFile>, size_bytes: u64) -> Result<()> {
+    fn resize(
+        &self,
+        node: &Node,
+        writer: Option<&SystemFile>,
+        (size_bytes, asker): (u64, Owner),
+    ) -> Result<()> {
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match writer {
             Some(_) => None,
-            None => Some(SystemFile::from(reopen(&descriptor, OFlags::WRONLY)?)),
+            None => Some(SystemFile::from(self.open_patiently(&descriptor, OFlags::WRONLY)?)),
         };
         let writer = writer.or(opened.as_ref()).expect("it is one or the other");
         let mut content = node.content();
-        rustix::fs::ftruncate(writer, size_bytes)?;
+        self.act(asker, || rustix::fs::ftruncate(writer, size_bytes))?;
         content.wrote(0..0, Some(size_bytes));
         Ok(())
     }
@@ -359,7 +422,7 @@ impl Tree {
     pub(crate) fn change(
         &self,
         number: u64,
-        change: &Change,
+        (change, asker): (&Change, Owner),
         handle: Option<&OpenContent>,
     ) -> Result<FileAttr> {
         let node = self.nodes.get(number)?;
@@ -368,40 +431,56 @@ impl Tree {
             if node.is_link() {
                 return Err(Errno::OPNOTSUPP);
             }
-            rustix::fs::chmod(path_of(&descriptor), Mode::from_raw_mode(mode & 0o7777))?;
+            let (mode, before) = (mode & 0o7777, stat_of(&descriptor)?.st_mode & 0o7777);
+            // The kernel does that for whoever writes to the file, whosesoever it is.
+            let only_loses = (before ^ mode) & !(before & (libc::S_ISUID | libc::S_ISGID)) == 0;
+            let path = path_of(&descriptor);
+            let change = || rustix::fs::chmod(path, Mode::from_raw_mode(mode));
+            if only_loses { change() } else { self.act(asker, change) }?;
         }
         if change.uid.is_some() || change.gid.is_some() {
             let (user, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            rustix::fs::chownat(&*descriptor, "", user, group, AtFlags::EMPTY_PATH)?;
+            self.act(asker, || {
+                rustix::fs::chownat(&*descriptor, "", user, group, AtFlags::EMPTY_PATH)
+            })?;
         }
         if let Some(size_bytes) = change.size {
             let writer = handle.and_then(|handle| handle.writer.as_ref());
-            self.resize(&node, writer, size_bytes)?;
+            self.resize(&node, writer, (size_bytes, asker))?;
         }
         if change.accessed.is_some() || change.modified.is_some() {
             let times = Timestamps {
                 last_access: timespec(change.accessed),
                 last_modification: timespec(change.modified),
             };
-            rustix::fs::utimensat(&*descriptor, "", &times, AtFlags::EMPTY_PATH)?;
+            self.act(asker, || {
+                rustix::fs::utimensat(&*descriptor, "", &times, AtFlags::EMPTY_PATH)
+            })?;
         }
         self.attributes_of(&node)
     }
 
     /// Writes through to the folder: what this says was written is there, and whatever is read from now on is that.
     ///
-    /// `is_at_end` is for who appends: the end is where the folder has it, though others append behind the mount.
     pub(crate) fn write(
         &self,
         handle: &OpenContent,
         (bytes, offset): (&[u8], u64),
-        is_at_end: bool,
+        (way, asker): (WriteWay, Owner),
     ) -> Result<usize> {
         let writer = handle.writer.as_ref().ok_or(Errno::BADF)?;
+        let asker = match way {
+            WriteWay::Mapped => {
+                let stat = rustix::fs::fstat(writer)?;
+                (stat.st_uid, stat.st_gid)
+            }
+            _ => asker,
+        };
         let mut content = handle.node.content();
-        if is_at_end {
+        if way == WriteWay::AtEnd {
             let pieces = [std::io::IoSlice::new(bytes)];
-            let written = rustix::io::pwritev2(writer, &pieces, offset, ReadWriteFlags::APPEND);
+            let append = || rustix::io::pwritev2(writer, &pieces, offset, ReadWriteFlags::APPEND);
+            let written = self.act(asker, append);
             let end = rustix::fs::fstat(writer)?.st_size as u64;
             // It began where the kernel takes the end to be, or others have changed the file.
             let start = match written {
@@ -411,7 +490,8 @@ impl Tree {
             content.wrote(start..end, Some(end));
             return written;
         }
-        let written = writer.write_at(bytes, offset).map_err(|error| errno(&error));
+        let write = || writer.write_at(bytes, offset).map_err(|error| errno(&error));
+        let written = self.act(asker, write);
         match written {
             Ok(count) => content.wrote(offset..offset + count as u64, None),
             // Some of it may have been, and the size is what the folder says.
@@ -427,12 +507,12 @@ impl Tree {
         &self,
         handle: &OpenContent,
         (offset, length): (u64, u64),
-        mode: i32,
+        (mode, asker): (i32, Owner),
     ) -> Result<()> {
         let writer = handle.writer.as_ref().ok_or(Errno::BADF)?;
         let mode = FallocateFlags::from_bits_retain(mode as u32);
         let mut content = handle.node.content();
-        let allocated = rustix::fs::fallocate(writer, mode, offset, length);
+        let allocated = self.act(asker, || rustix::fs::fallocate(writer, mode, offset, length));
         let size = rustix::fs::fstat(writer)?.st_size as u64;
         // Some of what it can do moves all that lies behind.
         content.wrote(offset.min(size)..size.max(offset.saturating_add(length)), Some(size));
@@ -520,7 +600,17 @@ impl Tree {
             if folder.node.number == ROOT && name == OWN_NAME {
                 continue;
             }
-            let mode = entry.file_type().as_raw_mode();
+            let mode = match entry.file_type() {
+                // Some systems do not say.
+                rustix::fs::FileType::Unknown => {
+                    let stat = rustix::fs::statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+                    match stat {
+                        Ok(stat) => stat.st_mode,
+                        Err(_) => continue, // It is gone.
+                    }
+                }
+                kind => kind.as_raw_mode(),
+            };
             let number = match name.as_bytes() {
                 b"." => folder.node.number,
                 b".." => folder.node.parent(),
@@ -562,7 +652,7 @@ impl Tree {
         };
         let content = node.content();
         match content.file() {
-            Some(file) => Some(session.open_again(file)),
+            Some(file) => self.backend.can_hold_more().then(|| session.open_again(file)),
             None => can_hold().then(|| open_found(opened)),
         }
     }
