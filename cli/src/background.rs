@@ -3,10 +3,11 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
@@ -37,6 +38,7 @@ pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, F
         BufReader::new(output).read_line(&mut first).map_err(Failure::failed)?;
     }
     if !first.is_empty() {
+        pass_on_notes(&mut child);
         let _ = writeln!(io::stdout(), "{}", first.trim_end()); // The reader may be gone.
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,6 +51,16 @@ pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, F
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|&code| code != 0);
     let line = line.strip_prefix("foretell: ").unwrap_or(line).to_owned();
     Err(Failure { code: code.unwrap_or(1), line })
+}
+
+/// What it has noted by now is told here: nobody will hear it later.
+fn pass_on_notes(child: &mut Child) {
+    let Some(mut notes) = child.stderr.take() else { return };
+    if rustix::fs::fcntl_setfl(&notes, OFlags::NONBLOCK).is_ok() {
+        let mut text = Vec::new();
+        let _ = notes.read_to_end(&mut text); // Up to where it would have to wait.
+        let _ = io::stderr().write_all(&text);
+    }
 }
 
 /// The process of this number, if there is one.

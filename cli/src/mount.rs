@@ -26,7 +26,8 @@ pub(crate) const HELP: &str = "\
 SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH. A web
 server does not tell what it has: --index names a list of it, FILE or an address, with a path below SOURCE on each
 line, and after a tab the size in bytes, if it is known (`find . -type f -printf '%P\\t%s\\n'` writes one). Without,
-files can be opened by name, and there are no folders.
+files can be opened by name, and there are no folders. The server must send parts of files (nginx, Apache and caddy
+do; `python3 -m http.server` does not).
 Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
 
@@ -37,7 +38,8 @@ MOUNTPOINT/.foretell/stats, and what is cached of a file by its attributes user.
 and user.foretell.cached_ranges.
 
 One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run -- PROGRAM` works on a
-mount as anywhere. For data that does not change, a long --ttl saves a question to the store for each name.
+mount as anywhere. For data that does not change, a long --ttl saves a question to the store for each name. While a
+store does not answer, programs that read from it wait, and cannot be ended, for --timeout.
 
   SIZE      4096, 256MiB, 4GiB, 10GB
   DURATION  0s, 500ms, 30s, 10min
@@ -50,6 +52,9 @@ Examples:
 
 /// How long a store may take to answer at all when it is mounted.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long names are believed. Names of a store far away are looked up ahead of who uses them, by hints: not in vain.
+const FOLDER_TTL: Duration = Duration::from_secs(1);
+const STORE_TTL: Duration = Duration::from_mins(1);
 /// The longest list of what a store has.
 const INDEX_MAX_BYTES: usize = 1 << 30;
 /// At most one line in so long about what could not be read, and how many wait to be told.
@@ -94,9 +99,9 @@ pub(crate) struct MountArgs {
     #[arg(long, requires = "tier")]
     tier_wipe: bool,
 
-    /// How long a name may stand for what it stood for when the store was asked last
-    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration::parse)]
-    ttl: Duration,
+    /// How long a name may stand for what it stood for when the store was asked last [default: 1min, of a folder 1s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    ttl: Option<Duration>,
 
     /// Requests ahead of programs at once, as long as the store does not say that it is busy [default: 128, of a folder 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -270,7 +275,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
             None => without_secrets(&args.source),
         },
         cache: CacheOptions { budget_bytes: args.budget, block_bytes },
-        ttl: args.ttl,
+        ttl: args.ttl.unwrap_or(match folder_of(&args.source) {
+            Some(_) => FOLDER_TTL,
+            None => STORE_TTL,
+        }),
         is_for_all: args.allow_other,
     };
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;

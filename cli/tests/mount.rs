@@ -183,6 +183,30 @@ fn a_web_server_is_mounted_by_a_list_of_what_it_has() {
 }
 
 #[test]
+fn what_a_mount_notes_before_it_goes_to_the_background_is_heard() {
+    if !have_fuse() {
+        return;
+    }
+    let (mnt, lists) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let files = Files::default();
+    put(&files, "/data/b", b"hello");
+    let server = web(&files, Tells::Tag);
+    let address = format!("{}/data", server.endpoint);
+    let list = lists.path().join("list");
+    let said = |text_of_list: &str| {
+        fs::write(&list, text_of_list).expect("written");
+        let options = ["--index", list.to_str().expect("UTF-8")];
+        let mounted = mount(&address, mnt.path(), &options);
+        assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+        assert!(unmount(mnt.path()).status.success());
+        text(&mounted.stderr).to_owned()
+    };
+    assert!(said("a\t5\nb\t5\n").contains("a, which "), "it is not there");
+    assert!(said("# nothing\n").contains("names no files"));
+    assert_eq!(said("a\t0\nb\t5\n"), "", "what is empty says nothing about the others");
+}
+
+#[test]
 fn what_is_wrong_with_a_list_or_its_server_is_told_in_one_line() {
     let mnt = tempfile::tempdir().expect("a folder");
     let lists = tempfile::tempdir().expect("two");

@@ -43,10 +43,7 @@ pub enum MountError {
         owner: String,
     },
     /// The kernel's side of FUSE is missing or not allowed.
-    #[error(
-        "/dev/fuse: {source}; load it with `modprobe fuse`, or give the container that device \
-         and CAP_SYS_ADMIN"
-    )]
+    #[error("/dev/fuse: {source}; {}", way_out(source))]
     NoFuse {
         /// What the system said.
         source: io::Error,
@@ -72,7 +69,8 @@ pub enum MountError {
     },
     /// Somebody has a file open below the mount point.
     #[error(
-        "{0} is in use; end the programs that use it (fuser -vm {0}) and unmount again",
+        "{0} is in use; end the programs that use it (fuser -vm {0}) and unmount again, or detach it: \
+         fusermount3 -u -z {0}",
         path.display()
     )]
     Busy {
@@ -108,4 +106,14 @@ pub enum MountError {
 /// The first line of `text` that says something.
 pub(crate) fn one_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given").into()
+}
+
+/// What can be done about a device that cannot be opened.
+fn way_out(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EACCES) => {
+            "ask for its mode to be 0666, as distributions have it, or for a mount by root"
+        }
+        _ => "load it with `modprobe fuse`, or give the container that device and CAP_SYS_ADMIN",
+    }
 }

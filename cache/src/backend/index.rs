@@ -20,6 +20,8 @@ use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened};
 
 /// Entries that a listing tells at a time.
 const PAGE_ENTRIES: usize = 1000;
+/// Letters of a wrong line that are shown.
+const QUOTED_MAX: usize = 60;
 
 /// A line of a list that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,9 +78,11 @@ impl Index {
         self.files.is_empty()
     }
 
-    /// The first file by name.
+    /// The first file by name, of those that are not known to be empty if there is one.
     pub fn first(&self) -> Option<&str> {
-        self.files.first().map(|(path, _)| &**path)
+        let mut files = self.files.iter();
+        let first = files.find(|(_, size)| *size != Some(0)).or(self.files.first());
+        first.map(|(path, _)| &**path)
     }
 
     /// Where paths begin that are not less.
@@ -105,10 +109,11 @@ impl Index {
 
 fn file(line: &[u8]) -> Result<(Box<str>, Option<u64>), String> {
     let text = std::str::from_utf8(line)
-        .map_err(|_| format!("{:?} is not UTF-8", String::from_utf8_lossy(line)))?;
+        .map_err(|_| format!("{} is not UTF-8", quoted(&String::from_utf8_lossy(line))))?;
     let (path, size) = match text.split_once('\t') {
         Some((path, size)) => {
-            let wrong = |_| format!("{size:?} is no size; write the path, a tab, and bytes");
+            let wrong =
+                |_| format!("{} is no size; write the path, a tab, and bytes", quoted(size));
             (path, Some(size.parse().map_err(wrong)?))
         }
         None => (text, None),
@@ -120,9 +125,18 @@ fn file(line: &[u8]) -> Result<(Box<str>, Option<u64>), String> {
     match path.split('/').all(is_name) {
         true => Ok((path.into(), size)),
         false => Err(format!(
-            "{path:?} is no path of a file; write the names of its folders and its own, with / between"
+            "{} is no path of a file; write the names of its folders and its own, with / between",
+            quoted(path)
         )),
     }
+}
+
+/// The beginning of what was found, for people.
+fn quoted(text: &str) -> String {
+    let mut letters = text.chars();
+    let beginning: String = letters.by_ref().take(QUOTED_MAX).collect();
+    let rest = if letters.next().is_some() { "…" } else { "" };
+    format!("{beginning:?}{rest}")
 }
 
 /// What is known of a file whose size the list has.

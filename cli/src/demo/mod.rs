@@ -10,7 +10,7 @@ mod page;
 mod store;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -110,13 +110,19 @@ impl Outputs {
         Ok(Outputs { page, report: args.report.clone(), json })
     }
 
-    /// Returns where the report is.
-    fn write(self, html: &str, figures: &impl Serialize) -> Result<PathBuf, Failure> {
+    /// Writes the page, tells people with `conclude`, which is given where the page is, and writes the figures behind that.
+    fn write(
+        self,
+        html: &str,
+        figures: &impl Serialize,
+        conclude: impl FnOnce(&Path) -> Result<ExitCode, Failure>,
+    ) -> Result<ExitCode, Failure> {
         self.page.write(html.as_bytes()).map_err(Failure::failed)?;
+        let code = conclude(&self.report);
         if let Some(file) = self.json {
             file.write_json(figures).map_err(Failure::failed)?;
         }
-        Ok(self.report)
+        code
     }
 }
 
@@ -150,6 +156,13 @@ fn progress(steps: usize) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(std::time::Duration::from_millis(250));
     bar
+}
+
+/// What is being done, for who looks on.
+fn say_progress(line: &str) {
+    if io::stderr().is_terminal() {
+        eprintln!("{line}");
+    }
 }
 
 /// One line on standard output. Without a reader there is no point in going on.

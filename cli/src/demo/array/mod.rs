@@ -19,7 +19,7 @@ use foretell_testbed::{ArrayOptions, LayoutKind};
 
 use super::cancel::Cancel;
 use super::machine::Machine;
-use super::{Outputs, program, progress, say, scratch};
+use super::{Outputs, program, progress, say, say_progress, scratch};
 use crate::failure::Failure;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};
@@ -44,7 +44,7 @@ pub(super) fn demo(
         std::fs::create_dir(folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
     }
-    say("Gathering text files of this machine ...")?;
+    say_progress("Gathering text files of this machine ...");
     let sets = sets::gather(&backing).map_err(Failure::failed)?;
     let conditions = conditions(options, &grep);
     let bench = Bench {
@@ -56,8 +56,7 @@ pub(super) fn demo(
     };
     let runs = measure_all(&bench, &sets, options).map_err(Failure::failed)?;
     let results = Results { conditions, runs };
-    let report = outputs.write(&report::html(&results), &results)?;
-    conclude(&results, &report)
+    outputs.write(&report::html(&results), &results, |report| conclude(&results, report))
 }
 
 /// The options of all arrays.

@@ -19,7 +19,7 @@ use foretell_testbed::store::{FirstByte, StoreOptions};
 
 use super::cancel::Cancel;
 use super::machine::Machine;
-use super::{Outputs, program, progress, say, scratch};
+use super::{Outputs, program, progress, say, say_progress, scratch};
 use crate::failure::Failure;
 use crate::size;
 use data::{Data, NEEDLE, NOTES_COUNT, OBJECT_BYTES, RANGE_BYTES, RANGES};
@@ -52,13 +52,12 @@ pub(super) fn demo(
         std::fs::create_dir(folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
     }
-    say("Making an object store ...")?;
+    say_progress("Making an object store ...");
     let data = Data::make(&folder, || cancel.check()).map_err(Failure::failed)?;
     let conditions = conditions(&options, rounds, &data, &grep);
     let bench = Bench { data: &data, mountpoint: &mountpoint, options, grep: &grep, cancel };
     let results = measure(&bench, conditions).map_err(Failure::failed)?;
-    let report = outputs.write(&report::html(&results), &results)?;
-    conclude(&results, &report)
+    outputs.write(&report::html(&results), &results, |report| conclude(&results, report))
 }
 
 /// The store of the project's measurements, with another wait.
