@@ -33,7 +33,7 @@ use std::sync::atomic::AtomicU64;
 use foretell_policy::hash::Mix;
 use foretell_policy::{
     Access, Block, Config, Cost, Counts, DeviceId, Extent, Fetch, FetchId, FileId, Hint, HinterId,
-    Memory, Nanos, Order, Outcome, Policy, ReaderId, StreamId, Target, Work,
+    Memory, Nanos, Order, Outcome, Policy, ReaderId, Reason, StreamId, Target, Work,
 };
 
 use self::change::Fate;
@@ -326,6 +326,11 @@ impl Engine {
     pub(crate) fn cancel(&mut self, now: Nanos, stream: StreamId, todo: &mut Todo) {
         self.policy.cancel(now, stream);
         self.pump(now, todo);
+    }
+
+    /// Why a block is in memory.
+    pub(crate) fn reason(&self, block: Block) -> Option<Reason> {
+        self.policy.reason(block)
     }
 
     /// Reads of blocks that were in frames.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Segment, StreamId};
+use foretell_policy::{Block, Extent, FileId, Order, ReaderId, Reason, Segment, StreamId};
 
 use crate::backend::{Backend, BackendError};
 use crate::cache::{Identity, Shared};
@@ -32,6 +32,17 @@ const READ_ON_DIVISOR: u64 = 4;
 
 /// Blocks whose frames are looked for at once.
 const LOADED_BLOCKS: u64 = 32;
+
+/// Why what of a file is in memory is there, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CachedFor {
+    /// Somebody has disclosed that he will read it, is taken to go on to it, or is reading it.
+    pub expected_bytes: u64,
+    /// It was read without that.
+    pub recent_bytes: u64,
+    /// It was read as expected, and nobody has needed its place.
+    pub consumed_bytes: u64,
+}
 
 /// One version of a file, open.
 pub struct File {
@@ -311,6 +322,26 @@ impl File {
                 None => found.push(start..end),
             }
         }
+        found
+    }
+
+    /// Why what of the file is in memory is there, in bytes.
+    pub fn cached_for(&self) -> CachedFor {
+        let block_bytes = self.shared.block_bytes as u64;
+        let size_bytes = self.size_bytes();
+        let blocks = self.shared.slab.blocks_of(self.id, size_bytes.div_ceil(block_bytes));
+        let mut found = CachedFor::default();
+        self.shared.with_engine(|state, _, _| {
+            for index in blocks {
+                let bytes = block_bytes.min(size_bytes.saturating_sub(index * block_bytes));
+                match state.engine.reason(Block { file: self.id, index }) {
+                    Some(Reason::Expected) => found.expected_bytes += bytes,
+                    Some(Reason::Recent) => found.recent_bytes += bytes,
+                    Some(Reason::Consumed) => found.consumed_bytes += bytes,
+                    None => {} // It has gone meanwhile.
+                }
+            }
+        });
         found
     }
 

@@ -49,6 +49,6 @@ pub mod tier;
 
 pub use cache::{Cache, CacheOptions, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};
-pub use file::{File, Lent, Partly};
+pub use file::{CachedFor, File, Lent, Partly};
 pub use foretell_policy::{Order, Segment};
 pub use stats::Stats;

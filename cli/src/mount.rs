@@ -34,8 +34,8 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's
 The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is in the folder's file
 before the program goes on, and links are shown as links. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or
 by ioctl on a file or on MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by
-MOUNTPOINT/.foretell/stats, and what is cached of a file by its attributes user.foretell.cached_bytes
-and user.foretell.cached_ranges.
+MOUNTPOINT/.foretell/stats, and what is cached of a file, and why, by its attributes user.foretell.cached_bytes,
+user.foretell.cached_ranges and user.foretell.cached_for.
 
 One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run -- PROGRAM` works on a
 mount as anywhere. For data that does not change, a long --ttl saves a question to the store for each name. While a
@@ -78,6 +78,10 @@ pub(crate) struct MountArgs {
     /// Let programs write, too: of a folder, into which each write goes at once
     #[arg(long, conflicts_with = "tier")]
     read_write: bool,
+
+    /// Let them not, which is so without --read-write as well
+    #[arg(long, conflicts_with = "read_write")]
+    read_only: bool,
 
     /// Memory for data
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
@@ -333,7 +337,7 @@ fn start(
     args: &MountArgs,
     options: &StoreMountOptions,
 ) -> Result<(StoreMount, Option<Arc<Tier>>), Failure> {
-    if !args.read_write {
+    if args.read_only || !args.read_write {
         let (backend, tier) = tiered(args)?;
         let source = (backend, tier.clone());
         let mount = StoreMount::mount_tiered(source, &args.mountpoint, options, told_sometimes());

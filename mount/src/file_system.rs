@@ -136,12 +136,11 @@ impl ReadOnly {
     fn extended_attribute(&self, number: u64, name: &OsStr, thread: u32) -> Result<String, Errno> {
         let name = name_of_cached(name).ok_or(Errno::ENODATA)?;
         let session = self.service.processes.session(thread);
-        let cached = match self.objects.open(number, &session) {
-            Ok(file) => file.cached(),
-            Err(error) if error.code() == libc::ESTALE => return Err(error), // The name is looked up anew.
-            Err(_) => return Err(Errno::ENODATA),
-        };
-        text_of_cached(name, &cached).ok_or(Errno::ENODATA)
+        let file = self.objects.open(number, &session).map_err(|error| match error.code() {
+            libc::ESTALE => error, // The name is looked up anew.
+            _ => Errno::ENODATA,
+        })?;
+        text_of_cached(name, &file).ok_or(Errno::ENODATA)
     }
 }
 

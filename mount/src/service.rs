@@ -4,12 +4,11 @@
 //! the cache does.
 
 use std::ffi::OsStr;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use foretell_cache::tier::{Tier, TierStats};
-use foretell_cache::{Cache, File, Order, Segment, Session, Stats, Store};
+use foretell_cache::{Cache, CachedFor, File, Order, Segment, Session, Stats, Store};
 use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
 use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
 use serde::Serialize;
@@ -27,6 +26,7 @@ pub(crate) const OWN_NAME: &str = ".foretell";
 pub(crate) const ATTRIBUTE_PREFIX: &str = "user.foretell.";
 pub(crate) const CACHED_BYTES: &str = "cached_bytes";
 pub(crate) const CACHED_RANGES: &str = "cached_ranges";
+const CACHED_FOR: &str = "cached_for";
 pub(crate) const OWN_NAMES: [(&str, u64); 2] = [("control", CONTROL), ("stats", STATS_FILE)];
 
 /// How long the kernel may keep what never changes.
@@ -267,9 +267,14 @@ impl Service {
     }
 }
 
-/// An extended attribute that says what of a file is cached; none by this name.
-pub(crate) fn text_of_cached(name: &str, cached: &[Range<u64>]) -> Option<String> {
+/// An extended attribute that says what of a file is cached, and why; none by this name.
+pub(crate) fn text_of_cached(name: &str, file: &File) -> Option<String> {
+    let cached = file.cached();
     match name {
+        CACHED_FOR => {
+            let CachedFor { expected_bytes, recent_bytes, consumed_bytes } = file.cached_for();
+            Some(format!("expected={expected_bytes} recent={recent_bytes} read={consumed_bytes}"))
+        }
         CACHED_BYTES => {
             Some(cached.iter().map(|range| range.end - range.start).sum::<u64>().to_string())
         }
@@ -293,5 +298,5 @@ pub(crate) fn text_of_cached(name: &str, cached: &[Range<u64>]) -> Option<String
 /// The name of such an attribute, without what they all begin with.
 pub(crate) fn name_of_cached(name: &OsStr) -> Option<&str> {
     let name = name.to_str().and_then(|name| name.strip_prefix(ATTRIBUTE_PREFIX))?;
-    matches!(name, CACHED_BYTES | CACHED_RANGES).then_some(name)
+    matches!(name, CACHED_BYTES | CACHED_RANGES | CACHED_FOR).then_some(name)
 }

@@ -529,6 +529,14 @@ fn attributes_say_what_is_cached() {
     let (from, to) = ranges.split(' ').next().unwrap().split_once('-').unwrap();
     let (from, to): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
     assert!(from <= 50_000 && to >= 50_010, "{ranges}");
+    // And why: it was read, and then it is to be read.
+    let why = || common::attribute(&path, "user.foretell.cached_for").unwrap();
+    common::wait_until("what was read", || why().contains(&format!("recent={cached} ")));
+    ioctl_hint(&file, &[(0, 100_000)], "").unwrap();
+    common::wait_until("what is to be read", || why() == "expected=100000 recent=0 read=0");
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut Vec::new()).unwrap();
+    common::wait_until("that it was read", || !why().ends_with("read=0"));
     for name in ["user.other", "user.foretell.other", "security.selinux"] {
         assert!(common::attribute(&path, name).is_err(), "{name}");
     }

@@ -185,3 +185,14 @@ pub struct Counts {
     /// Hinted, but read by the program before they were fetched.
     pub overtaken: u64,
 }
+
+/// Why a block that has arrived is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A stream will read it, or is reading it.
+    Expected,
+    /// It was read without a hint.
+    Recent,
+    /// It was read as hinted, and nobody else has needed its buffer so far.
+    Consumed,
+}

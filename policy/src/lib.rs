@@ -62,7 +62,9 @@ pub mod time;
 mod trust;
 mod values;
 
-pub use contract::{Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Work};
+pub use contract::{
+    Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Reason, Work,
+};
 pub use costs::Cost;
 pub use decisions::{Decision, DecisionKind};
 pub use hint::{

@@ -33,9 +33,9 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, StreamIndex};
+use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, Queue, StreamIndex};
 use crate::cache::{Cache, Need};
-use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Work};
+use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Reason, Work};
 use crate::costs::Cost;
 use crate::decisions::Decision;
 use crate::device::Device;
@@ -169,6 +169,20 @@ impl Policy {
     /// Blocks in memory or on their way: never above the capacity.
     pub fn held_blocks(&self) -> u64 {
         self.cache.blocks.len() as u64
+    }
+
+    /// Why `block` is in memory; `None` if it is not, or is on its way.
+    pub fn reason(&self, block: Block) -> Option<Reason> {
+        let known = &self.cache.blocks[self.cache.blocks.find(block)?];
+        if known.is_in_flight() {
+            return None;
+        }
+        match (known.claim(), known.queue()) {
+            (Some(_), _) => Some(Reason::Expected),
+            (None, Some((Queue::Recent, _))) => Some(Reason::Recent),
+            (None, Some((Queue::Consumed, _))) => Some(Reason::Consumed),
+            (None, None) => None,
+        }
     }
 
     /// Bytes that the policy itself takes for what it keeps account of.

@@ -560,7 +560,7 @@ impl Filesystem for FileSystem {
             let value = match name_of_cached(&name) {
                 Some(cached) => tree
                     .cached(ino.0)
-                    .map(|ranges| text_of_cached(cached, &ranges).unwrap_or_default().into_bytes()),
+                    .map(|file| text_of_cached(cached, &file).unwrap_or_default().into_bytes()),
                 None => tree.attribute(ino.0, &name),
             };
             match value {

@@ -657,8 +657,8 @@ impl Tree {
         }
     }
 
-    /// What of a file is cached.
-    pub(crate) fn cached(&self, number: u64) -> Result<Vec<std::ops::Range<u64>>> {
+    /// What the cache has of a file.
+    pub(crate) fn cached(&self, number: u64) -> Result<Arc<File>> {
         let node = self.nodes.get(number)?;
         if !node.is_file() {
             return Err(Errno::NODATA);
@@ -666,13 +666,13 @@ impl Tree {
         let descriptor = self.nodes.descriptor(&node)?;
         let content = node.content();
         if let Some(file) = content.file() {
-            return Ok(file.cached());
+            return Ok(Arc::clone(file));
         }
         let stat = stat_of(&descriptor)?;
         let opened = reopen(&descriptor, OFlags::RDONLY | OFlags::NONBLOCK)?;
         let (path, version) = (self.path(&opened), Version::of(&stat).name());
         let opened = self.backend.open_changing(opened.into(), version, stat.st_size as u64);
-        Ok(self.own.open_found(&path, opened).cached())
+        Ok(self.own.open_found(&path, opened))
     }
 
     pub(crate) fn statistics(&self) -> Result<rustix::fs::StatVfs> {
