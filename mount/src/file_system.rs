@@ -25,6 +25,9 @@ use crate::service::{
     name_of_cached, text_of_cached,
 };
 
+/// How long a name that stands for nothing is believed to, at most: programs wait for files to come.
+const NOTHING_TTL: Duration = Duration::from_secs(1);
+
 /// See the [module](self).
 pub(crate) struct FileSystem {
     store: Arc<ReadOnly>,
@@ -182,7 +185,7 @@ impl Filesystem for FileSystem {
             Err(error) if error.code() == libc::ENOENT => {
                 // A name that stands for nothing is one too.
                 let none = FileAttr { ino: INodeNo(0), ..store.root() };
-                reply.entry(&store.service.ttl, &none, Generation(0));
+                reply.entry(&store.service.ttl.min(NOTHING_TTL), &none, Generation(0));
             }
             Err(error) => reply.error(error),
         });

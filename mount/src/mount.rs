@@ -163,6 +163,14 @@ impl StoreMount {
             source_name: options.source.clone(),
             message: one_line(&message),
         };
+        if options.is_for_all
+            && rustix::process::geteuid().is_root()
+            && !folder::can_act_for_others()
+        {
+            let message = "to do things for other users takes CAP_SETUID and CAP_SETGID, \
+                           which this process lacks; leave --allow-other out";
+            return Err(source(message.to_owned()));
+        }
         let point = FreePoint::prepare(mountpoint, KIND)?;
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
         let backend = LocalBackend::new(folder, depth);

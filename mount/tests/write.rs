@@ -620,10 +620,16 @@ os.setgroups([54321]); os.setgid(65534); os.setuid(65534)
 for folder in ('shared', 'plain'):
     os.chdir(sys.argv[1] + '/' + folder)
     os.mkdir('d'); os.symlink('d', 'l'); os.mkfifo('p'); open('f', 'w').close()
+    if folder == 'shared':
+        os.chmod('d', 0o2775)
+    else:
+        os.mkdir('given'); os.chown('given', -1, 54321); os.chmod('given', 0o2770)
 ";
     let made = Command::new("python3").args(["-c", script]).arg(mount.path()).output();
     let Ok(made) = made else { return skipped("there is no python3") };
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let given = mount.folder.join("plain/given").metadata().unwrap();
+    assert_eq!((given.uid(), given.gid(), given.mode() & 0o7777), (USER, GROUP, 0o2770));
     for (folder, group) in [("shared", GROUP), ("plain", USER)] {
         for name in ["d", "f", "l", "p"] {
             let metadata = mount.folder.join(folder).join(name).symlink_metadata().unwrap();
@@ -782,6 +788,16 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
         assert_eq!(other.does(change), libc::EPERM, "{change}");
     }
     assert_eq!(mode("tool"), 0o755);
+
+    // Of a group of root's he makes no program.
+    assert_eq!(other.does("group = os.open('group', os.O_RDWR | os.O_CREAT, 0o755)"), 0);
+    std::os::unix::fs::chown(at("group"), None, Some(0)).unwrap();
+    assert_eq!(other.does("os.fchmod(group, 0o2755)"), 0, "it is his");
+    assert_eq!(mode("group"), 0o755, "as in the folder");
+    // What was his keeps its bits, whoever asks to lose them.
+    fs::set_permissions(at("tool"), fs::Permissions::from_mode(0o4755)).unwrap();
+    other.does("os.fchmod(tool, 0o755)");
+    assert_eq!(mode("tool"), 0o4755);
 
     // What he writes loses its set-user bit.
     let writes =

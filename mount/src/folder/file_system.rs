@@ -154,8 +154,9 @@ impl Filesystem for FileSystem {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, lookups: u64) {
-        if let Some(forgotten) = self.tree.nodes.forget(ino.0, lookups) {
-            self.run(move |_| drop(forgotten)); // If it was removed, its bytes go now, which may take a while.
+        let forgotten = self.tree.nodes.forget(ino.0, lookups);
+        if let Some(forgotten) = forgotten.filter(|node| node.is_removed()) {
+            self.run(move |_| drop(forgotten)); // Its bytes go now, which may take a while.
         }
     }
 

@@ -9,4 +9,5 @@ mod owner;
 mod tree;
 
 pub(crate) use file_system::FileSystem;
+pub(crate) use owner::can_act_for_others;
 pub(crate) use tree::{Directory, OpenContent, Tree};

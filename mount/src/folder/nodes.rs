@@ -68,6 +68,13 @@ impl Node {
         self.key.kind == libc::S_IFLNK
     }
 
+    /// Whether it has no name any more, and is there by its descriptor.
+    pub(crate) fn is_removed(&self) -> bool {
+        let descriptor = lock(&self.descriptor);
+        let stat = descriptor.as_ref().and_then(|open| rustix::fs::fstat(&**open).ok());
+        stat.is_some_and(|stat| stat.st_nlink == 0)
+    }
+
     /// The folder that it was found in last.
     pub(crate) fn parent(&self) -> u64 {
         lock(&self.place).0

@@ -7,6 +7,8 @@
 //!
 //! What is made belongs to the asker from the moment it is there. To make something and to give it away then would be two steps.
 
+use std::cell::Cell;
+
 use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
@@ -35,8 +37,33 @@ fn set_owner((user, group): Owner) -> Owner {
     unsafe { (libc::setfsuid(user) as u32, libc::setfsgid(group) as u32) }
 }
 
+/// This thread has root's own groups no longer, which it does not need: by them a user would give his programs a group of root's.
+fn leave_groups() -> Result<()> {
+    thread_local! {
+        static HAS_LEFT: Cell<bool> = const { Cell::new(false) };
+    }
+    if HAS_LEFT.replace(true) {
+        return Ok(());
+    }
+    // SAFETY: no groups are read from there. Of this thread alone, which the library's own function is not.
+    match unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) } {
+        0 => Ok(()),
+        _ if rustix::process::getgroups().is_ok_and(|groups| groups.is_empty()) => Ok(()),
+        _ => {
+            HAS_LEFT.set(false);
+            Err(Errno::PERM)
+        }
+    }
+}
+
+/// Whether this process may act for others at all.
+pub(crate) fn can_act_for_others() -> bool {
+    act_for(Some((65_534, 65_534)), || Ok(())).is_ok()
+}
+
 impl Acting {
     fn begin(owner: Owner) -> Result<Self> {
+        leave_groups()?;
         let capabilities = capabilities(None)?;
         let acting = Acting { before: set_owner(owner), capabilities };
         // They do not say whether they did it.

@@ -131,6 +131,11 @@ fn stat_of(descriptor: &OwnedFd) -> Result<Stat> {
     rustix::fs::fstat(descriptor)
 }
 
+/// Whether from one mode to the other only bits go that set user or group.
+fn loses_set_bits(before: u32, after: u32) -> bool {
+    (before ^ after) & !(before & (libc::S_ISUID | libc::S_ISGID)) == 0
+}
+
 /// The number of an error of the standard library's.
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
@@ -431,15 +436,21 @@ impl Tree {
             if node.is_link() {
                 return Err(Errno::OPNOTSUPP);
             }
-            let (mode, before) = (mode & 0o7777, stat_of(&descriptor)?.st_mode & 0o7777);
-            // The kernel does that for whoever writes to the file, whosesoever it is.
-            let only_loses = (before ^ mode) & !(before & (libc::S_ISUID | libc::S_ISGID)) == 0;
+            let (mode, stat) = (mode & 0o7777, stat_of(&descriptor)?);
+            let is_folder = kind_of(stat.st_mode) == FileType::Directory;
+            // A folder's group is one of the asker's, or the bit that has it passed on would be taken away: it gives nobody a right.
+            let asker = if is_folder { (asker.0, stat.st_gid) } else { asker };
             let path = path_of(&descriptor);
-            let change = || rustix::fs::chmod(path, Mode::from_raw_mode(mode));
-            if only_loses { change() } else { self.act(asker, change) }?;
+            match self.act(asker, || rustix::fs::chmod(path, Mode::from_raw_mode(mode))) {
+                // The kernel has whoever writes to a file take these bits away first; the folder's own system does so, too, when he writes.
+                Err(Errno::PERM) if !is_folder && loses_set_bits(stat.st_mode & 0o7777, mode) => {}
+                changed => changed?,
+            }
         }
         if change.uid.is_some() || change.gid.is_some() {
             let (user, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            // Whether he is of that group the kernel knows.
+            let asker = (asker.0, change.gid.unwrap_or(asker.1));
             self.act(asker, || {
                 rustix::fs::chownat(&*descriptor, "", user, group, AtFlags::EMPTY_PATH)
             })?;
@@ -491,7 +502,11 @@ impl Tree {
             return written;
         }
         let write = || writer.write_at(bytes, offset).map_err(|error| errno(&error));
-        let written = self.act(asker, write);
+        let written = match self.act(asker, write) {
+            // Nobody can act for the file's owner.
+            Err(Errno::PERM) if way == WriteWay::Mapped => write(),
+            written => written,
+        };
         match written {
             Ok(count) => content.wrote(offset..offset + count as u64, None),
             // Some of it may have been, and the size is what the folder says.
@@ -606,7 +621,8 @@ impl Tree {
                     let stat = rustix::fs::statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
                     match stat {
                         Ok(stat) => stat.st_mode,
-                        Err(_) => continue, // It is gone.
+                        Err(Errno::NOENT) => continue, // It is gone.
+                        Err(_) => libc::S_IFREG,       // It is something.
                     }
                 }
                 kind => kind.as_raw_mode(),
