@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Random and sequential reads of an object far away: foretell beside other clients, one after the other, several rounds.
 
-peers.py [--rounds N] [--only WORD] [--plot FILE] [--json FILE]
+peers.py [--rounds N] [--only WORD] [--kind random|sequential|hits] [--cold] [--plot FILE] [--json FILE]
 
 Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer; for the
 reads in order also 250 MB/s for all of them) and a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
-compared. Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
+compared. Before each, free memory is used once, so that a virtual machine has it (--cold leaves that out). Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
 installed (Debian: rclone, s3fs), and mounts if there is /dev/fuse.
 """
 
@@ -28,6 +28,8 @@ HERE = Path(__file__).parent
 COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foretell"))
 READ_BYTES = 128 << 10
 OBJECT_BYTES = 512 << 20
+# More than what a client uses in a measurement.
+WARM_BYTES = 1 << 30
 STORE = ["--first-byte", "30ms", "--per-response", "90MB/s"]
 # What the processor serves with ease, so that the reader alone decides how much of it is used.
 LIMIT_MB_S = 250
@@ -53,6 +55,18 @@ def ended(process, how):
     if process.stdout:
         process.stdout.close()
     return usage.ru_utime + usage.ru_stime
+
+
+def back_free_memory():
+    """A child uses WARM_BYTES of memory and gives them back. A hypervisor that is told of free memory (free page reporting) takes
+    it, and who is given that next pays for each page (350 ms for 128 MiB instead of 7): whoever's turn it happens to be."""
+    code = (
+        "import contextlib, mmap, sys\n"
+        "memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+        "with contextlib.suppress(OSError): memory.madvise(mmap.MADV_HUGEPAGE)\n"
+        "for at in range(0, len(memory), 4096): memory[at] = 1\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(WARM_BYTES)], check=True)
 
 
 class Store:
@@ -151,7 +165,7 @@ def missing(mount):
     return None if found else f"{program} is not installed"
 
 
-def measure(data, client, options, reads, mount, seed, limit):
+def measure(data, client, options, reads, mount, seed, limit, is_cold):
     """One measurement: what the client says, and what the store was asked for."""
     ranges = None
     if reads is not None:
@@ -169,6 +183,8 @@ def measure(data, client, options, reads, mount, seed, limit):
                 spec["path"] = str(mounted.path / "object")
             words = [sys.executable, str(HERE / "client.py"), client, json.dumps(spec)]
             environment = clean_environment()
+            if not is_cold:
+                back_free_memory()
             client = subprocess.run(words, check=True, stdout=-1, text=True, env=environment)
             said = client.stdout
         finally:
@@ -183,20 +199,20 @@ def measure(data, client, options, reads, mount, seed, limit):
     return found
 
 
-def interleaved(data, clients, rounds, only, limit=None):
+def interleaved(data, clients, given, limit=None):
     """Figures by name: clients take turns, forwards and backwards."""
     found = {}
-    wanted = [entry for entry in clients if only in entry[0]]
+    wanted = [entry for entry in clients if given.only in entry[0]]
     for entry in list(wanted):
         reason = missing(entry[4])
         if reason:
             print(f"skipped: {entry[0]}: {reason}", file=sys.stderr)
             wanted.remove(entry)
-    for turn in range(rounds):
+    for turn in range(given.rounds):
         for name, client, options, reads, mount in wanted if turn % 2 == 0 else wanted[::-1]:
             if sys.stderr.isatty():
-                print(f"\r\033[Kround {turn + 1} of {rounds}: {name}", end="", file=sys.stderr)
-            figure = measure(data, client, options, reads, mount, turn, limit)
+                print(f"\r\033[Kround {turn + 1} of {given.rounds}: {name}", end="", file=sys.stderr)
+            figure = measure(data, client, options, reads, mount, turn, limit, given.cold)
             found.setdefault(name, []).append(figure)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -314,6 +330,7 @@ def main():
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--only", default="", help="clients with this in their names")
     words.add_argument("--kind", choices=["random", "sequential", "hits"], help="only these reads")
+    words.add_argument("--cold", action="store_true", help="leave free memory as it is")
     words.add_argument("--plot", help="write the random reads as SVG")
     words.add_argument("--json", help="write all figures")
     given = words.parse_args()
@@ -328,12 +345,13 @@ def main():
                 out.write(source.randbytes(1 << 20))
         at_random = in_order = limited = {}
         if given.kind in (None, "random"):
-            at_random = interleaved(data, RANDOM, given.rounds, given.only)
+            at_random = interleaved(data, RANDOM, given)
         if given.kind in (None, "sequential"):
-            in_order = interleaved(data, SEQUENTIAL, given.rounds, given.only)
-            limited = interleaved(data, SEQUENTIAL, given.rounds, given.only, LIMIT_MB_S)
+            in_order = interleaved(data, SEQUENTIAL, given)
+            limited = interleaved(data, SEQUENTIAL, given, LIMIT_MB_S)
     kernel = platform.release().split("-")[0]
-    print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
+    how = f"{given.rounds} rounds{', free memory cold' if given.cold else ''}"
+    print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {how}")
     if at_random:
         table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
     if in_order:
