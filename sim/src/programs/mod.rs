@@ -76,6 +76,25 @@ pub struct Scattering {
     pub shuffled: f64,
     /// The room they take in the volume, as a multiple of their own: what lies between is not theirs.
     pub spread: f64,
+    /// The groups of cylinders that they are divided among; none if one has room for all.
+    pub groups: Option<Groups>,
+}
+
+/// Groups of cylinders of FFS. A directory's files are in its own group while that has inodes; then in the next one, the second from there,
+/// the fourth from there and so on, by FFS's quadratic rehash. Their data is where their inodes are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Groups {
+    /// From one to the next: more than the files that have their inodes there take.
+    pub sectors: u64,
+    /// Inodes of each.
+    pub inodes: u64,
+}
+
+impl Scattering {
+    /// In the order in which they are read, side by side.
+    pub const IN_ORDER: Scattering = Scattering { shuffled: 0.0, spread: 1.0, groups: None };
+    /// Side by side, in any order.
+    pub const SHUFFLED: Scattering = Scattering { shuffled: 1.0, ..Scattering::IN_ORDER };
 }
 
 impl Volume {
@@ -93,8 +112,7 @@ impl Volume {
 
     /// A file of its own, in one piece.
     pub fn file(&mut self, size_bytes: u64) -> StoredFile {
-        let in_order = Scattering { shuffled: 0.0, spread: 1.0 };
-        self.directory(&[size_bytes], in_order, &mut SplitMix64::new(0))[0]
+        self.directory(&[size_bytes], Scattering::IN_ORDER, &mut SplitMix64::new(0))[0]
     }
 
     /// Files of these sizes: their inodes together, and their data behind.
@@ -104,29 +122,37 @@ impl Volume {
         scattering: Scattering,
         random: &mut SplitMix64,
     ) -> Vec<StoredFile> {
-        let inodes = self.next_sector.next_multiple_of(self.pitch_sectors);
+        let Scattering { shuffled, spread, groups } = scattering;
+        let own_group = self.next_sector.next_multiple_of(self.pitch_sectors);
         let mut order: Vec<usize> = (0..sizes_bytes.len()).collect();
-        shuffle(&mut order, scattering.shuffled, random);
+        shuffle(&mut order, shuffled, random);
         let mut files = vec![None; sizes_bytes.len()];
-        let first_sector = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
-        let mut before = 0;
-        for (number, &at) in order.iter().enumerate() {
-            let size_bytes = sizes_bytes[at];
-            let blocks = size_bytes.div_ceil(BLOCK_BYTES);
-            let place = Place {
-                inode_sector: inodes + number as u64 / INODES_PER_BLOCK * BLOCK_SECTORS,
-                first_sector: first_sector + before * self.pitch_sectors,
-                pitch_sectors: self.pitch_sectors,
-            };
-            let file = FileId(self.next_file + at as u64);
-            self.places.insert(PlacedFile(file.0), place);
-            self.sizes_bytes.insert(file, size_bytes);
-            files[at] = Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
-            // Whole pitches, so that no block lies across the border of a stripe unit.
-            let gap = 2.0 * (scattering.spread - 1.0) * random.unit() * blocks as f64;
-            before += blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
+        for (group, order) in
+            order.chunks(groups.map_or(usize::MAX, |it| it.inodes as usize)).enumerate()
+        {
+            let away = groups.map_or(0, |groups| ((1 << group) - 1) * groups.sectors);
+            let inodes = (own_group + away).next_multiple_of(self.pitch_sectors);
+            let first_sector = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
+            let mut before = 0;
+            for (number, &at) in order.iter().enumerate() {
+                let size_bytes = sizes_bytes[at];
+                let blocks = size_bytes.div_ceil(BLOCK_BYTES);
+                let place = Place {
+                    inode_sector: inodes + number as u64 / INODES_PER_BLOCK * BLOCK_SECTORS,
+                    first_sector: first_sector + before * self.pitch_sectors,
+                    pitch_sectors: self.pitch_sectors,
+                };
+                let file = FileId(self.next_file + at as u64);
+                self.places.insert(PlacedFile(file.0), place);
+                self.sizes_bytes.insert(file, size_bytes);
+                files[at] =
+                    Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
+                // Whole pitches, so that no block lies across the border of a stripe unit.
+                let gap = 2.0 * (spread - 1.0) * random.unit() * blocks as f64;
+                before += blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
+            }
+            self.next_sector = first_sector + before * self.pitch_sectors;
         }
-        self.next_sector = first_sector + before * self.pitch_sectors;
         self.next_file += sizes_bytes.len() as u64;
         files.into_iter().map(|file| file.expect("each has had its turn")).collect()
     }
@@ -168,8 +194,7 @@ mod tests {
 
     #[test]
     fn files_lie_apart_and_inodes_together() {
-        for scattering in
-            [Scattering { shuffled: 0.0, spread: 1.0 }, Scattering { shuffled: 1.0, spread: 2.5 }]
+        for scattering in [Scattering::IN_ORDER, Scattering { spread: 2.5, ..Scattering::SHUFFLED }]
         {
             let mut volume = Volume::new(24);
             let sizes: Vec<u64> = (1..100).map(|n| n * 3000).collect();

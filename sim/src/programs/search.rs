@@ -115,7 +115,7 @@ mod tests {
 
     const SEARCH: Search = Search {
         set: SETS_1994[2],
-        scattering: Scattering { shuffled: 1.0, spread: 1.0 },
+        scattering: Scattering::SHUFFLED,
         block_cpu: Nanos(1),
         disclosed_blocks: 0,
         pitch_sectors: 16,

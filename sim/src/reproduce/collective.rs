@@ -11,11 +11,14 @@
 //! * where the next sequential file lies: anywhere, as the same throughputs say;
 //! * how SSTF decides within a cylinder: by sectors (`docs/collective.md`);
 //! * how the disks are turned against one another: not at all; what else may be is in rows of its own;
+//! * how a cube is cut into boxes: as nearly cubes as can be; all other ways are in rows of their own;
 //! * how many files are read: as many as make 64 MB, 2 to 16, and not counting the start;
 //! * owners and places that are drawn: of several seeds the median, the least and the most.
 //!
 //! *Least* is that of the depths from 0 to the crossover, *most* that of B/P. The crossover is the first depth with more throughput
 //! than the synchronous disk-directed read, of each to 16, each eighth to 64, and then doubled and halved.
+
+use std::sync::Arc;
 
 use foretell_policy::Nanos;
 
@@ -287,6 +290,57 @@ pub fn table_6() -> Outcome {
         drawn("1999 table 6", row, "sorted", "blocks", (paper, &ours.crossover))
     };
     Outcome { cells: TABLE_6.into_iter().map(crossover).collect(), figures: Vec::new() }
+}
+
+/// Three-dimensional blocks of tables 4 and 6, but cut into eight boxes in every way there is: the paper's text does not say
+/// which, and much depends on it. One draw each.
+pub fn cuts() -> Outcome {
+    const EXPERIMENT: &str = "1999 tables 4 and 6, cuts of a cube";
+    let (mut crossovers, mut throughputs) = (Vec::new(), Vec::new());
+    for cut @ [x, y, z] in cuts_of(CollectiveSpec::paper(4).processors as u64) {
+        let name = format!("{x} x {y} x {z}");
+        let cell = |row: String, column: String, unit: &str, ours: f64| Cell {
+            paper: None,
+            ..cell(EXPERIMENT, row, &column, unit, (0.0, ours))
+        };
+        for (mb, edge) in [(4, 8), (32, 16), (256, 32)] {
+            let pattern = cube_cut(edge, cut);
+            let draw = |placement, bench| {
+                let spec = Bench { placement, ..Bench::new(bench, 1) }.spec(mb, &pattern);
+                Draws::of([spec], placement == bench)
+            };
+            let in_order = draw(Placement::Sequential, Placement::Sequential);
+            let least = in_order.throughputs[0][0];
+            throughputs.push(cell(name.clone(), format!("least, {mb} MB"), "MB/s", least));
+            let mut crossover = |column: String, draws: &Draws| {
+                let row = format!("crossover, {name}");
+                crossovers.push(cell(row, column, "blocks", draws.crossover[0]));
+            };
+            crossover(format!("{mb} MB"), &in_order);
+            if mb == 256 {
+                let sorted = draw(Placement::Increasing, Placement::Random);
+                crossover("256 MB, sorted".into(), &sorted);
+            }
+        }
+    }
+    crossovers.append(&mut throughputs);
+    Outcome { cells: crossovers, figures: Vec::new() }
+}
+
+/// The ways to cut a cube into so many boxes: how often along each edge, the first the one along which the file runs.
+fn cuts_of(boxes: u64) -> impl Iterator<Item = [u64; 3]> {
+    let divisors = |n: u64| (1..=n).filter(move |d| n.is_multiple_of(*d));
+    divisors(boxes).flat_map(move |x| divisors(boxes / x).map(move |y| [x, y, boxes / x / y]))
+}
+
+/// The owners of a cube's blocks, of so many an edge.
+fn cube_cut(edge: u64, [px, py, pz]: [u64; 3]) -> Pattern {
+    let owner = |block: u64| {
+        let (x, y, z) = (block % edge, block / edge % edge, block / edge / edge);
+        let along = |place: u64, parts: u64| place * parts / edge;
+        ((along(z, pz) * py + along(y, py)) * px + along(x, px)) as u32
+    };
+    Pattern::Owners(Arc::new((0..edge.pow(3)).map(owner).collect()))
 }
 
 /// The depths that figures 7 to 9 are drawn at.

@@ -162,8 +162,8 @@ pub struct Reason {
 const REASONS: [Reason; 4] = [
     Reason {
         programs: &[
-            ("agrep wood", 6.0),
-            ("agrep man3", 34.0),
+            ("agrep wood", 9.0),
+            ("agrep man3", 37.0),
             ("agrep kern", 7.0),
             ("agrep kern, today", 3.0),
         ],
@@ -184,12 +184,12 @@ const REASONS: [Reason; 4] = [
          not told. It shows where the disks are just fast enough.",
     },
     Reason {
-        programs: &[("join", 9.0)],
+        programs: &[("join", 7.0), ("join, today", 4.0)],
         why: "On few disks, what is queued early because buffers are free delays what is needed next in the second loop: the \
          array sorts them alike.",
     },
     Reason {
-        programs: &[("davidson", 2.5), ("davidson and cat", 14.0), ("davidson, today", 12.0)],
+        programs: &[("davidson", 2.5), ("davidson and cat", 15.0), ("davidson, today", 12.0)],
         why: "The horizon that follows the program's own pace leaves more buffers to caching, and is lengthened only when \
          reads come late: on few disks, which are just fast enough, some do. Beside cat, these buffers go to cat, which \
          ends sooner for it on two disks, and Davidson later. With a small cache, a device that cannot keep up is given a \

@@ -172,7 +172,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the papers.
-pub const EXPERIMENTS: [Experiment; 14] = {
+pub const EXPERIMENTS: [Experiment; 15] = {
     const fn experiment(
         paper: &'static str,
         name: &'static str,
@@ -195,6 +195,7 @@ pub const EXPERIMENTS: [Experiment; 14] = {
         experiment("collective", "table 4, 256 MB", collective::table_4_largest),
         experiment("collective", "table 5", collective::table_5),
         experiment("collective", "table 6", collective::table_6),
+        experiment("collective", "cuts of a cube", collective::cuts),
         experiment("collective", "figures 7 to 9", collective::figures),
     ]
 };

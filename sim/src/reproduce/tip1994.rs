@@ -218,8 +218,9 @@ fn searched(
 /// come later, each in the place of another; and at last all have, and something else lies between them.
 pub fn calibrated(set: FileSet, paper_s: f64) -> Scattering {
     const SPREADS: [f64; 9] = [1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
-    let in_part = (0..10).map(|tenths| Scattering { shuffled: 0.1 * tenths as f64, spread: 1.0 });
-    let apart = SPREADS.map(|spread| Scattering { shuffled: 1.0, spread });
+    let in_part =
+        (0..10).map(|tenths| Scattering { shuffled: 0.1 * tenths as f64, ..Scattering::IN_ORDER });
+    let apart = SPREADS.map(|spread| Scattering { spread, ..Scattering::SHUFFLED });
     let error = |scattering: &Scattering| {
         let ours = mean(|sample| seconds(searched(set, *scattering, false, 1, sample).end_ns));
         (ours / paper_s - 1.0).abs()

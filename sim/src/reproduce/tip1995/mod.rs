@@ -36,13 +36,16 @@ pub const PITCH_SECTORS: u64 = 16;
 /// The ceiling of prefetched and unread blocks (section 3.1).
 pub const UNREAD_BLOCKS: u64 = 512;
 
+/// What the paper calls SCAN. OSF/1 has BSD's `disksort`, whose scan goes one way: from the last request back to the first.
+pub const SCAN: Order = Order::CLook;
+
 /// The DEC 3000/500 of section 3.1 with so many disks.
 pub fn testbed(disks: usize) -> Testbed {
     Testbed {
         disk: DiskParameters::by_name("hpc2247").expect("invariant: it is built in"),
         disks,
         pitch_sectors: PITCH_SECTORS,
-        order: Order::Scan,
+        order: SCAN,
         prefetches_per_disk: PREFETCHES_PER_DISK,
         priority: Priority::Arrival,
         page_bytes: 8192,
