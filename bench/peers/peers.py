@@ -59,7 +59,7 @@ def ended(process, how):
 
 def back_free_memory():
     """A child uses WARM_BYTES of memory and gives them back. A hypervisor that is told of free memory (free page reporting) takes
-    it, and who is given that next pays for each page (350 ms for 128 MiB instead of 7): whoever's turn it happens to be."""
+    it, and who is given that next pays for each page: whoever's turn it happens to be."""
     code = (
         "import contextlib, mmap, sys\n"
         "memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
