@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Random and sequential reads of an object far away: foretell beside other clients, one after the other, several rounds.
 
-peers.py [--rounds N] [--only WORD] [--kind random|sequential|hits] [--cold] [--plot FILE] [--json FILE]
+peers.py [--rounds N] [--only WORD] [--kind random|sequential|hits] [--plot FILE] [--json FILE]
 
 Each measurement has a store of its own (`foretell store serve`, 30 ms to the first byte, 90 MB/s for each answer; for the
 reads in order also 250 MB/s for all of them) and a client process of its own, nothing cached; clients take turns, and each round has other random offsets. Every byte is
-compared. Before each, free memory is used once, so that a virtual machine has it (--cold leaves that out). Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
+compared. Before each, free memory is used once, so that a virtual machine has it for some seconds; clients that are
+measured with *free memory cold* begin when its host has had time to take it back. Run by `make bench-peers`, which makes the virtual environment; rclone and s3fs (FUSE) are used if they are
 installed (Debian: rclone, s3fs), and mounts if there is /dev/fuse.
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -28,8 +30,10 @@ HERE = Path(__file__).parent
 COMMAND = os.environ.get("FORETELL", str(HERE.parents[1] / "target/release/foretell"))
 READ_BYTES = 128 << 10
 OBJECT_BYTES = 512 << 20
-# More than what a client uses in a measurement.
+# More than what a client uses in a measurement, and how long a kernel takes to tell its host of what is free (2 s and more).
 WARM_BYTES = 1 << 30
+COLD_S = 6
+COLD = ", free memory cold"
 STORE = ["--first-byte", "30ms", "--per-response", "90MB/s"]
 # What the processor serves with ease, so that the reader alone decides how much of it is used.
 LIMIT_MB_S = 250
@@ -58,15 +62,18 @@ def ended(process, how):
 
 
 def back_free_memory():
-    """A child uses WARM_BYTES of memory and gives them back. A hypervisor that is told of free memory (free page reporting) takes
-    it, and who is given that next pays for each page: whoever's turn it happens to be."""
+    """A child uses WARM_BYTES of free memory, or half of it, and gives them back. A hypervisor that is told of free memory (free
+    page reporting) takes it, and who is given that next pays for each page: whoever's turn it happens to be."""
     code = (
         "import contextlib, mmap, sys\n"
         "memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
         "with contextlib.suppress(OSError): memory.madvise(mmap.MADV_HUGEPAGE)\n"
         "for at in range(0, len(memory), 4096): memory[at] = 1\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(WARM_BYTES)], check=True)
+    available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    some = min(WARM_BYTES, int(available[1]) * 1024 // 2)
+    if subprocess.run([sys.executable, "-c", code, str(some)], stderr=-3, check=False).returncode:
+        print(f"free memory is not warm: {some >> 20} MiB could not be used", file=sys.stderr)
 
 
 class Store:
@@ -125,9 +132,12 @@ class Mount:
 
 
 # Name, client, its options, how many reads (None: all of the object in order), what has to be mounted.
+DISCLOSED, ASYNC = "foretell (Python), disclosed, 100 deep", "obstore async, 100 deep"
 RANDOM = [
-    ("foretell (Python), disclosed, 100 deep", "foretell_disclosed", {"depth": 100}, MANY, None),
-    ("obstore async, 100 deep", "obstore_async", {"depth": 100}, MANY, None),
+    (DISCLOSED, "foretell_disclosed", {"depth": 100}, MANY, None),
+    (ASYNC, "obstore_async", {"depth": 100}, MANY, None),
+    (DISCLOSED + COLD, "foretell_disclosed", {"depth": 100}, MANY, None),
+    (ASYNC + COLD, "obstore_async", {"depth": 100}, MANY, None),
     ("obstore async, 32 deep", "obstore_async", {"depth": 32}, MANY, None),
     ("obstore get_ranges", "obstore_ranges", {}, SOME, None),
     ("s3fs (Python) cat_ranges, pool 128", "s3fs_cat_ranges", {}, MANY, None),
@@ -183,7 +193,9 @@ def measure(data, client, options, reads, mount, seed, limit, is_cold):
                 spec["path"] = str(mounted.path / "object")
             words = [sys.executable, str(HERE / "client.py"), client, json.dumps(spec)]
             environment = clean_environment()
-            if not is_cold:
+            if is_cold:
+                time.sleep(COLD_S)
+            else:
                 back_free_memory()
             client = subprocess.run(words, check=True, stdout=-1, text=True, env=environment)
             said = client.stdout
@@ -212,7 +224,7 @@ def interleaved(data, clients, given, limit=None):
         for name, client, options, reads, mount in wanted if turn % 2 == 0 else wanted[::-1]:
             if sys.stderr.isatty():
                 print(f"\r\033[Kround {turn + 1} of {given.rounds}: {name}", end="", file=sys.stderr)
-            figure = measure(data, client, options, reads, mount, turn, limit, given.cold)
+            figure = measure(data, client, options, reads, mount, turn, limit, name.endswith(COLD))
             found.setdefault(name, []).append(figure)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -296,6 +308,15 @@ def table(title, unit, of, found):
         )
 
 
+def beside(found):
+    """Of the two that are asked for the same at once, how much the one has of the other's reads a second."""
+    for state in ("", COLD):
+        pair = [found.get(name + state) for name in (DISCLOSED, ASYNC)]
+        if all(pair):
+            share = 100 * median(pair[0], by_reads) / median(pair[1], by_reads)
+            print(f"\n{DISCLOSED}{state}: {share:.0f} % of the median of {ASYNC}{state}")
+
+
 def plot(path, found):
     """Bars of reads a second, on a logarithmic scale, as SVG."""
     import math
@@ -330,7 +351,6 @@ def main():
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--only", default="", help="clients with this in their names")
     words.add_argument("--kind", choices=["random", "sequential", "hits"], help="only these reads")
-    words.add_argument("--cold", action="store_true", help="leave free memory as it is")
     words.add_argument("--plot", help="write the random reads as SVG")
     words.add_argument("--json", help="write all figures")
     given = words.parse_args()
@@ -350,10 +370,10 @@ def main():
             in_order = interleaved(data, SEQUENTIAL, given)
             limited = interleaved(data, SEQUENTIAL, given, LIMIT_MB_S)
     kernel = platform.release().split("-")[0]
-    how = f"{given.rounds} rounds{', free memory cold' if given.cold else ''}"
-    print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {how}")
+    print(f"{datetime.date.today()}, {os.cpu_count()} cores, Linux {kernel}, {given.rounds} rounds")
     if at_random:
         table("Random reads of 128 KiB of an object of 512 MiB", "reads/s", by_reads, at_random)
+        beside(at_random)
     if in_order:
         title = "All of the object, in order, 1 MiB a read"
         table(f"{title}; the processor is the limit", "MB/s", by_megabytes, in_order)

@@ -48,19 +48,22 @@ impl Pattern {
         match self {
             Pattern::Interleaved => owner(&|block| block % p),
             Pattern::Block1d => owner(&|block| block * p / blocks),
-            Pattern::Block3d => {
-                let edge = cube_edge(blocks);
-                let [px, py, pz] = boxes(p);
-                owner(&|block| {
-                    let (x, y, z) = (block % edge, block / edge % edge, block / edge / edge);
-                    let along = |place: u64, parts: u64| place * parts / edge;
-                    (along(z, pz) * py + along(y, py)) * px + along(x, px)
-                })
-            }
+            Pattern::Block3d => cut_cube(blocks, boxes(p)),
             Pattern::Global => drawn(processors, blocks, seed),
             Pattern::Owners(owners) => owners.as_ref().clone(),
         }
     }
+}
+
+/// The owners of a cube's blocks, each of whose edges is divided into so many parts: the first is the one along which the file runs.
+pub(crate) fn cut_cube(blocks: u64, [px, py, pz]: [u64; 3]) -> Vec<u32> {
+    let edge = cube_edge(blocks);
+    let owner = |block: u64| {
+        let (x, y, z) = (block % edge, block / edge % edge, block / edge / edge);
+        let along = |place: u64, parts: u64| place * parts / edge;
+        ((along(z, pz) * py + along(y, py)) * px + along(x, px)) as u32
+    };
+    (0..blocks).map(owner).collect()
 }
 
 /// The edge of the smallest cube that has room for so many blocks.
@@ -187,6 +190,13 @@ mod tests {
         let cube = owners(Pattern::Block3d, 8, 64);
         assert_eq!(cube[..16], [0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 3, 3, 2, 2, 3, 3]);
         assert_eq!((cube[32], cube[63]), (4, 7));
+    }
+
+    #[test]
+    fn cuts_of_a_cube() {
+        assert_eq!(cut_cube(512, [2, 2, 2]), owners(Pattern::Block3d, 8, 512));
+        assert_eq!(cut_cube(512, [1, 1, 8]), owners(Pattern::Block1d, 8, 512));
+        assert_eq!(cut_cube(512, [8, 1, 1]), owners(Pattern::Interleaved, 8, 512));
     }
 
     #[test]

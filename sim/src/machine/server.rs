@@ -94,7 +94,7 @@ pub const PREFETCHES_PER_DISK: usize = 5;
 pub const STRIPE_UNIT_SECTORS: u64 = 64 * 1024 / SECTOR_BYTES;
 
 impl ArraySpec {
-    /// HP 97560 disks as in the TIP papers' arrays: 64 KB units, SCAN, five prefetches at a disk.
+    /// HP 97560 disks in 64 KB units, with SCAN (both ways) and five prefetches at a disk, much as the TIP papers' arrays.
     /// `sizes_bytes` are the files, one after another in the volume.
     pub fn hp97560(
         disks: usize,

@@ -152,6 +152,8 @@ impl Volume {
                 before += blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
             }
             self.next_sector = first_sector + before * self.pitch_sectors;
+            let end = groups.map_or(u64::MAX, |groups| own_group + away + groups.sectors);
+            assert!(self.next_sector <= end, "a group has no room for its files");
         }
         self.next_file += sizes_bytes.len() as u64;
         files.into_iter().map(|file| file.expect("each has had its turn")).collect()
@@ -190,6 +192,30 @@ mod tests {
     #[should_panic(expected = "a share of 1.5")]
     fn no_more_than_all_files_are_moved() {
         shuffle(&mut [1, 2], 1.5, &mut SplitMix64::new(3));
+    }
+
+    #[test]
+    fn a_directory_goes_on_in_the_groups_that_ffs_looks_at() {
+        let groups = Some(Groups { sectors: 4096, inodes: 64 });
+        let mut volume = Volume::new(16);
+        volume.file(1);
+        let scattering = Scattering { groups, ..Scattering::IN_ORDER };
+        let files = volume.directory(&[8192; 200], scattering, &mut SplitMix64::new(5));
+        let first = |at: usize| volume.places[&PlacedFile(files[at].file.0)].first_sector;
+        let groups: Vec<u64> = (0..200).map(|at| (first(at) - first(0)) / 4096).collect();
+        assert!(groups.iter().zip(0..).all(|(&group, at)| group == [0, 1, 3, 7][at / 64]));
+        assert_eq!((first(64) - first(0), first(65) - first(64)), (4096, 16));
+        let end = first(199) + 16;
+        let next = volume.file(1);
+        assert!(volume.places[&PlacedFile(next.file.0)].first_sector >= end);
+    }
+
+    #[test]
+    #[should_panic(expected = "no room for its files")]
+    fn groups_do_not_overlap() {
+        let groups = Some(Groups { sectors: 2048, inodes: 64 });
+        let scattering = Scattering { groups, ..Scattering::IN_ORDER };
+        Volume::new(16).directory(&[8192 * 20; 64], scattering, &mut SplitMix64::new(5));
     }
 
     #[test]

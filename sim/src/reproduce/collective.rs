@@ -25,6 +25,7 @@ use foretell_policy::Nanos;
 use super::{Basis, Cell, Figure, Outcome, panel, spread};
 use crate::collective::crossover::least_depth;
 use crate::collective::model::{paper_throughput_mb_s, random_throughput_with_overhead_mb_s};
+use crate::collective::pattern::cut_cube;
 use crate::collective::{CollectiveReport, CollectiveSpec, Method, Pattern, Placement};
 
 /// A row of table 4: pattern, MB; minimum, maximum, collective throughput, MB/s; crossover depth.
@@ -303,8 +304,9 @@ pub fn cuts() -> Outcome {
             paper: None,
             ..cell(EXPERIMENT, row, &column, unit, (0.0, ours))
         };
-        for (mb, edge) in [(4, 8), (32, 16), (256, 32)] {
-            let pattern = cube_cut(edge, cut);
+        for mb in [4, 32, 256] {
+            let blocks = CollectiveSpec::paper(mb).file_blocks;
+            let pattern = Pattern::Owners(Arc::new(cut_cube(blocks, cut)));
             let draw = |placement, bench| {
                 let spec = Bench { placement, ..Bench::new(bench, 1) }.spec(mb, &pattern);
                 Draws::of([spec], placement == bench)
@@ -327,20 +329,10 @@ pub fn cuts() -> Outcome {
     Outcome { cells: crossovers, figures: Vec::new() }
 }
 
-/// The ways to cut a cube into so many boxes: how often along each edge, the first the one along which the file runs.
+/// The ways to cut a cube into so many boxes: into how many parts each edge, the first the one along which the file runs.
 fn cuts_of(boxes: u64) -> impl Iterator<Item = [u64; 3]> {
     let divisors = |n: u64| (1..=n).filter(move |d| n.is_multiple_of(*d));
     divisors(boxes).flat_map(move |x| divisors(boxes / x).map(move |y| [x, y, boxes / x / y]))
-}
-
-/// The owners of a cube's blocks, of so many an edge.
-fn cube_cut(edge: u64, [px, py, pz]: [u64; 3]) -> Pattern {
-    let owner = |block: u64| {
-        let (x, y, z) = (block % edge, block / edge % edge, block / edge / edge);
-        let along = |place: u64, parts: u64| place * parts / edge;
-        ((along(z, pz) * py + along(y, py)) * px + along(x, px)) as u32
-    };
-    Pattern::Owners(Arc::new((0..edge.pow(3)).map(owner).collect()))
 }
 
 /// The depths that figures 7 to 9 are drawn at.

@@ -161,16 +161,11 @@ pub struct Reason {
 
 const REASONS: [Reason; 4] = [
     Reason {
-        programs: &[
-            ("agrep wood", 9.0),
-            ("agrep man3", 37.0),
-            ("agrep kern", 7.0),
-            ("agrep kern, today", 3.0),
-        ],
+        programs: &[("agrep wood", 9.0), ("agrep man3", 37.0)],
         why: "What wins has the most requests queued at the disks, which sort them. The default trusts a program with half of the \
          cache, or 1,024 blocks, until it has read something, leaves a quarter of the buffers to others, and waits with \
-         what is not urgent until disclosures pause. (A tenth of a second decides in the set kern: there it is also \
-         chance which file a drive serves first.)",
+         what is not urgent until disclosures pause. (All of the set wood is trusted in 12 MB. There it is the last alone: \
+         its 224 opens are 56 ms in which only a horizon is queued.)",
     },
     Reason {
         programs: &[

@@ -85,10 +85,10 @@ pub static REASONS: [Reason; 15] = [
     Reason {
         experiment: "1999 table 4",
         row: "crossover, block-3d",
-        why: "Within a factor of two. How the cube is cut into boxes the paper's text does not say; we cut each edge once. Other cuts are in \
-              rows of their own: 1 x 4 x 2, which leaves the file's rows whole, needs the paper's 8, 16 and 16. With each edge cut once, runs of one row and \
-              the next lie on the same disk, so that D is nearly enough. With disks that are turned against one another (rows of \
-              their own, too) it takes more than the paper's depths.",
+        why: "Within a factor of two. Into which boxes the cube is cut the paper's text does not say; we halve each edge. Other cuts are in \
+              tables of their own: of the four that leave the file's rows whole, 1 x 4 x 2 needs the paper's 8, 16 and 16. With halved edges, runs of one \
+              row and the next lie on the same disk, so that D is nearly enough. With disks that are turned against one another \
+              (rows of their own, too) it takes more than the paper's depths.",
     },
     Reason {
         experiment: "1999 table 4",
@@ -125,11 +125,10 @@ pub static REASONS: [Reason; 15] = [
     Reason {
         experiment: "1999 table 6",
         row: "crossover, block-3d",
-        why: "The cut again. On sorted random places a row of boxes is a region of the disk, and the more processors read in one, the less \
-              way the arm has at any depth. Rows cut into 1, 2, 4 and 8 (tables of their own) need 112 to 120, 80 to 96, 56 and 12 \
-              blocks: the paper's 32 is between the last two, and 4 x 2 x 1 and 4 x 1 x 2 are within a factor of two of it. No cut has \
-              both this and table 4's depths, which are those of rows left whole, or cut once. And throughput rises slowly: with each edge \
-              cut once 32 blocks bring some 3 % less than the call.",
+        why: "The cut again. Rows in 1, 2, 4 and 8 parts (tables of their own) need 112 to 120, 80 to 96, 56 and 12 blocks: the paper's 32 is \
+              between the last two, and 4 x 2 x 1 and 4 x 1 x 2 are within a factor of two of it. It may be that a row of boxes, on sorted random \
+              places a region of the disk, costs less way of the arm the more processors read in it. No cut has both this and table 4's depths, which are \
+              those of rows whole or halved. And throughput rises slowly: with halved edges 32 blocks bring 2 to 3 % less than the call.",
     },
     Reason {
         experiment: "1999 table 5",

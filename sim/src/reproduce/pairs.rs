@@ -127,6 +127,7 @@ Two disks, a cache of 12 MB, one processor; seconds until both have ended. TIPTO
 7 % less time on average over 11 pairs of programs, 18 % less in pairs of a program with itself. These are other pairs;
 and `lru-sp` and `aggressive` fetch a block as soon as a buffer can be had for it, so that they seldom fetch several
 with one request, which the others do. `lru-sp` is built here from its description. That `tip2` gains nearly as much as
-`tiptoe` says that it is by how buffers are valued, and by clusters, and hardly by what tiptoe adds.
+`tiptoe` says that it is by how buffers are valued, and by clusters, and hardly by what tiptoe adds. That pairs of a program
+with itself gain less than others is not so where TIPTOE was published.
 
 ";

@@ -36,7 +36,7 @@ pub const PITCH_SECTORS: u64 = 16;
 /// The ceiling of prefetched and unread blocks (section 3.1).
 pub const UNREAD_BLOCKS: u64 = 512;
 
-/// What the paper calls SCAN. OSF/1 has BSD's `disksort`, whose scan goes one way: from the last request back to the first.
+/// What the paper calls SCAN, taken for a scan that goes one way, as that of BSD's `disksort` does: from the last request back to the first.
 pub const SCAN: Order = Order::CLook;
 
 /// The DEC 3000/500 of section 3.1 with so many disks.

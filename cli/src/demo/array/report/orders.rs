@@ -17,7 +17,7 @@ pub(super) fn section(sets: &[Set<'_>]) -> String {
          <p>Without foretell a disk rarely has more than one request to choose from, so that the \
          order in which it serves them hardly matters. foretell’s prefetches fill its queue: first \
          come, first served (FIFO) only keeps it busy, while the elevator (SCAN) sweeps its arm \
-         over all of them in one direction.</p>\n\
+         over all of them, to and fro.</p>\n\
          <div class=\"plots\">\n{figures}</div>\n\
          <p class=\"note\">For comparison: <i>agrep</i> on one disk of 1995 (TIP) took 31 % less \
          time where only the drive sorted its five requests, and 63 % less with SCAN of all that \
