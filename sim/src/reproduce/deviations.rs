@@ -101,7 +101,7 @@ pub static REASONS: [Reason; 15] = [
     Reason {
         experiment: "1999 table 4",
         row: "crossover at most 2D, global",
-        why: "As the crossovers of drawn owners.",
+        why: "As the crossovers of drawn owners; docs/collective.md has the arithmetic.",
     },
     Reason {
         experiment: "1999 table 4",
