@@ -3,15 +3,15 @@
 //! * **A. Time.** The programs together read once in `READ_NS`. The clock is counted, not read.
 //! * **B. Demand.** Who reads what is not there waits for it, and nobody else does: the fetch ends before
 //!   anything else happens.
-//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order. Who reads what is on its way is said to wait as
-//!   long, and time does not stand still for it.
+//! * **C. Prefetches** end `DISK_NS` after they were begun, in this order. Who reads what is on its way is said to wait until
+//!   it has ended, and time does not stand still for it.
 //!
 //! Not here: data, failures, devices with queues.
 
 use std::collections::VecDeque;
 
 use foretell_policy::{
-    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, FetchId, Hint, HinterId, Memory,
+    Access, Block, Config, Cost, CostModel, CostSource, DeviceId, Fetch, Hint, HinterId, Memory,
     Nanos, Outcome, Policy, ReaderId, Rules, StreamId, Work,
 };
 
@@ -46,7 +46,8 @@ pub struct Driver {
     /// The policy.
     pub policy: Policy,
     now: Nanos,
-    under_way: VecDeque<(Nanos, FetchId)>,
+    /// When each ends, and what it brings.
+    under_way: VecDeque<(Nanos, Fetch)>,
     tally: Tally,
 }
 
@@ -86,16 +87,13 @@ impl Driver {
     #[inline]
     pub fn read(&mut self, reader: ReaderId, block: Block) -> Access {
         self.now = Nanos(self.now.0 + READ_NS);
-        while let Some(&(due, fetch)) = self.under_way.front()
-            && due <= self.now
-        {
-            self.under_way.pop_front();
-            self.policy.completed(due, fetch, Outcome::Fetched);
+        while let Some((due, fetch)) = self.under_way.pop_front_if(|(due, _)| *due <= self.now) {
+            self.policy.completed(due, fetch.id, Outcome::Fetched);
             self.policy.observe(DEVICE, Cost::Disk, Nanos(DISK_NS));
         }
         let access = self.policy.read(self.now, reader, block, false);
         if access == Access::InFlight {
-            self.policy.waited(reader, Nanos(DISK_NS)); // C.
+            self.policy.waited(reader, self.arrives(block).saturating_sub(self.now)); // C.
         }
         if access == Access::Miss
             && let Some(fetch) = self.policy.demand(self.now, DEVICE, block)
@@ -103,11 +101,11 @@ impl Driver {
             self.policy.completed(self.now, fetch.id, Outcome::Fetched); // B.
         }
         while let Some(fetch) = self.policy.next_fetch(self.now, DEVICE) {
-            self.under_way.push_back((Nanos(self.now.0 + DISK_NS), fetch.id));
             self.tally.prefetches += 1;
             if let Work::Read { file, first_block, blocks } = fetch.work {
                 self.note((file.0 ^ (first_block << 20)) + blocks);
             }
+            self.under_way.push_back((Nanos(self.now.0 + DISK_NS), fetch));
         }
         while let Some(block) = self.policy.next_eviction() {
             self.tally.evicted += 1;
@@ -116,6 +114,19 @@ impl Driver {
         self.tally.reads += 1;
         self.tally.hits += u64::from(access == Access::Hit);
         access
+    }
+
+    /// When a block that is on its way will be there.
+    #[cold]
+    fn arrives(&self, block: Block) -> Nanos {
+        let brings = |fetch: &Fetch| match fetch.work {
+            Work::Read { file, first_block, blocks } => {
+                file == block.file && (first_block..first_block + blocks).contains(&block.index)
+            }
+            Work::Resolve { .. } => false,
+        };
+        let fetch = self.under_way.iter().find(|(_, fetch)| brings(fetch));
+        fetch.expect("what is in flight is under way").0
     }
 
     fn note(&mut self, said: u64) {
