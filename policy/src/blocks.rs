@@ -1,13 +1,12 @@
 //! The blocks in memory or on their way: one slot each, found by block.
 //!
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
-//! A slot is 36 bytes; the table of handles adds 12 to 24 more, 12 when memory is full.
-
-use std::hint::black_box;
+//! A slot is 36 bytes; the table of handles adds 20 to 40 more, 20 when memory is full.
 
 use crate::handles::Handles;
 use crate::hash::{NEIGHBOURS, hash_block};
 use crate::hint::Block;
+use crate::near::bring_near;
 use crate::recency::{SlotId, Stamp};
 
 /// Index of a stream in the policy.
@@ -70,6 +69,13 @@ impl Slot {
 
     pub(crate) fn block(&self) -> Block {
         self.block
+    }
+
+    /// Both ends: it may lie across two cache lines.
+    #[inline]
+    fn bring_near(&self) {
+        bring_near(self);
+        bring_near(&self.flags);
     }
 
     pub(crate) fn claim(&self) -> Option<Claim> {
@@ -240,8 +246,7 @@ impl BlockTable {
         // In a loop of their own: a guess of the processor's that the search disproves would lose them.
         for loaded in &self.loaded {
             if let Some(slot) = self.slots.get(loaded.slot.0 as usize) {
-                // Both ends: it may lie across two lines.
-                black_box((slot.block.file, slot.flags));
+                slot.bring_near();
             }
         }
     }
@@ -251,18 +256,16 @@ impl BlockTable {
         self.loaded.iter().map(|loaded| loaded.hash)
     }
 
-    /// Loads a slot that will soon be looked at, and returns the hash of its block.
+    /// Loads a slot that will soon be looked at.
     #[inline]
-    pub(crate) fn load_slot(&self, slot: SlotId) -> u64 {
-        let known = &self.slots[slot.0 as usize];
-        black_box(known.flags); // Both ends.
-        hash_block(known.block)
+    pub(crate) fn load_slot(&self, slot: SlotId) {
+        self.slots[slot.0 as usize].bring_near();
     }
 
     /// Loads what leads to the slot of the block with this hash, or would.
     #[inline]
     pub(crate) fn load_home(&self, hash: u64) {
-        black_box(self.handles.load(hash));
+        self.handles.load(hash);
     }
 
     /// Loads what leads to the slots of the blocks after `block`, or would, where that is not what leads to its own.

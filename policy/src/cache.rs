@@ -51,6 +51,9 @@ const BEYOND_REACH_DIVISOR: f64 = 16.0;
 /// Streams that are told that a block has left: others come upon it when they read it.
 const TOLD_MAX: usize = 256;
 
+/// Blocks of use that a stream has before its hinter's record is told of them, at most: to find it takes a cache miss.
+const RECORDED_USEFUL: u32 = 64;
+
 /// Whose accesses are counted: those without hints, and each stream's.
 const UNHINTED: u32 = 0;
 
@@ -198,6 +201,9 @@ impl Cache {
         });
         let hinter = stream.hinter;
         self.streams[index.0 as usize] = Some(stream);
+        for of_hinter in self.trust.streams(hinter).to_vec() {
+            self.settle_record(of_hinter);
+        }
         let streams = &self.streams;
         let unproven = |index: StreamIndex| {
             streams[index.0 as usize].as_ref().map_or(0, |stream| stream.unproven())
@@ -210,9 +216,21 @@ impl Cache {
     }
 
     /// A block that was prefetched for `stream`, or is on its way, is read.
-    pub(crate) fn note_true(&mut self, stream: StreamIndex) {
-        let hinter = self.stream(stream).hinter;
-        self.trust.note_useful(hinter);
+    #[inline]
+    pub(crate) fn note_true(&mut self, index: StreamIndex) {
+        let stream = self.stream(index);
+        stream.useful += 1;
+        if stream.useful == RECORDED_USEFUL {
+            self.settle_record(index);
+        }
+    }
+
+    /// What the stream has been of use goes into the record of its hinter, where it is looked for when another one
+    /// is opened.
+    fn settle_record(&mut self, index: StreamIndex) {
+        let stream = self.stream(index);
+        let (hinter, blocks) = (stream.hinter, std::mem::take(&mut stream.useful));
+        self.trust.note_useful(hinter, blocks);
     }
 
     /// A block that was prefetched for `stream`, if one is known, has gone unread.
@@ -247,6 +265,7 @@ impl Cache {
 
     /// Forgets a stream that has been cancelled.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
+        self.settle_record(index);
         let hinter = self.stream(index).hinter;
         self.trust.closed(hinter, index);
         self.streams[index.0 as usize] = None;

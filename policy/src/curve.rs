@@ -26,6 +26,8 @@
 //! We differ from the paper in the majorant (it names the problem, and averages "over the region that
 //! includes the jump"), in the reach, and in the halving.
 
+use crate::recency::Found;
+
 /// Counts are halved after this many accesses for each buffer of the deepest segment: long enough
 /// for a loop over all of them to come round some times.
 const HALF_LIFE_PER_BUFFER: u64 = 4;
@@ -120,6 +122,11 @@ impl HitCurve {
     #[inline]
     pub(crate) fn hit(&mut self, segment: usize) {
         self.hits[segment] += 1.0;
+    }
+
+    /// That access was to a ghost that stands for so many.
+    pub(crate) fn hit_ghost(&mut self, found: Found) {
+        self.hits[found.segment] += found.ghosts as f64;
     }
 
     /// Says how many buffers can be had at most: others have some that they will not give up.

@@ -15,11 +15,13 @@
 //!   that has reached its highest value stays there until the table is empty or grows: searches are longer
 //!   then, and right.
 //!
-//! Memory: 8 bytes for each of at most 3/2 of the most handles it was made for; less as long as it holds
+//! Memory: 8 bytes for each of at most 5/2 of the most handles it was made for; less as long as it holds
 //! less. Growth copies the table, and looks at nothing else.
 
+use crate::near::bring_near;
+
 /// Places in use are at most this share of all.
-const LOAD: (usize, usize) = (2, 3);
+const LOAD: (usize, usize) = (2, 5);
 
 /// Places of a line.
 const LINE: usize = 8;
@@ -176,10 +178,10 @@ impl Handles {
         self.lines[line].handle(place)
     }
 
-    /// Loads the line that a search for this hash begins with, and returns something of it.
+    /// Loads the line that a search for this hash begins with.
     #[inline]
-    pub(crate) fn load(&self, hash: u64) -> u32 {
-        self.lines.get(self.home(tag_of(hash))).map_or(0, |line| line.tags[0])
+    pub(crate) fn load(&self, hash: u64) {
+        self.lines.get(self.home(tag_of(hash))).into_iter().for_each(bring_near);
     }
 
     /// Adds a handle that is not in the table.
@@ -280,8 +282,7 @@ impl Handles {
 
     #[cold]
     fn grow(&mut self) {
-        let at_most =
-            (self.most.max(self.len + 1).saturating_mul(LOAD.1) / LOAD.0 + 1).div_ceil(LINE);
+        let at_most = (self.most.max(self.len + 1).saturating_mul(LOAD.1) / LOAD.0).div_ceil(LINE);
         let lines = (self.lines.len() * 2).min(at_most + 1).max(1);
         // Any number of lines has fewer than ten of these as divisors.
         let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
@@ -361,7 +362,7 @@ mod tests {
             for handle in 0..most {
                 handles.insert(hash_block(block(handle)), handle as u32);
             }
-            assert!(handles.memory_bytes() <= (most * 8 * 3 / 2 + 256) as usize);
+            assert!(handles.memory_bytes() <= (most * 8 * 5 / 2 + 256) as usize);
             let mut looked_at = 0;
             for (index, line) in handles.lines.iter().enumerate() {
                 for place in (0..LINE).filter(|&place| line.handle(place).is_some()) {

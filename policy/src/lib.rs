@@ -33,7 +33,7 @@
 //! assert_eq!(policy.counts().useful, 1);
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod allocation;
 mod blocks;
@@ -50,6 +50,7 @@ mod handles;
 pub mod hash;
 mod heap;
 pub mod hint;
+mod near;
 pub mod policy;
 mod prefetcher;
 pub mod queue;

@@ -36,7 +36,7 @@ use crate::stall::LatestStart;
 use crate::stream::Stream;
 use crate::stream::cursor::Distance;
 use crate::time::Nanos;
-use crate::values::{Terms, nearness};
+use crate::values::{Terms, nearness, rounded_up};
 
 /// D: unread blocks that a stream may have at first, and at least if every other one is read.
 const ALLOWANCE_FIRST: u64 = 1024;
@@ -64,7 +64,7 @@ pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
     let accuracy = stream.cursor.accuracy();
     let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 2) as f64 * accuracy) as u64;
     let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
-    first.saturating_add_signed(stream.balance).max(least.ceil() as u64)
+    first.saturating_add_signed(stream.balance).max(rounded_up(least))
 }
 
 /// A block to be prefetched.
@@ -115,7 +115,7 @@ impl Cache {
 
     /// How far ahead of its front a stream is looked through for `device`.
     fn reach(&self, config: &Config, terms: &Terms) -> u64 {
-        let horizon = terms.horizon().ceil().min(1e15) as u64;
+        let horizon = rounded_up(terms.horizon().min(1e15));
         let everything = config.capacity_blocks.saturating_mul(2);
         match self.rules.prefetch {
             Prefetch::Never => 0,

@@ -67,10 +67,10 @@ impl Trust {
         self.record(hinter).streams.retain(|&other| other != stream);
     }
 
-    /// A block that was prefetched for it, or is on its way, is read.
-    pub(crate) fn note_useful(&mut self, hinter: HinterId) {
+    /// So many blocks that were prefetched for it, or are on their way, are read.
+    pub(crate) fn note_useful(&mut self, hinter: HinterId, blocks: u32) {
         let record = self.record(hinter);
-        record.useful += 1.0;
+        record.useful += f64::from(blocks);
         record.fade();
     }
 
@@ -123,7 +123,7 @@ mod tests {
         (0..1000).for_each(|_| trust.note_wasted(HinterId(1)));
         assert!(trust.opened(HinterId(1), STREAM, |_| 0) < 0.02);
         assert_eq!(trust.opened(HinterId(2), STREAM, |_| 0), 1.0);
-        (0..9000).for_each(|_| trust.note_useful(HinterId(1)));
+        (0..9000).for_each(|_| trust.note_useful(HinterId(1), 1));
         assert!((0.9..0.91).contains(&trust.opened(HinterId(1), STREAM, |_| 0)));
     }
 

@@ -140,6 +140,13 @@ impl Terms {
     }
 }
 
+/// A number that is not negative, to the next whole one: without a processor's instruction for it, and the call that is made
+/// where compilers may not assume one.
+pub(crate) fn rounded_up(value: f64) -> u64 {
+    let whole = value as u64;
+    whole + u64::from((whole as f64) < value)
+}
+
 /// The same choice by distance alone: the sooner, the more.
 pub(crate) fn nearness(distance: Distance) -> f64 {
     match distance {

@@ -11,11 +11,10 @@
 //! read as hinted and is not hinted again: usually such blocks are worth nothing, and a scan of them
 //! must not push out the first queue; but if somebody comes back for them, its own hits say so.
 
-use std::array;
-
 use super::{Estimator, Scene};
 use crate::blocks::{DeviceIndex, Queue};
 use crate::curve::HitCurve;
+use crate::hash::hash_block;
 use crate::hint::Block;
 use crate::recency::{SlotId, Stack, Stamp};
 use crate::rules::Replacement;
@@ -93,9 +92,9 @@ impl LruEstimator {
     /// The access was to a block that is not in this queue; it may have been once.
     pub(crate) fn missed(&mut self, block: Block) {
         if let Some(curve) = &mut self.curve
-            && let Some(segment) = self.stack.take_ghost(block)
+            && let Some(found) = self.stack.take_ghost(block)
         {
-            curve.hit(segment);
+            curve.hit_ghost(found);
         }
     }
 
@@ -186,7 +185,7 @@ impl LruEstimator {
 
     /// Loads the ghosts of blocks with these hashes, or the places where they would be.
     pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
-        self.stack.load_ghosts(hashes);
+        hashes.for_each(|hash| self.stack.load_ghost(hash));
     }
 
     /// Loads what is kept of the blocks that will be picked next, so that the processor waits for all of them
@@ -194,15 +193,17 @@ impl LruEstimator {
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
-        // All slots first, then what they lead to: there is room in the processor for so many loads, but not for what
-        // is done with one between it and the next.
-        let mut picks = self.stack.deepest(LOADED_PICKS);
-        let hashes: [Option<u64>; LOADED_PICKS] =
-            array::from_fn(|_| Some(scene.blocks.load_slot(picks.next()?)));
-        let hashes = hashes.into_iter().flatten();
-        hashes.clone().for_each(|hash| scene.blocks.load_home(hash));
-        self.stack.load_ghosts(hashes);
-        self.stack.load_deepest_ghosts::<LOADED_PICKS>();
+        // What the slots lead to, and the slots of those after them, which will have come by the next time.
+        for (number, slot) in (0..).zip(self.stack.deepest(2 * LOADED_PICKS)) {
+            if number < LOADED_PICKS {
+                let hash = hash_block(scene.blocks[slot].block());
+                scene.blocks.load_home(hash);
+                self.stack.load_ghost(hash);
+            } else {
+                scene.blocks.load_slot(slot);
+            }
+        }
+        self.stack.load_deepest_ghosts(LOADED_PICKS);
     }
 
     /// Bytes that it takes, but for the blocks' slots.

@@ -5,15 +5,12 @@
 //! would be counted for the wrong block: with ten million ghosts one search in 10¹² is mistaken, and what hangs on
 //! it is one count in a statistic.
 //!
-//! Memory: 12 bytes a ghost and 12 to 24 in the table; its share of the log, like a resident's, is another
+//! Memory: 12 bytes a named ghost and 20 to 40 in the table; its share of the log, like a resident's, is another
 //! 4 to 10.
-
-use std::hint::black_box;
 
 use super::Stamp;
 use crate::handles::Handles;
-use crate::hash::hash_block;
-use crate::hint::Block;
+use crate::near::bring_near;
 
 /// Ends the list of free numbers.
 const NONE: u32 = u32::MAX;
@@ -62,9 +59,9 @@ impl Ghosts {
         self.table.len()
     }
 
-    /// Adds the ghost of `block`, which has none, and returns its number.
-    pub(super) fn insert(&mut self, block: Block, stamp: Stamp) -> u32 {
-        let ghost = Ghost::new(hash_block(block), stamp);
+    /// Adds the ghost of a block with this hash, which has none, and returns its number.
+    pub(super) fn insert(&mut self, hash: u64, stamp: Stamp) -> u32 {
+        let ghost = Ghost::new(hash, stamp);
         let number = self.free;
         let number = if number == NONE {
             self.ghosts.push(ghost);
@@ -74,14 +71,13 @@ impl Ghosts {
             self.free = std::mem::replace(place, ghost).stamp;
             number
         };
-        debug_assert!(self.find(ghost.hash()).is_none(), "{block:?} has a ghost already");
+        debug_assert!(self.find(ghost.hash()).is_none(), "{ghost:?} is there already");
         self.table.insert(ghost.hash(), number);
         number
     }
 
-    /// Removes the ghost of `block` and says where its entry lies.
-    pub(super) fn take(&mut self, block: Block) -> Option<Stamp> {
-        let hash = hash_block(block);
+    /// Removes the ghost of the block with this hash and says where its entry lies.
+    pub(super) fn take(&mut self, hash: u64) -> Option<Stamp> {
         let ghosts = &self.ghosts;
         let number = self.table.remove(hash, |number| ghosts[number as usize].hash() == hash)?;
         Some(self.release(number))
@@ -98,7 +94,13 @@ impl Ghosts {
     /// Loads the ghost with this hash, or the place where it would be, into the processor's caches.
     #[inline]
     pub(super) fn load(&self, hash: u64) {
-        black_box(self.table.load(hash));
+        self.table.load(hash);
+    }
+
+    /// Loads the header of this number.
+    #[inline]
+    pub(super) fn load_header(&self, number: u32) {
+        bring_near(&self.ghosts[number as usize]);
     }
 
     /// The hash of the ghost of this number.
@@ -112,11 +114,11 @@ impl Ghosts {
         self.ghosts[number as usize].stamp = stamp.0;
     }
 
-    /// Where the entry of this number lies, if it is the ghost of `block`.
+    /// Where the entry of this number lies, if it is the ghost of the block with this hash.
     #[cfg(test)]
-    pub(super) fn stamp_of(&self, number: u32, block: Block) -> Option<Stamp> {
+    pub(super) fn stamp_of(&self, number: u32, hash: u64) -> Option<Stamp> {
         let ghost = self.ghosts[number as usize];
-        (ghost.hash() == hash_block(block)).then_some(Stamp(ghost.stamp))
+        (ghost.hash() == hash).then_some(Stamp(ghost.stamp))
     }
 
     fn find(&self, hash: u64) -> Option<u32> {

@@ -27,8 +27,14 @@
 //! entries and some hundreds, for as long as their number does not fall; after a fall the excess is
 //! worked off, some 200 entries a push.
 //!
+//! In a large stack one ghost in eight is *named*: it has a header to be found by. The others hold their
+//! places, so that depths are what they would be, and leave with a named one near them: a hit of it stands for
+//! eight. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
+//! with SHARDS", FAST 2015). A header is three cache misses in its life, and 32 bytes and more, which
+//! such a stack has no need to pay for each of a hundred thousand ghosts.
+//!
 //! Invariants: residents and ghosts together are at most `limit` unless the residents alone are more;
-//! a block is a resident or a ghost or neither. A stamp that is not of a live resident is a broken
+//! a block is a resident or a named ghost or neither. A stamp that is not of a live resident is a broken
 //! invariant and panics where that is noticed.
 //!
 //! Not here: which blocks there are and what they are worth (the caller), and what follows from the
@@ -43,11 +49,10 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-use std::array;
-
 use self::ghosts::Ghosts;
 use self::log::{Log, Position};
 use self::segments::Segments;
+use crate::hash::hash_block;
 use crate::hint::Block;
 
 /// Most entries a stack keeps ghosts for: stamps and numbers have 32 bits, the log's length and one
@@ -60,8 +65,14 @@ const TURN_PUSHES: u64 = 8;
 const COMPACTED_PER_TURN: usize = 32;
 /// Dead entries that are never worth a compaction.
 const SLACK: usize = 128;
-/// Marks an entry as the number of a ghost.
+/// Marks an entry as the number of a named ghost; all ones are one without a name.
 const GHOST: u32 = 1 << 31;
+const UNNAMED: u32 = u32::MAX;
+/// A stack of this limit names one ghost in `NAMED_ONE_IN`, which are some thousands still; a smaller one names all.
+const NAMED_FEW_FROM: usize = 1 << 17;
+const NAMED_ONE_IN: u64 = 8;
+/// Entries that are searched for the ghosts that a named one stands for: four times as many.
+const UNNAMED_TRIED_MAX: usize = 4 * NAMED_ONE_IN as usize;
 
 /// Where the caller keeps a resident block; below 2^31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,16 +82,26 @@ pub(crate) struct SlotId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(u32);
 
+/// A ghost that was found: the segment that it lay in, and how many it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) segment: usize,
+    pub(crate) ghosts: u64,
+}
+
 /// What an entry of the log is.
 enum Entry {
     Resident(SlotId),
+    /// A named one.
     Ghost(u32),
+    Unnamed,
 }
 
 impl Entry {
     fn decode(entry: u32) -> Self {
-        match entry & GHOST {
-            0 => Entry::Resident(SlotId(entry)),
+        match entry {
+            UNNAMED => Entry::Unnamed,
+            _ if entry & GHOST == 0 => Entry::Resident(SlotId(entry)),
             _ => Entry::Ghost(entry & !GHOST),
         }
     }
@@ -97,7 +118,10 @@ struct Compaction {
 #[derive(Debug)]
 pub(crate) struct Stack {
     log: Log,
+    /// Those with names, how many have none, and of how many one has.
     ghosts: Ghosts,
+    unnamed: usize,
+    named_one_in: u64,
     segments: Segments,
     compaction: Option<Compaction>,
     /// Most residents and ghosts.
@@ -118,15 +142,18 @@ impl Stack {
     /// in the cache. Beyond it the oldest ghosts are dropped; residents never are. Without
     /// `boundaries` it is a plain LRU queue: one segment, no ghosts.
     pub(crate) fn new(limit: usize, boundaries: bool) -> Self {
-        Stack::starting_at(limit, boundaries, 0)
+        let named_one_in = if limit < NAMED_FEW_FROM { 1 } else { NAMED_ONE_IN };
+        Stack::starting_at(limit, boundaries, (0, named_one_in))
     }
 
-    /// [`Stack::new`], with the first entry at `start`.
-    fn starting_at(limit: usize, boundaries: bool, start: Position) -> Self {
+    /// [`Stack::new`], with the first entry at `start`, and one ghost named of so many.
+    fn starting_at(limit: usize, boundaries: bool, (start, named_one_in): (Position, u64)) -> Self {
         let limit = limit.clamp(1, LIMIT_MAX);
         Stack {
             log: Log::new(start),
             ghosts: Ghosts::new(limit),
+            unnamed: 0,
+            named_one_in,
             segments: Segments::new(limit, boundaries),
             compaction: None,
             limit,
@@ -150,7 +177,19 @@ impl Stack {
     /// Ghosts in the stack.
     #[cfg(test)]
     pub(crate) fn ghosts(&self) -> usize {
-        self.ghosts.len()
+        self.ghosts.len() + self.unnamed
+    }
+
+    /// Residents and ghosts.
+    #[inline]
+    fn live(&self) -> usize {
+        self.residents + self.ghosts.len() + self.unnamed
+    }
+
+    /// Whether the ghost of the block with this hash has a name.
+    #[inline]
+    fn is_named(&self, hash: u64) -> bool {
+        hash.is_multiple_of(self.named_one_in)
     }
 
     /// The depth at which each segment ends: that of its last entry, counted from 1. Ascending; the
@@ -227,31 +266,59 @@ impl Stack {
             return self.remove(stamp);
         }
         let position = self.resident_at(stamp);
-        let number = self.ghosts.insert(block, stamp);
-        self.log.set(position, GHOST | number);
+        let hash = hash_block(block);
+        let entry = match self.is_named(hash) {
+            true => GHOST | self.ghosts.insert(hash, stamp),
+            false => UNNAMED,
+        };
+        self.unnamed += usize::from(entry == UNNAMED);
+        self.log.set(position, entry);
         self.residents -= 1;
         self.oldest_ghost = self.oldest_ghost.min(position);
         self.drop_ghosts(0);
     }
 
-    /// Removes the ghost of `block`, if there is one, and says in which segment it lay.
-    pub(crate) fn take_ghost(&mut self, block: Block) -> Option<usize> {
-        if self.ghosts.len() == 0 {
+    /// Removes the ghost of `block`, if it has one with a name, and others that have none for which it stands.
+    pub(crate) fn take_ghost(&mut self, block: Block) -> Option<Found> {
+        let hash = hash_block(block);
+        if self.ghosts.len() == 0 || !self.is_named(hash) {
             return None;
         }
-        let live = self.residents + self.ghosts.len();
-        let position = self.log.position(self.ghosts.take(block)?.0);
-        self.segments.settle(&self.log, live);
+        let position = self.log.position(self.ghosts.take(hash)?.0);
+        self.segments.settle(&self.log, self.live() + 1);
         let segment = self.segments.find(position);
+        self.lose(position);
+        if self.named_one_in > 1 {
+            self.lose_unnamed(position);
+        }
+        Some(Found { segment, ghosts: self.named_one_in })
+    }
+
+    /// Removes the ghosts without names that the one at `position` stood for: those above it.
+    fn lose_unnamed(&mut self, mut position: Position) {
+        let mut left = self.named_one_in - 1;
+        for _ in 0..UNNAMED_TRIED_MAX {
+            let Some(next) = self.log.next_live(position).filter(|_| left > 0) else { return };
+            if let Entry::Unnamed = Entry::decode(self.log.get(next)) {
+                self.unnamed -= 1;
+                self.lose(next);
+                left -= 1;
+            }
+            position = next + 1;
+        }
+    }
+
+    /// The entry at `position` is no more.
+    #[inline]
+    fn lose(&mut self, position: Position) {
         self.segments.removed(position);
         self.log.kill(position);
-        Some(segment)
     }
 
     /// The segment of a resident; 0 is the top one.
     #[inline]
     pub(crate) fn segment_of(&mut self, stamp: Stamp) -> usize {
-        self.segments.settle(&self.log, self.residents + self.ghosts.len());
+        self.segments.settle(&self.log, self.live());
         self.segments.find(self.resident_at(stamp))
     }
 
@@ -263,7 +330,7 @@ impl Stack {
             self.oldest_resident = position;
             match Entry::decode(self.log.get(position)) {
                 Entry::Resident(slot) => return Some(slot),
-                Entry::Ghost(_) => self.oldest_resident += 1,
+                Entry::Ghost(_) | Entry::Unnamed => self.oldest_resident += 1,
             }
         }
         None
@@ -273,26 +340,30 @@ impl Stack {
     pub(crate) fn deepest(&self, most: usize) -> impl Iterator<Item = SlotId> {
         self.entries_from(self.oldest_resident).take(most).filter_map(|entry| match entry {
             Entry::Resident(slot) => Some(slot),
-            Entry::Ghost(_) => None,
+            Entry::Ghost(_) | Entry::Unnamed => None,
         })
     }
 
-    /// Loads the ghosts of blocks with these hashes, or the places where they would be, into the processor's caches.
+    /// Loads the ghost of the block with this hash, or the place where it would be, into the processor's caches.
     #[inline]
-    pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
-        if self.ghosts.len() > 0 {
-            hashes.for_each(|hash| self.ghosts.load(hash));
+    pub(crate) fn load_ghost(&self, hash: u64) {
+        if self.ghosts.len() > 0 && self.is_named(hash) {
+            self.ghosts.load(hash);
         }
     }
 
-    /// Loads ghosts that will be the next to be dropped: as many as there are among `MOST` entries.
-    pub(crate) fn load_deepest_ghosts<const MOST: usize>(&self) {
-        let mut entries = self.entries_from(self.oldest_ghost).take(MOST);
-        let hashes: [Option<u64>; MOST] = array::from_fn(|_| match entries.next()? {
-            Entry::Ghost(number) => Some(self.ghosts.hash_of(number)),
-            Entry::Resident(_) => None,
-        });
-        hashes.into_iter().flatten().for_each(|hash| self.ghosts.load(hash));
+    /// Loads what is kept of the ghosts that will be the next to be dropped, among so many entries, and the headers
+    /// of those among as many after them.
+    pub(crate) fn load_deepest_ghosts(&self, entries: usize) {
+        for (number, entry) in (0..2 * entries).zip(self.entries_from(self.oldest_ghost)) {
+            match entry {
+                Entry::Ghost(ghost) if number < entries => {
+                    self.ghosts.load(self.ghosts.hash_of(ghost));
+                }
+                Entry::Ghost(ghost) => self.ghosts.load_header(ghost),
+                Entry::Resident(_) | Entry::Unnamed => {}
+            }
+        }
     }
 
     /// The live entries at `from` and above.
@@ -315,7 +386,7 @@ impl Stack {
     /// Drops the oldest ghosts until `room` more entries fit, or no ghost is left.
     #[inline]
     fn drop_ghosts(&mut self, room: usize) {
-        while self.ghosts.len() > 0 && self.residents + self.ghosts.len() + room > self.limit {
+        while self.live() > self.residents && self.live() + room > self.limit {
             self.drop_oldest_ghost();
         }
     }
@@ -326,19 +397,19 @@ impl Stack {
         loop {
             let position = self.log.next_live(self.oldest_ghost).expect("ghosts are live");
             self.oldest_ghost = position + 1;
-            if let Entry::Ghost(number) = Entry::decode(self.log.get(position)) {
-                self.ghosts.remove(number);
-                self.segments.removed(position);
-                self.log.kill(position);
-                return;
+            match Entry::decode(self.log.get(position)) {
+                Entry::Resident(_) => continue,
+                Entry::Ghost(number) => self.ghosts.remove(number),
+                Entry::Unnamed => self.unnamed -= 1,
             }
+            return self.lose(position);
         }
     }
 
     /// Whether the log deserves a compaction.
     #[inline]
     fn is_long(&self) -> bool {
-        let live = self.residents + self.ghosts.len();
+        let live = self.live();
         self.log.len() > 2 * live + live / 4 + SLACK
     }
 
@@ -395,6 +466,7 @@ impl Stack {
         match Entry::decode(entry) {
             Entry::Resident(slot) => moved(slot, stamp),
             Entry::Ghost(number) => self.ghosts.moved(number, stamp),
+            Entry::Unnamed => {}
         }
     }
 }

@@ -28,7 +28,7 @@ struct Pair {
 
 impl Pair {
     fn new(limit: usize, boundaries: bool, start: Position) -> Self {
-        let stack = Stack::starting_at(limit, boundaries, start);
+        let stack = Stack::starting_at(limit, boundaries, (start, 1));
         let ends = stack.segment_ends();
         Pair {
             stack,
@@ -67,7 +67,7 @@ impl Pair {
         });
         let found = match self.stamps.remove(&slot) {
             Some(stamp) => Some(self.stack.take(stamp)),
-            None => self.stack.take_ghost(block(slot)),
+            None => self.stack.take_ghost(block(slot)).map(|found| found.segment),
         };
         assert_eq!(found, expected, "segment of {slot}");
         self.push(slot);
@@ -159,11 +159,14 @@ impl Pair {
             position = self.stack.log.below(position, 1);
             entries.push(match Entry::decode(self.stack.log.get(position)) {
                 Entry::Resident(slot) => (slot.0, true),
+                Entry::Unnamed => unreachable!("all of them have names"),
                 Entry::Ghost(number) => {
                     let ghosts = &self.stack.ghosts;
                     let (slot, stamp) = (0..)
                         .zip((0..1 << 16).map(block))
-                        .find_map(|(slot, block)| Some((slot, ghosts.stamp_of(number, block)?)))
+                        .find_map(|(slot, block)| {
+                            Some((slot, ghosts.stamp_of(number, hash_block(block))?))
+                        })
                         .expect("it is the ghost of some block");
                     assert_eq!(stamp, Stamp(position as u32));
                     (slot, false)
@@ -373,6 +376,115 @@ fn a_loop_over_too_few_buffers_hits_at_its_own_depth() {
     assert!((expected * end as f64 - 1.0).abs() < 0.1, "{expected}");
     assert_eq!([50, 100, 299, 300].map(|n| curve.slope(n)), [expected; 4]);
     assert_eq!(curve.slope(301), 0.0);
+}
+
+/// An LRU cache of so many buffers over a stack that names one ghost in `named_one_in`, and what it has counted.
+struct Cached {
+    stack: Stack,
+    stamps: HashMap<u32, Stamp>,
+    buffers: usize,
+    curve: HitCurve,
+    ghost_hits: u64,
+}
+
+impl Cached {
+    fn new(limit: usize, buffers: usize, named_one_in: u64) -> Self {
+        let stack = Stack::starting_at(limit, true, (0, named_one_in));
+        let curve = HitCurve::with_half_life(&stack.segment_ends(), u64::MAX);
+        Cached { stack, stamps: HashMap::new(), buffers, curve, ghost_hits: 0 }
+    }
+
+    fn read(&mut self, slot: u32) {
+        self.curve.access();
+        if let Some(stamp) = self.stamps.remove(&slot) {
+            let segment = self.stack.take(stamp);
+            self.curve.hit(segment);
+        } else {
+            if let Some(found) = self.stack.take_ghost(block(slot)) {
+                self.ghost_hits += found.ghosts;
+                self.curve.hit_ghost(found);
+            }
+            if self.stack.residents() == self.buffers {
+                let oldest = self.stack.oldest().expect("residents").0;
+                let stamp = self.stamps.remove(&oldest).expect("a resident has a stamp");
+                self.stack.demote(stamp, block(oldest));
+            }
+        }
+        let stamps = &mut self.stamps;
+        let stamp = self.stack.push(SlotId(slot), |other, stamp| {
+            *stamps.get_mut(&other.0).expect("what moves is resident") = stamp;
+        });
+        self.stamps.insert(slot, stamp);
+    }
+
+    /// That the numbers agree with what lies in the log.
+    fn check(&mut self) {
+        let mut kinds = [0; 3];
+        let mut from = self.stack.log.front();
+        while let Some(position) = self.stack.log.next_live(from) {
+            kinds[match Entry::decode(self.stack.log.get(position)) {
+                Entry::Resident(_) => 0,
+                Entry::Ghost(_) => 1,
+                Entry::Unnamed => 2,
+            }] += 1;
+            from = position + 1;
+        }
+        let stack = &self.stack;
+        assert_eq!(kinds, [stack.residents(), stack.ghosts.len(), stack.unnamed]);
+        assert!(stack.live() <= stack.limit);
+    }
+}
+
+#[test]
+fn one_named_ghost_in_eight_says_what_all_would_say() {
+    let (limit, buffers) = if cfg!(miri) { (1000, 400) } else { (16_384, 6_000) };
+    // Some more than the stack knows, alike and by a power law; and a loop that would fit it.
+    let blocks = limit as f64 * 1.2;
+    let draw = |case: usize, state: &mut u64, time: usize| {
+        let share = random(state, 1 << 32) as f64 / 2f64.powi(32);
+        match case {
+            0 => (share * blocks) as u32,
+            1 => (share.powi(3) * blocks) as u32,
+            _ => (time % (limit * 3 / 4)) as u32,
+        }
+    };
+    for case in 0..3 {
+        let mut all = Cached::new(limit, buffers, 1);
+        let mut few = Cached::new(limit, buffers, NAMED_ONE_IN);
+        let mut state = 1;
+        for time in 0..limit * 12 {
+            let slot = draw(case, &mut state, time);
+            all.read(slot);
+            few.read(slot);
+            if time % (limit / 2) == 0 {
+                all.check();
+                few.check();
+            }
+        }
+        let share = few.ghost_hits as f64 / all.ghost_hits as f64;
+        assert!((0.9..1.1).contains(&share), "case {case}: {share} of the hits");
+        for buffers in [limit / 8, limit / 2, limit * 7 / 10, limit * 15 / 16] {
+            let (exact, estimate) = (all.curve.slope(buffers), few.curve.slope(buffers));
+            let error = (estimate - exact).abs() / all.curve.slope(1);
+            assert!(error < 0.05, "case {case}, {buffers} buffers: {estimate} for {exact}");
+        }
+    }
+}
+
+#[test]
+fn large_stacks_name_few_ghosts_and_take_less_memory() {
+    assert_eq!(Stack::new(NAMED_FEW_FROM - 1, true).named_one_in, 1);
+    let mut few = Cached::new(NAMED_FEW_FROM, NAMED_FEW_FROM / 2, NAMED_ONE_IN);
+    assert_eq!(Stack::new(NAMED_FEW_FROM, true).named_one_in, few.stack.named_one_in);
+    let mut all = Cached::new(NAMED_FEW_FROM, NAMED_FEW_FROM / 2, 1);
+    for slot in 0..NAMED_FEW_FROM as u32 {
+        few.read(slot);
+        all.read(slot);
+    }
+    assert_eq!(few.stack.ghosts(), all.stack.ghosts());
+    let share = few.stack.ghosts.len() as f64 / all.stack.ghosts.len() as f64;
+    assert!((0.1..0.15).contains(&share), "{share} have names");
+    assert!(few.stack.memory_bytes() < all.stack.memory_bytes() / 2);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::places::Places;
 use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::hint::{Block, FileId};
+use crate::near::bring_near;
 
 /// Levels are powers of 2³ blocks.
 const LEVEL_BITS: u32 = 3;
@@ -212,10 +213,11 @@ impl Chains {
             Some(chain) => (chain, true),
             None => (self.by_piece.get_mut(&key).expect("what was pushed is there"), false),
         };
-        let index = chain.first;
+        let (index, mut next) = (chain.first, NONE);
         let node = &mut self.nodes[index as usize];
         if chain.first != chain.last {
             chain.first = node.next;
+            next = node.next;
         } else if is_in_table {
             *chain = Chain::EMPTY;
         } else {
@@ -223,6 +225,8 @@ impl Chains {
         }
         node.next = self.free;
         self.free = index;
+        // It says when the block is read again, which is asked when its reader goes on.
+        self.nodes.get(next as usize).into_iter().for_each(bring_near);
         file.removes(key.level);
     }
 
@@ -448,6 +452,15 @@ impl NextUse {
         let hint = places.get(first + u64::from(ordinal.wrapping_sub(first as u32)))?;
         let passes = (from - position).div_ceil(hint.pass_blocks);
         (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
+    }
+
+    /// Loads what says which segments read a single block, where there is a table of them.
+    pub(crate) fn load_chain(&self, block: Block) {
+        let Some(file) = self.files.get(&block.file).filter(|file| file.segments > 1) else {
+            return;
+        };
+        let Some(table) = file.table.as_ref() else { return };
+        table.place(block.index).into_iter().for_each(|place| bring_near(&table.chains[place]));
     }
 
     /// Bytes that it takes.

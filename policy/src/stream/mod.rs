@@ -20,6 +20,7 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 
 use crate::blocks::{BlockTable, DeviceIndex};
+use crate::hash::hash_block;
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
 use crate::recency::SlotId;
 use crate::stall::LatestStart;
@@ -147,6 +148,8 @@ pub(crate) struct Stream {
     pub(crate) cursor: Cursor,
     /// Blocks prefetched for it, or on their way, that nobody has read.
     pub(crate) unread: u64,
+    /// Of those that were read, as many as its hinter's record does not have yet.
+    pub(crate) useful: u32,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
     /// Hints whose files are known, and that have no place yet.
@@ -199,6 +202,7 @@ impl Stream {
             devices: Vec::new(),
             cursor: Cursor::new(limits.window),
             unread: 0,
+            useful: 0,
             lookups: 0,
             known: 0,
             balance: 0,
@@ -595,6 +599,7 @@ impl Stream {
         let front = self.cursor.front();
         if self.next.is_none_or(|run| !(run.first_position..run.end_position()).contains(&front)) {
             self.next = self.places.run_at(front);
+            self.next_block().into_iter().for_each(|block| self.index.load_chain(block));
         }
     }
 
@@ -727,7 +732,10 @@ impl Stream {
                 let block = run.block_at(position).expect("the run contains it");
                 match blocks.find(block) {
                     Some(slot) => resident(slot, position),
-                    None if run.device == device => return Some(position),
+                    None if run.device == device => {
+                        self.load_after(run, blocks);
+                        return Some(position);
+                    }
                     None => self.of_device(run.device).misses(position),
                 }
             }
@@ -735,6 +743,19 @@ impl Stream {
         }
         self.scan_is_unfinished = true;
         None
+    }
+
+    /// Loads what will be asked of the block after `run`, which stands alone: when the next one is searched for.
+    fn load_after(&self, run: Run, blocks: &BlockTable) {
+        if run.blocks > 1 {
+            return;
+        }
+        let position = run.end_position();
+        let block = self.places.run_at(position).and_then(|next| next.block_at(position));
+        if let Some(block) = block {
+            blocks.load_home(hash_block(block));
+            self.index.load_chain(block);
+        }
     }
 
     /// Looks for what else is missing before `limit`, of whatever device, as far as one call does.

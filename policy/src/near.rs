@@ -1,0 +1,19 @@
+//! Bringing what will be looked at near the processor, without waiting for it.
+//!
+//! A load whose value is used holds up everything after it in the processor's window, sooner or later; this one is asked
+//! for and forgotten. With a million blocks in memory, reads that bring fetches and evictions take two thirds of the time
+//! by it, and hits of a plain LRU queue half of it. Processors other than x86-64's do without.
+
+/// Loads the cache line in which `what` begins.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn bring_near<T>(what: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing that the program could see, and faults nowhere.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = what;
+}
