@@ -87,7 +87,10 @@ impl Driver {
     #[inline]
     pub fn read(&mut self, reader: ReaderId, block: Block) -> Access {
         self.now = Nanos(self.now.0 + READ_NS);
-        while let Some((due, fetch)) = self.under_way.pop_front_if(|(due, _)| *due <= self.now) {
+        while let Some(&(due, fetch)) = self.under_way.front()
+            && due <= self.now
+        {
+            self.under_way.pop_front();
             self.policy.completed(due, fetch.id, Outcome::Fetched);
             self.policy.observe(DEVICE, Cost::Disk, Nanos(DISK_NS));
         }

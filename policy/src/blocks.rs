@@ -6,7 +6,7 @@
 use crate::handles::Handles;
 use crate::hash::{NEIGHBOURS, hash_block};
 use crate::hint::Block;
-use crate::near::bring_near;
+use crate::line::load_line;
 use crate::recency::{SlotId, Stamp};
 
 /// Index of a stream in the policy.
@@ -73,9 +73,9 @@ impl Slot {
 
     /// Both ends: it may lie across two cache lines.
     #[inline]
-    fn bring_near(&self) {
-        bring_near(self);
-        bring_near(&self.flags);
+    fn load(&self) {
+        load_line(self);
+        load_line(&self.flags);
     }
 
     pub(crate) fn claim(&self) -> Option<Claim> {
@@ -246,7 +246,7 @@ impl BlockTable {
         // In a loop of their own: a guess of the processor's that the search disproves would lose them.
         for loaded in &self.loaded {
             if let Some(slot) = self.slots.get(loaded.slot.0 as usize) {
-                slot.bring_near();
+                slot.load();
             }
         }
     }
@@ -256,10 +256,15 @@ impl BlockTable {
         self.loaded.iter().map(|loaded| loaded.hash)
     }
 
+    /// Where those of them that are in a queue lie in it.
+    pub(crate) fn loaded_places(&self) -> impl Iterator<Item = (Queue, Stamp)> {
+        self.loaded.iter().filter_map(|loaded| self.slots.get(loaded.slot.0 as usize)?.queue())
+    }
+
     /// Loads a slot that will soon be looked at.
     #[inline]
     pub(crate) fn load_slot(&self, slot: SlotId) {
-        self.slots[slot.0 as usize].bring_near();
+        self.slots[slot.0 as usize].load();
     }
 
     /// Loads what leads to the slot of the block with this hash, or would.

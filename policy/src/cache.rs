@@ -52,7 +52,7 @@ const BEYOND_REACH_DIVISOR: f64 = 16.0;
 const TOLD_MAX: usize = 256;
 
 /// Blocks of use that a stream has before its hinter's record is told of them, at most: to find it takes a cache miss.
-const RECORDED_USEFUL: u32 = 64;
+const UNRECORDED_MAX: u32 = 64;
 
 /// Whose accesses are counted: those without hints, and each stream's.
 const UNHINTED: u32 = 0;
@@ -201,35 +201,32 @@ impl Cache {
         });
         let hinter = stream.hinter;
         self.streams[index.0 as usize] = Some(stream);
-        for of_hinter in self.trust.streams(hinter).to_vec() {
-            self.settle_record(of_hinter);
-        }
         let streams = &self.streams;
-        let unproven = |index: StreamIndex| {
-            streams[index.0 as usize].as_ref().map_or(0, |stream| stream.unproven())
+        let shown = |index: StreamIndex| {
+            let stream = streams[index.0 as usize].as_ref();
+            stream.map_or((0, 0), |stream| (stream.unproven(), stream.unrecorded))
         };
-        let trust = self.trust.opened(hinter, index, unproven);
+        let trust = self.trust.opened(hinter, index, shown);
         self.stream(index).cursor.set_accuracy(trust);
         // Squared, so that who opens stream after stream soon gets nothing by it.
         self.rates.introduce(share_of(index), SHARE_FIRST * trust * trust);
         index
     }
 
-    /// A block that was prefetched for `stream`, or is on its way, is read.
+    /// A block that was prefetched for a stream, or is on its way, is read.
     #[inline]
     pub(crate) fn note_true(&mut self, index: StreamIndex) {
         let stream = self.stream(index);
-        stream.useful += 1;
-        if stream.useful == RECORDED_USEFUL {
-            self.settle_record(index);
+        stream.unrecorded += 1;
+        if stream.unrecorded == UNRECORDED_MAX {
+            self.record_useful(index);
         }
     }
 
-    /// What the stream has been of use goes into the record of its hinter, where it is looked for when another one
-    /// is opened.
-    fn settle_record(&mut self, index: StreamIndex) {
+    /// What the stream has been of use goes into the record of its hinter.
+    fn record_useful(&mut self, index: StreamIndex) {
         let stream = self.stream(index);
-        let (hinter, blocks) = (stream.hinter, std::mem::take(&mut stream.useful));
+        let (hinter, blocks) = (stream.hinter, std::mem::take(&mut stream.unrecorded));
         self.trust.note_useful(hinter, blocks);
     }
 
@@ -265,7 +262,7 @@ impl Cache {
 
     /// Forgets a stream that has been cancelled.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
-        self.settle_record(index);
+        self.record_useful(index);
         let hinter = self.stream(index).hinter;
         self.trust.closed(hinter, index);
         self.streams[index.0 as usize] = None;
@@ -776,6 +773,12 @@ impl Cache {
         self.blocks.load(blocks);
         for queue in [&self.recent, &self.consumed] {
             queue.load_ghosts(self.blocks.loaded_hashes());
+        }
+        for (queue, stamp) in self.blocks.loaded_places() {
+            match queue {
+                Queue::Recent => self.recent.load_entry(stamp),
+                Queue::Consumed => self.consumed.load_entry(stamp),
+            }
         }
     }
 

@@ -50,7 +50,7 @@ mod handles;
 pub mod hash;
 mod heap;
 pub mod hint;
-mod near;
+mod line;
 pub mod policy;
 mod prefetcher;
 pub mod queue;

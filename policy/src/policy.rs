@@ -349,7 +349,7 @@ impl Policy {
     /// The blocks that [`read`](Self::read) will be told of next, of which the first [`PREPARED_MAX`] are
     /// looked at: brings what is kept of them near the processor, for all of them at once instead of for one
     /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
-    /// time by it when memory holds a million blocks.
+    /// time by it when memory holds a million blocks, on x86-64.
     pub fn prepare(&mut self, blocks: impl IntoIterator<Item = Block>) {
         self.cache.load(blocks.into_iter());
     }

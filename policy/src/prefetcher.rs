@@ -479,7 +479,8 @@ impl Cache {
         self.note(now, kind, &candidate, candidate.benefit, cost);
         self.counts.prefetched += 1;
         let Claim { stream, position } = candidate.claim;
-        self.stream(stream).taken(device, position);
+        let known = self.streams[stream.0 as usize].as_mut().expect("a stream in use");
+        known.taken(&self.blocks, device, position);
         self.begin(candidate.block, device, Some(candidate.claim));
     }
 

@@ -44,22 +44,27 @@ impl Trust {
         self.records.entry(hinter).or_default()
     }
 
-    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1; `unproven` says how
-    /// many blocks of a stream speak against it for now.
+    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1; `shown` says how
+    /// many blocks of a stream speak against it for now, and how many of use are not in the record yet.
     pub(crate) fn opened(
         &mut self,
         hinter: HinterId,
         stream: StreamIndex,
-        unproven: impl Fn(StreamIndex) -> u64,
+        shown: impl Fn(StreamIndex) -> (u64, u32),
     ) -> f64 {
         if self.records.len() >= RECORDS_MAX && !self.records.contains_key(&hinter) {
             self.records.retain(|_, record| !record.streams.is_empty());
         }
         let record = self.record(hinter);
-        let unread: u64 = record.streams.iter().map(|&stream| unproven(stream)).sum();
+        let (mut unproven, mut unrecorded) = (0.0, 0.0);
+        for &of_hinter in &record.streams {
+            let (against, good) = shown(of_hinter);
+            unproven += against as f64;
+            unrecorded += f64::from(good);
+        }
         record.streams.push(stream);
-        let good = record.useful + FIRST_BLOCKS;
-        good / (good + record.wasted + unread as f64)
+        let good = record.useful + unrecorded + FIRST_BLOCKS;
+        good / (good + record.wasted + unproven)
     }
 
     /// The stream is no more.
@@ -121,33 +126,43 @@ mod tests {
     fn one_hinters_record_is_not_anothers() {
         let mut trust = Trust::default();
         (0..1000).for_each(|_| trust.note_wasted(HinterId(1)));
-        assert!(trust.opened(HinterId(1), STREAM, |_| 0) < 0.02);
-        assert_eq!(trust.opened(HinterId(2), STREAM, |_| 0), 1.0);
+        assert!(trust.opened(HinterId(1), STREAM, |_| (0, 0)) < 0.02);
+        assert_eq!(trust.opened(HinterId(2), STREAM, |_| (0, 0)), 1.0);
         (0..9000).for_each(|_| trust.note_useful(HinterId(1), 1));
-        assert!((0.9..0.91).contains(&trust.opened(HinterId(1), STREAM, |_| 0)));
+        assert!((0.9..0.91).contains(&trust.opened(HinterId(1), STREAM, |_| (0, 0))));
+    }
+
+    #[test]
+    fn what_the_record_does_not_have_yet_counts() {
+        let mut trust = Trust::default();
+        (0..16).for_each(|_| trust.note_wasted(HinterId(1)));
+        assert_eq!(trust.opened(HinterId(1), STREAM, |_| (0, 63)), 0.5);
+        assert_eq!(trust.opened(HinterId(1), StreamIndex(1), |_| (0, 16)), 2.0 / 3.0);
+        trust.note_useful(HinterId(1), 16);
+        assert_eq!(trust.opened(HinterId(1), StreamIndex(2), |_| (0, 0)), 2.0 / 3.0);
     }
 
     #[test]
     fn what_is_unread_counts_until_the_stream_is_closed() {
         let mut trust = Trust::default();
         let hinter = HinterId(1);
-        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| 1024), 1.0);
-        assert!(trust.opened(hinter, StreamIndex(1), |_| 1024) < 0.02);
+        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| (1024, 0)), 1.0);
+        assert!(trust.opened(hinter, StreamIndex(1), |_| (1024, 0)) < 0.02);
         trust.closed(hinter, StreamIndex(0));
         trust.closed(hinter, StreamIndex(1));
-        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| 1024), 1.0);
+        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| (1024, 0)), 1.0);
     }
 
     #[test]
     fn who_has_a_stream_is_not_forgotten() {
         let mut trust = Trust::default();
-        trust.opened(HinterId(0), STREAM, |_| 0);
+        trust.opened(HinterId(0), STREAM, |_| (0, 0));
         (0..100).for_each(|_| trust.note_wasted(HinterId(0)));
         for hinter in 1..=2 * RECORDS_MAX as u64 {
-            trust.opened(HinterId(hinter), STREAM, |_| 0);
+            trust.opened(HinterId(hinter), STREAM, |_| (0, 0));
             trust.closed(HinterId(hinter), STREAM);
         }
         assert!(trust.records.len() <= RECORDS_MAX);
-        assert!(trust.opened(HinterId(0), STREAM, |_| 0) < 0.2);
+        assert!(trust.opened(HinterId(0), STREAM, |_| (0, 0)) < 0.2);
     }
 }

@@ -41,10 +41,10 @@ const BLOCKS_MAX: u64 = 10_000_000;
 
 /// A: rounds, and what is timed in each of them.
 const ROUNDS: usize = 7;
-const READS: u32 = 100_000;
+const READS: u32 = 500_000;
 const LOADS: u32 = 1 << 18;
 /// B: reads that are not timed.
-const LEAD_READS: u32 = 20_000;
+const LEAD_READS: u32 = 100_000;
 
 /// A: policies and chains held at the same time.
 const HELD_BYTES_MAX: u64 = 6 << 30;

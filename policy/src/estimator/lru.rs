@@ -1,6 +1,6 @@
 //! The LRU estimator: what recency says of a block (TIP 1995, sections 4.3 and 5.2).
 //!
-//! A queue of blocks in the order of their last reads, continued by *ghosts*: headers of blocks that have
+//! A queue of blocks in the order of their last reads, continued by *ghosts*: places of blocks that have
 //! left, which tell what a larger cache would have hit. Hits are counted by the depth at which they
 //! occur; the value of a buffer is the slope of the hit ratio at the queue's present length, taken of its
 //! least concave majorant, so that a jump is seen from both sides (fig. 6). The buffer is the queue's, not
@@ -99,7 +99,7 @@ impl LruEstimator {
     }
 
     /// Puts a block on top, wherever in the queue it was before; it must not be in the other one, and
-    /// must have no ghost here.
+    /// must have no named ghost here.
     #[inline]
     pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         match scene.blocks[slot].queue() {
@@ -111,7 +111,7 @@ impl LruEstimator {
         blocks[slot].set_queue(Some((self.queue, stamp)));
     }
 
-    /// Forgets that the block was here before.
+    /// Forgets that the block was here before, if its ghost has a name.
     pub(crate) fn forget_ghost(&mut self, block: Block) {
         if self.curve.is_some() {
             self.stack.take_ghost(block);
@@ -188,8 +188,13 @@ impl LruEstimator {
         hashes.for_each(|hash| self.stack.load_ghost(hash));
     }
 
-    /// Loads what is kept of the blocks that will be picked next, so that the processor waits for all of them
-    /// at once instead of for one after the other. With a million blocks this is half of what a victim costs.
+    /// Loads what is known of a block's place in the queue.
+    pub(crate) fn load_entry(&self, stamp: Stamp) {
+        self.stack.load_entry(stamp);
+    }
+
+    /// Loads what is kept of the blocks that will be picked next. With a million blocks a victim would cost
+    /// twice as much without.
     #[inline(never)]
     fn load_picks(&mut self, scene: &Scene<'_>) {
         self.loaded_picks = LOADED_PICKS;
@@ -233,7 +238,7 @@ impl Estimator for LruEstimator {
         self.tracks(scene, slot) && self.value(scene) > floor
     }
 
-    /// The block goes, its header stays.
+    /// The block goes, its ghost stays.
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene, slot) else { return };
         if self.curve.is_some() {

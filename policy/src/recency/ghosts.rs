@@ -10,7 +10,7 @@
 
 use super::Stamp;
 use crate::handles::Handles;
-use crate::near::bring_near;
+use crate::line::load_line;
 
 /// Ends the list of free numbers.
 const NONE: u32 = u32::MAX;
@@ -100,7 +100,7 @@ impl Ghosts {
     /// Loads the header of this number.
     #[inline]
     pub(super) fn load_header(&self, number: u32) {
-        bring_near(&self.ghosts[number as usize]);
+        load_line(&self.ghosts[number as usize]);
     }
 
     /// The hash of the ghost of this number.

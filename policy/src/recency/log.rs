@@ -9,6 +9,8 @@
 //! of the bitmap (the ring is kept 64 entries longer than what it holds), so that a word can be
 //! searched without asking which turn of the ring it belongs to.
 
+use crate::line::load_line;
+
 /// The number of an entry in the order of appending. Does not wrap.
 pub(super) type Position = u64;
 
@@ -82,6 +84,12 @@ impl Log {
     #[inline]
     pub(super) fn is_live(&self, position: Position) -> bool {
         position < self.end && self.word(position) >> (position % WORD) & 1 == 1
+    }
+
+    /// Loads the word that says whether the entry at `position` is live.
+    #[inline]
+    pub(super) fn load(&self, position: Position) {
+        load_line(&self.live[self.word_index(position)]);
     }
 
     /// Appends an entry and says where. A full ring doubles, at the cost of copying it.

@@ -1,8 +1,8 @@
-//! An exact LRU stack of residents and ghosts.
+//! An LRU stack of residents and ghosts, exact but for ghosts of large ones.
 //!
 //! The LRU estimator (TIP 1995, section 5.2) wants three things of its queue: which resident block
-//! was used longest ago; what would have been a hit with more buffers, for which the headers of
-//! evicted blocks stay in the queue as *ghosts*; and at which depth each hit lies, to within a
+//! was used longest ago; what would have been a hit with more buffers, for which the places of
+//! evicted blocks, with their headers, stay in the queue as *ghosts*; and at which depth each hit lies, to within a
 //! *segment* (figure 9). Depth 1 is the newest entry; ghosts count like residents.
 //!
 //! How it works: the stack is a [log](log::Log). A block that is used leaves a dead entry where it
@@ -27,9 +27,9 @@
 //! entries and some hundreds, for as long as their number does not fall; after a fall the excess is
 //! worked off, some 200 entries a push.
 //!
-//! In a large stack one ghost in eight is *named*: it has a header to be found by. The others hold their
-//! places, so that depths are what they would be, and leave with a named one near them: a hit of it stands for
-//! eight. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
+//! In a large stack one ghost in two, four or eight is *named*: it has a header to be found by. The others hold their
+//! places, so that depths are what they would be, and leave with a named one near them, whose hit stands for
+//! theirs. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
 //! with SHARDS", FAST 2015). A header is three cache misses in its life, and 32 bytes and more, which
 //! such a stack has no need to pay for each of a hundred thousand ghosts.
 //!
@@ -68,11 +68,14 @@ const SLACK: usize = 128;
 /// Marks an entry as the number of a named ghost; all ones are one without a name.
 const GHOST: u32 = 1 << 31;
 const UNNAMED: u32 = u32::MAX;
-/// A stack of this limit names one ghost in `NAMED_ONE_IN`, which are some thousands still; a smaller one names all.
-const NAMED_FEW_FROM: usize = 1 << 17;
+/// Of ghosts one in so many has a name, a power of two; fewer do not where that would leave less than so many of a full
+/// stack.
 const NAMED_ONE_IN: u64 = 8;
-/// Entries that are searched for the ghosts that a named one stands for: four times as many.
+const NAMED_MIN: usize = 1 << 14;
+/// Entries that are searched for the ghosts that a named one stands for: four times as many; and how many are looked for
+/// at most, if they were not found the times before.
 const UNNAMED_TRIED_MAX: usize = 4 * NAMED_ONE_IN as usize;
+const OWED_MAX: u64 = 3 * NAMED_ONE_IN;
 
 /// Where the caller keeps a resident block; below 2^31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +124,10 @@ pub(crate) struct Stack {
     /// Those with names, how many have none, and of how many one has.
     ghosts: Ghosts,
     unnamed: usize,
+    /// A power of two.
     named_one_in: u64,
+    /// Ghosts without names that should have left with those found.
+    owed: u64,
     segments: Segments,
     compaction: Option<Compaction>,
     /// Most residents and ghosts.
@@ -142,7 +148,7 @@ impl Stack {
     /// in the cache. Beyond it the oldest ghosts are dropped; residents never are. Without
     /// `boundaries` it is a plain LRU queue: one segment, no ghosts.
     pub(crate) fn new(limit: usize, boundaries: bool) -> Self {
-        let named_one_in = if limit < NAMED_FEW_FROM { 1 } else { NAMED_ONE_IN };
+        let named_one_in = 1 << ((limit / NAMED_MIN) as u64).clamp(1, NAMED_ONE_IN).ilog2();
         Stack::starting_at(limit, boundaries, (0, named_one_in))
     }
 
@@ -154,6 +160,7 @@ impl Stack {
             ghosts: Ghosts::new(limit),
             unnamed: 0,
             named_one_in,
+            owed: 0,
             segments: Segments::new(limit, boundaries),
             compaction: None,
             limit,
@@ -189,7 +196,9 @@ impl Stack {
     /// Whether the ghost of the block with this hash has a name.
     #[inline]
     fn is_named(&self, hash: u64) -> bool {
-        hash.is_multiple_of(self.named_one_in)
+        // The lowest bits of the upper half tell neighbours apart: at most one in four of them has a name, so that a
+        // few blocks that lie together have one more surely.
+        hash.wrapping_add(hash >> 32) & (self.named_one_in - 1) == 0
     }
 
     /// The depth at which each segment ends: that of its last entry, counted from 1. Ascending; the
@@ -204,7 +213,7 @@ impl Stack {
         stamp.0.wrapping_add(1) == self.log.end() as u32
     }
 
-    /// Puts a resident on top, whose block has no ghost (see [`take_ghost`](Stack::take_ghost)), and
+    /// Puts a resident on top, whose block has no named ghost (see [`take_ghost`](Stack::take_ghost)), and
     /// drops the oldest ghost if that makes one too many.
     ///
     /// `moved` is told the new stamps of other residents; the caller stores them. There are at most
@@ -259,7 +268,7 @@ impl Stack {
         segment
     }
 
-    /// The data of a resident goes; its header, `block`, stays in place as a ghost. In a plain LRU
+    /// The data of a resident goes; it stays in place as a ghost, named or not. In a plain LRU
     /// queue it is removed.
     pub(crate) fn demote(&mut self, stamp: Stamp, block: Block) {
         if !self.keeps_ghosts {
@@ -288,21 +297,23 @@ impl Stack {
         self.segments.settle(&self.log, self.live() + 1);
         let segment = self.segments.find(position);
         self.lose(position);
-        if self.named_one_in > 1 {
-            self.lose_unnamed(position);
-        }
+        self.owed = (self.owed + self.named_one_in - 1).min(OWED_MAX);
+        self.lose_unnamed(position);
         Some(Found { segment, ghosts: self.named_one_in })
     }
 
-    /// Removes the ghosts without names that the one at `position` stood for: those above it.
+    /// Removes the ghosts without names that the one at `position` stood for: those above it. What is not found is for
+    /// the next time.
     fn lose_unnamed(&mut self, mut position: Position) {
-        let mut left = self.named_one_in - 1;
         for _ in 0..UNNAMED_TRIED_MAX {
-            let Some(next) = self.log.next_live(position).filter(|_| left > 0) else { return };
+            if self.owed == 0 || self.unnamed == 0 {
+                return;
+            }
+            let Some(next) = self.log.next_live(position) else { return };
             if let Entry::Unnamed = Entry::decode(self.log.get(next)) {
                 self.unnamed -= 1;
                 self.lose(next);
-                left -= 1;
+                self.owed -= 1;
             }
             position = next + 1;
         }
@@ -352,9 +363,18 @@ impl Stack {
         }
     }
 
+    /// Loads what says that a resident's entry is live.
+    #[inline]
+    pub(crate) fn load_entry(&self, stamp: Stamp) {
+        self.log.load(self.log.position(stamp.0));
+    }
+
     /// Loads what is kept of the ghosts that will be the next to be dropped, among so many entries, and the headers
     /// of those among as many after them.
     pub(crate) fn load_deepest_ghosts(&self, entries: usize) {
+        if self.ghosts.len() == 0 {
+            return;
+        }
         for (number, entry) in (0..2 * entries).zip(self.entries_from(self.oldest_ghost)) {
             match entry {
                 Entry::Ghost(ghost) if number < entries => {

@@ -417,22 +417,82 @@ impl Cached {
         self.stamps.insert(slot, stamp);
     }
 
-    /// That the numbers agree with what lies in the log.
+    /// A resident is let go that is not the oldest, with a ghost or without one.
+    fn leave(&mut self, slot: u32, with_ghost: bool) {
+        match self.stamps.remove(&slot) {
+            Some(stamp) if with_ghost => self.stack.demote(stamp, block(slot)),
+            Some(stamp) => self.stack.remove(stamp),
+            None => {}
+        }
+    }
+
+    /// That the numbers agree with what lies in the log, and, of a small stack, the segments of all residents.
     fn check(&mut self) {
-        let mut kinds = [0; 3];
+        let (mut kinds, mut residents) = ([0; 3], Vec::new());
         let mut from = self.stack.log.front();
         while let Some(position) = self.stack.log.next_live(from) {
             kinds[match Entry::decode(self.stack.log.get(position)) {
-                Entry::Resident(_) => 0,
+                Entry::Resident(slot) => {
+                    residents.push((kinds.iter().sum::<usize>(), slot.0));
+                    0
+                }
                 Entry::Ghost(_) => 1,
                 Entry::Unnamed => 2,
             }] += 1;
             from = position + 1;
         }
-        let stack = &self.stack;
+        let stack = &mut self.stack;
         assert_eq!(kinds, [stack.residents(), stack.ghosts.len(), stack.unnamed]);
         assert!(stack.live() <= stack.limit);
+        if stack.limit > 400 {
+            return;
+        }
+        let (live, ends) = (stack.live(), stack.segment_ends());
+        for (deeper, slot) in residents {
+            let depth = live - deeper;
+            let segment = ends.partition_point(|&end| end < depth);
+            assert_eq!(stack.segment_of(self.stamps[&slot]), segment, "depth {depth}");
+        }
     }
+}
+
+proptest! {
+    #[test]
+    fn with_few_names_counts_and_segments_are_those_of_the_log(
+        limit in 1usize..300,
+        buffers in 1usize..300,
+        operations in prop::collection::vec(any::<u32>(), 1..2000),
+    ) {
+        let mut cached = Cached::new(limit, buffers.min(limit), NAMED_ONE_IN);
+        for (number, operation) in operations.into_iter().enumerate() {
+            let slot = (operation >> 8) % (2 * limit as u32 + 3);
+            match operation % 8 {
+                0 => cached.leave(slot, true),
+                1 => cached.leave(slot, false),
+                _ => cached.read(slot),
+            }
+            if number % 64 == 0 {
+                cached.check();
+            }
+        }
+        cached.check();
+    }
+}
+
+#[test]
+fn of_neighbours_no_two_have_names_and_of_few_that_lie_together_one_has() {
+    let stack = Stack::starting_at(1000, true, (0, NAMED_ONE_IN));
+    let mut state = 1;
+    let runs = 1000;
+    let unseen = (0..runs).filter(|_| {
+        let (file, first) =
+            (FileId(random(&mut state, 1 << 40) as u64), random(&mut state, 1 << 20));
+        let named = |index: usize| stack.is_named(hash_block(Block { file, index: index as u64 }));
+        let group = first / 4 * 4;
+        assert!((group..group + 4).filter(|&index| named(index)).count() <= 1);
+        !(first..first + 40).any(named)
+    });
+    assert!(unseen.count() < runs / 100);
 }
 
 #[test]
@@ -473,11 +533,15 @@ fn one_named_ghost_in_eight_says_what_all_would_say() {
 
 #[test]
 fn large_stacks_name_few_ghosts_and_take_less_memory() {
-    assert_eq!(Stack::new(NAMED_FEW_FROM - 1, true).named_one_in, 1);
-    let mut few = Cached::new(NAMED_FEW_FROM, NAMED_FEW_FROM / 2, NAMED_ONE_IN);
-    assert_eq!(Stack::new(NAMED_FEW_FROM, true).named_one_in, few.stack.named_one_in);
-    let mut all = Cached::new(NAMED_FEW_FROM, NAMED_FEW_FROM / 2, 1);
-    for slot in 0..NAMED_FEW_FROM as u32 {
+    for (limit, one_in) in
+        [(1, 1), (32_767, 1), (32_768, 2), (100_000, 4), (1 << 17, 8), (1 << 30, 8)]
+    {
+        assert_eq!(Stack::new(limit, true).named_one_in, one_in);
+    }
+    let limit = if cfg!(miri) { 2000 } else { 100_000 };
+    let mut few = Cached::new(limit, limit / 2, NAMED_ONE_IN);
+    let mut all = Cached::new(limit, limit / 2, 1);
+    for slot in 0..limit as u32 {
         few.read(slot);
         all.read(slot);
     }

@@ -23,7 +23,7 @@ use super::places::Places;
 use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::hint::{Block, FileId};
-use crate::near::bring_near;
+use crate::line::load_line;
 
 /// Levels are powers of 2³ blocks.
 const LEVEL_BITS: u32 = 3;
@@ -226,7 +226,7 @@ impl Chains {
         node.next = self.free;
         self.free = index;
         // It says when the block is read again, which is asked when its reader goes on.
-        self.nodes.get(next as usize).into_iter().for_each(bring_near);
+        self.nodes.get(next as usize).into_iter().for_each(load_line);
         file.removes(key.level);
     }
 
@@ -460,7 +460,7 @@ impl NextUse {
             return;
         };
         let Some(table) = file.table.as_ref() else { return };
-        table.place(block.index).into_iter().for_each(|place| bring_near(&table.chains[place]));
+        table.place(block.index).into_iter().for_each(|place| load_line(&table.chains[place]));
     }
 
     /// Bytes that it takes.

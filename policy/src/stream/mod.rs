@@ -149,7 +149,7 @@ pub(crate) struct Stream {
     /// Blocks prefetched for it, or on their way, that nobody has read.
     pub(crate) unread: u64,
     /// Of those that were read, as many as its hinter's record does not have yet.
-    pub(crate) useful: u32,
+    pub(crate) unrecorded: u32,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
     /// Hints whose files are known, and that have no place yet.
@@ -202,7 +202,7 @@ impl Stream {
             devices: Vec::new(),
             cursor: Cursor::new(limits.window),
             unread: 0,
-            useful: 0,
+            unrecorded: 0,
             lookups: 0,
             known: 0,
             balance: 0,
@@ -671,13 +671,24 @@ impl Stream {
     }
 
     /// The fetch for `position` begins.
-    pub(crate) fn taken(&mut self, device: DeviceIndex, position: u64) {
+    pub(crate) fn taken(&mut self, blocks: &BlockTable, device: DeviceIndex, position: u64) {
         if position == self.scan {
             self.scan += 1;
+            if self.scan_run.is_some_and(|run| run.end_position() == self.scan) {
+                self.scan_run = self.places.run_at(self.scan);
+                let next = self.scan_run.and_then(|run| run.block_at(self.scan));
+                next.into_iter().for_each(|next| self.load_missing(next, blocks));
+            }
         } else {
             self.of_device(device).missing.remove(position);
         }
         self.of_device(device).start.taken();
+    }
+
+    /// Loads what will be asked of a block that is probably missing, when the next one is searched for.
+    fn load_missing(&self, block: Block, blocks: &BlockTable) {
+        blocks.load_home(hash_block(block));
+        self.index.load_chain(block);
     }
 
     /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
@@ -732,10 +743,7 @@ impl Stream {
                 let block = run.block_at(position).expect("the run contains it");
                 match blocks.find(block) {
                     Some(slot) => resident(slot, position),
-                    None if run.device == device => {
-                        self.load_after(run, blocks);
-                        return Some(position);
-                    }
+                    None if run.device == device => return Some(position),
                     None => self.of_device(run.device).misses(position),
                 }
             }
@@ -743,19 +751,6 @@ impl Stream {
         }
         self.scan_is_unfinished = true;
         None
-    }
-
-    /// Loads what will be asked of the block after `run`, which stands alone: when the next one is searched for.
-    fn load_after(&self, run: Run, blocks: &BlockTable) {
-        if run.blocks > 1 {
-            return;
-        }
-        let position = run.end_position();
-        let block = self.places.run_at(position).and_then(|next| next.block_at(position));
-        if let Some(block) = block {
-            blocks.load_home(hash_block(block));
-            self.index.load_chain(block);
-        }
     }
 
     /// Looks for what else is missing before `limit`, of whatever device, as far as one call does.

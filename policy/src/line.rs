@@ -2,12 +2,12 @@
 //!
 //! A load whose value is used holds up everything after it in the processor's window, sooner or later; this one is asked
 //! for and forgotten. With a million blocks in memory, reads that bring fetches and evictions take two thirds of the time
-//! by it, and hits of a plain LRU queue half of it. Processors other than x86-64's do without.
+//! by it, and hits of a plain LRU queue half of it. It is there for x86-64 alone: the instruction of others is not to be had.
 
 /// Loads the cache line in which `what` begins.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn bring_near<T>(what: &T) {
+pub(crate) fn load_line<T>(what: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that the program could see, and faults nowhere.
     unsafe {
