@@ -1,8 +1,8 @@
 //! Bringing what will be looked at near the processor, without waiting for it.
 //!
 //! A load whose value is used holds up everything after it in the processor's window, sooner or later; this one is asked
-//! for and forgotten. With a million blocks in memory, reads that bring fetches and evictions take two thirds of the time
-//! by it, and hits of a plain LRU queue half of it. It is there for x86-64 alone: the instruction of others is not to be had.
+//! for and forgotten. With a million blocks in memory, reads that bring fetches and evictions take four fifths of the
+//! time by it, and hits of a plain LRU queue six tenths (`docs/performance.md`). It is there for x86-64 alone: the instruction of others is not to be had.
 
 /// Loads the cache line in which `what` begins.
 #[inline(always)]

@@ -121,10 +121,10 @@ struct Compaction {
 #[derive(Debug)]
 pub(crate) struct Stack {
     log: Log,
-    /// Those with names, how many have none, and of how many one has.
+    /// Those with names, and how many have none.
     ghosts: Ghosts,
     unnamed: usize,
-    /// A power of two.
+    /// Of so many ghosts one has a name, a power of two.
     named_one_in: u64,
     /// Ghosts without names that should have left with those found.
     owed: u64,
