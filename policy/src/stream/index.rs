@@ -15,6 +15,7 @@
 //! Cost: 16 bytes a piece and some 40 a distinct piece, or 8 a block of a table, at most four of them for each
 //! piece when it is made. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
 
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use hashbrown::HashMap;
@@ -28,7 +29,6 @@ use crate::line::load_line;
 /// Levels are powers of 2³ blocks.
 const LEVEL_BITS: u32 = 3;
 const LEVELS_MAX: u32 = 21;
-const NONE: u32 = u32::MAX;
 
 /// Segments of a chain that are looked at: those of a repeated hint that names one block over and over are
 /// all there, passed or not. A later use than the next one may be found then.
@@ -55,15 +55,21 @@ impl Key {
     }
 }
 
-/// First and last segment of a piece's chain; both [`NONE`] in a table, where there is none.
+/// Position of a chain that has no segment, and of the one after its last.
+const NEVER: u64 = u64::MAX;
+
+/// The segments that a piece is part of, in the order of their positions; in a table it may be empty.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    first: u32,
-    last: u32,
+    /// That of the piece's first block in the first pass of the first segment, or [`NEVER`].
+    position: u64,
+    /// The nodes of the first segment and of the last.
+    first: NodeNumber,
+    last: NodeNumber,
 }
 
 impl Chain {
-    const EMPTY: Chain = Chain { first: NONE, last: NONE };
+    const EMPTY: Chain = Chain { position: NEVER, first: NodeNumber(0), last: NodeNumber(0) };
 }
 
 /// The chains of all single blocks of a file from `first_block` on, if there are any.
@@ -82,13 +88,18 @@ impl Table {
     }
 }
 
+/// How many nodes came before one, modulo 2³².
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeNumber(u32);
+
+/// A piece of a segment, in its chain.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Position of the piece's first block in the first pass.
-    position: u64,
+    /// Of the next one: its position as in [`Chain`], and its number.
+    next_position: u64,
+    next: NodeNumber,
     /// The hint's ordinal, modulo 2³².
     ordinal: u32,
-    next: u32,
 }
 
 /// A segment in the index.
@@ -156,77 +167,66 @@ impl FileUse {
     }
 }
 
-/// All chains of a stream, but for those in tables of files, and the segments of all.
-#[derive(Debug)]
+/// All chains of a stream, but for those in tables of files, and the pieces of all segments.
+#[derive(Debug, Default)]
 struct Chains {
     by_piece: HashMap<Key, Chain, Mix>,
-    nodes: Vec<Node>,
-    free: u32,
-}
-
-impl Default for Chains {
-    fn default() -> Self {
-        Chains { by_piece: HashMap::default(), nodes: Vec::new(), free: NONE }
-    }
+    /// In the order in which they have come, and go.
+    nodes: VecDeque<Node>,
+    /// Nodes that have gone, modulo 2³².
+    gone: u32,
 }
 
 impl Chains {
-    /// The first node of the piece of `level` that contains `block`.
-    fn first(&self, file: &FileUse, key: Key) -> u32 {
+    /// The chain of the piece of a level that contains a block.
+    fn of(&self, file: &FileUse, key: Key) -> Chain {
         if key.level == 0
             && let Some(table) = &file.table
             && let Some(place) = table.place(key.piece)
         {
-            return table.chains[place].first;
+            return table.chains[place];
         }
-        self.by_piece.get(&key).map_or(NONE, |chain| chain.first)
+        self.by_piece.get(&key).copied().unwrap_or(Chain::EMPTY)
+    }
+
+    fn node(&self, number: NodeNumber) -> &Node {
+        &self.nodes[number.0.wrapping_sub(self.gone) as usize]
     }
 
     fn push(&mut self, file: &mut FileUse, key: Key, block: u64, position: u64, ordinal: u32) {
         if let Some(reach) = file.adds(key.level, block) {
             self.tabulate(file, key.file, reach);
         }
-        let node = Node { position, ordinal, next: NONE };
-        let index = if self.free == NONE {
-            self.nodes.push(node);
-            u32::try_from(self.nodes.len() - 1).expect("fewer than 2³² pieces")
-        } else {
-            let index = self.free;
-            self.free = self.nodes[index as usize].next;
-            self.nodes[index as usize] = node;
-            index
-        };
+        let number = NodeNumber(self.gone.wrapping_add(self.nodes.len() as u32));
+        self.nodes.push_back(Node { next_position: NEVER, next: NodeNumber(0), ordinal });
         let chain = match file.chain(key.level, block) {
             Some(chain) => chain,
             None => self.by_piece.entry(key).or_insert(Chain::EMPTY),
         };
-        if chain.first == NONE {
-            chain.first = index;
+        if chain.position == NEVER {
+            (chain.position, chain.first) = (position, number);
         } else {
-            self.nodes[chain.last as usize].next = index;
+            let last = &mut self.nodes[chain.last.0.wrapping_sub(self.gone) as usize];
+            (last.next_position, last.next) = (position, number);
         }
-        chain.last = index;
+        chain.last = number;
     }
 
+    /// The oldest node goes, which is the first one of the chain of the piece of a level at `block`.
     fn pop(&mut self, file: &mut FileUse, key: Key, block: u64) {
-        let (chain, is_in_table) = match file.chain(key.level, block) {
-            Some(chain) => (chain, true),
-            None => (self.by_piece.get_mut(&key).expect("what was pushed is there"), false),
+        let Node { next_position, next, .. } = self.nodes.pop_front().expect("it was pushed");
+        let number = NodeNumber(self.gone);
+        self.gone = self.gone.wrapping_add(1);
+        let chain = match file.chain(key.level, block) {
+            Some(chain) => chain,
+            None if next_position == NEVER => {
+                self.by_piece.remove(&key);
+                return file.removes(key.level);
+            }
+            None => self.by_piece.get_mut(&key).expect("what was pushed is there"),
         };
-        let (index, mut next) = (chain.first, NONE);
-        let node = &mut self.nodes[index as usize];
-        if chain.first != chain.last {
-            chain.first = node.next;
-            next = node.next;
-        } else if is_in_table {
-            *chain = Chain::EMPTY;
-        } else {
-            self.by_piece.remove(&key);
-        }
-        node.next = self.free;
-        self.free = index;
-        // It says when the block is read again, which is asked when its reader goes on.
-        self.nodes.get(next as usize).into_iter().for_each(load_line);
+        debug_assert_eq!(chain.first, number, "pieces go in the order in which they came");
+        (chain.position, chain.first) = (next_position, next);
         file.removes(key.level);
     }
 
@@ -414,23 +414,26 @@ impl NextUse {
         while levels != 0 {
             let level = levels.trailing_zeros();
             levels &= levels - 1;
-            let mut index = self.chains.first(file, Key::new(block.file, level, block.index));
+            let Chain { position, first, .. } =
+                self.chains.of(file, Key::new(block.file, level, block.index));
             let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
+            let (mut position, mut number) = (position, first);
             for _ in 0..CHAIN_TRIED_MAX {
-                if index == NONE {
+                // Those behind it begin later still.
+                if position == NEVER || best.is_some_and(|best| best <= position + into) {
                     break;
                 }
-                let node = self.chains.nodes[index as usize];
-                let position = node.position + into;
-                if best.is_some_and(|best| best <= position) {
-                    break; // Those behind it begin later still.
+                if position + into >= from {
+                    best = Some(position + into);
+                    break;
                 }
-                let found = self.in_a_pass(places, node.ordinal, position, from);
+                let node = self.chains.node(number);
+                let found = self.in_a_pass(places, node.ordinal, position + into, from);
                 best = match (best, found) {
                     (Some(best), Some(found)) => Some(best.min(found)),
                     (best, found) => best.or(found),
                 };
-                index = node.next;
+                (position, number) = (node.next_position, node.next);
             }
         }
         best
