@@ -398,7 +398,7 @@ impl Policy {
             && self.cache.blocks[slot].claim() == Some(claim)
         {
             if self.lets_linger() {
-                self.cache.stream(index).current = Some((position, slot));
+                self.cache.stream(index).reads(position, slot);
             } else {
                 self.cache.unclaim(slot);
             }
@@ -423,7 +423,10 @@ impl Policy {
         }
         stream.read((block, position), behind, blocks, changed, &mut untracked);
         match slot {
-            Some(slot) if self.config.memory == Memory::Owned => self.linger(slot, claim),
+            Some(slot) if self.config.memory == Memory::Owned => {
+                self.linger(slot, claim);
+                self.cache.stream(index).note_later_use(block);
+            }
             Some(slot) => self.find_next_use(index, slot),
             None => {
                 self.cache.counts.overtaken += overtaken;
@@ -457,17 +460,18 @@ impl Policy {
             return self.find_next_use(claim.stream, slot);
         }
         if self.cache.blocks[slot].claim().is_none() {
-            self.cache.stream(claim.stream).current = Some((claim.position, slot));
+            self.cache.stream(claim.stream).reads(claim.position, slot);
             self.cache.claim(slot, claim);
         }
     }
 
     /// The reader of a stream goes on to the next block.
     fn move_on(&mut self, index: StreamIndex) {
-        let Some((position, slot)) = self.cache.stream(index).current.take() else { return };
+        let Some(current) = self.cache.stream(index).current.take() else { return };
+        let (position, slot) = (current.position, current.slot);
         if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
             let block = self.cache.blocks[slot].block();
-            match self.cache.stream(index).next_use(block) {
+            match self.cache.stream(index).later_use(&current, block) {
                 Some(next) => self.cache.reclaim(slot, Claim { stream: index, position: next }),
                 None => {
                     self.cache.unclaim(slot);

@@ -129,6 +129,16 @@ impl OfDevice {
     }
 }
 
+/// The block that is being read, as far as is known: it stays in memory until its reader has moved on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Current {
+    pub(crate) position: u64,
+    pub(crate) slot: SlotId,
+    /// Its next use after this one, and what was in the index when that was found out.
+    later: Option<u64>,
+    added: (u64, usize),
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -174,7 +184,7 @@ pub(crate) struct Stream {
     /// The block that was read last, who may be reading it still, and its place while it lingers.
     pub(crate) last: Option<Block>,
     last_reader: Option<ReaderId>,
-    pub(crate) current: Option<(u64, SlotId)>,
+    pub(crate) current: Option<Current>,
     scan: u64,
     /// Nothing before it was passed over because the reader was further.
     overtaken: u64,
@@ -452,6 +462,30 @@ impl Stream {
         self.next_use_from(block, self.cursor.base())
     }
 
+    /// The block in `slot`, which is read at `position`, is the current one.
+    pub(crate) fn reads(&mut self, position: u64, slot: SlotId) {
+        self.current = Some(Current { position, slot, later: None, added: (0, 0) });
+    }
+
+    /// Finds the next use of the current block, which is `block`, while what says so is at hand.
+    pub(crate) fn note_later_use(&mut self, block: Block) {
+        if self.current.is_some() {
+            let (later, added) = (self.next_use(block), self.index.added());
+            self.current.as_mut().into_iter().for_each(|current| {
+                (current.later, current.added) = (later, added);
+            });
+        }
+    }
+
+    /// The next use of `block`, which was the current one.
+    pub(crate) fn later_use(&mut self, current: &Current, block: Block) -> Option<u64> {
+        match current.later {
+            Some(later) if self.cursor.expects(later) => Some(later),
+            None if current.added == self.index.added() => None,
+            _ => self.next_use(block),
+        }
+    }
+
     fn next_use_from(&mut self, block: Block, mut from: u64) -> Option<u64> {
         for _ in 0..USES_TRIED_MAX {
             let position = self.index.find(&self.places, block, from)?;
@@ -570,7 +604,7 @@ impl Stream {
         for part in 0..self.devices.len() {
             let mut current = None;
             while let Some(position) = self.devices[part].tracked.pop_before(base) {
-                if self.current.is_some_and(|(at, _)| at == position) {
+                if self.current.is_some_and(|current| current.position == position) {
                     current = Some(position);
                     continue;
                 }
@@ -590,7 +624,7 @@ impl Stream {
     /// The slot of the block that is read at `position`.
     pub(crate) fn slot_at(&self, blocks: &BlockTable, position: u64) -> Option<SlotId> {
         match self.current {
-            Some((at, slot)) if at == position => Some(slot),
+            Some(current) if current.position == position => Some(current.slot),
             _ => blocks.find(self.block_at(position)?.0),
         }
     }
@@ -644,7 +678,8 @@ impl Stream {
 
     /// Whether the access at `position` is still to come, or going on.
     pub(crate) fn expects(&self, position: u64) -> bool {
-        self.cursor.expects(position) || self.current.is_some_and(|(at, _)| at == position)
+        self.cursor.expects(position)
+            || self.current.is_some_and(|current| current.position == position)
     }
 
     pub(crate) fn distance(&self, position: u64) -> Distance {
