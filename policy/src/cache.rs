@@ -636,7 +636,7 @@ impl Cache {
         for turn in 0..named.min(TOLD_MAX) {
             let index = self.named_by(block.file)[turn];
             if claim.is_none_or(|claim| claim.stream != index)
-                && let Some(position) = self.stream(index).next_use(block)
+                && let Some(position) = self.stream(index).use_of_leaving(block)
             {
                 self.stream(index).lost(device, position);
                 self.touch(index);

@@ -62,11 +62,21 @@ impl Stream {
                 }
             };
             consider(last);
-            // Within a set all are alike, and may be worth less than what comes after or before.
-            let ends = self.cursor.sets().flat_map(|set| [set.start, set.end]);
-            ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
+            if self.cursor.in_set() {
+                // Within a set all are alike, and may be worth less than what comes after or before.
+                let ends = self.cursor.sets().flat_map(|set| [set.start, set.end]);
+                ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
+            }
         }
         least
+    }
+
+    /// Where the least valuable of the blocks tracked is read, and its device.
+    fn least_position(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64)> {
+        match &self.devices[..] {
+            [part] if !self.cursor.in_set() => Some((part.device, part.tracked.last()?)),
+            _ => self.least(scene).map(|(device, position, _)| (device, position)),
+        }
     }
 
     /// Claims a block, whether it has arrived or not.
@@ -134,10 +144,11 @@ impl Estimator for HintEstimator<'_> {
     }
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
-        let (device, position, _) = self.stream.least(scene)?;
+        let (device, position) = self.stream.least_position(scene)?;
         let slot =
             self.stream.slot_at(scene.blocks, position).expect("what is tracked is in memory");
         debug_assert_eq!(scene.blocks[slot].device, device);
+        self.stream.lets_go(scene.blocks[slot].block(), position);
         self.stream.untrack(scene, slot, position);
         Some(slot)
     }

@@ -185,6 +185,8 @@ pub(crate) struct Stream {
     pub(crate) last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
+    /// The block that it has let go last, and where it would have read it.
+    let_go: Option<(Block, u64)>,
     scan: u64,
     /// Nothing before it was passed over because the reader was further.
     overtaken: u64,
@@ -229,6 +231,7 @@ impl Stream {
             last: None,
             last_reader: None,
             current: None,
+            let_go: None,
             scan: 0,
             overtaken: u64::MAX,
             scan_run: None,
@@ -412,7 +415,7 @@ impl Stream {
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         self.overtaken = u64::MAX;
-        (self.last, self.last_reader) = (None, None);
+        (self.last, self.last_reader, self.let_go) = (None, None, None);
         for part in &mut self.devices {
             part.missing = PositionSet::default();
             part.quiet_until = 0;
@@ -482,6 +485,21 @@ impl Stream {
         match current.later {
             Some(later) if self.cursor.expects(later) => Some(later),
             None if current.added == self.index.added() => None,
+            _ => self.next_use(block),
+        }
+    }
+
+    /// `block`, which is read at `position`, is offered to others, and leaves memory if they do not want it.
+    pub(crate) fn lets_go(&mut self, block: Block, position: u64) {
+        self.let_go = Some((block, position));
+    }
+
+    /// The next use of `block`, which leaves memory.
+    pub(crate) fn use_of_leaving(&mut self, block: Block) -> Option<u64> {
+        match self.let_go.take() {
+            Some((known, position)) if known == block && self.cursor.expects(position) => {
+                Some(position)
+            }
             _ => self.next_use(block),
         }
     }

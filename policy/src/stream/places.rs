@@ -80,6 +80,7 @@ impl Ends {
     /// The segment that the block at `offset` of a pass lies in.
     fn segment_at(&self, offset: u64) -> usize {
         match self {
+            Ends::Equal(1) => offset as usize,
             Ends::Equal(blocks) => (offset / blocks) as usize,
             Ends::Short(ends) => ends.partition_point(|&end| u64::from(end) <= offset),
             Ends::Long(ends) => ends.partition_point(|&end| end <= offset),
@@ -144,7 +145,10 @@ impl Placed {
 
     /// The run that begins at `position`, which must lie in this hint.
     fn run_at(&self, position: u64, block_bytes: u64) -> Run {
-        let offset = (position - self.start) % self.pass_blocks;
+        let mut offset = position - self.start;
+        if offset >= self.pass_blocks {
+            offset %= self.pass_blocks;
+        }
         let segment = match &self.shape {
             Shape::Whole => 0,
             Shape::Segments { ends, .. } => ends.segment_at(offset),
