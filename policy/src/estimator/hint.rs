@@ -88,8 +88,7 @@ impl Stream {
 
     /// Gives up the claim to a block.
     pub(crate) fn take_claim(&mut self, known: &mut Slot) {
-        self.current
-            .take_if(|at| known.claim().is_some_and(|claim| claim.position == at.position));
+        self.current.take_if(|at| known.claim().is_some_and(|claim| claim.position == at.position));
         known.set_claim(None);
         self.unread -= u64::from(known.is_unread());
     }
