@@ -48,6 +48,16 @@ fn table(output: &Output) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn the_table_is_there_though_the_disk_of_its_file_is_full() {
+    let (_folder, path) = recording(ANOMALY);
+    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
+    let output = sim_cache(&path, &[&options[..], &["--json", "/dev/full"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("lru"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_table_of_capacities_and_policies() {
     let (_folder, path) = recording(ANOMALY);
     let options = ["--format", "blocks", "--capacity", "3,4", "--policy", "lru,belady"];

@@ -118,9 +118,11 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         say(&as_json(&results)?)?;
     }
     if let Some(file) = json {
-        file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+        let written = file.write(format!("{}\n", as_json(&results)?).as_bytes());
+        // The table is what is left where the file's disk is full.
         say(&header())?;
         results.iter().try_for_each(|run| say(&row(&run.result)))?;
+        written.map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }

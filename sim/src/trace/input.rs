@@ -16,6 +16,9 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// taken for a text is not read into memory as a whole.
 const LINE_BYTES_MAX: u64 = 4096;
 
+/// Bytes that are decompressed at most to see whether the sum at their end is right: some seconds.
+const SUMMED_BYTES_MAX: u64 = 1 << 30;
+
 /// Why there is no next line or record.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -77,8 +80,18 @@ impl Input {
     }
 
     /// What `stop` is to the user; `place` is that of the last line or record begun.
-    pub(super) fn error(&self, stop: Stop, path: &Path, place: Place) -> TraceError {
+    ///
+    /// What cannot be understood may come from damage that decompression has not noticed yet: its sum is at
+    /// the end. So the rest is read before the recording is blamed.
+    pub(super) fn error(&mut self, stop: Stop, path: &Path, place: Place) -> TraceError {
         let path = path.to_owned();
+        let stop = match stop {
+            Stop::Fault(fault) if self.is_compressed => {
+                let mut rest = self.bytes.by_ref().take(SUMMED_BYTES_MAX);
+                io::copy(&mut rest, &mut io::sink()).err().map_or(Stop::Fault(fault), Stop::Io)
+            }
+            stop => stop,
+        };
         match stop {
             Stop::Fault(_) if self.taken == 0 => TraceError::Empty { path },
             Stop::Fault(fault) => TraceError::Malformed { path, place, fault },

@@ -175,7 +175,7 @@ impl Trace {
     }
 
     /// That the read given last cannot be, because of `fault`.
-    pub fn malformed(&self, fault: Fault) -> TraceError {
+    pub fn malformed(&mut self, fault: Fault) -> TraceError {
         self.input.error(fault.into(), &self.path, self.place())
     }
 

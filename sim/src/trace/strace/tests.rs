@@ -548,6 +548,27 @@ fn long_lines_and_compressed_recordings_are_read() {
     assert!(matches!(cut, TraceError::Compression { .. }), "{cut}");
 }
 
+#[test]
+fn damage_of_compressed_data_is_not_blamed_on_the_recording() {
+    let text = "1 1.0 write(1, \"x\", 1) = 1\n".repeat(100);
+    let packed = |level| {
+        let mut encoder = GzEncoder::new(Vec::new(), level);
+        encoder.write_all(text.as_bytes()).expect("to memory");
+        encoder.finish().expect("to memory")
+    };
+    // Stored as it is: any bytes are good until the sum at the end.
+    let mut damaged = packed(Compression::none());
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 40].fill(b'?');
+    let error = outcome(damaged).expect_err("damaged");
+    assert!(matches!(error, TraceError::Compression { .. }), "{error}");
+    // One that is whole, and no recording.
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(b"what is this\n").expect("to memory");
+    let error = outcome(encoder.finish().expect("to memory")).expect_err("no recording");
+    assert!(matches!(error, TraceError::Malformed { .. }), "{error}");
+}
+
 /// One of each, for cuts and damage.
 const VALID: &str = r#"8145  1795349886.414395 execve("/usr/bin/sh", ["sh", "-c"...], 0x7f /* 35 vars */) = 0 <0.000199>
 8145  1795349886.415031 openat(AT_FDCWD</tmp>, "/etc/\303\251", O_RDONLY|O_CLOEXEC) = 3</etc/x> <0.000013>
