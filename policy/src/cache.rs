@@ -120,6 +120,9 @@ pub(crate) struct Cache {
     offers_from: usize,
     #[cfg(any(test, debug_assertions))]
     checked: usize,
+    /// Whether a block has left that more streams name than are told.
+    #[cfg(any(test, debug_assertions))]
+    left_untold: bool,
     freed: Vec<StreamIndex>,
     /// Scratch space of the prefetcher.
     pub(crate) come_upon: Vec<(SlotId, u64)>,
@@ -177,6 +180,8 @@ impl Cache {
             offers_from: 0,
             #[cfg(any(test, debug_assertions))]
             checked: 0,
+            #[cfg(any(test, debug_assertions))]
+            left_untold: false,
             freed: Vec::new(),
             come_upon: Vec::new(),
             trust: Trust::default(),
@@ -633,6 +638,8 @@ impl Cache {
             self.touch(claim.stream);
         }
         let named = self.named_by(block.file).len();
+        #[cfg(any(test, debug_assertions))]
+        (self.left_untold |= named > TOLD_MAX);
         for turn in 0..named.min(TOLD_MAX) {
             let index = self.named_by(block.file)[turn];
             if claim.is_none_or(|claim| claim.stream != index)
@@ -857,7 +864,9 @@ impl Cache {
         // One of the streams is enough of work for one time.
         self.checked += 1;
         let turn = self.checked % self.streams.len().max(1);
-        if let Some(Some(stream)) = self.streams.get_mut(turn) {
+        if let Some(Some(stream)) = self.streams.get_mut(turn)
+            && !self.left_untold
+        {
             stream.check(&self.blocks);
         }
         assert!(self.blocks.len() <= self.capacity_blocks, "over capacity");

@@ -73,6 +73,22 @@ pub const SECTION_BLOCKS: u64 = 2048;
 /// and 8 blocks of inodes: one for each 32 KB of 16 MB, as TIP 1995 has it).
 pub const GAP_BLOCKS: u64 = 12;
 
+/// Blocks of a file whose addresses are in its inode, under FFS.
+const DIRECT_BLOCKS: u64 = 12;
+
+/// The blocks of addresses that lead to a block of a file under FFS, in the order in which they are needed, by number: 0
+/// is that of the first [`SECTION_BLOCKS`] beyond the inode's own, 1 the one that leads to all others, and n + 1
+/// that of the n-th section after the first. Files have no more than two levels here: 32 GB.
+pub fn address_blocks(block: u64) -> impl Iterator<Item = u64> {
+    let section = block.checked_sub(DIRECT_BLOCKS).map(|beyond| beyond / SECTION_BLOCKS);
+    let (first, second) = match section {
+        None => (None, None),
+        Some(0) => (Some(0), None),
+        Some(section) => (Some(1), Some(section + 1)),
+    };
+    first.into_iter().chain(second)
+}
+
 /// A way to place files in a volume; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -142,6 +158,23 @@ impl Layout {
             }
         };
         wrap(sector, INODE_SECTORS, self.volume_sectors)
+    }
+
+    /// A block of a file's addresses, of [`address_blocks`]: it lies right before the section that it leads to, in
+    /// the gap there, and the one that leads to all others before the first of these.
+    pub fn addresses(&self, file: FileId, number: u64) -> impl Iterator<Item = Extent> + use<> {
+        let (section, blocks_before) = match number {
+            0 => (0, 1),
+            1 => (1, 2),
+            _ => (number - 1, 1),
+        };
+        let (start, _) = self.piece(file, section * SECTION_BLOCKS * BLOCK_SECTORS);
+        let pitch_sectors = match &self.kind {
+            Kind::Sequential { .. } | Kind::Aged { .. } => BLOCK_SECTORS,
+            Kind::Placed { places } => place(places, file).pitch_sectors,
+        };
+        let sector = start.saturating_sub(blocks_before * pitch_sectors);
+        wrap(sector, BLOCK_SECTORS, self.volume_sectors)
     }
 
     /// The pieces that hold `len_bytes` bytes of a file from `offset_bytes` on, in file order and
@@ -298,6 +331,23 @@ mod tests {
             assert_eq!(first.sector % BLOCK_SECTORS, 0);
         }
         assert_eq!([0, 8, 9, 24, 25, u64::MAX].map(aligned)[..5], [8, 8, 24, 24, 40]);
+    }
+
+    #[test]
+    fn addresses_lie_in_the_gaps_before_what_they_lead_to() {
+        assert_eq!(address_blocks(11).count(), 0);
+        assert!(address_blocks(12).eq([0]) && address_blocks(12 + 2047).eq([0]));
+        assert!(address_blocks(12 + 2048).eq([1, 2]) && address_blocks(12 + 3 * 2048).eq([1, 4]));
+        let pitch_sectors = 24;
+        let place = Place { inode_sector: 0, first_sector: 2400, pitch_sectors };
+        let places = Arc::new(HashMap::from([(FileId(1), place)]));
+        let layout = Layout::placed(VOLUME, places);
+        let section = |section: u64| 2400 + section * (SECTION_BLOCKS + GAP_BLOCKS) * 24;
+        let before = [section(0) - 24, section(1) - 48, section(1) - 24, section(2) - 24];
+        for (number, sector) in (0..).zip(before) {
+            let extent = Extent { sector, sectors: BLOCK_SECTORS };
+            assert_eq!(layout.addresses(FileId(1), number).collect::<Vec<_>>(), [extent]);
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@
 //! The machine keeps its own books of what is in memory or on its way (`account`) and panics if the
 //! policy contradicts them: such a run has no result.
 //!
-//! Files have names and inodes: an open reads the inode if nobody has ([`Opens`]), and the policy's lookups of
-//! names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
+//! Files have names, inodes and addresses ([`Metadata`]): an open reads the inode if nobody has, and the policy's lookups
+//! of names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
 //! ([`read_ahead`]).
 //!
 //! Programs may wait for each other ([`Step::Await`]): that is neither work nor stall. One that waits for what nobody
@@ -55,6 +55,7 @@ use foretell_policy::{
     Outcome, Policy, Segment, StreamId, Target, Work,
 };
 
+use crate::layout::address_blocks;
 use account::{Account, Held};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
@@ -85,13 +86,28 @@ pub enum Readers {
     Anybody,
 }
 
+/// What of a file system's own blocks is read from the device, each by the first who needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Metadata {
+    /// Nothing: all is known.
+    #[default]
+    Known,
+    /// Inodes: by opens, and by the policy's lookups of names.
+    Inodes,
+    /// As in TIP's kernels, which prefetch by FFS's own routines, and these wait (TIP 1994, sections 2 and 3.1): inodes by
+    /// opens, and blocks of addresses ([`address_blocks`]) by reads that miss and by prefetches. Such a prefetch waits until it
+    /// has them, and with it all later ones for the program that has disclosed the file, and this program itself, in
+    /// whose call they are made. Names cost nothing of their own.
+    Ffs,
+}
+
 /// What opening a file costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opens {
     /// Processor time.
     pub work: Nanos,
-    /// Whether the inode is read from the device, by the first who needs it.
-    pub read_inodes: bool,
+    /// What is read.
+    pub metadata: Metadata,
 }
 
 /// What machines read ahead has hinters of its own: numbers with this bit.
@@ -104,6 +120,8 @@ pub struct MachineSpec {
     pub policy: Config,
     /// `T_hit`: processor time of reading a block that is in memory.
     pub hit: Nanos,
+    /// What a read adds to that if its program has disclosed the file; nothing by default.
+    pub disclosed: Nanos,
     /// `T_driver`: processor time of a fetch of one block.
     pub driver: Nanos,
     /// What each further block of a fetch adds to that; nothing by default.
@@ -148,6 +166,7 @@ impl MachineSpec {
         MachineSpec {
             policy,
             hit,
+            disclosed: Nanos::ZERO,
             driver,
             driver_block: Nanos::ZERO,
             striper: Nanos::ZERO,
@@ -230,14 +249,14 @@ struct Job {
     device: usize,
     /// Of blocks; none: a read around the cache.
     fetch: Option<FetchId>,
-    /// Of an inode: what was to be looked up.
+    /// Of metadata: what was to be looked up.
     lookups: Vec<(FetchId, FileId)>,
     /// The first and the last program that waits for it; those between follow by [`Runner::waits_before`].
     waiting: Option<(usize, usize)>,
     /// Whether the device does not have it: the demand request's `T_driver` still runs, or the pause before
-    /// another try.
+    /// another try, or it waits for its addresses.
     in_driver: bool,
-    /// Whether a program has asked for it, and not the policy.
+    /// Whether it is what a call waits for, and not only the policy's.
     is_demanded: bool,
     /// Those that were in vain.
     tries: u32,
@@ -252,12 +271,31 @@ impl Job {
     }
 }
 
-/// Where the inode of a file is, and with it those that share its block.
+/// Where a block of metadata is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inode {
+enum Progress {
     /// On its way, by this job.
     Coming(Key),
     Known,
+}
+
+/// What a program does when the metadata that it waits for has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// What is left of the open.
+    Open,
+    Read(Block, DeviceId),
+    /// Its next step.
+    Step,
+}
+
+/// Prefetches for one program, the first of which waits for addresses, and the others for it.
+#[derive(Debug)]
+struct Postponed {
+    /// Who waits with them.
+    program: Option<usize>,
+    metadata: Key,
+    prefetches: VecDeque<Key>,
 }
 
 /// What a program may wait for of another.
@@ -278,8 +316,11 @@ struct Runner {
     read_ahead: ReadAhead,
     tally: Tally,
     wait: Option<Wait>,
-    /// The block that it waits for; none: it waits for an inode.
+    /// The block that it waits for; none: it waits for metadata.
     reading: Option<Block>,
+    then: Then,
+    /// The addresses that were waited for have come, and it is to be read.
+    to_read: Option<(Block, DeviceId)>,
     /// Who waits for the same job and came after it.
     waits_before: Option<usize>,
     /// What was waited for has come, and is so much work.
@@ -291,6 +332,7 @@ struct Machine {
     policy: Policy,
     account: Account,
     hit: Nanos,
+    disclosed_read: Nanos,
     driver: Nanos,
     driver_block: Nanos,
     striper: Nanos,
@@ -306,7 +348,8 @@ struct Machine {
     retries: Retries,
     watchdog: Watchdog,
     /// By device and block.
-    inodes: HashMap<(usize, u64), Inode, Mix>,
+    metadata: HashMap<(usize, server::Metadata), Progress, Mix>,
+    postponed: Vec<Postponed>,
     devices: Vec<(DeviceId, Server)>,
     device_indices: HashMap<DeviceId, usize, Mix>,
     processors: Vec<Processor>,
@@ -366,6 +409,8 @@ impl Machine {
             tally: Tally::default(),
             wait: None,
             reading: None,
+            then: Then::Step,
+            to_read: None,
             waits_before: None,
             owed: None,
             ended: None,
@@ -374,6 +419,7 @@ impl Machine {
             policy,
             account: Account::new(spec.policy.capacity_blocks),
             hit: spec.hit,
+            disclosed_read: spec.disclosed,
             driver: spec.driver,
             driver_block: spec.driver_block,
             striper: spec.striper,
@@ -390,7 +436,8 @@ impl Machine {
                 spec.faults.retries.tries_max,
                 block_bytes / crate::SECTOR_BYTES,
             ),
-            inodes: HashMap::default(),
+            metadata: HashMap::default(),
+            postponed: Vec::new(),
             devices: spec.devices.iter().map(server).collect(),
             device_indices: first_indices(spec),
             sizes_bytes,
@@ -487,10 +534,20 @@ impl Machine {
             self.events.push_again(Event { at: free_at, ..event });
             return;
         }
+        let mut postponed = self.postponed.iter();
+        if let Some(&Postponed { metadata, .. }) =
+            postponed.find(|postponed| postponed.program == Some(index))
+        {
+            let at = self.jobs.get_mut(metadata).expect("what is on its way is under way").device;
+            return self.wait_for_metadata(index, metadata, at, Then::Step);
+        }
         let runner = &mut self.runners[index];
         if let Some(work) = runner.owed.take() {
             self.work_then_proceed(index, work);
             return;
+        }
+        if let Some((block, device)) = runner.to_read.take() {
+            return self.read(index, block, device);
         }
         self.watchdog.step();
         if let Some((file, blocks, device)) = &mut runner.called {
@@ -628,27 +685,67 @@ impl Machine {
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
-        self.runners[index].reading = None;
-        if !self.opens.read_inodes {
+        if self.opens.metadata == Metadata::Known
+            || !self.await_metadata(index, at, server::Metadata::Inode(file), Then::Open)
+        {
             return self.work_then_proceed(index, self.opens.work);
         }
-        let block = (at, self.devices[at].1.inode_block(file));
-        match self.inodes.get(&block) {
-            Some(Inode::Known) => self.work_then_proceed(index, self.opens.work),
-            Some(&Inode::Coming(job)) => {
-                self.runners[index].tally.inode_waits += 1;
-                self.wait_for(index, job, at);
-            }
+        self.runners[index].tally.inode_waits += 1;
+    }
+
+    /// The program waits for a block of metadata, which is read if nobody does; whether it has to.
+    fn await_metadata(
+        &mut self,
+        index: usize,
+        at: usize,
+        metadata: server::Metadata,
+        then: Then,
+    ) -> bool {
+        let key = (at, self.devices[at].1.identity(metadata));
+        match self.metadata.get(&key) {
+            Some(Progress::Known) => return false,
+            Some(&Progress::Coming(job)) => self.wait_for_metadata(index, job, at, then),
             None => {
-                self.runners[index].tally.inode_waits += 1;
-                let job = self.demand(index, at, Piece::Inode(file), None);
-                self.inodes.insert(block, Inode::Coming(job));
+                let runner = &mut self.runners[index];
+                (runner.reading, runner.then) = (None, then);
+                let job = self.demand(index, at, Piece::Metadata(metadata), None);
+                self.metadata.insert(key, Progress::Coming(job));
             }
         }
+        true
+    }
+
+    fn wait_for_metadata(&mut self, index: usize, job: Key, at: usize, then: Then) {
+        let runner = &mut self.runners[index];
+        (runner.reading, runner.then) = (None, then);
+        self.wait_for(index, job, at);
+    }
+
+    /// The first of the blocks of addresses that lead to these blocks and that nobody has read.
+    fn missing_addresses(&self, at: usize, run: Run) -> Option<server::Metadata> {
+        if self.opens.metadata != Metadata::Ffs {
+            return None;
+        }
+        let (file, first) = (run.first.file, run.first.index);
+        let numbers = address_blocks(first).chain(address_blocks(first + run.blocks - 1));
+        let mut blocks = numbers.map(|number| server::Metadata::Addresses(file, number));
+        let is_known = |metadata: server::Metadata| {
+            let key = (at, self.devices[at].1.identity(metadata));
+            self.metadata.get(&key) == Some(&Progress::Known)
+        };
+        blocks.find(|&metadata| !is_known(metadata))
     }
 
     fn read(&mut self, index: usize, block: Block, device: DeviceId) {
         let at = self.device_index(device);
+        if let Some(metadata) = self.missing_addresses(at, Run { first: block, blocks: 1 })
+            && !self.account.has(block)
+        {
+            let then = Then::Read(block, device);
+            let waits = self.await_metadata(index, at, metadata, then);
+            assert!(waits, "addresses that are missing are known");
+            return;
+        }
         let reader = self.runners[index].program.reader;
         let access = self.policy.read(self.now, reader, block, false);
         let held = self.account.read(block, access);
@@ -660,7 +757,7 @@ impl Machine {
             Some(Held::Resident { unread }) => {
                 tally.hits += 1;
                 tally.prefetched_hits += u64::from(unread);
-                self.work_then_proceed(index, self.hit);
+                self.work_then_proceed(index, self.read_work(index, block.file));
             }
             Some(Held::InFlight(job)) => {
                 tally.late += 1;
@@ -671,6 +768,13 @@ impl Machine {
                 self.fetch(index, block, at);
             }
         }
+    }
+
+    /// Work of a read of the file, once its block is there.
+    fn read_work(&self, index: usize, file: FileId) -> Nanos {
+        let is_disclosed =
+            self.disclosed_read > Nanos::ZERO && self.runners[index].disclosed.contains(&file);
+        if is_disclosed { self.hit + self.disclosed_read } else { self.hit }
     }
 
     /// The program waits for what is under way.
@@ -730,13 +834,19 @@ impl Machine {
     }
 
     fn demanded(&mut self, job_id: Key) {
+        let at = self.submit(job_id);
+        self.begin(at);
+    }
+
+    /// The device gets the job, which it may begin when it is next asked to; which device.
+    fn submit(&mut self, job_id: Key) -> usize {
         let job = self.jobs.get_mut(job_id).expect("a job lasts until it is done");
         job.in_driver = false;
         let (at, piece) = (job.device, job.piece);
-        // A lookup that is tried again may be nobody's.
-        let class = if job.waiting.is_none() { Class::Prefetch } else { Class::Demand };
+        let is_waited_for = job.is_demanded || job.waiting.is_some();
+        let class = if is_waited_for { Class::Demand } else { Class::Prefetch };
         self.devices[at].1.submit(job_id, class, piece);
-        self.begin(at);
+        at
     }
 
     /// Lets a device begin what it can.
@@ -796,7 +906,7 @@ impl Machine {
         let job = self.jobs.remove(done.job).expect("a job is done once");
         match job.piece {
             Piece::Blocks(run) => self.blocks_ended(job, run, done),
-            Piece::Inode(file) => self.inode_ended(job, file, done.arrival),
+            Piece::Metadata(metadata) => self.metadata_ended(done.job, job, metadata, done.arrival),
         }
     }
 
@@ -807,7 +917,7 @@ impl Machine {
         job.tries += 1;
         let again_at = match job.piece {
             Piece::Blocks(_) if !job.is_demanded => None,
-            Piece::Blocks(_) | Piece::Inode(_) => self.retries.again_at(self.now, job.tries),
+            Piece::Blocks(_) | Piece::Metadata(_) => self.retries.again_at(self.now, job.tries),
         };
         let Some(again_at) = again_at else { return false };
         job.in_driver = true;
@@ -847,7 +957,7 @@ impl Machine {
             if job.fetch.is_some() {
                 self.account.hand_over(block);
             }
-            self.go_on(index, self.hit);
+            self.go_on(index, self.read_work(index, run.first.file));
         }
         // What has arrived may have to give up its buffer for this.
         for (index, block) in in_vain {
@@ -859,13 +969,29 @@ impl Machine {
         }
     }
 
-    fn inode_ended(&mut self, job: Job, file: FileId, arrival: Arrival) {
+    fn metadata_ended(
+        &mut self,
+        job_id: Key,
+        job: Job,
+        metadata: server::Metadata,
+        arrival: Arrival,
+    ) {
         let (at, is_known) = (job.device, arrival == Arrival::Whole);
-        let block = (at, self.devices[at].1.inode_block(file));
+        let key = (at, self.devices[at].1.identity(metadata));
         if is_known {
-            self.inodes.insert(block, Inode::Known);
+            self.metadata.insert(key, Progress::Known);
         } else {
-            self.inodes.remove(&block);
+            self.metadata.remove(&key);
+        }
+        for mut postponed in
+            self.postponed.extract_if(.., |it| it.metadata == job_id).collect::<Vec<_>>()
+        {
+            if !is_known && let Some(prefetch) = postponed.prefetches.pop_front() {
+                let (job, arrival, since_dispatch) = (prefetch, Arrival::Failed, Nanos::ZERO);
+                self.job_ended(Done { job, arrival, since_dispatch });
+            }
+            self.submit_or_postpone(postponed.program, postponed.prefetches);
+            (0..self.devices.len()).for_each(|at| self.begin(at));
         }
         for (fetch, file) in job.lookups {
             if is_known {
@@ -876,12 +1002,77 @@ impl Machine {
         }
         let mut waiting = job.waiting;
         while let Some(index) = self.next_waiting(&mut waiting) {
-            if is_known {
-                self.go_on(index, self.opens.work);
-            } else {
-                self.fail(index);
+            match self.runners[index].then {
+                Then::Open if !is_known => self.fail(index),
+                Then::Read(..) if !is_known => {
+                    let tally = &mut self.runners[index].tally;
+                    tally.reads += 1;
+                    tally.misses += 1;
+                    self.fail(index);
+                }
+                Then::Open => self.go_on(index, self.opens.work),
+                then => {
+                    if let Then::Read(block, device) = then {
+                        self.runners[index].to_read = Some((block, device));
+                    }
+                    self.stop_waiting(index);
+                    self.proceed_at(index, self.now);
+                }
             }
         }
+    }
+
+    /// Prefetches for a program go to their devices, up to the first whose addresses are not known. They are read, and
+    /// it, those behind it and the program wait. The devices are not asked to begin yet.
+    fn submit_or_postpone(&mut self, program: Option<usize>, mut prefetches: VecDeque<Key>) {
+        while let Some(&prefetch) = prefetches.front() {
+            let job = self.jobs.get_mut(prefetch).expect("a job lasts until it is done");
+            let (at, Piece::Blocks(run)) = (job.device, job.piece) else {
+                unreachable!("what has addresses is data")
+            };
+            if let Some(metadata) = self.missing_addresses(at, run) {
+                let metadata = self.addresses_for(program, at, metadata);
+                self.postponed.push(Postponed { program, metadata, prefetches });
+                return;
+            }
+            let driver = Nanos(self.driver.0 + self.driver_block.0 * (run.blocks - 1));
+            self.policy.observe(self.devices[at].0, Cost::Driver, driver);
+            self.drive(program, driver);
+            self.submit(prefetch);
+            prefetches.pop_front();
+        }
+    }
+
+    /// The job that reads them, made for the program if nobody has.
+    fn addresses_for(
+        &mut self,
+        program: Option<usize>,
+        at: usize,
+        metadata: server::Metadata,
+    ) -> Key {
+        let key = (at, self.devices[at].1.identity(metadata));
+        if let Some(&Progress::Coming(job)) = self.metadata.get(&key) {
+            return job;
+        }
+        let (in_driver, is_demanded) = (true, true);
+        let job = Job::prefetch(Piece::Metadata(metadata), at, None);
+        let job = self.jobs.insert(Job { in_driver, is_demanded, ..job });
+        self.metadata.insert(key, Progress::Coming(job));
+        let end = self.drive(program, self.driver);
+        self.events.push(end, Kind::Demanded, at, job);
+        job
+    }
+
+    /// `T_driver` of what is prefetched for a program; when it is over.
+    fn drive(&mut self, program: Option<usize>, driver: Nanos) -> Nanos {
+        let runner = program.map(|index| &mut self.runners[index]);
+        let Some(runner) = runner.filter(|runner| runner.ended.is_none()) else { return self.now };
+        runner.tally.cpu_ns += driver.0;
+        let work = self.processors[runner.processor].run(self.now, driver);
+        if let Some(wait) = &mut runner.wait {
+            wait.worked(work);
+        }
+        work.end
     }
 
     /// Takes out the first of those who wait for a job.
@@ -952,22 +1143,23 @@ impl Machine {
         }
     }
 
-    /// The inode of a name's file is read, unless it is known or on its way.
+    /// The inode of a name's file is read, unless it is known or on its way, or nobody waits for it.
     fn start_lookup(&mut self, at: usize, fetch: FetchId, name: NameId) {
         let Some(&file) = self.names.get(&name) else {
             return self.policy.completed(self.now, fetch, Outcome::Refused);
         };
-        let block = (at, self.devices[at].1.inode_block(file));
-        match self.inodes.get(&block) {
-            None if self.opens.read_inodes => {
-                let piece = Piece::Inode(file);
+        let metadata = server::Metadata::Inode(file);
+        let key = (at, self.devices[at].1.identity(metadata));
+        match self.metadata.get(&key) {
+            None if self.opens.metadata == Metadata::Inodes => {
+                let piece = Piece::Metadata(metadata);
                 let lookups = vec![(fetch, file)];
                 let job = Job { lookups, ..Job::prefetch(piece, at, None) };
                 let job_id = self.jobs.insert(job);
-                self.inodes.insert(block, Inode::Coming(job_id));
+                self.metadata.insert(key, Progress::Coming(job_id));
                 self.devices[at].1.submit(job_id, Class::Prefetch, piece);
             }
-            Some(&Inode::Coming(job)) => {
+            Some(&Progress::Coming(job)) => {
                 let job = self.jobs.get_mut(job).expect("what is on its way is under way");
                 job.lookups.push((fetch, file));
             }
@@ -982,18 +1174,11 @@ impl Machine {
         for block in run.iter() {
             self.account.begin(block, job_id);
         }
-        self.devices[at].1.submit(job_id, Class::Prefetch, piece);
-        let driver = Nanos(self.driver.0 + self.driver_block.0 * (run.blocks - 1));
-        self.policy.observe(fetch.device, Cost::Driver, driver);
-        let discloser = self.disclosers.get(&run.first.file);
-        if let Some(runner) = discloser.map(|&index| &mut self.runners[index])
-            && runner.ended.is_none()
-        {
-            runner.tally.cpu_ns += driver.0;
-            let work = self.processors[runner.processor].run(self.now, driver);
-            if let Some(wait) = &mut runner.wait {
-                wait.worked(work);
-            }
+        let program = self.disclosers.get(&run.first.file).copied();
+        self.jobs.get_mut(job_id).expect("it was just made").in_driver = true;
+        match self.postponed.iter_mut().find(|postponed| postponed.program == program) {
+            Some(postponed) => postponed.prefetches.push_back(job_id),
+            None => self.submit_or_postpone(program, VecDeque::from([job_id])),
         }
     }
 

@@ -132,8 +132,16 @@ pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64, Mix>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Blocks(Run),
-    /// The block that holds the inode of a file.
+    Metadata(Metadata),
+}
+
+/// A block of a file system that is not data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Metadata {
+    /// The one that holds the inode of a file.
     Inode(foretell_policy::FileId),
+    /// One of the blocks of addresses of a file; its number is that of [`layout::address_blocks`].
+    Addresses(foretell_policy::FileId, u64),
 }
 
 impl Piece {
@@ -141,7 +149,7 @@ impl Piece {
     fn blocks(self) -> u64 {
         match self {
             Piece::Blocks(run) => run.blocks,
-            Piece::Inode(_) => 1,
+            Piece::Metadata(_) => 1,
         }
     }
 }
@@ -423,11 +431,13 @@ impl Server {
         }
     }
 
-    /// What tells apart the blocks in which inodes lie: files of the same one have it in common.
-    pub(super) fn inode_block(&self, file: foretell_policy::FileId) -> u64 {
-        match &self.place {
-            Place::Nowhere => file.0,
-            Place::Volume { layout, .. } => layout.inode_block(FileId(file.0)),
+    /// What tells blocks of metadata apart: files whose inodes lie in the same one have it in common.
+    pub(super) fn identity(&self, metadata: Metadata) -> Metadata {
+        match (metadata, &self.place) {
+            (Metadata::Inode(file), Place::Volume { layout, .. }) => {
+                Metadata::Inode(foretell_policy::FileId(layout.inode_block(FileId(file.0))))
+            }
+            _ => metadata,
         }
     }
 
@@ -436,7 +446,8 @@ impl Server {
         let Place::Volume { layout, striping, page_bytes } = &self.place else {
             let bytes = match piece {
                 Piece::Blocks(run) => run.blocks * self.block_bytes,
-                Piece::Inode(_) => PAGE_BYTES,
+                Piece::Metadata(Metadata::Inode(_)) => PAGE_BYTES,
+                Piece::Metadata(Metadata::Addresses(..)) => self.block_bytes,
             };
             let request = Request { sector: 0, sectors: bytes / SECTOR_BYTES };
             return parts.push((DiskIndex(0), request));
@@ -452,7 +463,12 @@ impl Server {
                 let extents = layout.extents(FileId(run.first.file.0), first, end - first);
                 striping.split_into(extents, parts);
             }
-            Piece::Inode(file) => striping.split_into(layout.inode(FileId(file.0)), parts),
+            Piece::Metadata(Metadata::Inode(file)) => {
+                striping.split_into(layout.inode(FileId(file.0)), parts);
+            }
+            Piece::Metadata(Metadata::Addresses(file, number)) => {
+                striping.split_into(layout.addresses(FileId(file.0), number), parts);
+            }
         }
     }
 

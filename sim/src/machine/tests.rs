@@ -219,7 +219,7 @@ fn an_inode_is_read_once_whoever_opens_the_file() {
     let open = || -> Steps { Box::new((0..2).map(|_| Step::Open(FileId(7), DeviceId(1)))) };
     let mut spec = machine(Rules::LRU, 10, flat(None));
     let work = Nanos(40_000);
-    spec.opens = Opens { work, read_inodes: true };
+    spec.opens = Opens { work, metadata: Metadata::Inodes };
     let later = program(2, open()).starting_at(Nanos(1_000_000));
     let report = spec.run(vec![program(1, open()), later]);
     let [first, second] = [0, 1].map(|index| report.programs[index].tally);
@@ -227,8 +227,41 @@ fn an_inode_is_read_once_whoever_opens_the_file() {
     assert_eq!((second.opens, second.inode_waits), (2, 1));
     assert_eq!(report.end_ns, DRIVER.0 + LATENCY.0 + 2 * work.0);
     assert_eq!(report.devices[0].demand_requests, 1);
-    spec.opens.read_inodes = false;
+    spec.opens.metadata = Metadata::Known;
     assert_eq!(spec.run(vec![program(1, open())]).end_ns, 2 * work.0);
+}
+
+#[test]
+fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
+    // The first has its address in the inode, the next two in one block, and those of the last are two levels deep.
+    let blocks = [11, 12, 2059, 2060];
+    let run = |metadata, steps: Vec<Step>| {
+        let mut spec = machine(Rules::TIP1, 30, flat(None));
+        spec.policy.cluster_blocks_max = 1;
+        spec.opens = Opens { work: Nanos::ZERO, metadata };
+        spec.run(vec![program(1, Box::new(steps.into_iter()))])
+    };
+    let whole = file(1, 3000);
+    let reads = || blocks.into_iter().flat_map(|index| [whole.read(index), Step::Compute(CPU)]);
+    let requests =
+        |report: &Report| (report.devices[0].demand_requests, report.devices[0].prefetch_requests);
+    // Other blocks push those out of memory before the last is read once more.
+    let others = (0..30).map(|index| file(2, 30).read(index));
+    let steps: Vec<Step> = reads().chain(others).chain([whole.read(2060)]).collect();
+    let [known, ffs] = [Metadata::Known, Metadata::Ffs].map(|how| run(how, steps.clone()));
+    // Of the file of 30 blocks 18 are beyond the inode's 12.
+    assert_eq!((requests(&known), requests(&ffs)), ((35, 0), (35 + 3 + 1, 0)));
+    assert_eq!(ffs.end_ns - known.end_ns, 4 * (DRIVER.0 + LATENCY.0));
+    assert_eq!(ffs.programs[0].tally.reads, 35);
+    // Three reads, one after another, before the program can go on; the data comes meanwhile, but for the last.
+    let steps: Vec<Step> =
+        [Step::Hint(whole.hint_blocks(blocks))].into_iter().chain(reads()).collect();
+    let [known, ffs] = [Metadata::Known, Metadata::Ffs].map(|how| run(how, steps.clone()));
+    assert_eq!((requests(&known), requests(&ffs)), ((0, 4), (3, 4)));
+    let tally = ffs.programs[0].tally;
+    assert_eq!((tally.misses, tally.hits), (0, 3), "{tally:?}");
+    let [known, ffs] = [known, ffs].map(|report| report.programs[0].tally.stall_ns);
+    assert!(ffs >= known + 2 * LATENCY.0, "{ffs} {known}");
 }
 
 #[test]
@@ -245,7 +278,7 @@ fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
         Box::new(hints.into_iter().chain(reads))
     };
     let mut spec = machine(Rules::FORETELL, 100, flat(None));
-    spec.opens = Opens { work: Nanos::ZERO, read_inodes: true };
+    spec.opens = Opens { work: Nanos::ZERO, metadata: Metadata::Inodes };
     spec.sizes_bytes = files.clone().map(|number| (FileId(number), BLOCK_BYTES)).collect();
     spec.names = files.map(|number| (NameId(number + 100), FileId(number))).collect();
     let plain = spec.run(vec![program(1, steps(false))]);

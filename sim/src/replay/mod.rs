@@ -41,7 +41,7 @@ use crate::machine::program::Program;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
-use crate::machine::{MachineSpec, Opens, Readers};
+use crate::machine::{MachineSpec, Metadata, Opens, Readers};
 use crate::offline::belady::Belady;
 use activity::Activity;
 use links::{Links, Reader};
@@ -330,8 +330,10 @@ impl ReplaySpec {
         };
         let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let name = |file: &FileId| (NameId(file.0), *file);
+        let reads_inodes = self.reads_inodes(activity);
+        let metadata = if reads_inodes { Metadata::Inodes } else { Metadata::Known };
         MachineSpec {
-            opens: Opens { work: open, read_inodes: self.reads_inodes(activity) },
+            opens: Opens { work: open, metadata },
             read_ahead: self.read_ahead,
             reads_ahead_of_hints: self.disclosed == Disclosed::Recorded,
             // The first of a family discloses for all of it.

@@ -22,7 +22,7 @@ pub struct Reason {
 }
 
 /// All reasons.
-pub static REASONS: [Reason; 15] = [
+pub static REASONS: [Reason; 14] = [
     Reason {
         experiment: "1994 table 1",
         row: "man pages, speed-up",
@@ -49,12 +49,6 @@ pub static REASONS: [Reason; 15] = [
               disk's next block lies a tenth of a cylinder from the last one, so that many requests need no seek (2.5 ms of \
               13). Why 10 are off is not known: there a disk's next block is 512 sectors away, and so it is on 2 and 6, which \
               are not.",
-    },
-    Reason {
-        experiment: "1995 figure 1c",
-        row: "slice X-Y, with",
-        why: "X-Y has half as many blocks as the other planes, and the paper's \"about two seconds\" for all of them \
-              means that the picture takes most of it; how much is not known.",
     },
     Reason {
         experiment: "1995 figure 2a",

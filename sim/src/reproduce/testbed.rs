@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
-use crate::machine::{MachineSpec, Opens, Processors};
+use crate::machine::{MachineSpec, Metadata, Opens, Processors};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
 /// A machine on which a paper has measured; what of it varies there can be set.
@@ -39,8 +39,10 @@ pub struct Testbed {
     pub driver: (Nanos, Nanos),
     /// Processor time that a disk waits for between one request and its next.
     pub striper: Nanos,
-    /// Work of an open.
-    pub open: Nanos,
+    /// What opens cost, and what of the file system's own is read.
+    pub opens: Opens,
+    /// What a read that was disclosed adds to `T_hit`.
+    pub disclosed: Nanos,
     /// Whose processors are whose.
     pub processors: Processors,
     /// What the file system reads ahead by itself.
@@ -53,6 +55,13 @@ const UNIT_BLOCKS: u64 = 8;
 const KNOWN_DISK: Nanos = Nanos(15_000_000);
 
 impl Testbed {
+    /// The same, with prefetches that wait for no addresses, and hints that cost nothing: what is left are policies.
+    #[must_use]
+    pub fn without_waits(self) -> Self {
+        let opens = Opens { metadata: Metadata::Inodes, ..self.opens };
+        Testbed { opens, disclosed: Nanos::ZERO, ..self }
+    }
+
     /// Runs `workload` under `rules`.
     pub fn run(&self, workload: Workload, rules: Rules) -> Report {
         let volume = workload.volume;
@@ -77,7 +86,8 @@ impl Testbed {
             driver_block: self.driver.1,
             striper: self.striper,
             known_costs: vec![(DEVICE, KNOWN_DISK)],
-            opens: Opens { work: self.open, read_inodes: true },
+            opens: self.opens,
+            disclosed: self.disclosed,
             processors: self.processors,
             read_ahead: Some(self.read_ahead),
             sizes_bytes: volume.sizes_bytes,

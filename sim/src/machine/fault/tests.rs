@@ -14,7 +14,7 @@ use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::tests::{
     BLOCK_BYTES, CPU, DRIVER, HIT, LATENCY, array, file, flat, machine, program,
 };
-use crate::machine::{MachineSpec, Opens, Processors, Readers};
+use crate::machine::{MachineSpec, Metadata, Opens, Processors, Readers};
 
 const DEVICE: DeviceId = DeviceId(1);
 const EACH: Condition = Condition::Failing { share_ppm: ALL_PPM };
@@ -209,7 +209,7 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     let run = |well_at_ns, hinted: bool| {
         let schedule = [from(0, EACH), from(well_at_ns, Condition::Well)];
         let mut spec = with(machine(Rules::FORETELL, 10, flat(None)), &schedule);
-        spec.opens = Opens { work: CPU, read_inodes: true };
+        spec.opens = Opens { work: CPU, metadata: Metadata::Inodes };
         spec.sizes_bytes = HashMap::from([(FileId(1), 4 * BLOCK_BYTES)]);
         spec.names = HashMap::from([(NameId(9), FileId(1))]);
         let hint = hinted.then(|| [Step::Hint(name.clone()), Step::Compute(Nanos(3 * SECOND))]);
@@ -439,11 +439,12 @@ fn know_files(spec: &mut MachineSpec) {
 /// A machine, to be given rules.
 fn machines() -> impl Strategy<Value = MachineSpec> {
     let memory = (1..60u64, 1..17u64, 1..40usize, 1..8usize);
-    let ways = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let metadata = prop::sample::select(vec![Metadata::Known, Metadata::Inodes, Metadata::Ffs]);
+    let ways = (any::<bool>(), any::<bool>(), metadata, any::<bool>(), any::<bool>());
     let device = device().prop_flat_map(|(disks, device)| (Just(device), faults(disks)));
     (memory, ways, device).prop_map(|(memory, ways, (device, faults))| {
         let (buffers, cluster, outstanding, resolved) = memory;
-        let (shared, anybody, read_inodes, ahead, striper) = ways;
+        let (shared, anybody, metadata, ahead, striper) = ways;
         let mut spec = machine(Rules::LRU, buffers, device);
         spec.devices.push((OTHER, flat(Some(1))));
         spec.policy.cluster_blocks_max = cluster;
@@ -452,7 +453,7 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
         spec.processors = if shared { Processors::Shared } else { Processors::Own };
         spec.striper = if shared && striper { Nanos(300_000) } else { Nanos::ZERO };
         spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
-        spec.opens = Opens { work: Nanos(100_000), read_inodes };
+        spec.opens = Opens { work: Nanos(100_000), metadata };
         spec.read_ahead = ahead.then_some(ReadAheadSpec::OSF1);
         know_files(&mut spec);
         spec.faults = faults;
@@ -534,7 +535,7 @@ fn equal_values_do_not_go_to_and_fro() {
     spec.devices.push((OTHER, flat(Some(1))));
     spec.policy.cluster_blocks_max = 4;
     spec.processors = Processors::Shared;
-    spec.opens = Opens { work: Nanos(100_000), read_inodes: false };
+    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Known };
     know_files(&mut spec);
     let names =
         [(1, 45..=53), (0, 47..=54), (2, 34..=44), (0, 47..=54), (2, 56..=59), (1, 36..=45)];
@@ -560,7 +561,7 @@ fn owners_do_not_take_prefetches_from_each_other() {
     spec.policy.costs =
         CostSource::Measured(CostModel { hit_ns: 2000.0, driver_ns: 10000.0, disk_ns: 5000000.0 });
     spec.processors = Processors::Shared;
-    spec.opens = Opens { work: Nanos(100_000), read_inodes: false };
+    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Known };
     know_files(&mut spec);
     let cancelled = [
         (0, 50..=59),
@@ -580,6 +581,44 @@ fn owners_do_not_take_prefetches_from_each_other() {
         Drawn { is_long: true, ..long },
     ];
     check(&spec, &all, &run(&spec, &all));
+}
+
+/// More streams name a file than are told of a loss: the others come upon it when they read.
+#[test]
+fn more_streams_than_are_told_name_a_file() {
+    let mut spec = machine(Rules::LRU, 25, flat(None));
+    spec.devices.push((OTHER, flat(Some(1))));
+    spec.policy.cluster_blocks_max = 1;
+    spec.policy.outstanding_max = 4;
+    spec.policy.resolved_max = 1;
+    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Inodes };
+    know_files(&mut spec);
+    let slow = Fault {
+        at: Nanos(571968689),
+        device: DEVICE,
+        disk: None,
+        condition: Condition::Slow { times: 3 },
+    };
+    spec.faults = Faults {
+        schedule: vec![slow],
+        seed: 0,
+        retries: Retries { tries_max: 1, pause: Nanos(1), pause_max: Nanos(1) },
+    };
+    let all = [
+        reading(
+            &[(0, 15..=19), (0, 0..=4), (2, 1..=6), (2, 0..=1)],
+            Telling::Nothing,
+            398181,
+            46367103,
+        ),
+        reading(&[(0, 23..=41), (2, 17..=31)], Telling::Wrong, 5825246, 82293165),
+        reading(&[(1, 5..=8), (0, 1..=11)], Telling::Wrong, 442415, 198019341),
+        Drawn { is_long: true, ..reading(&[(0, 58..=58)], Telling::Whole(1), 0, 0) },
+    ];
+    for rules in Rules::ALL {
+        spec.policy.rules = rules;
+        check(&spec, &all, &run(&spec, &all));
+    }
 }
 
 proptest! {

@@ -129,7 +129,11 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
         let mut server = Server::new(&spec(priority), BLOCK_BYTES, Sizes::default());
         (0..3)
             .for_each(|job| server.submit(key(job), Class::Prefetch, Piece::Blocks(run(job * 50))));
-        server.submit(key(3), Class::Demand, Piece::Inode(foretell_policy::FileId(8)));
+        server.submit(
+            key(3),
+            Class::Demand,
+            Piece::Metadata(Metadata::Inode(foretell_policy::FileId(8))),
+        );
         server.promote(key(2));
         let order = ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
         // What is waited for counts as such, whatever the array is told.
