@@ -16,7 +16,7 @@ const HEAD: &str = "\
 # cluster   asked for with the one before   worth of keeping it       cost of the buffer it gets
 # refuse    not asked for                   benefit of fetching it    cost of the cheapest buffer (inf: none to be had)
 # unearned  not asked for: its stream has too much unread for what it has read of its hints
-#                                           benefit of fetching it    -
+#                                           benefit of fetching it    0
 # evict     let go for something else       worth of keeping it       worth of what gets its buffer
 # evict-unread  the same, of what was prefetched and not read: the summary counts it as wasted, like:
 # waste     prefetched, and given up unread: its reader has gone past, or its hint was cancelled
