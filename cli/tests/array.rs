@@ -252,31 +252,48 @@ fn the_demo_measures_and_reports() {
 }
 
 #[test]
-fn an_interrupted_demo_puts_everything_away() {
+fn an_interrupted_demo_puts_everything_away_also_that_of_one_that_was_killed() {
     if !have_fuse() || !common::have("grep") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let mut demo = foretell()
-        .args(["demo", "--time-scale", "1"])
-        .current_dir(&folder)
-        .env("TMPDIR", folder.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it runs");
-    let mount = || fs::read_to_string("/proc/self/mountinfo").expect("listed");
-    let ours = folder.path().to_string_lossy().into_owned();
-    wait_until("the first array or the end", || {
-        mount().contains(&ours) || demo.try_wait().is_ok_and(|status| status.is_some())
-    });
-    kill_process(Pid::from_child(&demo), Signal::INT).ok();
-    assert!(!demo.wait().expect("it ends").success());
-    assert!(!mount().contains(&ours));
-    let left: Vec<_> = fs::read_dir(&folder)
-        .expect("listed")
-        .map(|entry| entry.expect("an entry").file_name())
-        .filter(|name| name.to_string_lossy().starts_with("foretell-demo-"))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    let mounts = || {
+        let mounted = fs::read_to_string("/proc/self/mountinfo").expect("listed");
+        mounted.matches(&*folder.path().to_string_lossy()).count()
+    };
+    let end = |signal: Signal| {
+        let mut demo = foretell()
+            .args(["demo", "--time-scale", "1"])
+            .current_dir(&folder)
+            .env("TMPDIR", folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        wait_until("the first array or the end", || {
+            is_served(folder.path()) || demo.try_wait().is_ok_and(|status| status.is_some())
+        });
+        kill_process(Pid::from_child(&demo), signal).ok();
+        assert!(!demo.wait().expect("it ends").success());
+    };
+    end(Signal::KILL);
+    assert_eq!(left_in(folder.path()), 1);
+    end(Signal::INT);
+    assert_eq!((mounts(), left_in(folder.path())), (0, 0));
+}
+
+/// How many demos have a folder there.
+fn left_in(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry"));
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("foretell-demo-"))
+        .count()
+}
+
+/// Whether the array of a demo in `folder` answers: that of one that was killed does not, whatever of it the kernel still
+/// has.
+fn is_served(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).expect("listed").flatten();
+    let mut arrays = entries.map(|entry| entry.path().join("array"));
+    arrays.any(|array| is_mounted(&array) && rustix::fs::statfs(&array).is_ok())
 }

@@ -131,7 +131,7 @@ fn without_its_mount_it_ends_and_puts_everything_away() {
 }
 
 #[test]
-fn killed_it_leaves_nothing_mounted() {
+fn killed_it_leaves_nothing_mounted_and_its_folder_goes_with_the_next() {
     if !have_fuse() || !have("grep") {
         return;
     }
@@ -140,6 +140,18 @@ fn killed_it_leaves_nothing_mounted() {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     wait_until("the mount's end", || !has_mounts(folder.path()));
+    assert_eq!(left_in(folder.path()).len(), 1, "{:?}", left_in(folder.path()));
+    let next = begun(folder.path());
+    assert_eq!(left_in(folder.path()).len(), 1, "{:?}", left_in(folder.path()));
+    // One that runs is left alone.
+    let other = begun(folder.path());
+    wait_until("another folder", || left_in(folder.path()).len() == 2);
+    assert!(has_mounts(folder.path()));
+    for demo in [next, other] {
+        kill_process(Pid::from_child(&demo), Signal::INT).ok();
+        demo.wait_with_output().expect("it ends");
+    }
+    assert!(left_in(folder.path()).is_empty(), "{:?}", left_in(folder.path()));
 }
 
 #[test]

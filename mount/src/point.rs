@@ -104,16 +104,11 @@ impl FreePoint {
     pub fn prepare(path: &Path, kind: Kind) -> Result<Self, MountError> {
         let unusable = |source| MountError::MountPoint { path: path.into(), source };
         let place = absolute(path).map_err(unusable)?;
-        match fs::metadata(&place) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-                remove_stale(&place, &kind)?;
-            }
-            _ => {
-                if mount_at(&place).is_some_and(|mount| mount.is_of(&kind)) {
-                    let Kind { noun, unmount, .. } = kind;
-                    return Err(MountError::AlreadyMounted { path: place, noun, unmount });
-                }
-            }
+        if is_dead(&place) {
+            remove_stale(&place, &kind)?;
+        } else if mount_at(&place).is_some_and(|mount| mount.is_of(&kind)) {
+            let Kind { noun, unmount, .. } = kind;
+            return Err(MountError::AlreadyMounted { path: place, noun, unmount });
         }
         let mut entries = fs::read_dir(&place).map_err(unusable)?;
         if entries.next().is_some() {
@@ -265,12 +260,14 @@ impl Drop for MountPoint {
 /// Unmounts what of this kind is at `path`, which another process may be serving; that process notices.
 ///
 /// # Errors
-/// That nothing of this kind is there, that it is in use, and what the system says.
+/// That nothing of this kind is there, that it is in use (and has not crashed), and what the system says.
 pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     let not_mounted = || MountError::NotMounted { path: path.into(), noun: kind.noun };
     let place = absolute(path).map_err(|_| not_mounted())?;
+    // Whoever still holds a file of a dead one will get nothing from it any more.
+    let force = if is_dead(&place) { Force::Detach } else { Force::Refuse };
     match mount_at(&place) {
-        Some(mount) if mount.is_of(kind) => table::unmount(&place, Force::Refuse),
+        Some(mount) if mount.is_of(kind) => table::unmount(&place, force),
         _ => Err(not_mounted()),
     }
 }
@@ -305,6 +302,11 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
         }
         result => result,
     }
+}
+
+/// Whether what is mounted there has crashed. What the kernel knows of the folder itself it may still tell.
+fn is_dead(place: &Path) -> bool {
+    rustix::fs::statfs(place).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
 /// Unmounts what has crashed.

@@ -7,6 +7,7 @@ mod array;
 mod cancel;
 mod machine;
 mod page;
+mod scratch;
 mod store;
 
 use std::io::{self, IsTerminal, Write};
@@ -124,14 +125,6 @@ impl Outputs {
         }
         code
     }
-}
-
-/// A folder that goes with the demo.
-fn scratch() -> Result<tempfile::TempDir, Failure> {
-    tempfile::Builder::new()
-        .prefix("foretell-demo-")
-        .tempdir()
-        .map_err(|error| Failure::failed(format!("no temporary folder: {error}")))
 }
 
 /// Where a program of the machine is.

@@ -19,7 +19,8 @@ use foretell_testbed::{ArrayOptions, LayoutKind};
 
 use super::cancel::Cancel;
 use super::machine::Machine;
-use super::{Outputs, program, progress, say, say_progress, scratch};
+use super::scratch::{self, Scratch};
+use super::{Outputs, program, progress, say, say_progress};
 use crate::failure::Failure;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};
@@ -38,8 +39,8 @@ pub(super) fn demo(
     cancel: &Cancel,
 ) -> Result<ExitCode, Failure> {
     let grep = program("grep")?;
-    let scratch = scratch()?;
-    let [backing, mountpoint] = ["files", "array"].map(|name| scratch.path().join(name));
+    let scratch = Scratch::new()?;
+    let [backing, mountpoint] = ["files", scratch::ARRAY].map(|name| scratch.path().join(name));
     for folder in [&backing, &mountpoint] {
         std::fs::create_dir(folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;

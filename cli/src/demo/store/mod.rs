@@ -19,7 +19,8 @@ use foretell_testbed::store::{FirstByte, StoreOptions};
 
 use super::cancel::Cancel;
 use super::machine::Machine;
-use super::{Outputs, program, progress, say, say_progress, scratch};
+use super::scratch::{self, Scratch};
+use super::{Outputs, program, progress, say, say_progress};
 use crate::failure::Failure;
 use crate::size;
 use data::{Data, NEEDLE, NOTES_COUNT, OBJECT_BYTES, RANGE_BYTES, RANGES};
@@ -46,8 +47,8 @@ pub(super) fn demo(
     cancel: &Cancel,
 ) -> Result<ExitCode, Failure> {
     let grep = program("grep")?;
-    let scratch = scratch()?;
-    let [folder, mountpoint] = [BUCKET, "mount"].map(|name| scratch.path().join(name));
+    let scratch = Scratch::new()?;
+    let [folder, mountpoint] = [BUCKET, scratch::STORE].map(|name| scratch.path().join(name));
     for folder in [&folder, &mountpoint] {
         std::fs::create_dir(folder)
             .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))?;
