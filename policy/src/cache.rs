@@ -120,7 +120,8 @@ pub(crate) struct Cache {
     offers_from: usize,
     #[cfg(any(test, debug_assertions))]
     checked: usize,
-    /// Whether a block has left that more streams name than are told.
+    /// Whether a block has left that more streams name than are told. Of streams is checked no more then what they seek:
+    /// who was not told is known to nobody.
     #[cfg(any(test, debug_assertions))]
     left_untold: bool,
     freed: Vec<StreamIndex>,
@@ -639,7 +640,9 @@ impl Cache {
         }
         let named = self.named_by(block.file).len();
         #[cfg(any(test, debug_assertions))]
-        (self.left_untold |= named > TOLD_MAX);
+        {
+            self.left_untold |= named > TOLD_MAX;
+        }
         for turn in 0..named.min(TOLD_MAX) {
             let index = self.named_by(block.file)[turn];
             if claim.is_none_or(|claim| claim.stream != index)

@@ -160,8 +160,8 @@ impl Layout {
         wrap(sector, INODE_SECTORS, self.volume_sectors)
     }
 
-    /// A block of a file's addresses, of [`address_blocks`]: it lies right before the section that it leads to, in
-    /// the gap there, and the one that leads to all others before the first of these.
+    /// A block of a file's addresses, of [`address_blocks`]: it lies right before the [`SECTION_BLOCKS`] that it leads to all but
+    /// 12 of, and the one that leads to all others before the first of these.
     pub fn addresses(&self, file: FileId, number: u64) -> impl Iterator<Item = Extent> + use<> {
         let (section, blocks_before) = match number {
             0 => (0, 1),

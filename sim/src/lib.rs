@@ -6,7 +6,7 @@
 //!
 //! * [`device`]: the models themselves and their parameter files;
 //! * [`mod@array`]: striping of one volume over several devices;
-//! * [`layout`]: where a file's blocks and its inode lie in the volume.
+//! * [`layout`]: where a file's blocks, its inode and its blocks of addresses lie in the volume.
 //!
 //! Beside them stand the parts that need no device:
 //!

@@ -136,7 +136,7 @@ fn comparators() {
         let small = subject.name.starts_with("agrep kern") || subject.name.starts_with("slice");
         let at = (subject.name, cache_mb, disks);
         let worst = at == ("agrep man3", 12, 1)
-            || at == ("davidson", 12, 2) // Behind by 5.7 % if runs are begun at the horizon.
+            || at == ("davidson", 12, 2) // Behind if runs are begun at the horizon.
             || subject.name == "davidson, today" && cache_mb == 12 && disks < 4;
         if !worst && (!small || cache_mb == 64 || !matches!(disks, 1 | 4 | 15)) {
             continue;

@@ -101,11 +101,6 @@ impl Account {
         before
     }
 
-    /// Whether `block` is in memory or on its way.
-    pub(super) fn has(&self, block: Block) -> bool {
-        self.held(block).is_some()
-    }
-
     /// The job that brings `block`, if it is on its way.
     pub(super) fn job_of(&self, block: Block) -> Option<Key> {
         match self.held(block) {

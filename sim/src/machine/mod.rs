@@ -3,12 +3,13 @@
 //! The machine is a driver of [`Policy`] like the others, with [`Memory::Owned`]: it reads, fetches
 //! and evicts as the policy says, and only time is modelled. The model is that of TIP 1995, section
 //! 4.2: a read costs `T_hit`; if its block must come from the device, the program first pays
-//! `T_driver` and then stalls until it is there. A prefetch is at its device at once, and its
-//! `T_driver` is work for the processor of the program that disclosed the file.
+//! `T_driver` and then stalls until it is there. A prefetch is at its device at once, if it needs no
+//! addresses first, and its `T_driver` is work for the processor of the program that disclosed the file.
 //!
 //! One event after another:
 //! * a *service* has ended at a device: its blocks arrive, and who waited for them goes on;
-//! * a *demand* request's `T_driver` is over: it goes to the device, and the stall begins;
+//! * a *demand* request's `T_driver` is over, or that of a read of addresses: it goes to the device, and the stall of who
+//!   waits begins;
 //! * a *program* goes on with its next step, as soon as its processor is free.
 //!
 //! Events of one instant come in that order, and then in the order in which they were made, so that
@@ -19,8 +20,8 @@
 //! The machine keeps its own books of what is in memory or on its way (`account`) and panics if the
 //! policy contradicts them: such a run has no result.
 //!
-//! Files have names, inodes and addresses ([`Metadata`]): an open reads the inode if nobody has, and the policy's lookups
-//! of names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
+//! Files have names, inodes and addresses: what of them is read is said by [`Metadata`]. An open reads the inode if nobody
+//! has, and the policy's lookups of names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
 //! ([`read_ahead`]).
 //!
 //! Programs may wait for each other ([`Step::Await`]): that is neither work nor stall. One that waits for what nobody
@@ -62,7 +63,7 @@ use processor::{Processor, Wait};
 use program::{MarkId, Program, Step};
 use read_ahead::{Advice, Call, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
-use server::{Begun, DeviceSpec, Done, Piece, Run, Server, Sizes};
+use server::{Begun, DeviceSpec, Done, MetadataBlock, Piece, Run, Server, Sizes};
 use slab::{Key, Slab};
 use watchdog::Watchdog;
 
@@ -94,20 +95,11 @@ pub enum Metadata {
     Known,
     /// Inodes: by opens, and by the policy's lookups of names.
     Inodes,
-    /// As in TIP's kernels, which prefetch by FFS's own routines, and these wait (TIP 1994, sections 2 and 3.1): inodes by
-    /// opens, and blocks of addresses ([`address_blocks`]) by reads that miss and by prefetches. Such a prefetch waits until it
-    /// has them, and with it all later ones for the program that has disclosed the file, and this program itself, in
-    /// whose call they are made. Names cost nothing of their own.
+    /// Those, and blocks of addresses ([`address_blocks`]), by reads that miss and by prefetches. TIP 1994 says that it
+    /// prefetches by FFS's own routines for names, which wait; that those for addresses do, too, is assumed. Such a
+    /// prefetch waits until it has them, and with it all later ones for the program that has disclosed the file, and this
+    /// program itself, in whose call they are made.
     Ffs,
-}
-
-/// What opening a file costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opens {
-    /// Processor time.
-    pub work: Nanos,
-    /// What is read.
-    pub metadata: Metadata,
 }
 
 /// What machines read ahead has hinters of its own: numbers with this bit.
@@ -120,8 +112,8 @@ pub struct MachineSpec {
     pub policy: Config,
     /// `T_hit`: processor time of reading a block that is in memory.
     pub hit: Nanos,
-    /// What a read adds to that if its program has disclosed the file; nothing by default.
-    pub disclosed: Nanos,
+    /// What a read adds to that if its program has disclosed something of the file; nothing by default.
+    pub disclosed_read: Nanos,
     /// `T_driver`: processor time of a fetch of one block.
     pub driver: Nanos,
     /// What each further block of a fetch adds to that; nothing by default.
@@ -137,8 +129,10 @@ pub struct MachineSpec {
     pub known_costs: Vec<(DeviceId, Nanos)>,
     /// Whose reads are taken for a stream.
     pub readers: Readers,
-    /// What opens cost; nothing by default.
-    pub opens: Opens,
+    /// Processor time of an open; none by default.
+    pub open: Nanos,
+    /// What is read beside data; nothing by default.
+    pub metadata: Metadata,
     /// What is read ahead without hints; nothing by default.
     pub read_ahead: Option<ReadAheadSpec>,
     /// Whether that goes on in files of which something is disclosed, as a kernel's does that is given advice; not by
@@ -166,7 +160,7 @@ impl MachineSpec {
         MachineSpec {
             policy,
             hit,
-            disclosed: Nanos::ZERO,
+            disclosed_read: Nanos::ZERO,
             driver,
             driver_block: Nanos::ZERO,
             striper: Nanos::ZERO,
@@ -174,7 +168,8 @@ impl MachineSpec {
             devices,
             known_costs: Vec::new(),
             readers: Readers::Hinter,
-            opens: Opens::default(),
+            open: Nanos::ZERO,
+            metadata: Metadata::Known,
             read_ahead: None,
             reads_ahead_of_hints: false,
             sizes_bytes: HashMap::new(),
@@ -279,23 +274,13 @@ enum Progress {
     Known,
 }
 
-/// What a program does when the metadata that it waits for has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// What is left of the open.
-    Open,
-    Read(Block, DeviceId),
-    /// Its next step.
-    Step,
-}
-
-/// Prefetches for one program, the first of which waits for addresses, and the others for it.
+/// Fetches for one program, the first of which waits for addresses, and the others for it.
 #[derive(Debug)]
 struct Postponed {
     /// Who waits with them.
     program: Option<usize>,
-    metadata: Key,
-    prefetches: VecDeque<Key>,
+    addresses: Key,
+    fetches: VecDeque<Key>,
 }
 
 /// What a program may wait for of another.
@@ -309,7 +294,7 @@ struct Runner {
     program: Program,
     processor: usize,
     streams: Vec<StreamId>,
-    /// What it has disclosed: nothing is read ahead of these files.
+    /// What it has disclosed: nothing is read ahead of these files, and reading them costs more.
     disclosed: HashSet<FileId, Mix>,
     /// The blocks that its present call has asked for and that are not read yet, and what serves them.
     called: Option<(FileId, Range<u64>, DeviceId)>,
@@ -318,9 +303,8 @@ struct Runner {
     wait: Option<Wait>,
     /// The block that it waits for; none: it waits for metadata.
     reading: Option<Block>,
-    then: Then,
-    /// The addresses that were waited for have come, and it is to be read.
-    to_read: Option<(Block, DeviceId)>,
+    /// Whether it waits for that to open a file, and not for a prefetch of its own to begin.
+    is_opening: bool,
     /// Who waits for the same job and came after it.
     waits_before: Option<usize>,
     /// What was waited for has come, and is so much work.
@@ -340,7 +324,7 @@ struct Machine {
     /// Devices to whose disks it has to give requests, and the places in line for the processor, first come first.
     striper_queue: VecDeque<(usize, u64)>,
     readers: Readers,
-    opens: Opens,
+    open: Nanos,
     read_ahead: Option<ReadAheadSpec>,
     reads_ahead_of_hints: bool,
     sizes_bytes: Sizes,
@@ -348,7 +332,8 @@ struct Machine {
     retries: Retries,
     watchdog: Watchdog,
     /// By device and block.
-    metadata: HashMap<(usize, server::Metadata), Progress, Mix>,
+    metadata: Metadata,
+    progress: HashMap<(usize, MetadataBlock), Progress, Mix>,
     postponed: Vec<Postponed>,
     devices: Vec<(DeviceId, Server)>,
     device_indices: HashMap<DeviceId, usize, Mix>,
@@ -375,6 +360,8 @@ struct Machine {
 impl Machine {
     fn new(spec: &MachineSpec, programs: Vec<Program>) -> Self {
         assert_eq!(spec.policy.memory, Memory::Owned, "the machine's memory is its own");
+        let is_ffs = spec.metadata == Metadata::Ffs;
+        assert!(!is_ffs || spec.policy.block_bytes == 8192, "an address of FFS is that of 8 KB");
         let mut policy = Policy::new(spec.policy);
         for &(device, disk) in &spec.known_costs {
             for _ in 0..KNOWN_SAMPLES {
@@ -409,8 +396,7 @@ impl Machine {
             tally: Tally::default(),
             wait: None,
             reading: None,
-            then: Then::Step,
-            to_read: None,
+            is_opening: false,
             waits_before: None,
             owed: None,
             ended: None,
@@ -419,14 +405,14 @@ impl Machine {
             policy,
             account: Account::new(spec.policy.capacity_blocks),
             hit: spec.hit,
-            disclosed_read: spec.disclosed,
+            disclosed_read: spec.disclosed_read,
             driver: spec.driver,
             driver_block: spec.driver_block,
             striper: spec.striper,
             striper_work: Nanos::ZERO,
             striper_queue: VecDeque::new(),
             readers: spec.readers,
-            opens: spec.opens,
+            open: spec.open,
             read_ahead: spec.read_ahead,
             reads_ahead_of_hints: spec.reads_ahead_of_hints,
             names: spec.names.clone(),
@@ -436,7 +422,8 @@ impl Machine {
                 spec.faults.retries.tries_max,
                 block_bytes / crate::SECTOR_BYTES,
             ),
-            metadata: HashMap::default(),
+            metadata: spec.metadata,
+            progress: HashMap::default(),
             postponed: Vec::new(),
             devices: spec.devices.iter().map(server).collect(),
             device_indices: first_indices(spec),
@@ -534,20 +521,16 @@ impl Machine {
             self.events.push_again(Event { at: free_at, ..event });
             return;
         }
-        let mut postponed = self.postponed.iter();
-        if let Some(&Postponed { metadata, .. }) =
-            postponed.find(|postponed| postponed.program == Some(index))
-        {
-            let at = self.jobs.get_mut(metadata).expect("what is on its way is under way").device;
-            return self.wait_for_metadata(index, metadata, at, Then::Step);
+        if let Some(postponed) = self.postponed.iter().find(|it| it.program == Some(index)) {
+            let addresses = postponed.addresses;
+            let job = self.jobs.get_mut(addresses).expect("what is on its way is under way");
+            let at = job.device;
+            return self.wait_for_metadata(index, addresses, at, false);
         }
         let runner = &mut self.runners[index];
         if let Some(work) = runner.owed.take() {
             self.work_then_proceed(index, work);
             return;
-        }
-        if let Some((block, device)) = runner.to_read.take() {
-            return self.read(index, block, device);
         }
         self.watchdog.step();
         if let Some((file, blocks, device)) = &mut runner.called {
@@ -685,67 +668,41 @@ impl Machine {
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
-        if self.opens.metadata == Metadata::Known
-            || !self.await_metadata(index, at, server::Metadata::Inode(file), Then::Open)
-        {
-            return self.work_then_proceed(index, self.opens.work);
+        let inode = MetadataBlock::Inode(file);
+        let key = (at, self.devices[at].1.identity(inode));
+        let progress = self.progress.get(&key).copied();
+        if self.metadata == Metadata::Known || progress == Some(Progress::Known) {
+            return self.work_then_proceed(index, self.open);
         }
         self.runners[index].tally.inode_waits += 1;
-    }
-
-    /// The program waits for a block of metadata, which is read if nobody does; whether it has to.
-    fn await_metadata(
-        &mut self,
-        index: usize,
-        at: usize,
-        metadata: server::Metadata,
-        then: Then,
-    ) -> bool {
-        let key = (at, self.devices[at].1.identity(metadata));
-        match self.metadata.get(&key) {
-            Some(Progress::Known) => return false,
-            Some(&Progress::Coming(job)) => self.wait_for_metadata(index, job, at, then),
-            None => {
-                let runner = &mut self.runners[index];
-                (runner.reading, runner.then) = (None, then);
-                let job = self.demand(index, at, Piece::Metadata(metadata), None);
-                self.metadata.insert(key, Progress::Coming(job));
-            }
+        if let Some(Progress::Coming(job)) = progress {
+            return self.wait_for_metadata(index, job, at, true);
         }
-        true
+        let runner = &mut self.runners[index];
+        (runner.reading, runner.is_opening) = (None, true);
+        let job = self.demand(index, at, Piece::Metadata(inode), None);
+        self.progress.insert(key, Progress::Coming(job));
     }
 
-    fn wait_for_metadata(&mut self, index: usize, job: Key, at: usize, then: Then) {
+    fn wait_for_metadata(&mut self, index: usize, job: Key, at: usize, is_opening: bool) {
         let runner = &mut self.runners[index];
-        (runner.reading, runner.then) = (None, then);
+        (runner.reading, runner.is_opening) = (None, is_opening);
         self.wait_for(index, job, at);
     }
 
-    /// The first of the blocks of addresses that lead to these blocks and that nobody has read.
-    fn missing_addresses(&self, at: usize, run: Run) -> Option<server::Metadata> {
-        if self.opens.metadata != Metadata::Ffs {
+    /// The first of the blocks of addresses that lead to these blocks, fewer than a section, and that nobody has read.
+    fn missing_addresses(&self, at: usize, run: Run) -> Option<MetadataBlock> {
+        if self.metadata != Metadata::Ffs {
             return None;
         }
         let (file, first) = (run.first.file, run.first.index);
         let numbers = address_blocks(first).chain(address_blocks(first + run.blocks - 1));
-        let mut blocks = numbers.map(|number| server::Metadata::Addresses(file, number));
-        let is_known = |metadata: server::Metadata| {
-            let key = (at, self.devices[at].1.identity(metadata));
-            self.metadata.get(&key) == Some(&Progress::Known)
-        };
-        blocks.find(|&metadata| !is_known(metadata))
+        let mut blocks = numbers.map(|number| MetadataBlock::Addresses(file, number));
+        blocks.find(|&block| self.progress.get(&(at, block)) != Some(&Progress::Known))
     }
 
     fn read(&mut self, index: usize, block: Block, device: DeviceId) {
         let at = self.device_index(device);
-        if let Some(metadata) = self.missing_addresses(at, Run { first: block, blocks: 1 })
-            && !self.account.has(block)
-        {
-            let then = Then::Read(block, device);
-            let waits = self.await_metadata(index, at, metadata, then);
-            assert!(waits, "addresses that are missing are known");
-            return;
-        }
         let reader = self.runners[index].program.reader;
         let access = self.policy.read(self.now, reader, block, false);
         let held = self.account.read(block, access);
@@ -804,7 +761,11 @@ impl Machine {
         let fetch = self.policy.demand(self.now, device, block);
         self.evict();
         let run = Run { first: block, blocks: 1 };
-        let job = self.demand(index, at, Piece::Blocks(run), fetch.map(|fetch| fetch.id));
+        let fetch_id = fetch.as_ref().map(|fetch| fetch.id);
+        let job = match self.missing_addresses(at, run) {
+            None => self.demand(index, at, Piece::Blocks(run), fetch_id),
+            Some(_) => self.demand_behind_addresses(index, at, run, fetch_id),
+        };
         match fetch {
             Some(fetch) => {
                 assert_eq!(fetch.device, device, "a demand fetch for another device");
@@ -816,6 +777,24 @@ impl Machine {
                 self.runners[index].tally.around += 1;
             }
         }
+    }
+
+    /// A program waits for what a device is asked for as soon as its addresses are known.
+    fn demand_behind_addresses(
+        &mut self,
+        index: usize,
+        at: usize,
+        run: Run,
+        fetch: Option<FetchId>,
+    ) -> Key {
+        let (waiting, in_driver, is_demanded) = (Some((index, index)), true, true);
+        let job = Job::prefetch(Piece::Blocks(run), at, fetch);
+        let job = self.jobs.insert(Job { waiting, in_driver, is_demanded, ..job });
+        let runner = &mut self.runners[index];
+        let free_at = self.processors[runner.processor].free_at();
+        runner.wait = Some(Wait::new(self.now.max(free_at)));
+        self.submit_in_turn(Some(index), job);
+        job
     }
 
     /// A program asks a device for something, and waits for it.
@@ -969,30 +948,15 @@ impl Machine {
         }
     }
 
-    fn metadata_ended(
-        &mut self,
-        job_id: Key,
-        job: Job,
-        metadata: server::Metadata,
-        arrival: Arrival,
-    ) {
+    fn metadata_ended(&mut self, job_id: Key, job: Job, block: MetadataBlock, arrival: Arrival) {
         let (at, is_known) = (job.device, arrival == Arrival::Whole);
-        let key = (at, self.devices[at].1.identity(metadata));
+        let key = (at, self.devices[at].1.identity(block));
         if is_known {
-            self.metadata.insert(key, Progress::Known);
+            self.progress.insert(key, Progress::Known);
         } else {
-            self.metadata.remove(&key);
+            self.progress.remove(&key);
         }
-        for mut postponed in
-            self.postponed.extract_if(.., |it| it.metadata == job_id).collect::<Vec<_>>()
-        {
-            if !is_known && let Some(prefetch) = postponed.prefetches.pop_front() {
-                let (job, arrival, since_dispatch) = (prefetch, Arrival::Failed, Nanos::ZERO);
-                self.job_ended(Done { job, arrival, since_dispatch });
-            }
-            self.submit_or_postpone(postponed.program, postponed.prefetches);
-            (0..self.devices.len()).for_each(|at| self.begin(at));
-        }
+        self.addresses_ended(job_id, is_known);
         for (fetch, file) in job.lookups {
             if is_known {
                 self.looked_up(fetch, file);
@@ -1002,19 +966,10 @@ impl Machine {
         }
         let mut waiting = job.waiting;
         while let Some(index) = self.next_waiting(&mut waiting) {
-            match self.runners[index].then {
-                Then::Open if !is_known => self.fail(index),
-                Then::Read(..) if !is_known => {
-                    let tally = &mut self.runners[index].tally;
-                    tally.reads += 1;
-                    tally.misses += 1;
-                    self.fail(index);
-                }
-                Then::Open => self.go_on(index, self.opens.work),
-                then => {
-                    if let Then::Read(block, device) = then {
-                        self.runners[index].to_read = Some((block, device));
-                    }
+            match (self.runners[index].is_opening, is_known) {
+                (true, true) => self.go_on(index, self.open),
+                (true, false) => self.fail(index),
+                (false, _) => {
                     self.stop_waiting(index);
                     self.proceed_at(index, self.now);
                 }
@@ -1022,48 +977,82 @@ impl Machine {
         }
     }
 
-    /// Prefetches for a program go to their devices, up to the first whose addresses are not known. They are read, and
+    /// What has waited for these addresses goes to its device, or, of what leads to them, comes to nothing with them.
+    fn addresses_ended(&mut self, addresses: Key, are_known: bool) {
+        let ended = self.postponed.extract_if(.., |postponed| postponed.addresses == addresses);
+        for Postponed { program, mut fetches, .. } in ended.collect::<Vec<_>>() {
+            let mut in_vain = Vec::new();
+            if !are_known {
+                let first = self.missing(fetches[0]);
+                in_vain =
+                    fetches.iter().copied().filter(|&job| self.missing(job) == first).collect();
+                fetches.retain(|job| !in_vain.contains(job));
+            }
+            self.submit_or_postpone(program, fetches);
+            for job in in_vain {
+                let (arrival, since_dispatch) = (Arrival::Failed, Nanos::ZERO);
+                self.job_ended(Done { job, arrival, since_dispatch });
+            }
+        }
+        (0..self.devices.len()).for_each(|at| self.begin(at));
+    }
+
+    /// The first block of addresses, and its device, that a fetch has to wait for.
+    fn missing(&mut self, fetch: Key) -> Option<(usize, MetadataBlock)> {
+        let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
+        let (at, Piece::Blocks(run)) = (job.device, job.piece) else {
+            unreachable!("what has addresses is data")
+        };
+        Some((at, self.missing_addresses(at, run)?))
+    }
+
+    /// A fetch for a program goes to its device, behind those that wait for addresses.
+    fn submit_in_turn(&mut self, program: Option<usize>, fetch: Key) {
+        match self.postponed.iter_mut().find(|postponed| postponed.program == program) {
+            Some(postponed) => postponed.fetches.push_back(fetch),
+            None => self.submit_or_postpone(program, VecDeque::from([fetch])),
+        }
+    }
+
+    /// Fetches for a program go to their devices, up to the first whose addresses are not known. They are read, and
     /// it, those behind it and the program wait. The devices are not asked to begin yet.
-    fn submit_or_postpone(&mut self, program: Option<usize>, mut prefetches: VecDeque<Key>) {
-        while let Some(&prefetch) = prefetches.front() {
-            let job = self.jobs.get_mut(prefetch).expect("a job lasts until it is done");
-            let (at, Piece::Blocks(run)) = (job.device, job.piece) else {
-                unreachable!("what has addresses is data")
-            };
-            if let Some(metadata) = self.missing_addresses(at, run) {
-                let metadata = self.addresses_for(program, at, metadata);
-                self.postponed.push(Postponed { program, metadata, prefetches });
+    fn submit_or_postpone(&mut self, program: Option<usize>, mut fetches: VecDeque<Key>) {
+        while let Some(&fetch) = fetches.front() {
+            if let Some((at, block)) = self.missing(fetch) {
+                let addresses = self.addresses_for(program, at, block);
+                self.postponed.push(Postponed { program, addresses, fetches });
                 return;
             }
-            let driver = Nanos(self.driver.0 + self.driver_block.0 * (run.blocks - 1));
+            fetches.pop_front();
+            let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
+            let (at, blocks, is_demanded) = (job.device, job.piece.blocks(), job.is_demanded);
+            let driver = Nanos(self.driver.0 + self.driver_block.0 * (blocks - 1));
             self.policy.observe(self.devices[at].0, Cost::Driver, driver);
-            self.drive(program, driver);
-            self.submit(prefetch);
-            prefetches.pop_front();
+            let end = self.drive(program, driver);
+            if is_demanded {
+                self.events.push(end, Kind::Demanded, at, fetch);
+            } else {
+                self.submit(fetch);
+            }
         }
     }
 
     /// The job that reads them, made for the program if nobody has.
-    fn addresses_for(
-        &mut self,
-        program: Option<usize>,
-        at: usize,
-        metadata: server::Metadata,
-    ) -> Key {
-        let key = (at, self.devices[at].1.identity(metadata));
-        if let Some(&Progress::Coming(job)) = self.metadata.get(&key) {
+    fn addresses_for(&mut self, program: Option<usize>, at: usize, block: MetadataBlock) -> Key {
+        if let Some(&Progress::Coming(job)) = self.progress.get(&(at, block)) {
             return job;
         }
         let (in_driver, is_demanded) = (true, true);
-        let job = Job::prefetch(Piece::Metadata(metadata), at, None);
+        let job = Job::prefetch(Piece::Metadata(block), at, None);
         let job = self.jobs.insert(Job { in_driver, is_demanded, ..job });
-        self.metadata.insert(key, Progress::Coming(job));
+        self.progress.insert((at, block), Progress::Coming(job));
+        self.policy.observe(self.devices[at].0, Cost::Driver, self.driver);
         let end = self.drive(program, self.driver);
         self.events.push(end, Kind::Demanded, at, job);
         job
     }
 
-    /// `T_driver` of what is prefetched for a program; when it is over.
+    /// `T_driver` of what is fetched for a program; when it is over.
     fn drive(&mut self, program: Option<usize>, driver: Nanos) -> Nanos {
         let runner = program.map(|index| &mut self.runners[index]);
         let Some(runner) = runner.filter(|runner| runner.ended.is_none()) else { return self.now };
@@ -1143,20 +1132,20 @@ impl Machine {
         }
     }
 
-    /// The inode of a name's file is read, unless it is known or on its way, or nobody waits for it.
+    /// The inode of a name's file is read, unless it is known or on its way.
     fn start_lookup(&mut self, at: usize, fetch: FetchId, name: NameId) {
         let Some(&file) = self.names.get(&name) else {
             return self.policy.completed(self.now, fetch, Outcome::Refused);
         };
-        let metadata = server::Metadata::Inode(file);
+        let metadata = MetadataBlock::Inode(file);
         let key = (at, self.devices[at].1.identity(metadata));
-        match self.metadata.get(&key) {
-            None if self.opens.metadata == Metadata::Inodes => {
+        match self.progress.get(&key) {
+            None if self.metadata != Metadata::Known => {
                 let piece = Piece::Metadata(metadata);
                 let lookups = vec![(fetch, file)];
                 let job = Job { lookups, ..Job::prefetch(piece, at, None) };
                 let job_id = self.jobs.insert(job);
-                self.metadata.insert(key, Progress::Coming(job_id));
+                self.progress.insert(key, Progress::Coming(job_id));
                 self.devices[at].1.submit(job_id, Class::Prefetch, piece);
             }
             Some(&Progress::Coming(job)) => {
@@ -1170,16 +1159,13 @@ impl Machine {
     fn start_prefetch(&mut self, at: usize, fetch: &Fetch) {
         let run = run_of(fetch);
         let piece = Piece::Blocks(run);
-        let job_id = self.jobs.insert(Job::prefetch(piece, at, Some(fetch.id)));
+        let job = Job { in_driver: true, ..Job::prefetch(piece, at, Some(fetch.id)) };
+        let job_id = self.jobs.insert(job);
         for block in run.iter() {
             self.account.begin(block, job_id);
         }
         let program = self.disclosers.get(&run.first.file).copied();
-        self.jobs.get_mut(job_id).expect("it was just made").in_driver = true;
-        match self.postponed.iter_mut().find(|postponed| postponed.program == program) {
-            Some(postponed) => postponed.prefetches.push_back(job_id),
-            None => self.submit_or_postpone(program, VecDeque::from([job_id])),
-        }
+        self.submit_in_turn(program, job_id);
     }
 
     fn evict(&mut self) {

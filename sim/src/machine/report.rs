@@ -82,7 +82,7 @@ pub struct DeviceReport {
     pub failed_requests: u64,
     /// Requests of whose blocks not all arrived.
     pub short_requests: u64,
-    /// Tries after the first: of what was asked for, of inodes and lookups, and of blocks whose prefetch brought
+    /// Tries after the first: of what was asked for, of metadata and lookups, and of blocks whose prefetch brought
     /// nothing to those who waited for it.
     pub retries: u64,
 }

@@ -132,21 +132,21 @@ pub(super) type Sizes = Arc<HashMap<foretell_policy::FileId, u64, Mix>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Blocks(Run),
-    Metadata(Metadata),
+    Metadata(MetadataBlock),
 }
 
 /// A block of a file system that is not data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Metadata {
+pub(super) enum MetadataBlock {
     /// The one that holds the inode of a file.
     Inode(foretell_policy::FileId),
-    /// One of the blocks of addresses of a file; its number is that of [`layout::address_blocks`].
+    /// One of the blocks of addresses of a file; its number is that of [`crate::layout::address_blocks`].
     Addresses(foretell_policy::FileId, u64),
 }
 
 impl Piece {
     /// How many blocks it is.
-    fn blocks(self) -> u64 {
+    pub(super) fn blocks(self) -> u64 {
         match self {
             Piece::Blocks(run) => run.blocks,
             Piece::Metadata(_) => 1,
@@ -432,10 +432,10 @@ impl Server {
     }
 
     /// What tells blocks of metadata apart: files whose inodes lie in the same one have it in common.
-    pub(super) fn identity(&self, metadata: Metadata) -> Metadata {
+    pub(super) fn identity(&self, metadata: MetadataBlock) -> MetadataBlock {
         match (metadata, &self.place) {
-            (Metadata::Inode(file), Place::Volume { layout, .. }) => {
-                Metadata::Inode(foretell_policy::FileId(layout.inode_block(FileId(file.0))))
+            (MetadataBlock::Inode(file), Place::Volume { layout, .. }) => {
+                MetadataBlock::Inode(foretell_policy::FileId(layout.inode_block(FileId(file.0))))
             }
             _ => metadata,
         }
@@ -446,8 +446,8 @@ impl Server {
         let Place::Volume { layout, striping, page_bytes } = &self.place else {
             let bytes = match piece {
                 Piece::Blocks(run) => run.blocks * self.block_bytes,
-                Piece::Metadata(Metadata::Inode(_)) => PAGE_BYTES,
-                Piece::Metadata(Metadata::Addresses(..)) => self.block_bytes,
+                Piece::Metadata(MetadataBlock::Inode(_)) => PAGE_BYTES,
+                Piece::Metadata(MetadataBlock::Addresses(..)) => self.block_bytes,
             };
             let request = Request { sector: 0, sectors: bytes / SECTOR_BYTES };
             return parts.push((DiskIndex(0), request));
@@ -463,10 +463,10 @@ impl Server {
                 let extents = layout.extents(FileId(run.first.file.0), first, end - first);
                 striping.split_into(extents, parts);
             }
-            Piece::Metadata(Metadata::Inode(file)) => {
+            Piece::Metadata(MetadataBlock::Inode(file)) => {
                 striping.split_into(layout.inode(FileId(file.0)), parts);
             }
-            Piece::Metadata(Metadata::Addresses(file, number)) => {
+            Piece::Metadata(MetadataBlock::Addresses(file, number)) => {
                 striping.split_into(layout.addresses(FileId(file.0), number), parts);
             }
         }

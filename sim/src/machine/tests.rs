@@ -219,7 +219,8 @@ fn an_inode_is_read_once_whoever_opens_the_file() {
     let open = || -> Steps { Box::new((0..2).map(|_| Step::Open(FileId(7), DeviceId(1)))) };
     let mut spec = machine(Rules::LRU, 10, flat(None));
     let work = Nanos(40_000);
-    spec.opens = Opens { work, metadata: Metadata::Inodes };
+    spec.open = work;
+    spec.metadata = Metadata::Inodes;
     let later = program(2, open()).starting_at(Nanos(1_000_000));
     let report = spec.run(vec![program(1, open()), later]);
     let [first, second] = [0, 1].map(|index| report.programs[index].tally);
@@ -227,7 +228,7 @@ fn an_inode_is_read_once_whoever_opens_the_file() {
     assert_eq!((second.opens, second.inode_waits), (2, 1));
     assert_eq!(report.end_ns, DRIVER.0 + LATENCY.0 + 2 * work.0);
     assert_eq!(report.devices[0].demand_requests, 1);
-    spec.opens.metadata = Metadata::Known;
+    spec.metadata = Metadata::Known;
     assert_eq!(spec.run(vec![program(1, open())]).end_ns, 2 * work.0);
 }
 
@@ -238,7 +239,8 @@ fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
     let run = |metadata, steps: Vec<Step>| {
         let mut spec = machine(Rules::TIP1, 30, flat(None));
         spec.policy.cluster_blocks_max = 1;
-        spec.opens = Opens { work: Nanos::ZERO, metadata };
+        spec.open = Nanos::ZERO;
+        spec.metadata = metadata;
         spec.run(vec![program(1, Box::new(steps.into_iter()))])
     };
     let whole = file(1, 3000);
@@ -265,6 +267,19 @@ fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
 }
 
 #[test]
+fn reads_of_disclosed_files_cost_what_is_said() {
+    let run = |disclosed_read, disclosure| {
+        let mut spec = machine(Rules::TIP1, 200, flat(None));
+        spec.disclosed_read = disclosed_read;
+        spec.run(vec![program(1, passes(file(1, 100), 1, CPU, disclosure))]).programs[0]
+            .tally
+            .cpu_ns
+    };
+    let more = |disclosure| run(Nanos(700), disclosure) - run(Nanos::ZERO, disclosure);
+    assert_eq!([Disclosure::None, Disclosure::UpFront].map(more), [0, 100 * 700]);
+}
+
+#[test]
 fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
     let files = 1..31;
     let steps = |hinted: bool| -> Steps {
@@ -278,7 +293,8 @@ fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
         Box::new(hints.into_iter().chain(reads))
     };
     let mut spec = machine(Rules::FORETELL, 100, flat(None));
-    spec.opens = Opens { work: Nanos::ZERO, metadata: Metadata::Inodes };
+    spec.open = Nanos::ZERO;
+    spec.metadata = Metadata::Inodes;
     spec.sizes_bytes = files.clone().map(|number| (FileId(number), BLOCK_BYTES)).collect();
     spec.names = files.map(|number| (NameId(number + 100), FileId(number))).collect();
     let plain = spec.run(vec![program(1, steps(false))]);

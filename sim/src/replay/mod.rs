@@ -41,7 +41,7 @@ use crate::machine::program::Program;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, PAGE_BYTES, Priority};
-use crate::machine::{MachineSpec, Metadata, Opens, Readers};
+use crate::machine::{MachineSpec, Metadata, Readers};
 use crate::offline::belady::Belady;
 use activity::Activity;
 use links::{Links, Reader};
@@ -333,7 +333,8 @@ impl ReplaySpec {
         let reads_inodes = self.reads_inodes(activity);
         let metadata = if reads_inodes { Metadata::Inodes } else { Metadata::Known };
         MachineSpec {
-            opens: Opens { work: open, metadata },
+            open,
+            metadata,
             read_ahead: self.read_ahead,
             reads_ahead_of_hints: self.disclosed == Disclosed::Recorded,
             // The first of a family discloses for all of it.

@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::testbed::Testbed;
 use super::tip1995::{caching, join, search, slices, speech, testbed};
 use super::{Cell, seconds};
-use crate::machine::Opens;
 use crate::machine::program::{Disclosure, Program, passes};
 use crate::programs::join::Loop;
 use crate::programs::search::{SETS_1995, Search};
@@ -131,11 +130,10 @@ impl Compared {
 /// What every policy takes for `subject` with this cache and array.
 pub fn compare(subject: Subject, cache_mb: u64, disks: usize) -> Compared {
     let cache_blocks = (cache_mb << 20) / BLOCK_BYTES;
-    let mut bed = Testbed { cache_blocks, ..testbed(disks) }.without_waits();
+    let mut bed = Testbed { cache_blocks, ..testbed(disks) }.for_policies();
     if subject.is_today {
         let Work { hit, driver, open, .. } = Work::default();
-        let opens = Opens { work: open, ..bed.opens };
-        bed = Testbed { hit, driver: (driver, Nanos::ZERO), opens, ..bed };
+        bed = Testbed { hit, driver: (driver, Nanos::ZERO), open, ..bed };
     }
     let mean_s = |rules: Rules| {
         let run = |seed| seconds(bed.run((subject.workload)(seed), rules).end_ns);
@@ -274,7 +272,7 @@ const HEAD: &str = "\
 # Every policy on every program
 
 Written by `foretell sim reproduce comparators --out docs`: elapsed seconds, **simulated**, of the programs of TIP 1995
-on its machine, but that prefetches do not wait for addresses and hints cost nothing, with arrays of 1 to 15 disks and caches of 4, 12 and 64 MB. `lru` prefetches nothing; the others are told
+on its machine, but that blocks of addresses are not read and hints cost nothing, with arrays of 1 to 15 disks and caches of 4, 12 and 64 MB. `lru` prefetches nothing; the others are told
 the same. What they are is in the table of `policy/src/rules.rs`. Times of searches and slices are the mean over three
 layouts or planes; of two programs they are until both have ended. *Today* is the same array and program, but a hit, a fetch and an
 open take the processor 2, 10 and 5 µs and not 243, 580 and 250. Caches are the same for all: the files of `agrep kern` fit in

@@ -264,15 +264,18 @@ all arrays. And the form of the striper: that disks wait for the processor, and 
 first, are both assumed; other forms were compared by times *with* hints, and the one that is nearest was kept. Those times
 are not marked, as no number was fitted to them, but that X-Y planes come so near is owed to it in part.
 
-The same is so of two forms of TIP 1995: that the striper's SCAN goes one way, as BSD's does, and that a directory of more files than a
-group of cylinders has inodes goes on in others. Both were looked for because sorting saved 50 % of the searches on one disk where the
+The same is so of three forms of TIP 1995. One is that prefetches wait for a file's blocks of addresses, in cold caches: assumed, since
+slices lost up to 99 % of their stall on many disks where the paper has at most 95. With it X-Y planes with hints come to two
+seconds like the others; of the three together less is saved than in the paper (75 % and a factor of 6). The machine of 1994 is left without,
+for X-Y planes with hints would take 2.8 s there on four disks instead of 2.2. Figure 3 b has rows without. The others are that the striper's SCAN goes one way, as BSD's does, and that a directory of more files than a
+group of cylinders has inodes goes on in others. These two were looked for because sorting saved 50 % of the searches on one disk where the
 paper has 63 %; figure 1 b has rows without either. What is left of the difference is not explained.
 
 Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
 3.5 % instead of 5, it is more than 20 % off (its own row below).
 
 Davidson without hints should be slightly better than with them, since read-ahead \"incurs a little less overhead\" (section
-3.6). What a read costs more that was disclosed is chosen by that: 20 us of the processor. Without it `tip1` would save up
+3.6). What a read costs more that was disclosed is chosen by that, within half a per cent: 20 us of the processor. Without it `tip1` would save up
 to 3 % of Davidson on three disks and more, because read-ahead begins anew with each pass, and hints go on from one to the
 next. On three disks its disks and its processor are nearly as fast as each other, and what is saved there jumps by two
 per cent from one level of processor time to the next.
@@ -280,7 +283,7 @@ per cent from one level of processor time to the next.
 Of `agrep` up to 98 % of stall is removed on six disks and more, where the paper has at most 95. The 0.3 to 0.45 s that are
 left with hints, of 16 to 19 without, are waits for the 32 blocks of inodes, and for nothing else. Directories, the way to them from
 the root, and the program's own pages are taken to be in memory, though the paper's caches were cold: some 15 more reads
-that wait would be one per cent, and it takes twice the reads that there are to come to 95.
+that wait would be one per cent, and it takes two to three times the reads that there are to come to 95.
 
 Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
 one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/simulator.md says what it

@@ -72,7 +72,7 @@ pub fn name(at: usize) -> &'static str {
 /// What a pair takes under each of the rules.
 pub fn run(pair: [usize; 2]) -> Pair {
     let [one, other] = pair.map(|at| PROGRAMS[at]);
-    let bed = Testbed { processors: Processors::Shared, ..testbed(DISKS) }.without_waits();
+    let bed = Testbed { processors: Processors::Shared, ..testbed(DISKS) }.for_policies();
     let of = |rules: Rules| {
         let workload = Workload::of(PITCH_SECTORS, &[&one.1, &other.1]);
         (rules.name, seconds(bed.run(workload, rules).end_ns))

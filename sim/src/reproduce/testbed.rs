@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::machine::read_ahead::ReadAheadSpec;
 use crate::machine::report::Report;
 use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
-use crate::machine::{MachineSpec, Metadata, Opens, Processors};
+use crate::machine::{MachineSpec, Metadata, Processors};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
 /// A machine on which a paper has measured; what of it varies there can be set.
@@ -39,10 +39,12 @@ pub struct Testbed {
     pub driver: (Nanos, Nanos),
     /// Processor time that a disk waits for between one request and its next.
     pub striper: Nanos,
-    /// What opens cost, and what of the file system's own is read.
-    pub opens: Opens,
-    /// What a read that was disclosed adds to `T_hit`.
-    pub disclosed: Nanos,
+    /// Work of an open.
+    pub open: Nanos,
+    /// What is read beside data.
+    pub metadata: Metadata,
+    /// What a read of what was disclosed adds to `T_hit`.
+    pub disclosed_read: Nanos,
     /// Whose processors are whose.
     pub processors: Processors,
     /// What the file system reads ahead by itself.
@@ -55,11 +57,10 @@ const UNIT_BLOCKS: u64 = 8;
 const KNOWN_DISK: Nanos = Nanos(15_000_000);
 
 impl Testbed {
-    /// The same, with prefetches that wait for no addresses, and hints that cost nothing: what is left are policies.
+    /// The same without blocks of addresses, and with hints that cost nothing: what differs then are policies.
     #[must_use]
-    pub fn without_waits(self) -> Self {
-        let opens = Opens { metadata: Metadata::Inodes, ..self.opens };
-        Testbed { opens, disclosed: Nanos::ZERO, ..self }
+    pub fn for_policies(self) -> Self {
+        Testbed { metadata: Metadata::Inodes, disclosed_read: Nanos::ZERO, ..self }
     }
 
     /// Runs `workload` under `rules`.
@@ -86,8 +87,9 @@ impl Testbed {
             driver_block: self.driver.1,
             striper: self.striper,
             known_costs: vec![(DEVICE, KNOWN_DISK)],
-            opens: self.opens,
-            disclosed: self.disclosed,
+            open: self.open,
+            metadata: self.metadata,
+            disclosed_read: self.disclosed_read,
             processors: self.processors,
             read_ahead: Some(self.read_ahead),
             sizes_bytes: volume.sizes_bytes,

@@ -14,7 +14,7 @@ use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::tests::{
     BLOCK_BYTES, CPU, DRIVER, HIT, LATENCY, array, file, flat, machine, program,
 };
-use crate::machine::{MachineSpec, Metadata, Opens, Processors, Readers};
+use crate::machine::{MachineSpec, Metadata, Processors, Readers};
 
 const DEVICE: DeviceId = DeviceId(1);
 const EACH: Condition = Condition::Failing { share_ppm: ALL_PPM };
@@ -209,7 +209,8 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     let run = |well_at_ns, hinted: bool| {
         let schedule = [from(0, EACH), from(well_at_ns, Condition::Well)];
         let mut spec = with(machine(Rules::FORETELL, 10, flat(None)), &schedule);
-        spec.opens = Opens { work: CPU, metadata: Metadata::Inodes };
+        spec.open = CPU;
+        spec.metadata = Metadata::Inodes;
         spec.sizes_bytes = HashMap::from([(FileId(1), 4 * BLOCK_BYTES)]);
         spec.names = HashMap::from([(NameId(9), FileId(1))]);
         let hint = hinted.then(|| [Step::Hint(name.clone()), Step::Compute(Nanos(3 * SECOND))]);
@@ -234,6 +235,35 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
     assert_eq!((report.counts.hints_resolved, report.counts.hints_refused), (0, 1));
     let tally = report.programs[0].tally;
     assert_eq!((tally.inode_waits, tally.errors), (1, 0));
+}
+
+#[test]
+fn addresses_are_tried_again_and_given_up_with_what_needs_them() {
+    // One needs none, two the same block of addresses, and one two of them, of which one leads to the other.
+    let blocks = [11, 12, 13, 2060];
+    let whole = file(1, 3000);
+    let run = |well_at_ns, hinted: bool| {
+        let schedule = [from(0, EACH), from(well_at_ns, Condition::Well)];
+        let mut spec = with(machine(Rules::TIP1, 30, flat(None)), &schedule);
+        spec.policy.cluster_blocks_max = 1;
+        spec.metadata = Metadata::Ffs;
+        let hint = hinted.then(|| Step::Hint(whole.hint_blocks(blocks)));
+        let reads = blocks.into_iter().flat_map(move |at| [whole.read(at), Step::Compute(CPU)]);
+        let steps = hint.into_iter().chain(reads).chain([Step::Compute(Nanos(200 * SECOND))]);
+        // What was given up is read by who comes when all is well.
+        let again = blocks.into_iter().map(move |at| whole.read(at));
+        let later = program(2, Box::new(again)).starting_at(Nanos(150 * SECOND));
+        spec.run(vec![program(1, Box::new(steps)), later])
+    };
+    for hinted in [false, true] {
+        let report = run(100 * SECOND, hinted);
+        let [first, second] = [0, 1].map(|at| report.programs[at].tally);
+        assert_eq!((first.reads, first.errors), (4, 4), "{hinted}");
+        assert_eq!((second.reads, second.errors, second.misses), (4, 0, 4), "{hinted}");
+        let report = run(SECOND / 50, hinted);
+        assert_eq!(report.programs[0].tally.errors, 0, "{hinted}");
+        assert!(report.devices[0].retries > 0);
+    }
 }
 
 #[test]
@@ -453,7 +483,8 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
         spec.processors = if shared { Processors::Shared } else { Processors::Own };
         spec.striper = if shared && striper { Nanos(300_000) } else { Nanos::ZERO };
         spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
-        spec.opens = Opens { work: Nanos(100_000), metadata };
+        spec.open = Nanos(100_000);
+        spec.metadata = metadata;
         spec.read_ahead = ahead.then_some(ReadAheadSpec::OSF1);
         know_files(&mut spec);
         spec.faults = faults;
@@ -535,7 +566,8 @@ fn equal_values_do_not_go_to_and_fro() {
     spec.devices.push((OTHER, flat(Some(1))));
     spec.policy.cluster_blocks_max = 4;
     spec.processors = Processors::Shared;
-    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Known };
+    spec.open = Nanos(100_000);
+    spec.metadata = Metadata::Known;
     know_files(&mut spec);
     let names =
         [(1, 45..=53), (0, 47..=54), (2, 34..=44), (0, 47..=54), (2, 56..=59), (1, 36..=45)];
@@ -561,7 +593,8 @@ fn owners_do_not_take_prefetches_from_each_other() {
     spec.policy.costs =
         CostSource::Measured(CostModel { hit_ns: 2000.0, driver_ns: 10000.0, disk_ns: 5000000.0 });
     spec.processors = Processors::Shared;
-    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Known };
+    spec.open = Nanos(100_000);
+    spec.metadata = Metadata::Known;
     know_files(&mut spec);
     let cancelled = [
         (0, 50..=59),
@@ -591,7 +624,8 @@ fn more_streams_than_are_told_name_a_file() {
     spec.policy.cluster_blocks_max = 1;
     spec.policy.outstanding_max = 4;
     spec.policy.resolved_max = 1;
-    spec.opens = Opens { work: Nanos(100_000), metadata: Metadata::Inodes };
+    spec.open = Nanos(100_000);
+    spec.metadata = Metadata::Inodes;
     know_files(&mut spec);
     let slow = Fault {
         at: Nanos(571968689),

@@ -132,7 +132,7 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
         server.submit(
             key(3),
             Class::Demand,
-            Piece::Metadata(Metadata::Inode(foretell_policy::FileId(8))),
+            Piece::Metadata(MetadataBlock::Inode(foretell_policy::FileId(8))),
         );
         server.promote(key(2));
         let order = ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
