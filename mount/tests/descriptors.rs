@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use common::{attribute, content, ioctl_hint, writable};
@@ -10,12 +11,19 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 const DESCRIPTORS: u64 = 160;
 const FILES: u64 = 400;
+/// They have the process's descriptors in turn.
+static ALONE: Mutex<()> = Mutex::new(());
 
-#[test]
-fn hints_of_more_files_than_there_are_descriptors_leave_some_to_programs() {
+fn limit_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(DESCRIPTORS);
     setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+#[test]
+fn hints_of_more_files_than_there_are_descriptors_leave_some_to_programs() {
+    let _alone = ALONE.lock();
+    limit_descriptors();
     let Some(mount) = writable(8 << 20, Duration::from_secs(600)) else { return };
     let name = |which: u64| format!("file {which}");
     for which in 0..FILES {
@@ -37,4 +45,28 @@ fn hints_of_more_files_than_there_are_descriptors_leave_some_to_programs() {
         let read = fs::read(mount.path().join(name(which))).unwrap();
         assert!(read == content(which, 10_000), "{which}");
     }
+}
+
+#[test]
+fn what_cannot_be_opened_for_want_of_descriptors_is_not_made() {
+    let _alone = ALONE.lock();
+    limit_descriptors();
+    let Some(mount) = writable(8 << 20, Duration::from_secs(600)) else { return };
+    let mut held = Vec::new();
+    while let Ok(one) = File::open("/dev/null") {
+        held.push(one);
+    }
+    let (mut made, mut refused) = (0, 0);
+    for free in 0..12 {
+        let name = format!("new {free}");
+        let wish =
+            File::options().read(true).write(true).create_new(true).open(mount.path().join(&name));
+        let result = wish.map(drop);
+        let is_there = mount.folder.join(&name).exists();
+        assert_eq!(is_there, result.is_ok(), "{free}: {result:?}");
+        made += u32::from(is_there);
+        refused += u32::from(!is_there);
+        held.pop();
+    }
+    assert!(made > 0 && refused > 0, "{made} made, {refused} refused");
 }

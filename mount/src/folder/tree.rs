@@ -122,6 +122,9 @@ impl Drop for Directory {
     }
 }
 
+/// Descriptors that a file which was made needs beside its own: its node's, and two for who reads it.
+const SPARES: usize = 3;
+
 /// Opens what a descriptor stands for in earnest.
 fn reopen(descriptor: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(path_of(descriptor), flags | OFlags::CLOEXEC, Mode::empty())
@@ -390,7 +393,11 @@ impl Tree {
         let wish = OFlags::from_bits_retain(flags as u32);
         let with = (wish & OFlags::RWMODE) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = self.mode(mode, owner);
+        // Without descriptors for what follows nothing is made.
+        let spares = [(); SPARES].map(|()| rustix::io::fcntl_dupfd_cloexec(&*folder, 0));
+        let spares = spares.into_iter().collect::<Result<Vec<OwnedFd>>>()?;
         let made = self.act(owner, || rustix::fs::openat(&*folder, name, with, mode));
+        drop(spares);
         let made = match made {
             Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => return Err(Errno::STALE),
             made => made?,
