@@ -1008,9 +1008,12 @@ impl Machine {
 
     /// A fetch for a program goes to its device, behind those that wait for addresses.
     fn submit_in_turn(&mut self, program: Option<usize>, fetch: Key) {
-        match self.postponed.iter_mut().find(|postponed| postponed.program == program) {
-            Some(postponed) => postponed.fetches.push_back(fetch),
-            None => self.submit_or_postpone(program, VecDeque::from([fetch])),
+        if let Some(before) = self.postponed.iter_mut().find(|it| it.program == program) {
+            before.fetches.push_back(fetch);
+        } else if self.missing(fetch).is_none() {
+            self.submit_for(program, fetch);
+        } else {
+            self.submit_or_postpone(program, VecDeque::from([fetch]));
         }
     }
 
@@ -1024,16 +1027,21 @@ impl Machine {
                 return;
             }
             fetches.pop_front();
-            let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
-            let (at, blocks, is_demanded) = (job.device, job.piece.blocks(), job.is_demanded);
-            let driver = Nanos(self.driver.0 + self.driver_block.0 * (blocks - 1));
-            self.policy.observe(self.devices[at].0, Cost::Driver, driver);
-            let end = self.drive(program, driver);
-            if is_demanded {
-                self.events.push(end, Kind::Demanded, at, fetch);
-            } else {
-                self.submit(fetch);
-            }
+            self.submit_for(program, fetch);
+        }
+    }
+
+    /// A prefetch goes to its device, and what is demanded as soon as `T_driver` is over.
+    fn submit_for(&mut self, program: Option<usize>, fetch: Key) {
+        let job = self.jobs.get_mut(fetch).expect("a job lasts until it is done");
+        let (at, blocks, is_demanded) = (job.device, job.piece.blocks(), job.is_demanded);
+        let driver = Nanos(self.driver.0 + self.driver_block.0 * (blocks - 1));
+        self.policy.observe(self.devices[at].0, Cost::Driver, driver);
+        let end = self.drive(program, driver);
+        if is_demanded {
+            self.events.push(end, Kind::Demanded, at, fetch);
+        } else {
+            self.submit(fetch);
         }
     }
 
