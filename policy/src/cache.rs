@@ -120,8 +120,8 @@ pub(crate) struct Cache {
     offers_from: usize,
     #[cfg(any(test, debug_assertions))]
     checked: usize,
-    /// Whether a block has left that more streams name than are told. Of streams is checked no more then what they seek:
-    /// who was not told is known to nobody.
+    /// Whether a block has left that more streams name than are told. It is not known which were not, so that what
+    /// streams seek is not checked any more then.
     #[cfg(any(test, debug_assertions))]
     left_untold: bool,
     freed: Vec<StreamIndex>,

@@ -160,8 +160,9 @@ impl Layout {
         wrap(sector, INODE_SECTORS, self.volume_sectors)
     }
 
-    /// A block of a file's addresses, of [`address_blocks`]: it lies right before the [`SECTION_BLOCKS`] that it leads to all but
-    /// 12 of, and the one that leads to all others before the first of these.
+    /// A block of a file's addresses, of [`address_blocks`]: the first lies right before the file, each later one right
+    /// before the next [`SECTION_BLOCKS`] (of which it leads to all but the first 12), and the one that leads to all these before
+    /// the first of them.
     pub fn addresses(&self, file: FileId, number: u64) -> impl Iterator<Item = Extent> + use<> {
         let (section, blocks_before) = match number {
             0 => (0, 1),

@@ -9,8 +9,8 @@
 //!   the first blocks are there, fewer than were asked for, perhaps none.
 //! * **P**: a prefetch ends with that: [`Outcome::Refused`] or [`Outcome::Short`]. Who waits for a block that did
 //!   not come with it asks for the block as for any that is not in memory.
-//! * **R**: what a program asked for, an inode or a block of addresses, and a name that is looked up, are tried again after a pause that
-//!   doubles, as a kernel does ([`Retries`]). The fetch stays under way meanwhile.
+//! * **R**: what a program asked for, an inode or a block of addresses, and a name that is looked up, are tried again
+//!   after a pause that doubles, as a kernel does ([`Retries`]). The fetch stays under way meanwhile.
 //! * **E**: after the last try the read, or the open, ends with an error. Its program counts it and goes on; a lookup
 //!   is refused. Who reads the block again begins anew.
 //!

@@ -21,7 +21,8 @@
 //! policy contradicts them: such a run has no result.
 //!
 //! Files have names, inodes and addresses: what of them is read is said by [`Metadata`]. An open reads the inode if nobody
-//! has, and the policy's lookups of names that were disclosed read it too. What a kernel reads ahead by itself is disclosed to the policy
+//! has, and the policy's lookups of names that were disclosed read it too. What a kernel reads ahead by itself is
+//! disclosed to the policy
 //! ([`read_ahead`]).
 //!
 //! Programs may wait for each other ([`Step::Await`]): that is neither work nor stall. One that waits for what nobody
@@ -331,9 +332,10 @@ struct Machine {
     names: HashMap<NameId, FileId>,
     retries: Retries,
     watchdog: Watchdog,
-    /// By device and block.
     metadata: Metadata,
+    /// What of it has been read or is being read, by device and block.
     progress: HashMap<(usize, MetadataBlock), Progress, Mix>,
+    /// One for each program that waits so, at most.
     postponed: Vec<Postponed>,
     devices: Vec<(DeviceId, Server)>,
     device_indices: HashMap<DeviceId, usize, Mix>,
