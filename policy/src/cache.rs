@@ -279,10 +279,21 @@ impl Cache {
 
     /// What `index` says has changed: it will be asked again before it counts.
     pub(crate) fn touch(&mut self, index: StreamIndex) {
+        self.touch_value(index);
+        self.touch_candidate(index);
+    }
+
+    /// What `index` declares may be less than it was. What is more by now shows when it comes to be the least.
+    fn touch_value(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
         if !std::mem::replace(&mut stream.value_is_stale, true) {
             self.stale_values.push(index);
         }
+    }
+
+    /// What `index` would have fetched may be something else.
+    pub(crate) fn touch_candidate(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
         // Who is quiet has no candidate.
         if !stream.candidate_is_stale && !stream.is_quiet() {
             stream.candidate_is_stale = true;
@@ -395,19 +406,40 @@ impl Cache {
     }
 
     fn least_of_streams(&mut self) -> Option<(StreamIndex, f64)> {
+        let mut asked = None;
         while let Some(index) = self.stale_values.pop() {
             if let Some(stream) = self.streams[index.0 as usize].as_mut() {
                 stream.value_is_stale = false;
                 self.rank(index);
+                asked = Some(index);
             }
         }
         loop {
             let (stream, key) = self.ranking.first()?;
             let index = StreamIndex(stream);
             // Costs move without anybody being touched.
-            if self.rank(index) == Some(-key) {
+            if asked == Some(index) || self.rank(index) == Some(-key) {
+                #[cfg(any(test, debug_assertions))]
+                self.check_least(-key);
                 return Some((index, -key));
             }
+            asked = Some(index);
+        }
+    }
+
+    /// That no stream declares less than the least, where costs do not move.
+    #[cfg(any(test, debug_assertions))]
+    fn check_least(&mut self, least: f64) {
+        self.checked += 1;
+        if !self.costs.are_fixed() || !self.checked.is_multiple_of(8) {
+            return;
+        }
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        for (index, stream) in (0..).zip(&self.streams) {
+            let declared = stream.as_ref().and_then(|stream| stream.least(&scene));
+            let share = self.rates.count(share_of(StreamIndex(index)));
+            let value = declared.map_or(f64::INFINITY, |(_, _, value)| value * share);
+            assert!(value >= least, "stream {index} is worth less than the least: {value} {least}");
         }
     }
 
@@ -420,9 +452,7 @@ impl Cache {
                 let stream = self.streams[index.0 as usize].as_mut()?;
                 let mut scene =
                     Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-                let picked = HintEstimator { index, stream }.pick(&mut scene);
-                self.touch(index);
-                picked
+                HintEstimator { index, stream }.pick(&mut scene)
             }
         }
     }
@@ -649,7 +679,7 @@ impl Cache {
                 && let Some(position) = self.stream(index).use_of_leaving(block)
             {
                 self.stream(index).lost(device, position);
-                self.touch(index);
+                self.touch_candidate(index);
             }
         }
         self.blocks.remove(slot);
@@ -678,13 +708,13 @@ impl Cache {
             self.unread -= 1;
             if let Some(claim) = self.blocks[slot].claim() {
                 self.stream(claim.stream).unread -= 1;
-                self.touch(claim.stream);
+                self.touch_candidate(claim.stream);
             }
             if let Some(parked) = self.parked.pop() {
                 if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
                     stream.is_parked = false;
                 }
-                self.touch(parked);
+                self.touch_candidate(parked);
             }
         }
     }
@@ -817,8 +847,10 @@ impl Cache {
         if let Some(claim) = self.blocks[slot].claim() {
             if self.stream(claim.stream).expects(claim.position) {
                 let stream = self.streams[claim.stream.0 as usize].as_mut().expect("it claims");
-                stream.track_arrived(&self.blocks[slot], claim.position);
-                self.touch(claim.stream);
+                if stream.track_arrived(&self.blocks[slot], claim.position) {
+                    self.touch_value(claim.stream);
+                }
+                self.touch_candidate(claim.stream);
             } else {
                 if self.blocks[slot].is_unread() {
                     self.waste(now, slot);

@@ -134,6 +134,13 @@ impl Costs {
         }
     }
 
+    /// Whether what is measured makes no difference.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn are_fixed(&self) -> bool {
+        let were_busy = self.devices.iter().any(|device| device.block_ns.0.is_some());
+        matches!(self.source, CostSource::Fixed(_)) && !were_busy
+    }
+
     /// What reading a block from memory costs, in ns.
     pub(crate) fn hit_ns(&self) -> f64 {
         match self.source {

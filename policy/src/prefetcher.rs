@@ -301,7 +301,7 @@ impl Cache {
     /// The next call goes on where the search in stream `index` was broken off.
     fn search_goes_on(&mut self, index: StreamIndex) {
         self.search_is_unfinished = true;
-        self.touch(index);
+        self.touch_candidate(index);
     }
 
     /// B, C: the next cluster for `device`, its buffers taken.
@@ -376,7 +376,7 @@ impl Cache {
                 }
             };
             let cluster = self.take_cluster(now, config, device, (candidate, cost));
-            self.touch(index);
+            self.touch_candidate(index);
             return Some(cluster);
         }
     }
@@ -432,7 +432,7 @@ impl Cache {
         offset: u64,
         block: Block,
     ) -> Option<Candidate> {
-        if self.blocks.find(block).is_some() {
+        if self.blocks.seems_to_have(block) {
             return None;
         }
         let index = first.stream;

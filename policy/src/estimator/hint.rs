@@ -106,9 +106,13 @@ impl Stream {
         self.of_device(known.device).tracked.insert(position);
     }
 
-    /// A block that it claims has arrived, and is tracked from now on.
-    pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) {
-        self.of_device(known.device).tracked.insert(position);
+    /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
+    pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) -> bool {
+        let in_set = self.cursor.in_set();
+        let tracked = &mut self.of_device(known.device).tracked;
+        let is_last = tracked.last().is_none_or(|last| last < position);
+        tracked.insert(position);
+        is_last || in_set
     }
 
     /// The block, which it claims and tracks if it is in memory, will be read at another position.

@@ -78,7 +78,7 @@ impl Chain {
 struct Table {
     first_block: u64,
     chains: Vec<Chain>,
-    /// The least and the greatest of the single blocks that have come since it is here.
+    /// The least and the greatest of the single blocks that have come since there are enough of them.
     span: Option<(u64, u64)>,
 }
 
@@ -114,16 +114,17 @@ struct Entered {
     ordinal: u32,
 }
 
-/// How a file figures in the index.
+/// How a file figures in the index. What is looked at to find a single block's chain comes first.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct FileUse {
-    pieces_at: [u32; LEVELS_MAX as usize],
     levels: u32,
     segments: u32,
+    /// Of its single blocks, if there are several.
+    table: Table,
+    pieces_at: [u32; LEVELS_MAX as usize],
     /// The last one added: of those that are left, the last to leave.
     last: Entered,
-    /// Of its single blocks, if there are several.
-    table: Option<Box<Table>>,
 }
 
 impl FileUse {
@@ -139,7 +140,7 @@ impl FileUse {
         if pieces < SPAN_PIECES_MIN {
             return None;
         }
-        let table = self.table.get_or_insert_default();
+        let table = &mut self.table;
         let (least, greatest) = table.span.unwrap_or((block, block));
         let (least, greatest) = (least.min(block), greatest.max(block));
         table.span = Some((least, greatest));
@@ -151,9 +152,11 @@ impl FileUse {
 
     /// The chain of a single block, if it is one of the table's.
     fn chain(&mut self, level: u32, block: u64) -> Option<&mut Chain> {
-        let table = self.table.as_mut().filter(|_| level == 0)?;
-        let place = table.place(block)?;
-        Some(&mut table.chains[place])
+        if level > 0 {
+            return None;
+        }
+        let place = self.table.place(block)?;
+        Some(&mut self.table.chains[place])
     }
 
     /// A piece of `level` has gone.
@@ -162,7 +165,7 @@ impl FileUse {
         if self.pieces_at[level as usize] == 0 {
             self.levels &= !(1 << level);
             if level == 0 {
-                self.table = None;
+                self.table = Table::default();
             }
         }
     }
@@ -182,10 +185,9 @@ impl Chains {
     /// The chain of the piece of a level that contains a block.
     fn of(&self, file: &FileUse, key: Key) -> Chain {
         if key.level == 0
-            && let Some(table) = &file.table
-            && let Some(place) = table.place(key.piece)
+            && let Some(place) = file.table.place(key.piece)
         {
-            return table.chains[place];
+            return file.table.chains[place];
         }
         self.by_piece.get(&key).copied().unwrap_or(Chain::EMPTY)
     }
@@ -233,14 +235,86 @@ impl Chains {
 
     /// Gives the single blocks of `file` in `reach` a table.
     fn tabulate(&mut self, file: &mut FileUse, id: FileId, reach: RangeInclusive<u64>) {
-        let old = file.table.take().unwrap_or_default();
+        let old = std::mem::take(&mut file.table);
         let first_block = *reach.start();
         let chains = reach.map(|block| match old.place(block) {
             Some(place) => old.chains[place],
             None => self.by_piece.remove(&Key::new(id, 0, block)).unwrap_or(Chain::EMPTY),
         });
         let chains = chains.collect();
-        file.table = Some(Box::new(Table { first_block, chains, span: old.span }));
+        file.table = Table { first_block, chains, span: old.span };
+    }
+}
+
+/// All files of a stream's index. Most questions are about the one that the last was about, and do not look for it.
+#[derive(Debug, Default)]
+struct FileUses {
+    /// Where a file's place in `uses` is.
+    places: HashMap<FileId, u32, Mix>,
+    uses: Vec<FileUse>,
+    /// Places that no file has.
+    free: Vec<u32>,
+    last: Option<(FileId, u32)>,
+}
+
+impl FileUses {
+    fn place(&self, file: FileId) -> Option<u32> {
+        match self.last {
+            Some((last, place)) if last == file => Some(place),
+            _ => self.places.get(&file).copied(),
+        }
+    }
+
+    fn get(&self, file: FileId) -> Option<&FileUse> {
+        self.place(file).map(|place| &self.uses[place as usize])
+    }
+
+    /// The next questions are about `file`. Returns its place.
+    fn turn_to(&mut self, file: FileId) -> Option<usize> {
+        let place = self.place(file)?;
+        self.last = Some((file, place));
+        Some(place as usize)
+    }
+
+    fn get_mut(&mut self, file: FileId) -> Option<&mut FileUse> {
+        self.turn_to(file).map(|place| &mut self.uses[place])
+    }
+
+    /// That of `file`; `comes` is called if it has come with that.
+    fn get_or_add(&mut self, file: FileId, comes: impl FnOnce()) -> &mut FileUse {
+        let place = self.place(file).unwrap_or_else(|| {
+            comes();
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.uses.push(FileUse::default());
+                u32::try_from(self.uses.len() - 1).expect("fewer than 2³² files")
+            });
+            self.places.insert(file, place);
+            place
+        });
+        self.last = Some((file, place));
+        &mut self.uses[place as usize]
+    }
+
+    fn remove(&mut self, file: FileId) {
+        let Some(place) = self.places.remove(&file) else { return };
+        self.last.take_if(|(last, _)| *last == file);
+        self.uses[place as usize] = FileUse::default();
+        self.free.push(place);
+        if self.places.is_empty() {
+            (self.uses, self.free) = (Vec::new(), Vec::new());
+        }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = FileId> {
+        self.places.keys().copied()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let tables = self.uses.iter().map(|file| file.table.chains.capacity() * size_of::<Chain>());
+        self.places.allocation_size()
+            + self.uses.capacity() * size_of::<FileUse>()
+            + self.free.capacity() * size_of::<u32>()
+            + tables.sum::<usize>()
     }
 }
 
@@ -255,7 +329,7 @@ pub(crate) enum FileChange {
 #[derive(Debug, Default)]
 pub(crate) struct NextUse {
     chains: Chains,
-    files: HashMap<FileId, Box<FileUse>, Mix>,
+    files: FileUses,
     /// The first segment that is not in the index, and the first that has not left it.
     added: (u64, usize),
     left: (u64, usize),
@@ -305,7 +379,7 @@ impl NextUse {
 
     /// Files in the index, as if they left it.
     pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
-        self.files.keys().map(|&file| FileChange::Went(file))
+        self.files.ids().map(FileChange::Went)
     }
 
     /// Adds the next placed segments while its load is below `load_max` and there is work left, one for each
@@ -325,10 +399,8 @@ impl NextUse {
                 (ordinal, segment) = (ordinal + 1, 0);
                 continue;
             }
-            let file = self.files.entry(placed.file).or_insert_with(|| {
-                changed(FileChange::Came(placed.file, placed.device));
-                Box::default()
-            });
+            let comes = || changed(FileChange::Came(placed.file, placed.device));
+            let file = self.files.get_or_add(placed.file, comes);
             let (offset, first, blocks) = placed.segment(segment, block_bytes);
             let (position, number) = (placed.start + offset, ordinal as u32);
             self.asked = None;
@@ -377,7 +449,7 @@ impl NextUse {
                     return;
                 }
                 if (ordinal, segment) < self.added {
-                    let file = self.files.get_mut(&placed.file).expect("a segment's file is known");
+                    let file = self.files.get_mut(placed.file).expect("a segment's file is known");
                     for_each_piece(first, first + blocks, |level, block| {
                         self.pieces -= 1;
                         self.chains.pop(file, Key::new(placed.file, level, block), block);
@@ -385,7 +457,7 @@ impl NextUse {
                     self.segments -= 1;
                     file.segments -= 1;
                     if file.segments == 0 {
-                        self.files.remove(&placed.file);
+                        self.files.remove(placed.file);
                         changed(FileChange::Went(placed.file));
                     }
                 }
@@ -398,18 +470,43 @@ impl NextUse {
     }
 
     /// The first position, at or after `from`, at which `block` will be read.
+    #[inline]
     pub(crate) fn find(&mut self, places: &Places, block: Block, from: u64) -> Option<u64> {
         if let Some((file, only)) = self.asked
             && file == block.file
         {
             return self.in_segment(places, only, block.index, from);
         }
-        let file = self.files.get(&block.file)?;
+        let place = self.files.turn_to(block.file)?;
+        let file = &self.files.uses[place];
         if file.segments == 1 {
             let only = file.last;
             self.asked = Some((block.file, only));
             return self.in_segment(places, only, block.index, from);
         }
+        if file.levels == 1 {
+            // Single blocks, and the first segment of the chain mostly.
+            let chain = self.chains.of(file, Key::new(block.file, 0, block.index));
+            if chain.position == NEVER {
+                return None;
+            }
+            if chain.position >= from {
+                return Some(chain.position);
+            }
+        }
+        self.find_in_chains(places, place, block, from)
+    }
+
+    /// The same for a file of several segments, at this place.
+    #[inline(never)]
+    fn find_in_chains(
+        &self,
+        places: &Places,
+        place: usize,
+        block: Block,
+        from: u64,
+    ) -> Option<u64> {
+        let file = &self.files.uses[place];
         let mut levels = file.levels;
         let mut best: Option<u64> = None;
         while levels != 0 {
@@ -460,23 +557,16 @@ impl NextUse {
 
     /// Loads what says which segments read a single block, where there is a table of them.
     pub(crate) fn load_chain(&self, block: Block) {
-        let Some(file) = self.files.get(&block.file).filter(|file| file.segments > 1) else {
-            return;
-        };
-        let Some(table) = file.table.as_ref() else { return };
-        table.place(block.index).into_iter().for_each(|place| load_line(&table.chains[place]));
+        let Some(file) = self.files.get(block.file) else { return };
+        let place = file.table.place(block.index);
+        place.into_iter().for_each(|place| load_line(&file.table.chains[place]));
     }
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tables = self.files.values().filter_map(|file| file.table.as_ref());
-        let tables =
-            tables.map(|table| size_of::<Table>() + table.chains.capacity() * size_of::<Chain>());
         self.chains.by_piece.allocation_size()
             + self.chains.nodes.capacity() * size_of::<Node>()
-            + self.files.allocation_size()
-            + self.files.len() * size_of::<FileUse>()
-            + tables.sum::<usize>()
+            + self.files.memory_bytes()
     }
 }
 

@@ -38,6 +38,9 @@ const PLACED_AT_ONCE: usize = 4096;
 /// Positions that one call looks at in search of a missing block.
 const SCAN_STEPS: u32 = 4096;
 
+/// Positions after a block that is fetched among which the next one is looked for, to load what will be asked of it.
+const PEEKED: u64 = 64;
+
 /// Ranges of a stride are written out: less of them is placed ahead, by this factor, which leaves what the
 /// prefetcher looks through.
 const STRIDED_DIVISOR: u64 = 8;
@@ -194,6 +197,9 @@ pub(crate) struct Stream {
     /// When it was given its last hint, if it has not read since.
     pub(crate) hinted_at: Option<Nanos>,
     pub(crate) pace: Pace,
+    /// Whether a block had more uses made already than are passed over: a later one may not be sought then.
+    #[cfg(any(test, debug_assertions))]
+    gave_up_search: bool,
 }
 
 impl Stream {
@@ -237,6 +243,8 @@ impl Stream {
             scan_run: None,
             hinted_at: None,
             pace: Pace::default(),
+            #[cfg(any(test, debug_assertions))]
+            gave_up_search: false,
         }
     }
 
@@ -504,13 +512,28 @@ impl Stream {
         }
     }
 
-    fn next_use_from(&mut self, block: Block, mut from: u64) -> Option<u64> {
-        for _ in 0..USES_TRIED_MAX {
-            let position = self.index.find(&self.places, block, from)?;
+    #[inline]
+    fn next_use_from(&mut self, block: Block, from: u64) -> Option<u64> {
+        let position = self.index.find(&self.places, block, from)?;
+        match self.cursor.expects(position) {
+            true => Some(position),
+            false => self.next_use_after(block, position),
+        }
+    }
+
+    /// The same where the use at `position` was made already.
+    #[cold]
+    fn next_use_after(&mut self, block: Block, mut position: u64) -> Option<u64> {
+        for _ in 1..USES_TRIED_MAX {
+            let from = self.cursor.next_expected(position + 1);
+            position = self.index.find(&self.places, block, from)?;
             if self.cursor.expects(position) {
                 return Some(position);
             }
-            from = self.cursor.next_expected(position + 1);
+        }
+        #[cfg(any(test, debug_assertions))]
+        {
+            self.gave_up_search = true;
         }
         None
     }
@@ -728,8 +751,9 @@ impl Stream {
         if position == self.scan {
             self.scan += 1;
             if self.scan_run.is_some_and(|run| run.end_position() == self.scan) {
-                self.scan_run = self.places.run_at(self.scan);
-                let next = self.scan_run.and_then(|run| run.block_at(self.scan));
+                let next = self.next_untracked(device, self.scan, self.scan.saturating_add(PEEKED));
+                self.scan_run = self.places.run_at(next);
+                let next = self.scan_run.and_then(|run| run.block_at(next));
                 next.into_iter().for_each(|next| self.load_missing(next, blocks));
             }
         } else {
@@ -777,6 +801,9 @@ impl Stream {
             self.scan = from;
         }
         for _ in 0..SCAN_STEPS {
+            if self.scan < limit {
+                self.scan = self.next_untracked(device, self.scan, limit);
+            }
             let position = self.scan;
             if position >= limit {
                 return None;
@@ -786,11 +813,13 @@ impl Stream {
                 _ => self.places.run_at(position)?,
             };
             self.scan_run = Some(run);
-            let end = run.end_position().min(limit);
-            let untracked = self.next_untracked(run.device, position, end);
-            if untracked > position {
-                self.scan = untracked;
-                continue;
+            if run.device != device {
+                let end = run.end_position().min(limit);
+                let untracked = self.next_untracked(run.device, position, end);
+                if untracked > position {
+                    self.scan = untracked;
+                    continue;
+                }
             }
             if self.cursor.expects(position) {
                 let block = run.block_at(position).expect("the run contains it");
@@ -856,6 +885,9 @@ impl Stream {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         const CHECKED: u64 = 256;
+        if self.gave_up_search {
+            return;
+        }
         let all = |part: &OfDevice| {
             std::iter::successors(part.missing.first(), |&at| part.missing.next(at + 1))
                 .collect::<Vec<u64>>()

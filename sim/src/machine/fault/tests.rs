@@ -655,6 +655,53 @@ fn more_streams_than_are_told_name_a_file() {
     }
 }
 
+/// A device that has nothing of a block for many uses of it, one after the other: the next one is not found any more.
+#[test]
+fn many_uses_of_a_block_that_cannot_be_had() {
+    let mut spec = machine(Rules::LRU, 50, flat(None));
+    spec.devices.push((OTHER, flat(Some(1))));
+    spec.policy.cluster_blocks_max = 4;
+    spec.policy.outstanding_max = 13;
+    spec.policy.resolved_max = 4;
+    spec.policy.costs =
+        CostSource::Measured(CostModel { hit_ns: 2000.0, driver_ns: 10000.0, disk_ns: 5000000.0 });
+    spec.hit = Nanos(243_000);
+    spec.driver = Nanos(580_000);
+    spec.processors = Processors::Shared;
+    spec.open = Nanos(100_000);
+    spec.metadata = Metadata::Known;
+    know_files(&mut spec);
+    let fault = |at, device, condition| Fault { at: Nanos(at), device, disk: None, condition };
+    spec.faults = Faults {
+        schedule: vec![
+            fault(255_417_515, OTHER, Condition::Slow { times: 31 }),
+            fault(1_393_753_205, DEVICE, Condition::Short { share_ppm: 1_000_000 }),
+            fault(78_827_630, OTHER, Condition::Slow { times: 12 }),
+            fault(1_150_718_989, DEVICE, Condition::Well),
+        ],
+        seed: 6711506360087211760,
+        retries: Retries { tries_max: 5, pause: Nanos(8_233_438), pause_max: Nanos(432_033_759) },
+    };
+    let wrong = [
+        (2, 59..=59),
+        (2, 48..=54),
+        (0, 56..=59),
+        (1, 4..=11),
+        (0, 23..=26),
+        (2, 46..=57),
+        (1, 29..=33),
+    ];
+    let long = [(0, 21..=38), (2, 58..=59)];
+    let all = [
+        reading(&wrong, Telling::Wrong, 4_174_242, 42_438_360),
+        Drawn { is_long: true, ..reading(&long, Telling::Names, 8_577_045, 41_190_297) },
+    ];
+    for rules in Rules::ALL {
+        spec.policy.rules = rules;
+        check(&spec, &all, &run(&spec, &all));
+    }
+}
+
 proptest! {
     #![proptest_config(cases(40))]
 
