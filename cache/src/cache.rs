@@ -412,9 +412,19 @@ impl Session {
     /// A stream to disclose with: what will be read next, in order.
     pub fn stream(&self) -> Stream {
         let shared = Arc::clone(&self.store.shared);
-        let id = shared.with_engine(|state, now, _| state.engine.open_stream(now, self.reader));
-        Stream { shared, id, files: Mutex::default() }
+        let reader = self.reader;
+        let id = shared.with_engine(|state, now, _| state.engine.open_stream(now, reader));
+        Stream { shared, id, reader, files: Mutex::default() }
     }
+}
+
+/// What hints take; see [`Stream::hint_memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintMemory {
+    /// Of all streams of the session.
+    pub own_bytes: usize,
+    /// Of all sessions.
+    pub all_bytes: usize,
 }
 
 /// Discloses what will be read, in order. When it is dropped, what it has disclosed and nobody has read is
@@ -422,6 +432,7 @@ impl Session {
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
+    reader: ReaderId,
     /// Files that it has hinted, which stay open for it.
     files: Mutex<HashMap<FileId, Arc<File>>>,
 }
@@ -455,6 +466,13 @@ impl Stream {
         self.shared.with_engine(|state, now, todo| {
             state.engine.hint(now, self.id, (file.id, extent, order), todo);
         });
+    }
+
+    /// What hints that are not past take, some 16 bytes for each range and a hundred for each hint: to be bounded by
+    /// who takes them from others.
+    pub fn hint_memory(&self) -> HintMemory {
+        let bytes = self.shared.with_engine(|state, _, _| state.engine.hint_bytes(self.reader));
+        HintMemory { own_bytes: bytes.0, all_bytes: bytes.1 }
     }
 
     /// Gives up what was disclosed and not read. More may be disclosed.

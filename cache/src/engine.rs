@@ -190,8 +190,11 @@ pub(crate) struct Engine {
     /// Requests without frames, oldest first.
     starved: VecDeque<RequestId>,
     counts: EngineCounts,
-    next_hinter: u64,
+    guesses: u64,
 }
+
+/// Guesses are numbered from here as those who hint; below are readers.
+const GUESSES_FROM: u64 = 1 << 63;
 
 /// Bytes of a request ahead, at most.
 const CLUSTER_BYTES: u64 = 1 << 20;
@@ -216,7 +219,7 @@ impl Engine {
             limbo: Vec::new(),
             starved: VecDeque::new(),
             counts: EngineCounts::default(),
-            next_hinter: 0,
+            guesses: 0,
         }
     }
 
@@ -290,9 +293,21 @@ impl Engine {
         self.policy.held_blocks()
     }
 
+    /// A stream for what a program discloses. All streams of a reader have one record: who discloses what it does not
+    /// read gets nothing by a new one.
     pub(crate) fn open_stream(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
-        self.next_hinter += 1;
-        self.policy.open_stream(now, HinterId(self.next_hinter), Some(reader))
+        self.policy.open_stream(now, HinterId(reader.0), Some(reader))
+    }
+
+    /// A stream for what the cache itself expects of a reader, which speaks neither for the reader nor against it.
+    pub(crate) fn open_guess(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
+        self.guesses += 1;
+        self.policy.open_stream(now, HinterId(GUESSES_FROM + self.guesses), Some(reader))
+    }
+
+    /// Bytes that the hints of a reader's streams take, and those of all.
+    pub(crate) fn hint_bytes(&self, reader: ReaderId) -> (usize, usize) {
+        self.policy.hint_bytes(HinterId(reader.0))
     }
 
     /// What may be disclosed for who reads `file`, which is held, on.

@@ -357,7 +357,7 @@ impl File {
         }
         let segment = Segment { offset_bytes: range.start, length_bytes: range.end - range.start };
         let stream = self.shared.with_engine(|state, now, todo| {
-            let stream = state.engine.open_stream(now, self.reader);
+            let stream = state.engine.open_guess(now, self.reader);
             let extent = Extent::Segments([segment].into());
             state.engine.hint(now, stream, (self.id, extent, Order::Given), todo);
             stream
@@ -446,7 +446,7 @@ impl File {
                 return;
             };
             let stream =
-                *plan.stream.get_or_insert_with(|| state.engine.open_stream(now, self.reader));
+                *plan.stream.get_or_insert_with(|| state.engine.open_guess(now, self.reader));
             let extent = Extent::Segments([segment].into());
             state.engine.hint(now, stream, (self.id, extent, Order::Given), todo);
         });

@@ -47,7 +47,7 @@ mod speed;
 mod stats;
 pub mod tier;
 
-pub use cache::{Cache, CacheOptions, Session, Store, Stream};
+pub use cache::{Cache, CacheOptions, HintMemory, Session, Store, Stream};
 pub use error::{CacheError, OpenError, ReadError};
 pub use file::{CachedFor, File, Lent, Partly};
 pub use foretell_policy::{Order, Segment};

@@ -286,6 +286,28 @@ fn a_file_that_is_opened_again_has_its_blocks_still() {
     assert_eq!(counting.bytes.load(Ordering::Relaxed), 1 << 19);
 }
 
+/// Blocks fetched for fifty streams, each of which discloses 500 other ones and reads none.
+fn fetched_for_nothing(session_of_each: bool) -> u64 {
+    let cache = cache(16 << 20, 8192);
+    let store = cache.attach(Arc::new(CountingBackend(Arc::default(), 1 << 30)));
+    let session = store.session();
+    for round in 0..50 {
+        let own = store.session();
+        let session = if session_of_each { &own } else { &session };
+        let file = session.open("file").unwrap();
+        let block = |at: u64| Segment { offset_bytes: (round * 500 + at) << 15, length_bytes: 1 };
+        let stream = session.stream();
+        stream.hint_segments(&file, &(0..500).map(block).collect::<Vec<_>>());
+    }
+    cache.stats().prefetched_blocks
+}
+
+#[test]
+fn who_reads_nothing_of_what_it_discloses_gets_nothing_by_another_stream() {
+    let (of_one, of_many) = (fetched_for_nothing(false), fetched_for_nothing(true));
+    assert!(of_many > 50 * 100 && of_one < of_many / 5, "{of_one} of {of_many}");
+}
+
 #[test]
 fn what_is_given_up_with_requests_under_way_is_over() {
     let counting = Arc::new(Counting::default());

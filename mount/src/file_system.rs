@@ -122,10 +122,10 @@ impl ReadOnly {
         if let Some(own) = self.service.open_own(number, thread, self.objects.known()) {
             return Ok((own, FopenFlags::FOPEN_DIRECT_IO));
         }
-        let session = self.service.processes.session(thread);
-        let file = self.objects.open(number, &session)?;
+        let program = self.service.processes.program(thread);
+        let file = self.objects.open(number, &program.session)?;
         // What the kernel has of this inode is of this version.
-        Ok((Handle::File(OpenFile::new(file, session)), FopenFlags::FOPEN_KEEP_CACHE))
+        Ok((Handle::File(OpenFile::new(file, program)), FopenFlags::FOPEN_KEEP_CACHE))
     }
 
     fn next_entries(&self, number: u64, folder: &mut OpenFolder) -> Result<Vec<Entry>, Errno> {
@@ -138,11 +138,12 @@ impl ReadOnly {
     /// What is said of a file in an extended attribute.
     fn extended_attribute(&self, number: u64, name: &OsStr, thread: u32) -> Result<String, Errno> {
         let name = name_of_cached(name).ok_or(Errno::ENODATA)?;
-        let session = self.service.processes.session(thread);
-        let file = self.objects.open(number, &session).map_err(|error| match error.code() {
-            libc::ESTALE => error, // The name is looked up anew.
-            _ => Errno::ENODATA,
-        })?;
+        let program = self.service.processes.program(thread);
+        let file =
+            self.objects.open(number, &program.session).map_err(|error| match error.code() {
+                libc::ESTALE => error, // The name is looked up anew.
+                _ => Errno::ENODATA,
+            })?;
         text_of_cached(name, &file).ok_or(Errno::ENODATA)
     }
 }

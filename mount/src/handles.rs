@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use foretell_cache::backend::Entry;
-use foretell_cache::{File, Order, Segment, Session, Store, Stream};
+use foretell_cache::{File, Order, Segment, Stream};
 
 use crate::folder::{Directory, OpenContent};
 use crate::objects::Names;
+use crate::programs::{Program, Queued};
 
-/// Hints of one descriptor that wait for their files to be looked up, at most, and bytes of their segments.
+/// Hints of one descriptor that wait for their files to be looked up, at most.
 const WAITING_MAX: u64 = 1 << 16;
-const WAITING_MAX_BYTES: usize = 16 << 20;
 
-/// Processes that are told apart; of more, some begin anew.
-const PROCESSES_MAX: usize = 4096;
+/// What a hint takes beside its segments and its path, about.
+const HINT_BYTES: usize = 256;
 
 /// What the kernel has open.
 pub(crate) enum Handle {
@@ -42,20 +42,26 @@ impl Handle {
 
 pub(crate) struct OpenFile {
     pub(crate) file: Arc<File>,
-    session: Session,
+    program: Program,
     /// Made by the first hint.
     stream: Mutex<Option<Stream>>,
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: Arc<File>, session: Session) -> Self {
-        OpenFile { file, session, stream: Mutex::new(None) }
+    pub(crate) fn new(file: Arc<File>, program: Program) -> Self {
+        OpenFile { file, program, stream: Mutex::new(None) }
     }
 
-    pub(crate) fn hint(&self, segments: &[Segment], order: Order) {
+    /// Discloses segments of the file. Returns whether there was room for them.
+    #[must_use]
+    pub(crate) fn hint(&self, segments: &[Segment], order: Order) -> bool {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = stream.get_or_insert_with(|| self.session.stream());
-        hint(stream, &self.file, segments, order);
+        let stream = stream.get_or_insert_with(|| self.program.session.stream());
+        let has_room = self.program.has_room(stream, HINT_BYTES + size_of_val(segments));
+        if has_room {
+            hint(stream, &self.file, segments, order);
+        }
+        has_room
     }
 
     pub(crate) fn cancel(&self) {
@@ -87,7 +93,7 @@ pub(crate) struct OpenFolder {
 /// A descriptor of the control file: hints of many files, in the order in which they were given, although the
 /// files are looked up at once.
 pub(crate) struct OpenControl {
-    pub(crate) session: Session,
+    pub(crate) program: Program,
     stream: Stream,
     waiting: Mutex<Waiting>,
 }
@@ -100,35 +106,37 @@ struct Waiting {
     passed_on: u64,
     /// Looked up before their turn.
     found: BTreeMap<u64, Found>,
-    /// Bytes of segments that have been given and not passed on.
-    bytes: usize,
 }
 
-struct Found {
+/// A hint whose file has been looked up.
+pub(crate) struct Found {
     /// None if there is none.
-    file: Option<Arc<File>>,
-    segments: Vec<Segment>,
-    order: Order,
+    pub(crate) file: Option<Arc<File>>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) order: Order,
+    /// Until the hint is passed on.
+    pub(crate) queued: Queued,
 }
 
 impl OpenControl {
-    pub(crate) fn new(session: Session) -> Self {
-        let stream = session.stream();
-        OpenControl { session, stream, waiting: Mutex::default() }
+    pub(crate) fn new(program: Program) -> Self {
+        let stream = program.session.stream();
+        OpenControl { program, stream, waiting: Mutex::default() }
     }
 
-    /// The place of a hint among the others, whose file is to be looked up. None if too much waits already.
-    pub(crate) fn place(&self, segments: &[Segment]) -> Option<u64> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = size_of_val(segments);
-        if waiting.given - waiting.passed_on >= WAITING_MAX
-            || (waiting.bytes > 0 && waiting.bytes + bytes > WAITING_MAX_BYTES)
-        {
+    /// The place of a hint among the others, whose file is to be looked up. None if too much waits already, or too much
+    /// has been disclosed that is not past.
+    pub(crate) fn place(&self, path: &str, segments: &[Segment]) -> Option<(u64, Queued)> {
+        let bytes = HINT_BYTES + path.len() + size_of_val(segments);
+        if !self.program.has_room(&self.stream, bytes) {
             return None;
         }
-        waiting.bytes += bytes;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.given - waiting.passed_on >= WAITING_MAX {
+            return None;
+        }
         waiting.given += 1;
-        Some(waiting.given - 1)
+        Some((waiting.given - 1, self.program.queued(bytes)))
     }
 
     /// Whether the hint at `place` has not been cancelled.
@@ -137,27 +145,21 @@ impl OpenControl {
     }
 
     /// The file of the hint at `place` has been looked up.
-    pub(crate) fn found(
-        &self,
-        place: u64,
-        file: Option<Arc<File>>,
-        segments: Vec<Segment>,
-        order: Order,
-    ) {
+    pub(crate) fn found(&self, place: u64, found: Found) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if place < waiting.passed_on {
             return; // It was cancelled.
         }
         let waiting = &mut *waiting;
-        waiting.found.insert(place, Found { file, segments, order });
+        waiting.found.insert(place, found);
         while let Some(next) = waiting.found.first_entry()
             && *next.key() == waiting.passed_on
         {
-            let Found { file, segments, order } = next.remove();
-            waiting.bytes -= size_of_val(segments.as_slice());
+            let Found { file, segments, order, queued } = next.remove();
             if let Some(file) = file {
                 hint(&self.stream, &file, &segments, order);
             }
+            drop(queued);
             waiting.passed_on += 1;
         }
     }
@@ -167,7 +169,6 @@ impl OpenControl {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.passed_on = waiting.given;
         waiting.found.clear();
-        waiting.bytes = 0;
         self.stream.cancel();
     }
 }
@@ -204,44 +205,17 @@ impl Handles {
     }
 }
 
-/// Sessions of the cache by process: hints are matched to the reads of who gave them.
-pub(crate) struct Processes {
-    store: Store,
-    known: Mutex<HashMap<u32, Session>>,
-}
-
-impl Processes {
-    pub(crate) fn new(store: Store) -> Self {
-        Processes { store, known: Mutex::default() }
-    }
-
-    /// The session of the process that the thread `thread` is of.
-    pub(crate) fn session(&self, thread: u32) -> Session {
-        let process = process_of(thread).unwrap_or(thread);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= PROCESSES_MAX && !known.contains_key(&process) {
-            known.retain(|&process, _| std::path::Path::new(&format!("/proc/{process}")).exists());
-            if known.len() >= PROCESSES_MAX {
-                known.clear();
-            }
-        }
-        known.entry(process).or_insert_with(|| self.store.session()).clone()
-    }
-}
-
-/// The thread group of a thread.
-fn process_of(thread: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use foretell_cache::backend::memory::MemoryBackend;
     use foretell_cache::{Cache, CacheOptions};
 
     use super::*;
+    use crate::programs::Processes;
+
+    fn program(cache: &Cache, files: MemoryBackend) -> Program {
+        Processes::new(cache.attach(Arc::new(files))).program(std::process::id())
+    }
 
     #[test]
     fn hints_are_passed_on_in_the_order_in_which_they_were_given() {
@@ -250,59 +224,50 @@ mod tests {
             files.put(name, vec![0; 8192]);
         }
         let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
-        let session = cache.attach(Arc::new(files)).session();
-        let control = OpenControl::new(session.clone());
-        let place = || control.place(&[]).unwrap();
-        let (first, second, third) = (place(), place(), place());
-        let file = |name: &str| session.open(name).ok();
-        control.found(third, file("c"), Vec::new(), Order::Given);
-        control.found(second, None, Vec::new(), Order::Given);
+        let control = OpenControl::new(program(&cache, files));
+        let place = || control.place("", &[]).unwrap();
+        let [first, second, third] = [place(), place(), place()];
+        let found = |(place, queued): (u64, Queued), name: &str| {
+            let file = control.program.session.open(name).ok();
+            control.found(place, Found { file, segments: vec![], order: Order::Given, queued });
+        };
+        found(third, "c");
+        found(second, "none");
         assert_eq!(cache.stats().prefetched_blocks, 0, "the first is not there yet");
-        control.found(first, file("a"), Vec::new(), Order::Given);
+        found(first, "a");
         assert_eq!(cache.stats().prefetched_blocks, 2);
         let late = place();
-        assert!(control.is_wanted(late));
+        assert!(control.is_wanted(late.0));
         control.cancel();
-        assert!(!control.is_wanted(late));
-        control.found(late, file("b"), Vec::new(), Order::Given);
+        assert!(!control.is_wanted(late.0));
+        found(late, "b");
         assert_eq!(cache.stats().prefetched_blocks, 2, "it was cancelled");
-        let next = place();
-        control.found(next, file("b"), Vec::new(), Order::Given);
+        found(place(), "b");
         assert_eq!(cache.stats().prefetched_blocks, 3);
     }
 
     #[test]
     fn what_waits_is_bounded() {
         let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
-        let control = OpenControl::new(cache.attach(Arc::new(MemoryBackend::new())).session());
+        let control = OpenControl::new(program(&cache, MemoryBackend::new()));
         let segments = vec![Segment { offset_bytes: 0, length_bytes: 1 }; 1000];
-        let mut given = 0;
-        while control.place(&segments).is_some() {
-            given += 1;
+        let mut given = Vec::new();
+        while let Some(place) = control.place("a", &segments) {
+            given.push(place);
         }
-        assert!(given >= WAITING_MAX_BYTES / 16_000, "{given}");
+        assert!((1000..10_000).contains(&given.len()), "{}", given.len());
         control.cancel();
-        for _ in 0..WAITING_MAX {
-            assert!(control.place(&[]).is_some());
-        }
-        assert!(control.place(&[]).is_none());
+        assert!(control.place("a", &segments).is_none(), "they are still being looked up");
+        let first = given.len() as u64;
+        given.clear();
+        let mut given: Vec<(u64, Queued)> =
+            (0..WAITING_MAX).map(|_| control.place("a", &[]).unwrap()).collect();
+        assert!(control.place("a", &[]).is_none());
         // As one is passed on, another may come.
-        control.found(given as u64, None, Vec::new(), Order::Given);
-        assert!(control.place(&[]).is_some());
-    }
-
-    #[test]
-    fn threads_are_of_their_process() {
-        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get());
-        let ended = thread.join().unwrap() as u32;
-        let own = std::process::id();
-        std::thread::spawn(move || {
-            let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-            assert_ne!(thread, own);
-            assert_eq!(process_of(thread), Some(own));
-        })
-        .join()
-        .unwrap();
-        assert_eq!(process_of(ended), None);
+        let (place, queued) = given.swap_remove(0);
+        assert_eq!(place, first);
+        let (file, segments) = (None, vec![]);
+        control.found(place, Found { file, segments, order: Order::Given, queued });
+        assert!(control.place("a", &[]).is_some());
     }
 }

@@ -13,6 +13,7 @@ mod mount;
 mod objects;
 pub mod point;
 mod pool;
+mod programs;
 mod service;
 mod table;
 mod trouble;

@@ -13,8 +13,9 @@ use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
 use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
 use serde::Serialize;
 
-use crate::handles::{Handle, Handles, OpenControl, Processes};
+use crate::handles::{Found, Handle, Handles, OpenControl};
 use crate::pool::Pool;
+use crate::programs::Processes;
 use crate::trouble::Troubles;
 
 /// The folder that is not of the store, and what is in it.
@@ -204,7 +205,7 @@ impl Service {
         match number {
             STATS_FILE => Some(Handle::Text(self.report(known_inodes))),
             CONTROL => {
-                let control = OpenControl::new(self.processes.session(thread));
+                let control = OpenControl::new(self.processes.program(thread));
                 Some(Handle::Control(Arc::new(control)))
             }
             _ => None,
@@ -248,15 +249,17 @@ impl Service {
         let segments: Vec<Segment> = hint.segments.iter().map(segment).collect();
         let order = if hint.any_order { Order::Any } else { Order::Given };
         match (handle.open_file(), handle) {
-            (Some(open), _) if hint.path.is_empty() => open.hint(&segments, order),
+            (Some(open), _) if hint.path.is_empty() => {
+                open.hint(&segments, order).then_some(()).ok_or(Errno::EAGAIN)?;
+            }
             (None, Handle::Control(control)) if !hint.path.is_empty() => {
                 let path = String::from_utf8(hint.path).map_err(|_| Errno::ENOENT)?;
                 let control = Arc::clone(control);
-                let place = control.place(&segments).ok_or(Errno::EAGAIN)?;
+                let (place, queued) = control.place(&path, &segments).ok_or(Errno::EAGAIN)?;
                 pool.run_later(move || {
                     if control.is_wanted(place) {
-                        let file = open_path(&path, &control.session);
-                        control.found(place, file, segments, order);
+                        let file = open_path(&path, &control.program.session);
+                        control.found(place, Found { file, segments, order, queued });
                     }
                 });
             }

@@ -461,6 +461,37 @@ fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
 }
 
 #[test]
+fn who_hints_without_end_is_told_to_try_later() {
+    let backend = HeldBackend::new(64 << 20, Gate::Closed);
+    let Some(mount) = mounted_with(Arc::new(backend.clone()), 16 << 20, Duration::ZERO) else {
+        return;
+    };
+    let [one, other] = [(); 2].map(|()| File::open(mount.path().join("file")).unwrap());
+    let control = File::open(mount.path().join(".foretell/control")).unwrap();
+    let ranges: Vec<(u64, u64)> = (0..900).map(|number| (number << 16, 1 << 12)).collect();
+    let mut given = 0;
+    let refused = loop {
+        match ioctl_hint(&one, &ranges, "") {
+            Ok(()) => given += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
+    // 16 bytes for each, and not much for all.
+    assert!((64..=128).contains(&((given * 900 * 16) >> 20)), "{given}");
+    // It does not matter by which descriptor.
+    for (file, path) in [(&other, ""), (&control, "file")] {
+        let refused = ioctl_hint(file, &ranges, path).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
+    }
+    ioctl_cancel(&one).unwrap();
+    for (file, path) in [(&other, ""), (&control, "file")] {
+        ioctl_hint(file, &ranges, path).unwrap();
+    }
+    backend.open();
+}
+
+#[test]
 fn what_a_descriptor_was_told_goes_with_it() {
     let backend = HeldBackend::new(64 << 20, Gate::Closed);
     // All of the file would fit.

@@ -898,6 +898,9 @@ impl Cache {
     pub(crate) fn check_all(&mut self) {
         // One of the streams is enough of work for one time.
         self.checked += 1;
+        let noted: usize =
+            self.streams.iter().flatten().map(|stream| stream.hint_bytes_noted).sum();
+        assert_eq!(self.trust.hint_bytes(HinterId(0)).1, noted, "bytes of all hints");
         let turn = self.checked % self.streams.len().max(1);
         if let Some(Some(stream)) = self.streams.get_mut(turn)
             && !self.left_untold

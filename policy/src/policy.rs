@@ -218,6 +218,12 @@ impl Policy {
         self.cache.trust.waiting(hinter)
     }
 
+    /// Bytes that the hints of `hinter` take, and those of all: what a driver may bound that others can disclose to. Segments
+    /// that hints have in common are counted for each; those that are past are not.
+    pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
+        self.cache.trust.hint_bytes(hinter)
+    }
+
     /// Whether all hints of `stream` are past, and nothing that was fetched for it is unread.
     pub fn is_past(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);

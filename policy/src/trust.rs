@@ -31,12 +31,16 @@ struct Record {
     streams: Vec<StreamIndex>,
     /// Its hints that have no place yet.
     waiting: usize,
+    /// What all its hints take.
+    hint_bytes: usize,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     records: HashMap<HinterId, Record, Mix>,
+    /// What all hints take.
+    hint_bytes: usize,
 }
 
 impl Trust {
@@ -99,6 +103,19 @@ impl Trust {
     /// Its hints that wait for their places.
     pub(crate) fn waiting(&self, hinter: HinterId) -> usize {
         self.records.get(&hinter).map_or(0, |record| record.waiting)
+    }
+
+    /// The hints of one of its streams have taken `before`, and take `now`.
+    pub(crate) fn note_hint_bytes(&mut self, hinter: HinterId, before: usize, now: usize) {
+        self.hint_bytes = self.hint_bytes - before + now;
+        let record = self.record(hinter);
+        record.hint_bytes = record.hint_bytes - before + now;
+    }
+
+    /// What its hints take, and what all hints do.
+    pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
+        let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
+        (own, self.hint_bytes)
     }
 
     /// Its streams.

@@ -135,3 +135,32 @@ fn hints_that_wait_are_counted() {
     let taken = policy.memory_bytes() - before;
     assert!(taken > 100 * 1000 * size_of::<Segment>(), "{taken}");
 }
+
+#[test]
+fn what_hints_take_is_known_of_each_hinter_until_they_are_past_or_cancelled() {
+    const READER: ReaderId = ReaderId(1);
+    let (mut policy, mut state) = (policy(1000), 1);
+    let segments = segments(4000, 1, &mut state);
+    let segments_bytes = size_of_val(&segments[..]);
+    let streams = [(1, 10), (1, 20), (2, 30)].map(|(hinter, file)| {
+        let stream = policy.open_stream(NOW, HinterId(hinter), Some(READER));
+        hint(&mut policy, stream, file, &segments);
+        // Waits for its lookup.
+        let name = Hint::segments(Target::Name(NameId(file)), DISK, &segments);
+        policy.hint(NOW, stream, name);
+        stream
+    });
+    let bytes = |policy: &Policy, hinter| policy.hint_bytes(HinterId(hinter)).0 / segments_bytes;
+    let all = |policy: &Policy| policy.hint_bytes(HinterId(9)).1 / segments_bytes;
+    assert_eq!((bytes(&policy, 1), bytes(&policy, 2), all(&policy)), (4, 2, 6));
+    policy.cancel(NOW, streams[0]);
+    assert_eq!((bytes(&policy, 1), bytes(&policy, 2), all(&policy)), (2, 2, 4));
+    for segment in &segments {
+        let block = Block { file: FileId(30), index: segment.offset_bytes / BLOCK_BYTES };
+        policy.read(NOW, READER, block, false);
+    }
+    assert_eq!((bytes(&policy, 2), all(&policy)), (1, 3));
+    streams.into_iter().for_each(|stream| policy.close(NOW, stream));
+    assert_eq!(policy.hint_bytes(HinterId(1)), (0, 0));
+    assert_eq!(policy.hint_bytes(HinterId(2)), (0, 0));
+}

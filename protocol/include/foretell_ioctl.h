@@ -65,8 +65,8 @@ struct foretell_ioctl_hint {
  * descriptor, and the path below the mount point on one of the control file. 0, or -1 and errno: EINVAL
  * if a segment is empty or ends beyond what any file can have, or a path is given where there must be none,
  * or none where there must be one; EAGAIN if some 65,000 hints of this
- * descriptor wait for their files to be looked up: try again later, or go without; ENOTTY if this is not a
- * foretell mount; ENOMEM.
+ * descriptor wait for their files to be looked up, or if this process has disclosed some millions of parts that it
+ * has not read: try again later, or go without; ENOTTY if this is not a foretell mount; ENOMEM.
  */
 static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
                                           size_t segment_count, uint32_t flags)

@@ -358,12 +358,12 @@ impl Tree {
         let pages = if access == OFlags::WRONLY {
             content.opened(&stat, dropped)
         } else {
-            let session = self.service.processes.session(thread);
-            let with = (&*self.backend, &session, &self.own);
+            let program = self.service.processes.program(thread);
+            let with = (&*self.backend, &program.session, &self.own);
             let reader =
                 || Ok((opened.try_clone().map_err(|error| errno(&error))?, self.path(&opened)));
             let open = content.open((&stat, dropped), with, reader)?;
-            handle.open = Some(OpenFile::new(open.file, session));
+            handle.open = Some(OpenFile::new(open.file, program));
             open.pages
         };
         handle.dropped = pages.dropped;

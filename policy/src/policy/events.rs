@@ -97,7 +97,7 @@ impl Policy {
     /// Places what can be placed of a stream.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
-        if stream.load() != stream.load_noted {
+        if stream.load() != stream.load_noted || stream.hint_bytes() != stream.hint_bytes_noted {
             self.note_load(index);
         }
         let stream = self.cache.stream(index);
@@ -129,12 +129,17 @@ impl Policy {
         self.cache.touch(index);
     }
 
-    /// Takes the size of a stream's index into the account.
+    /// Takes the size of a stream's index, and of its hints, into the account.
     pub(super) fn note_load(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
         let load = stream.load();
         self.load = self.load - stream.load_noted + load;
         stream.load_noted = load;
+        let (bytes, hinter) = (stream.hint_bytes(), stream.hinter);
+        let before = std::mem::replace(&mut stream.hint_bytes_noted, bytes);
+        if bytes != before {
+            self.cache.trust.note_hint_bytes(hinter, before, bytes);
+        }
     }
 
     /// Goes on with a stream whose placing was broken off. Returns whether there was one.

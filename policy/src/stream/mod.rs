@@ -92,6 +92,13 @@ pub(crate) enum Lookup {
     Void,
 }
 
+impl Waiting {
+    /// Bytes that it takes, with its segments.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Waiting>() + self.hint.extent.memory_bytes()
+    }
+}
+
 impl Lookup {
     fn is_known(self) -> bool {
         matches!(self, Lookup::Known { .. })
@@ -179,6 +186,9 @@ pub(crate) struct Stream {
     /// Whether placing was broken off, and its load in the policy's account.
     pub(crate) placing_is_unfinished: bool,
     pub(crate) load_noted: usize,
+    /// What the waiting hints take, and what all of them do by the policy's account.
+    waiting_bytes: usize,
+    pub(crate) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
     index: NextUse,
@@ -230,6 +240,8 @@ impl Stream {
             scan_is_unfinished: false,
             placing_is_unfinished: false,
             load_noted: 0,
+            waiting_bytes: 0,
+            hint_bytes_noted: 0,
             limits,
             places: Places::new(limits.block_bytes),
             index: NextUse::new(),
@@ -251,7 +263,14 @@ impl Stream {
     /// One hint more.
     pub(crate) fn wait(&mut self, waiting: Waiting) {
         self.known += u64::from(waiting.lookup.is_known());
+        self.waiting_bytes += waiting.memory_bytes();
         self.waiting.push_back(waiting);
+    }
+
+    /// Bytes that its hints take, those that wait and those that have their places. Segments that hints have in common
+    /// are counted for each.
+    pub(crate) fn hint_bytes(&self) -> usize {
+        self.waiting_bytes + self.places.hint_bytes()
     }
 
     /// Accesses disclosed, placed, and still to come.
@@ -361,6 +380,7 @@ impl Stream {
             self.first_waiting += 1;
             let first = self.waiting.pop_front().expect("it is the first");
             self.known -= u64::from(first.lookup.is_known());
+            self.waiting_bytes -= first.memory_bytes();
             self.entering = Some(first);
         }
         self.placing_is_unfinished = work == 0;
@@ -412,7 +432,7 @@ impl Stream {
     ) {
         self.untrack_all(blocks, untracked);
         self.first_waiting += self.waiting.len() as u64;
-        self.known = 0;
+        (self.known, self.waiting_bytes) = (0, 0);
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         let others = slow.chain(self.entering.take());
         std::mem::take(&mut self.waiting).into_iter().chain(others).for_each(done);
@@ -885,6 +905,8 @@ impl Stream {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         const CHECKED: u64 = 256;
+        let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
+        assert_eq!(self.waiting_bytes, waiting.map(Waiting::memory_bytes).sum(), "bytes of hints");
         if self.gave_up_search {
             return;
         }
@@ -909,15 +931,14 @@ impl Stream {
 
     /// Bytes that it takes. Segments that hints have in common are counted for each.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
-        let segments = waiting.map(|waiting| waiting.hint.extent.memory_bytes()).sum::<usize>();
         let of_part = |part: &OfDevice| {
             size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()
         };
+        let unused =
+            self.waiting.capacity() - self.waiting.len() + self.slow.capacity() - self.slow.len();
         size_of::<Stream>()
-            + self.waiting.capacity() * size_of::<Waiting>()
-            + self.slow.capacity() * size_of::<(u64, Waiting)>()
-            + segments
+            + self.waiting_bytes
+            + unused * size_of::<Waiting>()
             + self.places.memory_bytes()
             + self.index.memory_bytes()
             + self.cursor.memory_bytes()

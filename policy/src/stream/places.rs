@@ -123,6 +123,15 @@ impl Placed {
         self.start + self.pass_blocks * self.passes
     }
 
+    /// Bytes that it takes, with its segments.
+    fn memory_bytes(&self) -> usize {
+        let of_shape = match &self.shape {
+            Shape::Whole => 0,
+            Shape::Segments { segments, ends } => size_of_val(&segments[..]) + ends.memory_bytes(),
+        };
+        size_of::<Placed>() + of_shape
+    }
+
     pub(crate) fn segment_count(&self) -> usize {
         match &self.shape {
             Shape::Whole => 1,
@@ -229,11 +238,13 @@ pub(crate) struct Places {
     /// Position after the last one.
     end: u64,
     block_bytes: u64,
+    /// What the hints take.
+    hint_bytes: usize,
 }
 
 impl Places {
     pub(crate) fn new(block_bytes: u64) -> Self {
-        Places { placed: VecDeque::new(), first_ordinal: 0, end: 0, block_bytes }
+        Places { placed: VecDeque::new(), first_ordinal: 0, end: 0, block_bytes, hint_bytes: 0 }
     }
 
     pub(crate) fn end(&self) -> u64 {
@@ -320,6 +331,7 @@ impl Places {
         let (order, start) = (hint.order, self.end);
         let placed = Placed { file, device, order, start, pass_blocks, passes, size_bytes, shape };
         self.end = placed.end();
+        self.hint_bytes += placed.memory_bytes();
         self.placed.push_back(placed);
         placing
     }
@@ -375,18 +387,21 @@ impl Places {
 
     /// Forgets the first hint.
     pub(crate) fn retire_first(&mut self) {
-        if self.placed.pop_front().is_some() {
+        if let Some(placed) = self.placed.pop_front() {
             self.first_ordinal += 1;
+            self.hint_bytes -= placed.memory_bytes();
         }
+    }
+
+    /// Bytes that its hints take, with their segments.
+    pub(crate) fn hint_bytes(&self) -> usize {
+        self.hint_bytes
     }
 
     /// Bytes that it takes, with the segments that its hints hold.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let shape = |placed: &Placed| match &placed.shape {
-            Shape::Whole => 0,
-            Shape::Segments { segments, ends } => size_of_val(&segments[..]) + ends.memory_bytes(),
-        };
-        self.placed.capacity() * size_of::<Placed>() + self.placed.iter().map(shape).sum::<usize>()
+        let unused = self.placed.capacity() - self.placed.len();
+        self.hint_bytes + unused * size_of::<Placed>()
     }
 }
 
