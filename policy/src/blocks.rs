@@ -268,6 +268,13 @@ impl BlockTable {
         self.loaded.iter().filter_map(|loaded| self.slots.get(loaded.slot.0 as usize)?.queue())
     }
 
+    /// The stream that claims the block so many after the one that was last found of those loaded, if it had a slot then.
+    #[inline]
+    pub(crate) fn stream_of_loaded(&self, ahead: usize) -> Option<StreamIndex> {
+        let loaded = self.loaded.get(self.expected + ahead)?;
+        Some(self.slots.get(loaded.slot.0 as usize)?.claim()?.stream)
+    }
+
     /// Loads a slot that will soon be looked at.
     #[inline]
     pub(crate) fn load_slot(&self, slot: SlotId) {

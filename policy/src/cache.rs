@@ -33,6 +33,7 @@ use crate::estimator::{Estimator, Scene};
 use crate::files::Files;
 use crate::heap::IndexedHeap;
 use crate::hint::{Block, FileId, HinterId};
+use crate::line::load_lines;
 use crate::rates::Rates;
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
@@ -120,6 +121,8 @@ pub(crate) struct Cache {
     offers_from: usize,
     #[cfg(any(test, debug_assertions))]
     checked: usize,
+    #[cfg(any(test, debug_assertions))]
+    least_checked: usize,
     /// Whether a block has left that more streams name than are told. It is not known which were not, so that what
     /// streams seek is not checked any more then.
     #[cfg(any(test, debug_assertions))]
@@ -181,6 +184,8 @@ impl Cache {
             offers_from: 0,
             #[cfg(any(test, debug_assertions))]
             checked: 0,
+            #[cfg(any(test, debug_assertions))]
+            least_checked: 0,
             #[cfg(any(test, debug_assertions))]
             left_untold: false,
             freed: Vec::new(),
@@ -286,6 +291,7 @@ impl Cache {
     /// What `index` declares may be less than it was. What is more by now shows when it comes to be the least.
     fn touch_value(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
+        stream.ranked_at = None;
         if !std::mem::replace(&mut stream.value_is_stale, true) {
             self.stale_values.push(index);
         }
@@ -358,6 +364,7 @@ impl Cache {
     fn rank(&mut self, index: StreamIndex) -> Option<f64> {
         let stream = self.streams[index.0 as usize].as_mut()?;
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        stream.ranked_at = Some(self.costs.changes());
         let value = HintEstimator { index, stream }.declare(&scene);
         let value = value.map(|value| value * self.rates.count(share_of(index)));
         self.ranking.set(index.0, value.map(|value| -value));
@@ -406,32 +413,32 @@ impl Cache {
     }
 
     fn least_of_streams(&mut self) -> Option<(StreamIndex, f64)> {
-        let mut asked = None;
         while let Some(index) = self.stale_values.pop() {
             if let Some(stream) = self.streams[index.0 as usize].as_mut() {
                 stream.value_is_stale = false;
                 self.rank(index);
-                asked = Some(index);
             }
         }
         loop {
             let (stream, key) = self.ranking.first()?;
             let index = StreamIndex(stream);
-            // Costs move without anybody being touched.
-            if asked == Some(index) || self.rank(index) == Some(-key) {
+            // What it tracks, or what that costs, may have changed without its being touched.
+            let ranked_at = self.streams[stream as usize].as_ref().and_then(|s| s.ranked_at);
+            if ranked_at == Some(self.costs.changes()) || self.rank(index) == Some(-key) {
                 #[cfg(any(test, debug_assertions))]
                 self.check_least(-key);
                 return Some((index, -key));
             }
-            asked = Some(index);
         }
     }
 
     /// That no stream declares less than the least, where costs do not move.
     #[cfg(any(test, debug_assertions))]
     fn check_least(&mut self, least: f64) {
-        self.checked += 1;
-        if !self.costs.are_fixed() || !self.checked.is_multiple_of(8) {
+        const ALWAYS_CHECKED: usize = 16;
+        self.least_checked += 1;
+        let is_due = self.streams.len() <= ALWAYS_CHECKED || self.least_checked.is_multiple_of(8);
+        if !is_due || !self.costs.are_fixed() {
             return;
         }
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
@@ -668,13 +675,17 @@ impl Cache {
             next.into_iter().for_each(|position| stream.lost(device, position));
             self.touch(claim.stream);
         }
-        let named = self.named_by(block.file).len();
+        let (named, first) = match self.named_by(block.file) {
+            [] => (0, None),
+            named @ [first, ..] => (named.len(), Some(*first)),
+        };
         #[cfg(any(test, debug_assertions))]
         {
             self.left_untold |= named > TOLD_MAX;
         }
         for turn in 0..named.min(TOLD_MAX) {
-            let index = self.named_by(block.file)[turn];
+            let first = first.filter(|_| turn == 0); // Mostly it is the only one.
+            let index = first.unwrap_or_else(|| self.named_by(block.file)[turn]);
             if claim.is_none_or(|claim| claim.stream != index)
                 && let Some(position) = self.stream(index).use_of_leaving(block)
             {
@@ -820,6 +831,22 @@ impl Cache {
                 Queue::Consumed => self.consumed.load_entry(stamp),
             }
         }
+    }
+
+    /// Loads what is kept of the streams of the next three blocks that will be read, step by step: the streams, what they lead
+    /// to, and what that leads to.
+    #[inline]
+    pub(crate) fn load_next_streams(&self) {
+        let stream = |ahead| {
+            let index = self.blocks.stream_of_loaded(ahead)?;
+            self.streams.get(index.0 as usize)
+        };
+        stream(2).into_iter().for_each(load_lines);
+        if let Some(Some(stream)) = stream(1) {
+            stream.load_parts();
+            stream.current.into_iter().for_each(|current| self.blocks.load_slot(current.slot));
+        }
+        stream(0).into_iter().flatten().for_each(Stream::load_segments);
     }
 
     /// Puts a block in memory into one of the queues, on top.

@@ -35,19 +35,23 @@ const LEAST_NS: f64 = 1e-3;
 pub(crate) struct Mean(Option<f64>);
 
 impl Mean {
-    pub(crate) fn add(&mut self, sample: f64) {
-        self.add_mean_of(sample, 1);
+    /// Takes in a sample. Returns whether the mean has changed.
+    pub(crate) fn add(&mut self, sample: f64) -> bool {
+        self.add_mean_of(sample, 1)
     }
 
     /// Takes in a sample that is the mean of so many. One of nothing is that of a clock that stood still,
-    /// and says nothing: a mean of it could not be left either, since outliers are told by multiples.
-    pub(crate) fn add_mean_of(&mut self, sample: f64, count: u32) {
+    /// and says nothing: a mean of it could not be left either, since outliers are told by multiples. Returns whether
+    /// the mean has changed.
+    pub(crate) fn add_mean_of(&mut self, sample: f64, count: u32) -> bool {
         if sample <= 0.0 {
-            return;
+            return false;
         }
+        let before = self.0;
         let mean = self.0.get_or_insert(sample);
         let weight = f64::from(count) / (f64::from(count) + BEFORE);
         *mean += weight * (sample.min(*mean * OUTLIER) - *mean);
+        self.0 != before
     }
 
     pub(crate) fn or(self, first: f64) -> f64 {
@@ -63,6 +67,10 @@ struct DeviceCosts {
     /// The same where more requests would have been no faster.
     full_ns: Mean,
 }
+
+/// Of a device that nothing is known of.
+const UNSEEN: DeviceCosts =
+    DeviceCosts { disk_ns: Mean(None), block_ns: Mean(None), full_ns: Mean(None) };
 
 /// The costs of one device, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,13 +93,15 @@ pub struct Costs {
     driver_ns: Mean,
     disk_ns: Mean,
     devices: Vec<DeviceCosts>,
+    changes: u64,
 }
 
 impl Costs {
     /// By `rules`, each device has its own `T_disk` or all have the mean.
     pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
-        let (none, own) = (Mean::default(), rules.own_costs);
-        Costs { source, own, hit_ns: none, driver_ns: none, disk_ns: none, devices: Vec::new() }
+        let (hit_ns, driver_ns, disk_ns) = Default::default();
+        let (own, devices, changes) = (rules.own_costs, Vec::new(), 0);
+        Costs { source, own, hit_ns, driver_ns, disk_ns, devices, changes }
     }
 
     fn device(&mut self, device: DeviceIndex) -> &mut DeviceCosts {
@@ -104,18 +114,21 @@ impl Costs {
 
     /// Takes in one sample of `T_hit`.
     pub(crate) fn observe_hit(&mut self, sample: Nanos) {
-        self.hit_ns.add(sample.0 as f64);
+        let changed = self.hit_ns.add(sample.0 as f64);
+        self.changes += u64::from(changed);
     }
 
     /// Takes in one sample of `T_driver`.
     pub(crate) fn observe_driver(&mut self, sample: Nanos) {
-        self.driver_ns.add(sample.0 as f64);
+        let changed = self.driver_ns.add(sample.0 as f64);
+        self.changes += u64::from(changed);
     }
 
     /// Takes in one sample of `T_disk`.
     pub(crate) fn observe_disk(&mut self, device: DeviceIndex, sample: Nanos) {
-        self.disk_ns.add(sample.0 as f64);
-        self.device(device).disk_ns.add(sample.0 as f64);
+        let mut changed = self.disk_ns.add(sample.0 as f64);
+        changed |= self.device(device).disk_ns.add(sample.0 as f64);
+        self.changes += u64::from(changed);
     }
 
     /// A busy device has taken `sample_ns` for a block more, over so many requests; and was given more of them all the
@@ -128,10 +141,16 @@ impl Costs {
         was_full: bool,
     ) {
         let costs = self.device(device);
-        costs.block_ns.add_mean_of(sample_ns, requests);
+        let mut changed = costs.block_ns.add_mean_of(sample_ns, requests);
         if was_full {
-            costs.full_ns.add_mean_of(sample_ns, requests);
+            changed |= costs.full_ns.add_mean_of(sample_ns, requests);
         }
+        self.changes += u64::from(changed);
+    }
+
+    /// How often what things cost has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether what is measured makes no difference.
@@ -151,7 +170,7 @@ impl Costs {
 
     /// What fetching from `device` costs.
     pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
-        let of_device = self.devices.get(usize::from(device.0)).copied().unwrap_or_default();
+        let of_device = self.devices.get(usize::from(device.0)).unwrap_or(&UNSEEN);
         let [block_ns, full_ns] =
             [of_device.block_ns, of_device.full_ns].map(|mean| mean.0.unwrap_or(0.0));
         let (first, measured) = match self.source {

@@ -476,7 +476,9 @@ mod tests {
                     spans += 1;
                     full += u32::from(seen.was_full);
                 }
-                seen.took_ns.into_iter().for_each(|sample_ns| took_ns.add(sample_ns));
+                if let Some(sample_ns) = seen.took_ns {
+                    took_ns.add(sample_ns);
+                }
                 now += gap_ns;
             }
             // Those that are begun for them. The queue is as deep as it may be.

@@ -371,6 +371,7 @@ impl Policy {
             self.check();
             return access;
         }
+        self.cache.load_next_streams();
         if let Some(index) = self.goes_on(reader, block, slot) {
             let position = self.cache.stream(index).cursor.front();
             let access = self.read_hinted(now, reader, (index, position), (block, slot), stalled);

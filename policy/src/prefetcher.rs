@@ -60,8 +60,13 @@ fn is_beyond(terms: &Terms, front: u64, position: u64) -> bool {
 }
 
 /// D: how many unread blocks `stream` may have.
+#[inline]
 pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
     let accuracy = stream.cursor.accuracy();
+    if accuracy == 1.0 {
+        let first = ALLOWANCE_FIRST.min(config.capacity_blocks / 2);
+        return first.saturating_add_signed(stream.balance).max(ALLOWANCE_MIN as u64);
+    }
     let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 2) as f64 * accuracy) as u64;
     let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
     first.saturating_add_signed(stream.balance).max(rounded_up(least))

@@ -103,12 +103,13 @@ impl Stream {
     ) {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        self.of_device(known.device).tracked.insert(position);
+        self.track_arrived(known, position);
     }
 
     /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
     pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) -> bool {
         let in_set = self.cursor.in_set();
+        self.ranked_at = None;
         let tracked = &mut self.of_device(known.device).tracked;
         let is_last = tracked.last().is_none_or(|last| last < position);
         tracked.insert(position);
@@ -119,6 +120,7 @@ impl Stream {
     pub(crate) fn retrack(&mut self, known: &mut Slot, claim: Claim) {
         if !known.is_in_flight() {
             let before = known.claim().expect("it is claimed").position;
+            self.ranked_at = None;
             let part = self.of_device(known.device);
             part.tracked.remove(before);
             part.tracked.insert(claim.position);
@@ -130,6 +132,7 @@ impl Stream {
     pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
         let known = &mut scene.blocks[slot];
         self.take_claim(known);
+        self.ranked_at = None;
         self.of_device(known.device).tracked.remove(position);
     }
 }

@@ -25,7 +25,7 @@ use super::places::Places;
 use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::hint::{Block, FileId};
-use crate::line::load_line;
+use crate::line::{load_line, load_lines};
 
 /// Levels are powers of 2³ blocks.
 const LEVEL_BITS: u32 = 3;
@@ -86,6 +86,10 @@ impl Table {
     fn place(&self, block: u64) -> Option<usize> {
         let place = block.checked_sub(self.first_block)?;
         (place < self.chains.len() as u64).then_some(place as usize)
+    }
+
+    fn load(&self, block: u64) {
+        self.place(block).into_iter().for_each(|place| load_line(&self.chains[place]));
     }
 }
 
@@ -557,9 +561,14 @@ impl NextUse {
 
     /// Loads what says which segments read a single block, where there is a table of them.
     pub(crate) fn load_chain(&self, block: Block) {
-        let Some(file) = self.files.get(block.file) else { return };
-        let place = file.table.place(block.index);
-        place.into_iter().for_each(|place| load_line(&file.table.chains[place]));
+        self.files.get(block.file).into_iter().for_each(|file| file.table.load(block.index));
+    }
+
+    /// Loads the piece that will go next, and the file that was asked for last.
+    pub(crate) fn load_parts(&self) {
+        self.chains.nodes.front().into_iter().for_each(load_line);
+        let last = self.files.last.and_then(|(_, place)| self.files.uses.get(place as usize));
+        last.into_iter().for_each(load_lines);
     }
 
     /// Bytes that it takes.
@@ -571,7 +580,11 @@ impl NextUse {
 }
 
 /// Cuts blocks `first..end` into aligned pieces.
+#[inline]
 fn for_each_piece(first: u64, end: u64, mut each: impl FnMut(u32, u64)) {
+    if end - first == 1 {
+        return each(0, first);
+    }
     let mut block = first;
     while block < end {
         let aligned = (block.trailing_zeros() / LEVEL_BITS).min(LEVELS_MAX - 1);

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hash::hash_block;
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
+use crate::line::load_lines;
 use crate::recency::SlotId;
 use crate::stall::LatestStart;
 use crate::time::Nanos;
@@ -179,6 +180,8 @@ pub(crate) struct Stream {
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
     pub(crate) value_is_stale: bool,
     pub(crate) candidate_is_stale: bool,
+    /// By how many changes of costs the arbiter has asked, if nothing that it tracks has changed since.
+    pub(crate) ranked_at: Option<u64>,
     /// Whether it waits for others to have fewer unread blocks.
     pub(crate) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
@@ -236,6 +239,7 @@ impl Stream {
             balance: 0,
             value_is_stale: false,
             candidate_is_stale: false,
+            ranked_at: None,
             is_parked: false,
             scan_is_unfinished: false,
             placing_is_unfinished: false,
@@ -290,7 +294,17 @@ impl Stream {
     }
 
     /// The part of the stream that belongs to `device`.
+    #[inline]
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
+        // Mostly there is but one.
+        if self.devices.first().is_some_and(|first| first.device == device) {
+            return &mut self.devices[0];
+        }
+        self.of_further_device(device)
+    }
+
+    #[cold]
+    fn of_further_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
         let known = self.devices.iter().position(|part| part.device == device);
         let index = known.unwrap_or_else(|| {
             let (tracked, missing) = (PositionSet::default(), PositionSet::default());
@@ -662,6 +676,7 @@ impl Stream {
 
     /// Ceases to track what was to be read before `base`, but for what is being read.
     fn untrack_before(&mut self, base: u64, blocks: &BlockTable, untracked: &mut Vec<SlotId>) {
+        self.ranked_at = None;
         for part in 0..self.devices.len() {
             let mut current = None;
             while let Some(position) = self.devices[part].tracked.pop_before(base) {
@@ -676,6 +691,7 @@ impl Stream {
     }
 
     fn untrack_all(&mut self, blocks: &BlockTable, untracked: &mut Vec<SlotId>) {
+        self.ranked_at = None;
         for part in 0..self.devices.len() {
             let all = self.devices[part].tracked.take_all();
             untracked.extend(all.filter_map(|position| self.slot_at(blocks, position)));
@@ -927,6 +943,22 @@ impl Stream {
                 "{block:?} is sought by nobody, {position}"
             );
         }
+    }
+
+    /// Loads what the stream leads to and a read will look at.
+    #[inline]
+    pub(crate) fn load_parts(&self) {
+        self.devices.first().into_iter().for_each(load_lines);
+        self.places.first().into_iter().for_each(load_lines);
+        self.index.load_parts();
+    }
+
+    /// Loads what the parts lead to.
+    #[inline]
+    pub(crate) fn load_segments(&self) {
+        self.places.load_segment(self.cursor.front());
+        self.next_block().into_iter().for_each(|block| self.index.load_chain(block));
+        self.devices.first().into_iter().for_each(|part| part.tracked.load_ends());
     }
 
     /// Bytes that it takes. Segments that hints have in common are counted for each.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crate::blocks::DeviceIndex;
 use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
+use crate::line::load_line;
 
 /// Ranges of a stride that are turned into segments at a time.
 const STRIDE_CHUNK: u64 = 4096;
@@ -50,6 +51,8 @@ enum Shape {
 /// The number of blocks up to the end of each segment.
 #[derive(Debug)]
 enum Ends {
+    /// One in each, that of its first byte.
+    Single,
     /// So many in each.
     Equal(u64),
     Short(Box<[u32]>),
@@ -71,6 +74,7 @@ impl Ends {
 
     fn end(&self, segment: usize) -> u64 {
         match self {
+            Ends::Single => segment as u64 + 1,
             Ends::Equal(blocks) => (segment as u64 + 1) * blocks,
             Ends::Short(ends) => u64::from(ends[segment]),
             Ends::Long(ends) => ends[segment],
@@ -80,7 +84,7 @@ impl Ends {
     /// The segment that the block at `offset` of a pass lies in.
     fn segment_at(&self, offset: u64) -> usize {
         match self {
-            Ends::Equal(1) => offset as usize,
+            Ends::Single => offset as usize,
             Ends::Equal(blocks) => (offset / blocks) as usize,
             Ends::Short(ends) => ends.partition_point(|&end| u64::from(end) <= offset),
             Ends::Long(ends) => ends.partition_point(|&end| end <= offset),
@@ -89,7 +93,7 @@ impl Ends {
 
     fn memory_bytes(&self) -> usize {
         match self {
-            Ends::Equal(_) => 0,
+            Ends::Single | Ends::Equal(_) => 0,
             Ends::Short(ends) => size_of_val(&ends[..]),
             Ends::Long(ends) => size_of_val(&ends[..]),
         }
@@ -143,6 +147,9 @@ impl Placed {
     pub(crate) fn segment(&self, index: usize, block_bytes: u64) -> (u64, u64, u64) {
         match &self.shape {
             Shape::Whole => (0, 0, self.pass_blocks),
+            Shape::Segments { segments, ends: Ends::Single } => {
+                (index as u64, whole_blocks(segments[index].offset_bytes, block_bytes), 1)
+            }
             Shape::Segments { segments, ends } => {
                 let offset = if index == 0 { 0 } else { ends.end(index - 1) };
                 let blocks = ends.end(index) - offset;
@@ -201,6 +208,19 @@ fn span(segment: Segment, size_bytes: u64, block_bytes: u64) -> (u64, u64) {
     let end =
         if end_bytes > segment.offset_bytes { blocks_of(end_bytes, block_bytes) } else { first };
     (first, end)
+}
+
+/// Whether each of `segments` exists, and is of one block, and of another one than that before it.
+fn are_single_blocks(segments: &[Segment], size_bytes: u64, block_bytes: u64) -> bool {
+    let mut last = None;
+    segments.iter().all(|&Segment { offset_bytes, length_bytes }| {
+        let Some(last_byte) = length_bytes.checked_sub(1) else { return false };
+        let Some(last_byte) = offset_bytes.checked_add(last_byte) else { return false };
+        let block = whole_blocks(offset_bytes, block_bytes);
+        last_byte < size_bytes
+            && whole_blocks(last_byte, block_bytes) == block
+            && last.replace(block) != Some(block)
+    })
 }
 
 /// Whether ranges a stride apart leave out no block, and none of them has more than two: as a program
@@ -338,6 +358,9 @@ impl Places {
 
     fn shape_of(&self, segments: Arc<[Segment]>, size_bytes: u64, placing: &mut Placing) -> Shape {
         let block_bytes = self.block_bytes;
+        if are_single_blocks(&segments, size_bytes, block_bytes) {
+            return Shape::Segments { segments, ends: Ends::Single };
+        }
         let file_end = blocks_of(size_bytes, self.block_bytes);
         for &segment in segments.iter() {
             let (first, _) = span(segment, size_bytes, self.block_bytes);
@@ -378,6 +401,17 @@ impl Places {
         }
         let after = self.placed.partition_point(|placed| placed.start <= position);
         self.placed.get(after.checked_sub(1)?).filter(is_in)
+    }
+
+    /// Loads what says where the access at `position` is, if that is said by the first hint.
+    #[inline]
+    pub(crate) fn load_segment(&self, position: u64) {
+        if let Some(Placed { start, shape: Shape::Segments { segments, ends }, .. }) = self.first()
+            && let Some(offset) = position.checked_sub(*start)
+            && let Ends::Single = ends
+        {
+            segments.get(offset as usize).into_iter().for_each(load_line);
+        }
     }
 
     /// How many hints end after `position`.

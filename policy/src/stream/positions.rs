@@ -15,6 +15,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
 
+use crate::line::load_line;
+
 /// Positions of a word.
 const WORD: u64 = u64::BITS as u64;
 
@@ -235,6 +237,11 @@ impl PositionSet {
         while self.row.back() == Some(&0) {
             self.row.pop_back();
         }
+    }
+
+    /// Loads where the first and the last position lie, most probably.
+    pub(crate) fn load_ends(&self) {
+        self.row.front().into_iter().chain(self.row.back()).for_each(load_line);
     }
 
     /// The last position.
