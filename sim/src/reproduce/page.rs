@@ -289,13 +289,14 @@ and was looked for because of this figure: whoever made the list of arguments ma
 two. Some 30 to 45 more reads that wait would make it 95. A dozen pages of the program in each search are about that many: a row has
 them, and one has four. They are not assumed, since the paper says neither where the program lies nor how large it is, nor
 whether pages of programs were cold too. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
-it and ours does not, would be 0.1 to 0.3 points on four and six disks and nothing on more.
+it and ours does not, would take 0.2 points of the searches' at most, on four disks, and of the slices' up to 4, on four and eight, most likely since the drive
+then passes over addresses that are waited for.
 
 In figure 10 `tip2` knows its costs: they are fixed, with a `T_disk` of 15 ms. The paper measures hit rates, \"the only missing piece\"
 (section 5.2), and puts the average time of its disks into equations 6 and 9. With costs measured as by `foretell` 14.5 % of
 Davidson would be saved on three disks instead of more than 15 (a row of its own, which is why this was looked for): times of requests have their wait in the drive's queue in them,
 so that a farther horizon makes itself longer, and with three disks that are just as fast as the processor it goes between 20 and 327
-blocks. With any fixed `T_disk` from 10 to 30 ms more than 16 % would be saved there. It also makes of figure 10 b what the paper
+blocks. With a fixed one of 10, 20, 25 or 30 ms more than 16 % would be saved there, too. It also makes of figure 10 b what the paper
 says of it: each buffer more saves as much as the last.
 
 Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
