@@ -37,7 +37,7 @@ const CHUNK_BLOCKS: u64 = 12;
 /// Sectors from the start of one possible place of a run to the next: the longest run.
 const SLOT_SECTORS: u64 = 4 * BLOCK_SECTORS;
 /// Sectors in a cylinder group: 16 MiB.
-const GROUP_SECTORS: u64 = (16 << 20) / SECTOR_BYTES;
+pub const GROUP_SECTORS: u64 = (16 << 20) / SECTOR_BYTES;
 /// Sectors in the inode table at the start of a group: 512 KiB, 1/32 of it.
 const TABLE_SECTORS: u64 = GROUP_SECTORS / 32;
 

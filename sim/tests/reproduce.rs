@@ -66,13 +66,15 @@ const PUBLISHED: [(&str, [usize; 2], [f64; 2]); 10] = [
     ("davidson, time saved by tip2", [2, 15], [15.0, 100.0]),
 ];
 
-/// Where ours is not so: more stall is removed (docs/reproduction.md).
+/// Where ours is not so: more stall is removed, but no more than [`KNOWN_MOST`] (docs/reproduction.md).
 const KNOWN_OUTSIDE: [(&str, &str); 4] = [
     ("agrep, stall removed", "6 disks"),
     ("agrep, stall removed", "8 disks"),
     ("agrep, stall removed", "10 disks"),
     ("agrep, stall removed", "15 disks"),
 ];
+
+const KNOWN_MOST: f64 = 97.5;
 
 fn outside(cells: &[Cell]) -> Vec<(String, String)> {
     let is_outside = |cell: &&Cell| {
@@ -93,13 +95,26 @@ fn tip_1995() {
     check_reasons("1995", &cells);
     let on = |row: &str, column: &str| ours(&cells, row, column);
     assert_eq!(outside(&cells), KNOWN_OUTSIDE.map(|(row, column)| (row.into(), column.into())));
+    for (row, column) in KNOWN_OUTSIDE {
+        assert!(on(row, column) <= KNOWN_MOST, "{column}");
+    }
     for column in ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"] {
+        // What else is cold waits with hints and without.
+        let cold =
+            ["directories known, ", "", "4 pages of the program, ", "12 pages of the program, "];
+        let removed = cold.map(|cold| on(&format!("agrep, {cold}stall removed"), column));
+        assert!(removed.is_sorted_by(|one, other| one > other), "{column}: {removed:?}");
+        assert!((75.0..=95.0).contains(&removed[3]), "{column}: {removed:?}");
         assert!((on("join, time saved further by hints", column) - 45.0).abs() < 10.0);
         assert!((on("sphinx, time saved", column) - 20.0).abs() < 10.0);
     }
     let saved = on("join, requests saved by splitting the loop", "1 disk");
     assert!((saved / 900.0 - 1.0).abs() < 0.15, "{saved}");
     assert!((on("join, time saved by splitting the loop", "1 disk") - 20.0).abs() < 5.0);
+    // Figure 10 a: more than 15 %, and not only rounded, if costs are fixed.
+    let on_three = |row: &str| on(row, "3 disks");
+    assert!(on_three("davidson, time saved by tip2") > 16.0);
+    assert!(on_three("davidson, costs measured, time saved by tip2") < 15.0);
     // Figure 10 b: without hints nothing is gained until all fits; with them each buffer counts.
     let sizes: Vec<String> = (1..=10).map(|n| format!("{} MB", 2 * n)).collect();
     let plain: Vec<f64> = sizes.iter().map(|mb| on("davidson, without hints", mb)).collect();
@@ -109,6 +124,12 @@ fn tip_1995() {
         let row = format!("davidson, with hints, {policy}");
         let hinted: Vec<f64> = sizes.iter().map(|mb| on(&row, mb)).collect();
         assert!(hinted[1..8].windows(2).all(|pair| pair[1] < 0.97 * pair[0]), "{hinted:?}");
+        if policy == "tip2" {
+            // "The smooth exploitation of additional cache buffers" (section 6.1), until all fits.
+            let saved: Vec<f64> = hinted[..8].windows(2).map(|pair| pair[0] - pair[1]).collect();
+            let mean = saved.iter().sum::<f64>() / saved.len() as f64;
+            assert!(saved.iter().all(|saved| (saved / mean - 1.0).abs() < 0.1), "{hinted:?}");
+        }
         // A cache of 256 blocks is mostly horizon: there read-ahead alone is as good.
         assert!(hinted.iter().zip(&plain).all(|(with, without)| *with < 1.04 * without));
     }

@@ -21,7 +21,8 @@
 //! policy contradicts them: such a run has no result.
 //!
 //! Files have names, inodes and addresses: what of them is read is said by [`Metadata`]. An open reads the inode if nobody
-//! has, and the policy's lookups of names that were disclosed read it too. What a kernel reads ahead by itself is
+//! has, and the way to it if that is laid out ([`directory`]), and the policy's lookups of names that were disclosed read the
+//! inode too. What a kernel reads ahead by itself is
 //! disclosed to the policy
 //! ([`read_ahead`]).
 //!
@@ -34,6 +35,7 @@
 //! what is under way then has ended too, the policy, the books and the devices know of nothing more.
 
 mod account;
+pub mod directory;
 pub mod fault;
 mod processor;
 pub mod program;
@@ -59,6 +61,7 @@ use foretell_policy::{
 
 use crate::layout::address_blocks;
 use account::{Account, Held};
+use directory::{Directories, Names};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
 use program::{MarkId, Program, Step};
@@ -96,7 +99,7 @@ pub enum Metadata {
     Known,
     /// Inodes: by opens, and by the policy's lookups of names.
     Inodes,
-    /// Those, and blocks of addresses ([`address_blocks`]), by reads that miss and by prefetches. TIP 1994 says that it
+    /// Those, by opens also the way to them ([`MachineSpec::directories`]), and blocks of addresses ([`address_blocks`]), by reads that miss and by prefetches. TIP 1994 says that it
     /// prefetches by FFS's own routines for names, which wait; that those for addresses do, too, is assumed. Such a
     /// prefetch waits until it has them, and with it all later ones for the program that has disclosed the file, and this
     /// program itself, in whose call they are made.
@@ -144,6 +147,9 @@ pub struct MachineSpec {
     pub sizes_bytes: HashMap<FileId, u64>,
     /// The files of names that are disclosed; other names cannot be had.
     pub names: HashMap<NameId, FileId>,
+    /// Directories through which [`Metadata::Ffs`] comes to files, on the device on which the file is. Those of other files
+    /// are known, as all are to the policy's lookups.
+    pub directories: Directories,
     /// What is the matter with disks, and when; nothing by default.
     pub faults: Faults,
     /// The name of the program at whose end it is noted what each has done; nobody's by default.
@@ -175,6 +181,7 @@ impl MachineSpec {
             reads_ahead_of_hints: false,
             sizes_bytes: HashMap::new(),
             names: HashMap::new(),
+            directories: Directories::default(),
             faults: Faults::default(),
             noted_at_end_of: None,
         }
@@ -304,8 +311,10 @@ struct Runner {
     wait: Option<Wait>,
     /// The block that it waits for; none: it waits for metadata.
     reading: Option<Block>,
-    /// Whether it waits for that to open a file, and not for a prefetch of its own to begin.
-    is_opening: bool,
+    /// The file that it opens, and where that is, if it waits for that and not for a prefetch of its own to begin.
+    opening: Option<(FileId, usize)>,
+    /// What it has waited for to open a file is there, but not yet all.
+    goes_on_opening: bool,
     /// Who waits for the same job and came after it.
     waits_before: Option<usize>,
     /// What was waited for has come, and is so much work.
@@ -330,6 +339,7 @@ struct Machine {
     reads_ahead_of_hints: bool,
     sizes_bytes: Sizes,
     names: HashMap<NameId, FileId>,
+    directories: Names,
     retries: Retries,
     watchdog: Watchdog,
     metadata: Metadata,
@@ -398,7 +408,8 @@ impl Machine {
             tally: Tally::default(),
             wait: None,
             reading: None,
-            is_opening: false,
+            opening: None,
+            goes_on_opening: false,
             waits_before: None,
             owed: None,
             ended: None,
@@ -418,6 +429,7 @@ impl Machine {
             read_ahead: spec.read_ahead,
             reads_ahead_of_hints: spec.reads_ahead_of_hints,
             names: spec.names.clone(),
+            directories: Names::new(spec.directories.clone()),
             retries: spec.faults.retries,
             watchdog: Watchdog::new(
                 programs.len(),
@@ -527,7 +539,7 @@ impl Machine {
             let addresses = postponed.addresses;
             let job = self.jobs.get_mut(addresses).expect("what is on its way is under way");
             let at = job.device;
-            return self.wait_for_metadata(index, addresses, at, false);
+            return self.wait_for_metadata(index, addresses, at, None);
         }
         let runner = &mut self.runners[index];
         if let Some(work) = runner.owed.take() {
@@ -535,6 +547,11 @@ impl Machine {
             return;
         }
         self.watchdog.step();
+        if std::mem::take(&mut runner.goes_on_opening)
+            && let Some((file, at)) = runner.opening
+        {
+            return self.go_on_opening(index, file, at);
+        }
         if let Some((file, blocks, device)) = &mut runner.called {
             if let Some(index_in_file) = blocks.next() {
                 let (block, device) = (Block { file: *file, index: index_in_file }, *device);
@@ -666,29 +683,54 @@ impl Machine {
         self.prefetch();
     }
 
-    /// The file's inode is read, unless it is known or on its way.
+    /// The way to the file's inode, and the inode, are read as far as they are not known, each by itself.
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
-        let inode = MetadataBlock::Inode(file);
-        let key = (at, self.devices[at].1.identity(inode));
-        let progress = self.progress.get(&key).copied();
-        if self.metadata == Metadata::Known || progress == Some(Progress::Known) {
+        self.go_on_opening(index, file, at);
+    }
+
+    fn go_on_opening(&mut self, index: usize, file: FileId, at: usize) {
+        let Some(block) = self.missing_on_the_way(file, at) else {
             return self.work_then_proceed(index, self.open);
-        }
-        self.runners[index].tally.inode_waits += 1;
-        if let Some(Progress::Coming(job)) = progress {
-            return self.wait_for_metadata(index, job, at, true);
-        }
+        };
         let runner = &mut self.runners[index];
-        (runner.reading, runner.is_opening) = (None, true);
-        let job = self.demand(index, at, Piece::Metadata(inode), None);
+        let is_inode = matches!(block, MetadataBlock::Inode(_));
+        runner.tally.inode_waits += u64::from(is_inode);
+        runner.tally.directory_waits += u64::from(!is_inode);
+        let key = (at, self.devices[at].1.identity(block));
+        if let Some(&Progress::Coming(job)) = self.progress.get(&key) {
+            return self.wait_for_metadata(index, job, at, Some((file, at)));
+        }
+        (runner.reading, runner.opening) = (None, Some((file, at)));
+        let job = self.demand(index, at, Piece::Metadata(block), None);
         self.progress.insert(key, Progress::Coming(job));
     }
 
-    fn wait_for_metadata(&mut self, index: usize, job: Key, at: usize, is_opening: bool) {
+    /// The first block that is not known of those that an open of the file needs.
+    fn missing_on_the_way(&mut self, file: FileId, at: usize) -> Option<MetadataBlock> {
+        let (server, progress) = (&self.devices[at].1, &self.progress);
+        let mut is_known =
+            |block| progress.get(&(at, server.identity(block))).copied() == Some(Progress::Known);
+        match self.metadata {
+            Metadata::Known => None,
+            Metadata::Inodes => {
+                let inode = MetadataBlock::Inode(file);
+                (!is_known(inode)).then_some(inode)
+            }
+            Metadata::Ffs => self.directories.missing(file, &mut is_known),
+        }
+    }
+
+    fn wait_for_metadata(
+        &mut self,
+        index: usize,
+        job: Key,
+        at: usize,
+        opening: Option<(FileId, usize)>,
+    ) {
         let runner = &mut self.runners[index];
-        (runner.reading, runner.is_opening) = (None, is_opening);
+        (runner.reading, runner.opening) = (None, opening);
         self.wait_for(index, job, at);
     }
 
@@ -968,10 +1010,13 @@ impl Machine {
         }
         let mut waiting = job.waiting;
         while let Some(index) = self.next_waiting(&mut waiting) {
-            match (self.runners[index].is_opening, is_known) {
-                (true, true) => self.go_on(index, self.open),
-                (true, false) => self.fail(index),
-                (false, _) => {
+            match (self.runners[index].opening, is_known) {
+                (Some((file, at)), true) if self.missing_on_the_way(file, at).is_none() => {
+                    self.go_on(index, self.open);
+                }
+                (Some(_), false) => self.fail(index),
+                (opening, _) => {
+                    self.runners[index].goes_on_opening = opening.is_some();
                     self.stop_waiting(index);
                     self.proceed_at(index, self.now);
                 }

@@ -27,8 +27,10 @@ pub struct Tally {
     pub errors: u64,
     /// Opens.
     pub opens: u64,
-    /// Those of the opens that had to wait for the file's inode.
+    /// Waits of opens for inodes.
     pub inode_waits: u64,
+    /// Waits of opens for blocks of directories.
+    pub directory_waits: u64,
     /// Time waited for devices while the program's processor was not working for it.
     pub stall_ns: u64,
     /// Processor time: the program's own work, `T_hit` for each read and `T_driver` for each fetch

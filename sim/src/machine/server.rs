@@ -142,6 +142,8 @@ pub(super) enum MetadataBlock {
     Inode(foretell_policy::FileId),
     /// One of the blocks of addresses of a file; its number is that of [`crate::layout::address_blocks`].
     Addresses(foretell_policy::FileId, u64),
+    /// A block of a directory, which is placed as the first one of this file.
+    Directory(foretell_policy::FileId),
 }
 
 impl Piece {
@@ -447,7 +449,9 @@ impl Server {
             let bytes = match piece {
                 Piece::Blocks(run) => run.blocks * self.block_bytes,
                 Piece::Metadata(MetadataBlock::Inode(_)) => PAGE_BYTES,
-                Piece::Metadata(MetadataBlock::Addresses(..)) => self.block_bytes,
+                Piece::Metadata(MetadataBlock::Addresses(..) | MetadataBlock::Directory(_)) => {
+                    self.block_bytes
+                }
             };
             let request = Request { sector: 0, sectors: bytes / SECTOR_BYTES };
             return parts.push((DiskIndex(0), request));
@@ -468,6 +472,10 @@ impl Server {
             }
             Piece::Metadata(MetadataBlock::Addresses(file, number)) => {
                 striping.split_into(layout.addresses(FileId(file.0), number), parts);
+            }
+            Piece::Metadata(MetadataBlock::Directory(block)) => {
+                let extents = layout.extents(FileId(block.0), 0, self.block_bytes);
+                striping.split_into(extents, parts);
             }
         }
     }

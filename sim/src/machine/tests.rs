@@ -233,6 +233,41 @@ fn an_inode_is_read_once_whoever_opens_the_file() {
 }
 
 #[test]
+fn an_open_reads_the_way_to_its_file() {
+    let (root, set) = (FileId(1), FileId(2));
+    let mut directories = Directories::default();
+    directories.add_directory(root);
+    directories.add_directory(set);
+    directories.add(root, set, 4, || FileId(50));
+    // Of 341 entries of 24 bytes two blocks are needed: 335 of them are in the first.
+    let mut blocks = (100..).map(FileId);
+    for file in 1000..1341 {
+        directories.add(set, FileId(file), 12, || blocks.next().expect("endless"));
+    }
+    let open = |file| Step::Open(FileId(file), DeviceId(1));
+    let run = |metadata, files: &[u64]| {
+        let mut spec = machine(Rules::TIP1, 10, flat(None));
+        (spec.open, spec.metadata) = (Nanos(40_000), metadata);
+        spec.directories = directories.clone();
+        let steps: Vec<Step> = files.iter().map(|&file| open(file)).collect();
+        spec.run(vec![program(1, Box::new(steps.into_iter()))])
+    };
+    // The inode and the block of the root, those of the directory, and the file's inode; then another one's; then the second
+    // block; then nothing.
+    let all = [1000, 1001, 1340, 1000];
+    for (files, inodes, blocks) in [(1, 3, 2), (2, 4, 2), (3, 5, 3), (4, 5, 3)] {
+        let report = run(Metadata::Ffs, &all[..files]);
+        let tally = report.programs[0].tally;
+        assert_eq!((tally.inode_waits, tally.directory_waits), (inodes, blocks), "{files}");
+        let waits = inodes + blocks;
+        assert_eq!(report.end_ns, waits * (DRIVER.0 + LATENCY.0) + files as u64 * 40_000);
+        assert_eq!(report.devices[0].demand_requests, waits);
+    }
+    let tally = run(Metadata::Inodes, &all).programs[0].tally;
+    assert_eq!((tally.inode_waits, tally.directory_waits), (3, 0));
+}
+
+#[test]
 fn blocks_of_addresses_are_read_once_and_prefetches_wait_for_them() {
     // The first has its address in the inode, the next two in one block, and those of the last are two levels deep.
     let blocks = [11, 12, 2059, 2060];

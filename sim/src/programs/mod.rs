@@ -22,7 +22,10 @@ use std::collections::HashMap;
 
 use foretell_policy::{DeviceId, FileId, ReaderId};
 
-use crate::layout::{BLOCK_SECTORS, FileId as PlacedFile, GAP_BLOCKS, Place, SECTION_BLOCKS};
+use crate::layout::{
+    BLOCK_SECTORS, FileId as PlacedFile, GAP_BLOCKS, GROUP_SECTORS, Place, SECTION_BLOCKS,
+};
+use crate::machine::directory::Directories;
 use crate::machine::program::{Program, StoredFile};
 use crate::random::SplitMix64;
 
@@ -35,6 +38,9 @@ pub const DEVICE: DeviceId = DeviceId(0);
 const INODES_PER_BLOCK: u64 = BLOCK_BYTES / 128;
 /// From one directory's inodes to those of the next: room for 4,096.
 const INODE_TABLE_SECTORS: u64 = 64 * BLOCK_SECTORS;
+
+/// Bytes of the name of a directory of the root. It does not matter: the root has few of them.
+const ROOT_NAME_BYTES: u64 = 8;
 
 /// Programs, and the files that they read.
 pub struct Workload {
@@ -67,6 +73,9 @@ pub struct Volume {
     pub places: HashMap<PlacedFile, Place>,
     /// Their sizes, bytes.
     pub sizes_bytes: HashMap<FileId, u64>,
+    /// Directories that are laid out too.
+    pub directories: Directories,
+    root: Option<FileId>,
 }
 
 /// How the files of a directory follow one another.
@@ -78,6 +87,8 @@ pub struct Scattering {
     pub spread: f64,
     /// The groups of cylinders that they are divided among; none if one has room for all.
     pub groups: Option<Groups>,
+    /// Bytes of each of their names, if the directory and the way to it from the root are laid out too.
+    pub name_bytes: Option<u64>,
 }
 
 /// Groups of cylinders of FFS. A directory's files are in its own group while that has inodes; then in the next one, the second from there,
@@ -92,7 +103,8 @@ pub struct Groups {
 
 impl Scattering {
     /// In the order in which they are read, side by side.
-    pub const IN_ORDER: Scattering = Scattering { shuffled: 0.0, spread: 1.0, groups: None };
+    pub const IN_ORDER: Scattering =
+        Scattering { shuffled: 0.0, spread: 1.0, groups: None, name_bytes: None };
     /// Side by side, in any order.
     pub const SHUFFLED: Scattering = Scattering { shuffled: 1.0, ..Scattering::IN_ORDER };
 }
@@ -107,6 +119,8 @@ impl Volume {
             next_file: 1,
             places: HashMap::new(),
             sizes_bytes: HashMap::new(),
+            directories: Directories::default(),
+            root: None,
         }
     }
 
@@ -122,41 +136,93 @@ impl Volume {
         scattering: Scattering,
         random: &mut SplitMix64,
     ) -> Vec<StoredFile> {
-        let Scattering { shuffled, spread, groups } = scattering;
+        let Scattering { shuffled, spread, groups, name_bytes } = scattering;
+        let directory = name_bytes.map(|_| self.new_directory(groups));
         let own_group = self.next_sector.next_multiple_of(self.pitch_sectors);
         let mut order: Vec<usize> = (0..sizes_bytes.len()).collect();
         shuffle(&mut order, shuffled, random);
         let mut files = vec![None; sizes_bytes.len()];
-        for (group, order) in
-            order.chunks(groups.map_or(usize::MAX, |it| it.inodes as usize)).enumerate()
-        {
+        let first_file = self.take_ids(sizes_bytes.len() as u64);
+        // A directory that is laid out has the first inode.
+        let of_group = groups.map_or(usize::MAX, |it| it.inodes as usize);
+        let (own, others) =
+            order.split_at(order.len().min(of_group - usize::from(directory.is_some())));
+        let mut end_of_own = None;
+        for (group, order) in std::iter::once(own).chain(others.chunks(of_group)).enumerate() {
             let away = groups.map_or(0, |groups| ((1 << group) - 1) * groups.sectors);
             let inodes = (own_group + away).next_multiple_of(self.pitch_sectors);
             let first_sector = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
-            let mut before = 0;
-            for (number, &at) in order.iter().enumerate() {
+            let mut next = first_sector;
+            let taken = u64::from(group == 0 && directory.is_some());
+            if let Some(directory) = directory.filter(|_| group == 0) {
+                self.put(directory, inodes, first_sector);
+            }
+            for (number, &at) in (taken..).zip(order) {
+                let file = FileId(first_file + at as u64);
+                if let (Some(directory), Some(name_bytes)) = (directory, name_bytes) {
+                    let room = end_of_own.as_mut().unwrap_or(&mut next);
+                    self.put_name(directory, file, name_bytes, room);
+                }
                 let size_bytes = sizes_bytes[at];
                 let blocks = size_bytes.div_ceil(BLOCK_BYTES);
-                let place = Place {
-                    inode_sector: inodes + number as u64 / INODES_PER_BLOCK * BLOCK_SECTORS,
-                    first_sector: first_sector + before * self.pitch_sectors,
-                    pitch_sectors: self.pitch_sectors,
-                };
-                let file = FileId(self.next_file + at as u64);
-                self.places.insert(PlacedFile(file.0), place);
+                self.put(file, inodes + number / INODES_PER_BLOCK * BLOCK_SECTORS, next);
                 self.sizes_bytes.insert(file, size_bytes);
                 files[at] =
                     Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
                 // Whole pitches, so that no block lies across the border of a stripe unit.
                 let gap = 2.0 * (spread - 1.0) * random.unit() * blocks as f64;
-                before += blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
+                let after = blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
+                next += after * self.pitch_sectors;
             }
-            self.next_sector = first_sector + before * self.pitch_sectors;
+            self.next_sector = next;
+            end_of_own.get_or_insert(next);
             let end = groups.map_or(u64::MAX, |groups| own_group + away + groups.sectors);
             assert!(self.next_sector <= end, "a group has no room for its files");
         }
-        self.next_file += sizes_bytes.len() as u64;
         files.into_iter().map(|file| file.expect("each has had its turn")).collect()
+    }
+
+    /// So many numbers of files; the first.
+    fn take_ids(&mut self, count: u64) -> u64 {
+        self.next_file += count;
+        self.next_file - count
+    }
+
+    fn put(&mut self, file: FileId, inode_sector: u64, first_sector: u64) {
+        let place = Place { inode_sector, first_sector, pitch_sectors: self.pitch_sectors };
+        self.places.insert(PlacedFile(file.0), place);
+    }
+
+    /// A name at the end of a directory. Its blocks lie where there is `room` when they are needed, in its group.
+    fn put_name(&mut self, directory: FileId, file: FileId, name_bytes: u64, room: &mut u64) {
+        let block = FileId(self.next_file);
+        self.directories.add(directory, file, name_bytes, || block);
+        if self.directories.blocks(directory).last() == Some(&block) {
+            self.take_ids(1);
+            self.put(block, *room, *room);
+            *room += self.pitch_sectors;
+        }
+    }
+
+    /// A directory of the root, in a group of cylinders of its own, as FFS does it.
+    fn new_directory(&mut self, groups: Option<Groups>) -> FileId {
+        let root = self.root.unwrap_or_else(|| {
+            let root = FileId(self.take_ids(1));
+            let inodes = self.next_sector.next_multiple_of(self.pitch_sectors);
+            let data = (inodes + INODE_TABLE_SECTORS).next_multiple_of(self.pitch_sectors);
+            self.put(root, inodes, data);
+            self.directories.add_directory(root);
+            self.next_sector = data + self.pitch_sectors;
+            root
+        });
+        self.root = Some(root);
+        let directory = FileId(self.take_ids(1));
+        self.directories.add_directory(directory);
+        let mut room = self.places[&PlacedFile(root.0)].first_sector;
+        self.put_name(root, directory, ROOT_NAME_BYTES, &mut room);
+        let group_sectors = groups.map_or(GROUP_SECTORS, |groups| groups.sectors);
+        self.next_sector = self.next_sector.next_multiple_of(group_sectors);
+        directory
     }
 }
 
@@ -208,6 +274,32 @@ mod tests {
         let end = first(199) + 16;
         let next = volume.file(1);
         assert!(volume.places[&PlacedFile(next.file.0)].first_sector >= end);
+    }
+
+    #[test]
+    fn a_directory_that_is_laid_out_lies_among_its_files() {
+        let groups = Some(Groups { sectors: 32_768, inodes: 384 });
+        let scattering = Scattering { groups, name_bytes: Some(12), ..Scattering::IN_ORDER };
+        let mut volume = Volume::new(16);
+        let files = volume.directory(&[8192; 700], scattering, &mut SplitMix64::new(5));
+        let place = |file: FileId| volume.places[&PlacedFile(file.0)];
+        let [root, directory] = [1, 2].map(FileId);
+        let [root_block] = *volume.directories.blocks(root) else { panic!("one block") };
+        assert_eq!((place(root).inode_sector, place(root_block).first_sector), (0, 64 * 16));
+        // In the next group: the directory's inode, 383 files, and the first block of names before their data.
+        let (inodes, data) = (32_768, 32_768 + 64 * 16);
+        assert_eq!(place(directory).inode_sector, inodes);
+        let inode = |at: usize| place(files[at].file).inode_sector;
+        assert_eq!([inode(0), inode(62), inode(63)], [inodes, inodes, inodes + 16]);
+        assert_eq!([inode(382), inode(383)], [inodes + 5 * 16, inodes + 32_768]);
+        let block = |at: usize| place(volume.directories.blocks(directory)[at]).first_sector;
+        let first = |at: usize| place(files[at].file).first_sector;
+        assert_eq!([block(0), first(0)], [data, data + 16]);
+        // 335 names are in the first block. The third begins when the files are in another group, and lies in this one.
+        assert_eq!([first(334), block(1), first(335)], [335, 336, 337].map(|at| data + at * 16));
+        assert_eq!([first(382), block(2)], [384, 385].map(|at| data + at * 16));
+        assert_eq!(first(383), data + 32_768);
+        assert_eq!(volume.directories.blocks(directory).len(), 3);
     }
 
     #[test]

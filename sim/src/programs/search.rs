@@ -49,6 +49,8 @@ pub struct Search {
     pub scattering: Scattering,
     /// Work on each block.
     pub block_cpu: Nanos,
+    /// Pages of the program itself that are read before anything else, each by itself; 0: all are in memory.
+    pub program_pages: u64,
     /// Discloses the names, as long as so many blocks are disclosed and not read; 0: discloses nothing.
     pub disclosed_blocks: u64,
     /// From a file's blocks to the next; see [`Volume::new`].
@@ -68,7 +70,11 @@ impl Search {
         let mut random = SplitMix64::new(self.seed);
         let sizes = sizes_bytes(self.set, &mut random);
         let files = volume.directory(&sizes, self.scattering, &mut random);
-        let steps = self.steps(files);
+        let pages = (self.program_pages > 0).then(|| volume.file(self.program_pages * BLOCK_BYTES));
+        // Backwards, so that nothing is read ahead.
+        let faults =
+            pages.into_iter().flat_map(|file| (0..file.blocks).rev().map(move |at| file.read(at)));
+        let steps: Vec<Step> = faults.chain(self.steps(files)).collect();
         Program::new(self.set.name, reader, Box::new(steps.into_iter()))
     }
 
@@ -117,6 +123,7 @@ mod tests {
         set: SETS_1994[2],
         scattering: Scattering::SHUFFLED,
         block_cpu: Nanos(1),
+        program_pages: 0,
         disclosed_blocks: 0,
         pitch_sectors: 16,
         seed: 1,

@@ -1,7 +1,7 @@
 //! The machines of the papers.
 
 use foretell_policy::queue::Order;
-use foretell_policy::{Config, Memory, Nanos, Rules};
+use foretell_policy::{Config, CostModel, CostSource, Memory, Nanos, Rules};
 
 use crate::array::Striping;
 use crate::device::DiskParameters;
@@ -49,11 +49,13 @@ pub struct Testbed {
     pub processors: Processors,
     /// What the file system reads ahead by itself.
     pub read_ahead: ReadAheadSpec,
+    /// Whether the policy goes by `T_hit`, `T_driver` and a `T_disk` of 15 ms all the time, and not by what it has measured.
+    pub fixed_costs: bool,
 }
 
 /// A stripe unit in blocks, in both papers.
 const UNIT_BLOCKS: u64 = 8;
-/// `T_disk` that the policy assumes at first (memory, from the authors' other reports).
+/// `T_disk` that the policy assumes, at first or all the time (memory, from the authors' other reports).
 const KNOWN_DISK: Nanos = Nanos(15_000_000);
 
 impl Testbed {
@@ -81,7 +83,13 @@ impl Testbed {
             page_bytes: self.page_bytes,
         };
         let config = Config::new(Memory::Owned, BLOCK_BYTES, self.cache_blocks * BLOCK_BYTES);
-        let policy = Config { rules, cluster_blocks_max: self.cluster_blocks, ..config };
+        let fixed = CostModel {
+            hit_ns: self.hit.0 as f64,
+            driver_ns: self.driver.0.0 as f64,
+            disk_ns: KNOWN_DISK.0 as f64,
+        };
+        let costs = if self.fixed_costs { CostSource::Fixed(fixed) } else { config.costs };
+        let policy = Config { costs, rules, cluster_blocks_max: self.cluster_blocks, ..config };
         let devices = vec![(DEVICE, DeviceSpec::Array(Box::new(array)))];
         let spec = MachineSpec {
             driver_block: self.driver.1,
@@ -93,6 +101,7 @@ impl Testbed {
             processors: self.processors,
             read_ahead: Some(self.read_ahead),
             sizes_bytes: volume.sizes_bytes,
+            directories: volume.directories,
             ..MachineSpec::new(policy, self.hit, self.driver.0, devices)
         };
         spec.run(workload.programs)

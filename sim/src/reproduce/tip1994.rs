@@ -169,6 +169,7 @@ pub fn testbed(disks: usize, unknown: Unknown) -> Testbed {
         disclosed_read: Nanos::ZERO,
         processors: Processors::Shared,
         read_ahead: ReadAheadSpec { first_blocks: 2, most_blocks: 2 },
+        fixed_costs: false,
     }
 }
 
@@ -178,6 +179,7 @@ pub fn search(set: FileSet, scattering: Scattering, hinted: bool, sample: Sample
         set,
         scattering,
         block_cpu: Nanos(1_000_000),
+        program_pages: 0,
         disclosed_blocks: if hinted { UNREAD_BLOCKS } else { 0 },
         pitch_sectors: sample.unknown.pitch_sectors,
         seed: sample.seed,

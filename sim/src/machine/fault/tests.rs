@@ -238,6 +238,25 @@ fn inodes_and_lookups_are_tried_again_and_given_up() {
 }
 
 #[test]
+fn an_open_whose_way_cannot_be_read_is_given_up() {
+    let run = |well_at_ns| {
+        let schedule = [from(0, EACH), from(well_at_ns, Condition::Well)];
+        let mut spec = with(machine(Rules::TIP1, 10, flat(None)), &schedule);
+        spec.metadata = Metadata::Ffs;
+        know_files(&mut spec);
+        let open = || Step::Open(stored(0).file, DEVICE);
+        spec.run(vec![program(1, Box::new([open(), open()].into_iter()))])
+    };
+    // The root's inode; the second open tries it again.
+    let report = run(100 * SECOND);
+    let tally = report.programs[0].tally;
+    assert_eq!((tally.inode_waits, tally.directory_waits, tally.errors), (2, 0, 2));
+    assert_eq!(report.devices[0].retries, 10);
+    let tally = run(SECOND / 50).programs[0].tally;
+    assert_eq!((tally.inode_waits, tally.directory_waits, tally.errors), (2, 1, 0));
+}
+
+#[test]
 fn addresses_are_tried_again_and_given_up_with_what_needs_them() {
     // One needs none, two the same block of addresses, and one two of them, of which one leads to the other.
     let blocks = [11, 12, 13, 2060];
@@ -464,6 +483,9 @@ fn know_files(spec: &mut MachineSpec) {
     let files = || (0..FILES).map(|number| stored(number).file);
     spec.sizes_bytes = files().map(|file| (file, FILE_BLOCKS * BLOCK_BYTES)).collect();
     spec.names = files().map(|file| (NameId(file.0 + 99), file)).collect();
+    let (root, block) = (FileId(1000), FileId(1001));
+    spec.directories.add_directory(root);
+    files().for_each(|file| spec.directories.add(root, file, 3, || block));
 }
 
 /// A machine, to be given rules.
