@@ -173,8 +173,10 @@ impl Cache {
                 Some(claim) if claim.stream == index && claim.position > position => {
                     self.reclaim(slot, Claim { stream: index, position });
                 }
-                _ => {}
+                _ => continue,
             }
+            let block = self.blocks[slot].block();
+            self.stream(index).come_upon_behind(block);
         }
         self.come_upon = found;
         let position = near?;

@@ -612,6 +612,17 @@ impl Stream {
         self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
     }
 
+    /// `block` was come upon, and is kept for a use ahead of the reader: one that was overtaken comes before it if the
+    /// reader comes back.
+    pub(crate) fn come_upon_behind(&mut self, block: Block) {
+        let from = self.cursor.fetched_from();
+        if self.cursor.base() < from
+            && let Some(overtaken) = self.next_use(block).filter(|&position| position < from)
+        {
+            self.overtaken = self.overtaken.min(overtaken);
+        }
+    }
+
     /// Whether more than so many accesses lie between what is past and its reader.
     pub(crate) fn is_behind_by(&self, accesses: u64) -> bool {
         self.cursor.front() - self.cursor.base() > accesses
@@ -1033,5 +1044,32 @@ mod tests {
             read(&mut stream, &blocks, position);
         }
         assert_eq!(stream.first_missing(&blocks, DISK, u64::MAX, |_, _| ()), Some(24));
+    }
+
+    #[test]
+    fn a_use_that_was_overtaken_is_come_upon_again_when_the_reader_comes_back() {
+        // Block 9 is read at 9, at 24 and at 40.
+        let mut stream = stream_of(&[(0, 20), (5, 20), (9, 1)]);
+        let mut blocks = BlockTable::new(64);
+        let slots: Vec<SlotId> =
+            (0..25).map(|index| blocks.insert(Slot::in_flight(block(index), DISK, true))).collect();
+        for position in [30, 31, 32] {
+            read(&mut stream, &blocks, position);
+        }
+        let come_upon = |stream: &mut Stream| {
+            let mut found = Vec::new();
+            let missing = stream.first_missing(&blocks, DISK, u64::MAX, |slot, at| {
+                found.push((slot, at));
+            });
+            assert_eq!(missing, None);
+            found.retain(|&(slot, _)| slot == slots[9]);
+            found
+        };
+        assert_eq!(come_upon(&mut stream), [(slots[9], 40)]);
+        stream.come_upon_behind(block(9));
+        for position in [20, 21] {
+            read(&mut stream, &blocks, position);
+        }
+        assert_eq!(come_upon(&mut stream), [(slots[9], 24), (slots[9], 40)]);
     }
 }
