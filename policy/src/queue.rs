@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// The discipline of a [`DeviceQueue`].
@@ -123,6 +124,12 @@ impl<T> DeviceQueue<T> {
     /// Takes the request that the device shall serve next, or `None` when nothing waits or the
     /// device has all it may have. The caller owes a [`completed`](Self::completed) for each.
     pub fn pop(&mut self) -> Option<(Class, u64, T)> {
+        self.pop_holding((0, 0)..(0, 0))
+    }
+
+    /// [`pop`](Self::pop) for a device that holds what lies at these positions and ranks already. By SSTF that goes first, the lowest
+    /// before others, as it needs no way at all. Other orders are what they are.
+    pub fn pop_holding(&mut self, held: Range<(u64, u32)>) -> Option<(Class, u64, T)> {
         if self.outstanding == self.outstanding_max {
             return None;
         }
@@ -131,7 +138,7 @@ impl<T> DeviceQueue<T> {
         } else {
             Class::Demand
         };
-        let key = self.next_key(class)?;
+        let key = self.first_held(class, held).or_else(|| self.next_key(class))?;
         let request = self.waiting[class as usize].remove(&key)?;
         let position = if self.order == Order::Fifo { key.1 } else { key.0 };
         self.head = position;
@@ -158,6 +165,15 @@ impl<T> DeviceQueue<T> {
     /// Requests given out and not yet completed.
     pub fn outstanding(&self) -> usize {
         self.outstanding
+    }
+
+    fn first_held(&self, class: Class, held: Range<(u64, u32)>) -> Option<(u64, u64)> {
+        if self.order != Order::Sstf || held.is_empty() {
+            return None;
+        }
+        let key = |(position, rank): (u64, u32)| (position, u64::from(rank) << 32);
+        let mut first = self.waiting[class as usize].range(key(held.start)..key(held.end));
+        first.next().map(|(key, _)| *key)
     }
 
     fn next_key(&mut self, class: Class) -> Option<(u64, u64)> {
@@ -267,6 +283,31 @@ mod tests {
             .collect();
             assert_eq!(served, [(7, 1), (7, 1), (7, 2), (9, 0)], "{order}");
         }
+    }
+
+    #[test]
+    fn what_the_device_holds_goes_first() {
+        let served = |order: Order, waiting: &[(u64, u32)]| -> Vec<(u64, u32)> {
+            let mut queue = DeviceQueue::new(order, 1);
+            queue.head = 7;
+            for &(position, rank) in waiting {
+                queue.push_ranked(Class::Prefetch, position, rank, (position, rank));
+            }
+            std::iter::from_fn(|| {
+                let (_, _, what) = queue.pop_holding((6, 5)..(7, 3))?;
+                queue.completed();
+                Some(what)
+            })
+            .collect()
+        };
+        // Held: (6, 5), (7, 1) and (7, 2); (7, 0) is held too, and (7, 4) and (6, 4) are not.
+        let waiting = [(5, 0), (7, 4), (7, 1), (6, 5), (7, 0), (6, 4), (7, 2)];
+        let sstf = [(6, 5), (7, 0), (7, 1), (7, 2), (7, 4), (6, 4), (5, 0)];
+        assert_eq!(served(Order::Sstf, &waiting), sstf);
+        assert_eq!(served(Order::CLook, &waiting)[..2], [(7, 0), (7, 1)]);
+        // Where the last one was, whether it was held or not, is where the next is looked for.
+        let from_there = [(6, 5), (6, 4), (7, 4)];
+        assert_eq!(served(Order::Sstf, &from_there), from_there);
     }
 
     #[test]

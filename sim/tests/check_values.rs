@@ -225,3 +225,20 @@ fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
     let skipping = after(disk.as_mut(), 1_000_000, 64);
     assert!(skipping[1] > 48.0 / 72.0 * 14.9925, "{skipping:?}");
 }
+
+#[test]
+fn a_drive_tells_what_its_cache_holds() {
+    for name in ["hp97560", "hp97560-stored"] {
+        let mut disk = device(name);
+        let read = |disk: &mut Box<dyn Device>, sectors: std::ops::Range<u64>| {
+            run(disk.as_mut(), sectors.step_by(16).map(|sector| Request { sector, sectors: 16 }));
+            disk.cached()
+        };
+        // A position anew: nothing but what was read.
+        assert_eq!(read(&mut disk, 5_000..5_016), 5_000..5_016, "{name}");
+        // 128 KiB, of which 64 are kept for what comes.
+        assert_eq!(read(&mut disk, 5_016..5_800), 5_800 - 128..5_800, "{name}");
+        assert_eq!(read(&mut disk, 900..916), 900..916, "{name}");
+    }
+    assert!(device("network").cached().is_empty());
+}

@@ -593,16 +593,8 @@ impl<'a> Machine<'a> {
         let sector = self.places.sector(fetch.file, fetch.block);
         let index = self.disk_of(fetch.block);
         let disk = &mut self.disks[index];
+        let (position, rank) = self.spec.place_in_queue(sector, disk.device.as_ref());
         // The paper's disks know nothing of who waits.
-        // The shortest *seek*: what lies in one cylinder is equally near, and then in its order.
-        let (position, rank) = match (&self.spec.disk, self.spec.order) {
-            (DiskParameters::Mechanical(spec), Order::Sstf) => {
-                let cylinder = spec.geometry.cylinder_of(spec.geometry.track_of(sector));
-                let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
-                (cylinder, (sector - cylinder * sectors) as u32)
-            }
-            _ => (disk.device.position_of(sector), 0),
-        };
         disk.queue.push_ranked(Class::Prefetch, position, rank, fetch);
         self.touch(index);
     }
@@ -618,7 +610,7 @@ impl<'a> Machine<'a> {
         let mut touched = std::mem::take(&mut self.touched);
         for index in touched.drain(..) {
             self.disks[index].touched = false;
-            while let Some((_, _, mut fetch)) = self.disks[index].queue.pop() {
+            while let Some((_, _, mut fetch)) = self.next_of(index) {
                 let sector = self.places.sector(fetch.file, fetch.block);
                 let request = Request { sector, sectors: self.spec.block_sectors };
                 let disk = &mut self.disks[index];
@@ -634,6 +626,16 @@ impl<'a> Machine<'a> {
             }
         }
         self.touched = touched;
+    }
+
+    /// What the drive's cache holds needs no seek, and goes first.
+    fn next_of(&mut self, index: usize) -> Option<(Class, u64, Fetch)> {
+        let DiskState { device, queue, .. } = &mut self.disks[index];
+        let cached = device.cached();
+        // Blocks of which all is there.
+        let end = (cached.end + 1).saturating_sub(self.spec.block_sectors);
+        let place = |sector| self.spec.place_in_queue(sector, device.as_ref());
+        queue.pop_holding(place(cached.start)..place(end))
     }
 
     fn served(&mut self, fetch: Fetch, observe: &mut dyn FnMut(&Served)) {

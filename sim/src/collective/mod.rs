@@ -30,7 +30,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::SECTOR_BYTES;
-use crate::device::DiskParameters;
+use crate::device::{Device, DiskParameters};
 
 use pattern::Ownership;
 
@@ -267,6 +267,19 @@ impl CollectiveSpec {
             }
         }
         Ok(())
+    }
+
+    /// By what a disk's queue sorts a block that begins at `sector`: a position, and a rank there. The shortest *seek* is the next
+    /// cylinder's; what lies in one is equally near, and goes in the order of its sectors.
+    fn place_in_queue(&self, sector: u64, device: &dyn Device) -> (u64, u32) {
+        match (&self.disk, self.order) {
+            (DiskParameters::Mechanical(spec), Order::Sstf) => {
+                let cylinder = spec.geometry.cylinder_of(spec.geometry.track_of(sector));
+                let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
+                (cylinder, (sector - cylinder * sectors) as u32)
+            }
+            _ => (device.position_of(sector), 0),
+        }
     }
 
     /// Bytes of a block.

@@ -23,6 +23,8 @@
 //! the requests served alone; between requests nothing is computed (the read-ahead's progress is
 //! derived from the time when somebody asks).
 
+use std::ops::Range;
+
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
@@ -312,6 +314,11 @@ impl Device for Disk {
 
     fn capacity_sectors(&self) -> u64 {
         self.spec.capacity_sectors
+    }
+
+    /// Without what has been read ahead since the last request.
+    fn cached(&self) -> Range<u64> {
+        self.ahead.from..self.ahead.next
     }
 
     fn positioning_time(&self, now: Nanos, request: Request) -> Nanos {

@@ -14,6 +14,8 @@ pub mod held;
 pub mod parameters;
 pub mod seek;
 
+use std::ops::Range;
+
 use foretell_policy::Nanos;
 
 pub use disk::Disk;
@@ -85,6 +87,11 @@ pub trait Device: Send {
     /// How long the device would take from `now` until `request`'s first byte; what a drive that
     /// holds several commands uses to choose among them.
     fn positioning_time(&self, now: Nanos, request: Request) -> Nanos;
+
+    /// Sectors that are in the device's own cache, and so need no arm; none if it has no cache.
+    fn cached(&self) -> Range<u64> {
+        0..0
+    }
 
     /// How many requests the device works on at the same time.
     fn slots(&self) -> usize {

@@ -10,6 +10,8 @@
 //!   alone;
 //! * where the next sequential file lies: anywhere, as the same throughputs say;
 //! * how SSTF decides within a cylinder: by sectors (`docs/collective.md`);
+//! * whether it knows what needs no seek since the drive's cache has it: it does, by the crossovers of drawn owners, which are therefore
+//!   calibrated;
 //! * how the disks are turned against one another: not at all; what else may be is in rows of its own;
 //! * how a cube is cut into boxes: as nearly cubes as can be; all other ways are in rows of their own;
 //! * how many files are read: as many as make 64 MB, 2 to 16, and not counting the start;
@@ -212,15 +214,19 @@ fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
             columns[0].basis = Basis::Calibrated; // That disks wait until a block has been sent.
         }
         cells.extend(columns);
+        // That the queue knows of the drive's cache was chosen by drawn owners.
+        let basis = if *pattern == Pattern::Global { Basis::Calibrated } else { Basis::Predicted };
         let name = format!("crossover, {row}");
-        cells.push(drawn(EXPERIMENT, name, "depth", "blocks", (*crossover, &draws.crossover)));
+        let depth = drawn(EXPERIMENT, name, "depth", "blocks", (*crossover, &draws.crossover));
+        cells.push(Cell { basis, ..depth });
         let twice = 2.0 * CollectiveSpec::paper(4).disks as f64;
         let (all, within) = (
             draws.crossover.len(),
             draws.crossover.iter().filter(|&&depth| depth <= twice).count(),
         );
         let (name, unit) = (format!("crossover at most 2D, {row}"), format!("of {all}"));
-        cells.push(cell(EXPERIMENT, name, "draws", &unit, (all as f64, within as f64)));
+        let draws = cell(EXPERIMENT, name, "draws", &unit, (all as f64, within as f64));
+        cells.push(Cell { basis, ..draws });
         if matches!(pattern, Pattern::Block1d | Pattern::Block3d) {
             cells.extend(turned(EXPERIMENT, &row, *size, pattern, (paper[0], *crossover)));
         }

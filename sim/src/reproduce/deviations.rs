@@ -22,7 +22,7 @@ pub struct Reason {
 }
 
 /// All reasons.
-pub static REASONS: [Reason; 14] = [
+pub static REASONS: [Reason; 13] = [
     Reason {
         experiment: "1994 table 1",
         row: "man pages, speed-up",
@@ -71,37 +71,33 @@ pub static REASONS: [Reason; 14] = [
         experiment: "1999 table 4",
         row: "crossover, interleaved",
         why: "Reading on demand costs the paper's machine 1.4 to 5.6 ms a file more than the collective call (64/9.534 - 64/9.541 s is 4.9). \
-              If a block ahead saves one block's 3.08 ms, and nothing of the 23 ms for the way to a file's first block, it takes 1, 1, 1, 2, 2 and 2 \
+              If a block ahead saves one block's 3.08 ms, and nothing of the 23.5 ms for the way to a file's first block, it takes 1, 1, 1, 2, 2 and 2 \
               blocks to make up for that, from 4 to 256 MB: the paper's depths. Here one block ahead saves that way too, as the arm stays \
-              where it is until the barrier, and reading on demand costs no more than the call: 1 is enough. What moves the arm away in \
-              the paper's machine is not known; that the drive loses what it has read ahead would cost half a revolution, not 23 ms.",
+              where it is until the barrier, and reading on demand costs no more than the call: 1 is enough. The 23.5 ms are the same for 4, 8 and 32 MB within \
+              0.2, where rotation alone would scatter by 4: they are no drawn place, but what each pause costs. If what is read ahead is lost in a pause, and files lie \
+              side by side, 1, 1, 1, 2, 3 and 3 are needed, or 1, 1, 2, 2, 1 and 1 with other numbers of files: an accident of rotation (docs/collective.md).",
     },
     Reason {
         experiment: "1999 table 4",
         row: "crossover, block-3d",
         why: "Within a factor of two. Into which boxes the cube is cut the paper's text does not say; we halve each edge. Other cuts are in \
-              tables of their own: of the four that leave the file's rows whole, 1 x 4 x 2 needs the paper's 8, 16 and 16. With halved edges, runs of one \
-              row and the next lie on the same disk, so that D is nearly enough. With disks that are turned against one another \
-              (rows of their own, too) it takes more than the paper's depths.",
+              tables of their own: of the four that leave the file's rows whole, 1 x 2 x 4 and 1 x 4 x 2 need the paper's 8, 16 and 16. With halved edges, runs of one \
+              row and the next lie on the same disk, so that D is enough. With disks that are turned against one another \
+              (rows of their own, too) it takes as much as the paper's depths, or more.",
     },
     Reason {
         experiment: "1999 table 4",
         row: "crossover, global",
-        why: "The paper has one draw; ours have a range, which grows with the file, as the paper's depths do. SSTF leaves what is asked for in a \
-              cylinder that the arm has left, as long as something is asked for in its own: \"SSTF scheduling could lead to starvation, \
-              this is not an issue\", says the paper. Here it is one for files of many cylinders (256 MB are 48 on each disk): if all of a \
-              file's cylinders are taken as one, 5 to 8 blocks are enough for 256 MB, and the paper's 14 is between.",
-    },
-    Reason {
-        experiment: "1999 table 4",
-        row: "crossover at most 2D, global",
-        why: "As the crossovers of drawn owners; docs/collective.md has the arithmetic.",
+        why: "The paper has one draw; ours have a range, which grows with the file, as the paper's depths do. Whoever is left behind in a \
+              cylinder that the arm has left waits, unless the drive's cache still has the block: that SSTF knows of that was chosen by these rows (without it 256 MB need 24, \
+              and three draws of four more than 2D). How much that costs depends on what a new position costs. If a revolution is lost after each, 12, 13 and 14 are needed, and the paper's 7, 10 \
+              and 14 are between those and ours.",
     },
     Reason {
         experiment: "1999 table 4",
         row: "global",
-        why: "Least: whoever is left behind in another cylinder waits (see the crossovers); with all of a file's cylinders taken as one it is 2.55 \
-              to 2.60 for 256 MB.",
+        why: "Least: at most eight requests wait, and whoever is asked for in another cylinder than the arm's waits for the rest of them; with all of a file's cylinders \
+              taken as one it is 2.55 to 2.60 for 256 MB.",
     },
     Reason {
         experiment: "1999 table 4",

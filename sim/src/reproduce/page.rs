@@ -316,8 +316,8 @@ shares on the same array. The 6 is taken to be the whole range of figure 1 c, fr
 with them; that is our reading, the paper does not say it. Most of its terms are calibrated.
 
 Of Collective 1999 the order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
-collective calls' throughputs, which are marked, as is what follows from them alone; collective.md says how. Crossovers are
-predicted. Ours is the median of eight seeds, of four for the largest files; a row of least and most follows where they differ.
+collective calls' throughputs, which are marked, as is what follows from them alone; collective.md says how. That SSTF knows what the drive's
+cache holds is chosen by the crossovers of drawn owners, which are marked too. Other crossovers are predicted. Ours is the median of eight seeds, of four for the largest files; a row of least and most follows where they differ.
 
 ";
 
