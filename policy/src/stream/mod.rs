@@ -721,7 +721,6 @@ impl Stream {
         let front = self.cursor.front();
         if self.next.is_none_or(|run| !(run.first_position..run.end_position()).contains(&front)) {
             self.next = self.places.run_at(front);
-            self.next_block().into_iter().for_each(|block| self.index.load_chain(block));
         }
     }
 
