@@ -338,8 +338,13 @@ impl Policy {
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
+            let reader = self.cache.stream(index).reader;
             self.cache.remove_stream(index);
-            self.last_stream.retain(|_, last| *last != index);
+            match reader {
+                Some(only) if self.last_stream.get(&only) != Some(&index) => {}
+                Some(only) => drop(self.last_stream.remove(&only)),
+                None => self.last_stream.retain(|_, last| *last != index),
+            }
         }
         if self.stream_ids.is_empty() {
             self.unplaced.clear();

@@ -427,6 +427,7 @@ impl Policy {
             behind = 0; // They would keep others from being looked up.
         }
         stream.read((block, position), behind, blocks, changed, &mut untracked);
+        self.cache.touch_shown(index);
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
                 self.linger(slot, claim);

@@ -26,6 +26,7 @@ use crate::recency::SlotId;
 use crate::room::HintQueue;
 use crate::stall::LatestStart;
 use crate::time::Nanos;
+use crate::trust::Shown;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
 use pace::Pace;
@@ -171,6 +172,9 @@ pub(crate) struct Stream {
     pub(crate) unread: u64,
     /// Of those that were read, as many as its hinter's record does not have yet.
     pub(crate) unrecorded: u32,
+    /// What it has shown by that record, and whether that may be something else by now.
+    pub(crate) shown: Shown,
+    pub(crate) shown_is_stale: bool,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
     /// Hints whose files are known, and that have no place yet.
@@ -234,6 +238,8 @@ impl Stream {
             cursor: Cursor::new(limits.window),
             unread: 0,
             unrecorded: 0,
+            shown: Shown::default(),
+            shown_is_stale: false,
             lookups: 0,
             known: 0,
             balance: 0,
@@ -285,9 +291,11 @@ impl Stream {
         self.places.end().saturating_sub(self.cursor.front())
     }
 
-    /// Blocks that were fetched for it and are unread, beyond those of it that were read.
-    pub(crate) fn unproven(&self) -> u64 {
-        self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0))
+    /// What speaks for its hinter and against it: against are blocks that were fetched for it and are unread, beyond those
+    /// of it that were read.
+    pub(crate) fn shows(&self) -> Shown {
+        let unproven = self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0));
+        Shown { unproven, unrecorded: self.unrecorded }
     }
 
     /// Whether nothing of it is to be fetched from any device before its front has moved on.
