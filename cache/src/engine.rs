@@ -299,6 +299,13 @@ impl Engine {
         self.policy.open_stream(now, HinterId::DRIVER, Some(reader))
     }
 
+    /// Files that hints were about, and none is any more.
+    pub(crate) fn unwanted_files(&mut self) -> Vec<FileId> {
+        let mut files = self.policy.take_released_files();
+        files.retain(|&file| !self.policy.wants(file));
+        files
+    }
+
     /// Bytes that the hints of a reader's streams take, and those of all.
     pub(crate) fn hint_bytes(&self, reader: ReaderId) -> (usize, usize) {
         self.policy.hint_bytes(HinterId(reader.0))
