@@ -398,7 +398,8 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// A program, as far as hints and reads go: what one discloses is not taken for another's reads.
+    /// A program, as far as hints and reads go: what one discloses is not taken for another's reads, nor does it
+    /// speak for or against another.
     pub fn session(&self) -> Session {
         let reader = ReaderId(self.shared.next_reader.fetch_add(1, Ordering::Relaxed));
         Session { store: self.clone(), reader }
@@ -460,6 +461,12 @@ impl Session {
     }
 
     /// A stream to disclose with: what will be read next, in order.
+    ///
+    /// All streams of a session have one record. Of what is fetched for a stream, that which is given up unread speaks
+    /// against the session (when the stream is dropped or cancelled early, or something else is read), and that which is read
+    /// speaks for it; until more is read again, new streams of the session have less fetched before their first reads, and
+    /// are given less of memory. A stream that is read as it says soon has as much as any. Who often leaves streams
+    /// early, and means it well, makes a session for each: it begins as one of whom nothing is known.
     pub fn stream(&self) -> Stream {
         let shared = Arc::clone(&self.store.shared);
         let reader = self.reader;
@@ -602,5 +609,34 @@ mod tests {
         assert_eq!(hinted(&cache), 0);
         drop(cache);
         assert_eq!(weak.strong_count(), 0, "nothing holds itself");
+    }
+
+    #[test]
+    fn what_a_session_leaves_unread_counts_against_its_next_stream_until_it_has_read_more() {
+        const RANGES: u64 = 2000;
+        let files = MemoryBackend::new();
+        (0..4).for_each(|name| files.put(&name.to_string(), vec![1; RANGES as usize * 4096]));
+        let cache = Cache::new(CacheOptions { budget_bytes: 64 << 20, block_bytes: 4096 }).unwrap();
+        let store = cache.attach(Arc::new(files));
+        // What is fetched ahead of the first read; so many are read then, and the stream is left.
+        let ahead = |session: &Session, name: u32, reads: u64| {
+            let file = session.open(&name.to_string()).unwrap();
+            let segment = |block| Segment { offset_bytes: block * 4096, length_bytes: 1 };
+            let segments: Vec<Segment> = (0..RANGES).map(segment).collect();
+            let (stream, before) = (session.stream(), cache.stats().prefetched_blocks);
+            stream.hint_segments(&file, &segments);
+            let ahead = cache.stats().prefetched_blocks - before;
+            for Segment { offset_bytes, .. } in &segments[..reads as usize] {
+                file.read_at(&mut [0], *offset_bytes).unwrap();
+            }
+            ahead
+        };
+        let session = store.session();
+        let full = ahead(&session, 0, 100);
+        let less = ahead(&session, 1, RANGES);
+        assert!(less < full / 4, "{less} of {full}");
+        assert_eq!(ahead(&store.session(), 2, 0), full, "another session");
+        let again = ahead(&session, 3, 0);
+        assert!(again > full / 2, "{again} of {full}");
     }
 }

@@ -13,7 +13,7 @@
 //! Chains are found by hash, or, where a file's single blocks lie close enough together (a data set read in
 //! shuffled order), in a table of all blocks from the first to the last: that is one load instead of two or three.
 //!
-//! Cost: 16 bytes a piece and some 50 a distinct piece, or 16 a block of a table, at most four of them for each
+//! Cost: 16 bytes a piece, some 50 a distinct piece and some 200 a file, or 16 a block of a table, at most four of them for each
 //! piece when it is made, and 64 at most later. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
 
 use std::collections::VecDeque;
