@@ -132,7 +132,7 @@ pub(crate) struct Cache {
     pub(crate) come_upon: Vec<(SlotId, u64)>,
     pub(crate) trust: Trust,
     /// Streams that have shown something since a stream was opened last.
-    stale_shown: Vec<StreamIndex>,
+    pub(crate) stale_shown: Vec<StreamIndex>,
     /// Streams that were asked what they have shown.
     #[cfg(test)]
     pub(crate) asked_shown: usize,
@@ -251,10 +251,9 @@ impl Cache {
         }
     }
 
-    /// A block that was prefetched for a stream, or is on its way, is read.
+    /// A block that was prefetched for a stream, or is on its way, is read; it is [marked](Self::mark_read) so next.
     #[inline]
     pub(crate) fn note_true(&mut self, index: StreamIndex) {
-        self.touch_shown(index);
         let stream = self.stream(index);
         stream.unrecorded += 1;
         if stream.unrecorded == UNRECORDED_MAX {
@@ -264,7 +263,6 @@ impl Cache {
 
     /// What the stream has been of use goes into the record of its hinter.
     fn record_useful(&mut self, index: StreamIndex) {
-        self.touch_shown(index);
         let stream = self.stream(index);
         let (hinter, blocks) = (stream.hinter, std::mem::take(&mut stream.unrecorded));
         self.trust.note_useful(hinter, blocks);
@@ -488,11 +486,14 @@ impl Cache {
             Member::Recent => recent.pick(&mut scene),
             Member::Consumed => consumed.pick(&mut scene),
             Member::Stream(index) => {
-                self.touch_shown(index);
                 let stream = self.streams[index.0 as usize].as_mut()?;
                 let mut scene =
                     Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-                HintEstimator { index, stream }.pick(&mut scene)
+                let slot = HintEstimator { index, stream }.pick(&mut scene)?;
+                if self.blocks[slot].is_unread() {
+                    self.touch_shown(index);
+                }
+                Some(slot)
             }
         }
     }
@@ -633,7 +634,9 @@ impl Cache {
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let saved = HintEstimator { index, stream }.offer(&mut scene, slot, floor);
         if saved {
-            self.touch_shown(index);
+            if self.blocks[slot].is_unread() {
+                self.touch_shown(index);
+            }
             self.touch(index);
         }
         saved
@@ -771,13 +774,17 @@ impl Cache {
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         stream.untrack(&mut scene, slot, claim.position);
-        self.touch_shown(claim.stream);
+        if self.blocks[slot].is_unread() {
+            self.touch_shown(claim.stream);
+        }
         self.touch(claim.stream);
     }
 
     /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
     pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
-        self.touch_shown(claim.stream);
+        if self.blocks[slot].is_unread() {
+            self.touch_shown(claim.stream);
+        }
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
         let known = &mut self.blocks[slot];
         if known.is_in_flight() {

@@ -426,8 +426,11 @@ impl Policy {
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {
             behind = 0; // They would keep others from being looked up.
         }
+        let showed = std::mem::replace(&mut stream.shown_is_stale, true);
         stream.read((block, position), behind, blocks, changed, &mut untracked);
-        self.cache.touch_shown(index);
+        if !showed {
+            self.cache.stale_shown.push(index);
+        }
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
                 self.linger(slot, claim);
