@@ -11,8 +11,21 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Discloses parts. Returns how many were taken: fewer than there are if it is not the time for more. */
+static size_t hint(int fd, const struct foretell_segment *parts, size_t count)
+{
+    size_t taken;
+
+    if (foretell_ioctl_segments_taken(fd, NULL, parts, count, 0, &taken) == 0 || errno == EAGAIN)
+        return taken;
+    if (errno != ENOTTY)
+        perror("hint"); /* A hint is a wish: go on without. */
+    return count;
+}
+
 int main(int argc, char **argv)
 {
+    size_t hinted = 0;
     size_t count = argc > 2 ? strtoul(argv[2], NULL, 10) : 100;
     size_t length = argc > 3 ? strtoul(argv[3], NULL, 10) : 131072;
     struct foretell_segment *parts;
@@ -41,9 +54,10 @@ int main(int argc, char **argv)
         parts[i].offset_bytes = (uint64_t)random() * 4096 % (uint64_t)(size - (off_t)length);
         parts[i].length_bytes = length;
     }
-    if (foretell_ioctl_segments(fd, NULL, parts, count, 0) != 0 && errno != ENOTTY)
-        perror("hint"); /* A hint is a wish: go on without. */
     for (size_t i = 0; i < count; i++) {
+        /* At first, and again when all that was taken has been read. */
+        if (i >= hinted)
+            hinted = i + hint(fd, parts + i, count - i);
         ssize_t got = pread(fd, buffer, length, (off_t)parts[i].offset_bytes);
         if (got < 0) {
             perror(argv[1]);

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use foretell_policy::{Extent, FileId, Nanos, Order, ReaderId, Segment, StreamId};
 
-use crate::backend::{Backend, Opened, Request};
+use crate::backend::{Backend, Object, Opened, Request};
 use crate::engine::{Delivery, Engine, Start, Todo};
 use crate::error::{CacheError, OpenError};
 use crate::file::File;
@@ -30,6 +30,9 @@ use crate::stats::Stats;
 
 /// Closed files whose blocks are still known, for each frame: a file without blocks is not worth remembering.
 const CLOSED_PER_FRAME: usize = 1;
+
+/// The table of hinted files gives room back when less than this part of it is in use.
+const HINTED_USED_DIVISOR: usize = 8;
 
 /// How a cache is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +92,52 @@ impl Known {
     }
 }
 
+/// What is done with after the engine's lock is given up, as it may take a while.
+type Objects = Vec<Arc<dyn Object>>;
+
 pub(crate) struct State {
     pub(crate) engine: Engine,
     known: Known,
+    /// Files that hints are about, each held once, whoever has hinted it and how often.
+    hinted: HashMap<FileId, Identity>,
     /// Scratch space.
     records: Vec<Record>,
+}
+
+impl State {
+    /// `file`, which somebody holds, is about to be hinted: it stays open until hints about it are past.
+    fn hold_hinted(&mut self, file: FileId, identity: &Identity) {
+        if !self.hinted.contains_key(&file) && self.engine.hold(file) {
+            self.hinted.insert(file, identity.clone());
+        }
+    }
+
+    /// No hint is about these files any more.
+    fn release_hinted(&mut self, most: usize) -> Objects {
+        let mut objects = Vec::new();
+        for file in self.engine.unwanted_files() {
+            let Some(identity) = self.hinted.remove(&file) else { continue };
+            objects.extend(self.release(file, identity, most));
+        }
+        if self.hinted.len() < self.hinted.capacity() / HINTED_USED_DIVISOR {
+            self.hinted.shrink_to(2 * self.hinted.len());
+        }
+        objects
+    }
+
+    /// Ends a hold of a file; of closed ones `most` are remembered.
+    fn release(
+        &mut self,
+        file: FileId,
+        identity: Identity,
+        most: usize,
+    ) -> Option<Arc<dyn Object>> {
+        let object = self.engine.release(file);
+        if object.is_some() {
+            self.known.closed(identity, file, most);
+        }
+        object
+    }
 }
 
 pub(crate) struct Shared {
@@ -134,7 +178,9 @@ impl Shared {
         let now = self.now();
         self.tell(&mut state, now, &mut todo);
         let result = act(&mut state, now, &mut todo);
+        let objects = state.release_hinted(self.closed_max());
         drop(state);
+        drop(objects);
         self.carry_out(todo);
         if self.is_news.load(Ordering::SeqCst) {
             self.look();
@@ -164,9 +210,16 @@ impl Shared {
             let now = self.now();
             self.tell(&mut state, now, &mut todo);
             state.engine.pump(now, &mut todo);
+            let objects = state.release_hinted(self.closed_max());
             drop(state);
+            drop(objects);
             self.carry_out(todo);
         }
+    }
+
+    /// Closed files that are remembered.
+    fn closed_max(&self) -> usize {
+        self.slab.frames() as usize * CLOSED_PER_FRAME
     }
 
     fn carry_out(self: &Arc<Self>, todo: Todo) {
@@ -228,16 +281,12 @@ impl Shared {
 
     /// A handle is closed, and the stream on which it read on.
     pub(crate) fn close_file(self: &Arc<Self>, identity: Identity, id: FileId, ahead: &ReadAhead) {
-        let most = self.slab.frames() as usize * CLOSED_PER_FRAME;
+        let most = self.closed_max();
         let object = self.with_engine(|state, now, todo| {
             if let Some(stream) = ahead.close(state.engine.guess(id).credit) {
                 state.engine.close_stream(now, stream, todo);
             }
-            let object = state.engine.release(id);
-            if object.is_some() {
-                state.known.closed(identity, id, most);
-            }
-            object
+            state.release(id, identity, most)
         });
         drop(object); // It may take a while, and is not of the engine.
     }
@@ -288,7 +337,8 @@ impl Cache {
             .ok_or_else(|| memory(std::io::ErrorKind::OutOfMemory.into()))?;
         let slab = Arc::new(Slab::new(frames, block_bytes).map_err(memory)?);
         let engine = Engine::new(Arc::clone(&slab), block_bytes);
-        let state = State { engine, known: Known::default(), records: Vec::new() };
+        let state =
+            State { engine, known: Known::default(), hinted: HashMap::new(), records: Vec::new() };
         Ok(Cache {
             shared: Arc::new(Shared {
                 slab,
@@ -348,7 +398,8 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// A program, as far as hints and reads go: what one discloses is not taken for another's reads.
+    /// A program, as far as hints and reads go: what one discloses is not taken for another's reads, nor does it
+    /// speak for or against another.
     pub fn session(&self) -> Session {
         let reader = ReaderId(self.shared.next_reader.fetch_add(1, Ordering::Relaxed));
         Session { store: self.clone(), reader }
@@ -410,11 +461,17 @@ impl Session {
     }
 
     /// A stream to disclose with: what will be read next, in order.
+    ///
+    /// All streams of a session have one record. Of what is fetched for a stream, that which is given up unread speaks
+    /// against the session (when the stream is dropped or cancelled early, or something else is read), and that which is read
+    /// speaks for it; until more is read again, new streams of the session have less fetched before their first reads, and
+    /// are given less of memory. A stream that is read as it says soon has as much as any. Who often leaves streams
+    /// early, and means it well, makes a session for each: it begins as one of whom nothing is known.
     pub fn stream(&self) -> Stream {
         let shared = Arc::clone(&self.store.shared);
         let reader = self.reader;
         let id = shared.with_engine(|state, now, _| state.engine.open_stream(now, reader));
-        Stream { shared, id, reader, files: Mutex::default() }
+        Stream { shared, id, reader, backends: Mutex::default() }
     }
 }
 
@@ -423,18 +480,19 @@ impl Session {
 pub struct HintMemory {
     /// Of all streams of the session.
     pub own_bytes: usize,
-    /// Of all sessions.
+    /// Of all sessions of all stores on the cache, and of what the cache itself takes to be read next.
     pub all_bytes: usize,
 }
 
 /// Discloses what will be read, in order. When it is dropped, what it has disclosed and nobody has read is
-/// given up.
+/// given up. Files stay open for it until what was disclosed of them is read or given up.
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
     reader: ReaderId,
-    /// Files that it has hinted, which stay open for it.
-    files: Mutex<HashMap<FileId, Arc<File>>>,
+    /// Those of the files that it has hinted: they are there as long as these may be open for it, and end where it ends,
+    /// not in one of their own threads.
+    backends: Mutex<Vec<Arc<dyn Backend>>>,
 }
 
 impl fmt::Debug for Stream {
@@ -460,16 +518,21 @@ impl Stream {
     }
 
     fn hint(&self, file: &Arc<File>, extent: Extent, order: Order) {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.entry(file.id).or_insert_with(|| Arc::clone(file));
-        drop(files);
+        let mut backends = self.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        if !backends.iter().any(|backend| Arc::ptr_eq(backend, file.backend())) {
+            backends.push(Arc::clone(file.backend()));
+        }
+        drop(backends);
         self.shared.with_engine(|state, now, todo| {
+            state.hold_hinted(file.id, file.identity());
             state.engine.hint(now, self.id, (file.id, extent, order), todo);
         });
     }
 
-    /// What hints that are not past take, some 16 bytes for each range and a hundred for each hint: to be bounded by
-    /// who takes them from others.
+    /// What hints that are not past take: 16 bytes for each range where all of a hint have as many blocks of their own, else 20 (24
+    /// in a hint of 2³² blocks or more), and a hundred to two hundred for each hint. To be bounded by who takes them from others.
+    /// A hint more may double what a session has, since queues grow so. Beside it a file that is hinted stays open, once
+    /// for all who hint it: some hundred bytes, and what its back end needs.
     pub fn hint_memory(&self) -> HintMemory {
         let bytes = self.shared.with_engine(|state, _, _| state.engine.hint_bytes(self.reader));
         HintMemory { own_bytes: bytes.0, all_bytes: bytes.1 }
@@ -478,13 +541,102 @@ impl Stream {
     /// Gives up what was disclosed and not read. More may be disclosed.
     pub fn cancel(&self) {
         self.shared.with_engine(|state, now, todo| state.engine.cancel(now, self.id, todo));
-        let files = std::mem::take(&mut *self.files.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(files);
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         self.shared.with_engine(|state, now, todo| state.engine.close_stream(now, self.id, todo));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::MemoryBackend;
+
+    const FILES: usize = 300;
+
+    /// Files that are open for hints.
+    fn hinted(cache: &Cache) -> usize {
+        cache.shared.with_engine(|state, _, _| state.hinted.len())
+    }
+
+    #[test]
+    fn a_hinted_file_is_open_once_and_until_its_hints_are_past() {
+        let files = MemoryBackend::new();
+        (0..FILES).for_each(|name| files.put(&name.to_string(), vec![1; 8192]));
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let session = cache.attach(Arc::new(files)).session();
+        let streams = [(); 5].map(|()| session.stream());
+        for name in 0..FILES {
+            let file = session.open(&name.to_string()).unwrap();
+            streams.iter().for_each(|stream| stream.hint_file(&file));
+            assert_eq!(Arc::strong_count(&file), 1);
+        }
+        assert_eq!(hinted(&cache), FILES, "they are open, and nobody else has them");
+        streams[1..].iter().for_each(Stream::cancel);
+        assert_eq!(hinted(&cache), FILES);
+        for name in 0..FILES {
+            let file = session.open(&name.to_string()).unwrap();
+            assert_eq!(file.read_at(&mut [0; 8192], 0).unwrap(), 8192);
+        }
+        assert_eq!(hinted(&cache), 0, "all is read, and the streams are open");
+        let capacity = cache.shared.with_engine(|state, _, _| state.hinted.capacity());
+        assert!(capacity < FILES / 10, "{capacity}");
+        let file = session.open("0").unwrap();
+        streams[0].hint_file(&file);
+        assert_eq!(hinted(&cache), 1);
+        drop(streams);
+        assert_eq!(hinted(&cache), 0);
+    }
+
+    #[test]
+    fn what_is_read_in_order_keeps_no_file_open() {
+        let files = MemoryBackend::new();
+        files.put("a", vec![1; 1 << 20]);
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let session = cache.attach(Arc::new(files)).session();
+        let (file, stream) = (session.open("a").unwrap(), session.stream());
+        stream.hint_segments(&file, &[Segment { offset_bytes: 0, length_bytes: 1 }]);
+        let mut buffer = vec![0; 32 << 10];
+        for offset in [0, 32 << 10, 64 << 10] {
+            file.read_at(&mut buffer, offset).unwrap();
+        }
+        drop(stream);
+        let weak = Arc::downgrade(&cache.shared);
+        drop((file, session));
+        assert_eq!(hinted(&cache), 0);
+        drop(cache);
+        assert_eq!(weak.strong_count(), 0, "nothing holds itself");
+    }
+
+    #[test]
+    fn what_a_session_leaves_unread_counts_against_its_next_stream_until_it_has_read_more() {
+        const RANGES: u64 = 2000;
+        let files = MemoryBackend::new();
+        (0..4).for_each(|name| files.put(&name.to_string(), vec![1; RANGES as usize * 4096]));
+        let cache = Cache::new(CacheOptions { budget_bytes: 64 << 20, block_bytes: 4096 }).unwrap();
+        let store = cache.attach(Arc::new(files));
+        // What is fetched ahead of the first read; so many are read then, and the stream is left.
+        let ahead = |session: &Session, name: u32, reads: u64| {
+            let file = session.open(&name.to_string()).unwrap();
+            let segment = |block| Segment { offset_bytes: block * 4096, length_bytes: 1 };
+            let segments: Vec<Segment> = (0..RANGES).map(segment).collect();
+            let (stream, before) = (session.stream(), cache.stats().prefetched_blocks);
+            stream.hint_segments(&file, &segments);
+            let ahead = cache.stats().prefetched_blocks - before;
+            for Segment { offset_bytes, .. } in &segments[..reads as usize] {
+                file.read_at(&mut [0], *offset_bytes).unwrap();
+            }
+            ahead
+        };
+        let session = store.session();
+        let full = ahead(&session, 0, 100);
+        let less = ahead(&session, 1, RANGES);
+        assert!(less < full / 4, "{less} of {full}");
+        assert_eq!(ahead(&store.session(), 2, 0), full, "another session");
+        let again = ahead(&session, 3, 0);
+        assert!(again > full / 2, "{again} of {full}");
     }
 }

@@ -190,11 +190,7 @@ pub(crate) struct Engine {
     /// Requests without frames, oldest first.
     starved: VecDeque<RequestId>,
     counts: EngineCounts,
-    guesses: u64,
 }
-
-/// Guesses are numbered from here as those who hint; below are readers.
-const GUESSES_FROM: u64 = 1 << 63;
 
 /// Bytes of a request ahead, at most.
 const CLUSTER_BYTES: u64 = 1 << 20;
@@ -219,7 +215,6 @@ impl Engine {
             limbo: Vec::new(),
             starved: VecDeque::new(),
             counts: EngineCounts::default(),
-            guesses: 0,
         }
     }
 
@@ -301,8 +296,14 @@ impl Engine {
 
     /// A stream for what the cache itself expects of a reader, which speaks neither for the reader nor against it.
     pub(crate) fn open_guess(&mut self, now: Nanos, reader: ReaderId) -> StreamId {
-        self.guesses += 1;
-        self.policy.open_stream(now, HinterId(GUESSES_FROM + self.guesses), Some(reader))
+        self.policy.open_stream(now, HinterId::DRIVER, Some(reader))
+    }
+
+    /// Files that hints were about, and none is any more.
+    pub(crate) fn unwanted_files(&mut self) -> Vec<FileId> {
+        let mut files = self.policy.take_released_files();
+        files.retain(|&file| !self.policy.wants(file));
+        files
     }
 
     /// Bytes that the hints of a reader's streams take, and those of all.

@@ -48,7 +48,7 @@ pub struct CachedFor {
 pub struct File {
     shared: Arc<Shared>,
     /// What reads it is there as long as it is open.
-    _backend: Arc<dyn Backend>,
+    backend: Arc<dyn Backend>,
     identity: Identity,
     pub(crate) id: FileId,
     /// As the engine has it.
@@ -136,7 +136,15 @@ impl File {
         reader: ReaderId,
     ) -> Self {
         let ahead = ReadAhead::default();
-        File { shared, _backend: backend, identity, id, size_bytes, reader, ahead }
+        File { shared, backend, identity, id, size_bytes, reader, ahead }
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// What tells the version that was opened from others.
@@ -166,7 +174,7 @@ impl File {
     pub(crate) fn again(&self, reader: ReaderId) -> File {
         let is_held = self.shared.with_engine(|state, _, _| state.engine.hold(self.id));
         debug_assert!(is_held, "this holds it");
-        let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self._backend));
+        let (shared, backend) = (Arc::clone(&self.shared), Arc::clone(&self.backend));
         let size_bytes = Arc::clone(&self.size_bytes);
         File::new(shared, backend, (self.identity.clone(), self.id, size_bytes), reader)
     }

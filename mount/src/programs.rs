@@ -1,8 +1,13 @@
 //! Who has files open, and what of memory its hints may take.
 //!
-//! Hints are matched to the reads of the process that gave them. They take memory until they are past: some 16 bytes for
+//! Hints are matched to the reads of the process that gave them. They take memory until they are past: 16 to 24 bytes for
 //! each range in the cache, and before that, what waits for a file to be looked up. A mount may serve users who do
 //! not trust each other, so that there is a bound for all of them, and for each process a part of what the others leave.
+//! Many processes of one user would leave nothing at all, so each has a little in any case.
+//!
+//! A process is known by its number and by when it was started: numbers are used again, and what one has shown is not
+//! another's. Of those whose numbers this process cannot see, since they are in another PID namespace, the kernel tells
+//! no more than that (0): all of them are one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +23,12 @@ const HINTS_MAX_BYTES: usize = 256 << 20;
 
 /// A process may have this part of what others leave, as a divisor.
 const SHARE_DIVISOR: usize = 2;
+
+/// What each process may have however little others leave.
+const OWN_LEAST_BYTES: usize = 64 << 10;
+
+/// A process: its number, and when it was started, in ticks since the machine was; 0 if that cannot be told.
+type ProcessId = (u32, u64);
 
 /// One process. A clone is the same.
 #[derive(Clone)]
@@ -51,8 +62,8 @@ impl Program {
         let queued_bytes = self.queue.own_bytes.load(Ordering::Relaxed);
         let of_others = (all_bytes - own_bytes)
             + self.queue.all_bytes.load(Ordering::Relaxed).saturating_sub(queued_bytes);
-        own_bytes + queued_bytes + bytes
-            <= HINTS_MAX_BYTES.saturating_sub(of_others) / SHARE_DIVISOR
+        let share = HINTS_MAX_BYTES.saturating_sub(of_others) / SHARE_DIVISOR;
+        own_bytes + queued_bytes + bytes <= share.max(OWN_LEAST_BYTES)
     }
 
     /// Takes hints of so many bytes into the queue.
@@ -74,7 +85,7 @@ impl Drop for Queued {
 /// The processes that have had something open.
 pub(crate) struct Processes {
     store: Store,
-    known: Mutex<HashMap<u32, Program>>,
+    known: Mutex<HashMap<ProcessId, Program>>,
     queued_bytes: Arc<AtomicUsize>,
 }
 
@@ -85,10 +96,11 @@ impl Processes {
 
     /// The process that the thread `thread` is of.
     pub(crate) fn program(&self, thread: u32) -> Program {
-        let process = process_of(thread).unwrap_or(thread);
+        let number = process_of(thread).unwrap_or(thread);
+        let process = (number, started(number).unwrap_or(0));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= PROCESSES_MAX && !known.contains_key(&process) {
-            known.retain(|&process, _| std::path::Path::new(&format!("/proc/{process}")).exists());
+            known.retain(|&(number, start), _| started(number).unwrap_or(0) == start);
             if known.len() >= PROCESSES_MAX {
                 known.clear();
             }
@@ -103,6 +115,17 @@ fn process_of(thread: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
+}
+
+/// When a process was started.
+fn started(process: u32) -> Option<u64> {
+    start_in(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
+}
+
+/// The same, by its line in /proc: the 22nd field. The second is its name in brackets, and may be anything.
+fn start_in(stat: &str) -> Option<u64> {
+    let (_, from_third) = stat.rsplit_once(')')?;
+    from_third.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -137,6 +160,65 @@ mod tests {
         assert!(one.has_room(&streams[0], half / 4) && !one.has_room(&streams[0], half / 2));
         streams[0].cancel();
         assert!(one.has_room(&streams[0], half) && other.has_room(&streams[1], half));
+    }
+
+    #[test]
+    fn a_program_has_a_little_however_many_others_have_much() {
+        let files = MemoryBackend::new();
+        files.put("a", vec![0; 8192]);
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let processes = Processes::new(cache.attach(Arc::new(files)));
+        let new = || Program::new(processes.store.session(), &processes.queued_bytes);
+        let hogs: Vec<(Program, Queued)> = (0..64)
+            .map(|_| {
+                let (hog, mut most) = (new(), HINTS_MAX_BYTES);
+                let stream = hog.session.stream();
+                while most > 0 && !hog.has_room(&stream, most) {
+                    most = most * 15 / 16;
+                }
+                let queued = hog.queued(most);
+                (hog, queued)
+            })
+            .collect();
+        let taken: usize = hogs.iter().map(|(_, queued)| queued.bytes).sum();
+        assert!(taken > HINTS_MAX_BYTES - (1 << 20), "{taken}");
+        assert!(taken < HINTS_MAX_BYTES + 64 * OWN_LEAST_BYTES, "{taken}");
+        let other = new();
+        let stream = other.session.stream();
+        assert!(other.has_room(&stream, OWN_LEAST_BYTES));
+        let queued = other.queued(OWN_LEAST_BYTES);
+        assert!(!other.has_room(&stream, 1));
+        drop(queued);
+    }
+
+    #[test]
+    fn the_start_of_a_process_is_read_behind_whatever_it_is_called() {
+        let rest = "S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1000 22 1";
+        for name in ["cat", "a b", ") 1 2 (", "))) R 1", ""] {
+            assert_eq!(start_in(&format!("42 ({name}) {rest}\n")), Some(987_654), "{name}");
+        }
+        assert_eq!(start_in("42 (cat) S 1"), None);
+        assert_eq!(start_in(""), None);
+        assert!(started(std::process::id()).is_some_and(|start| start > 0));
+    }
+
+    #[test]
+    fn a_process_that_has_the_number_of_another_is_another() {
+        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
+        let processes = Processes::new(cache.attach(Arc::new(MemoryBackend::new())));
+        let own = std::process::id();
+        let program = processes.program(own);
+        let same = |one: &Program, other: &Program| Arc::ptr_eq(&one.queue, &other.queue);
+        assert!(same(&program, &processes.program(own)));
+        // As if this process had come to have the number of one that is no more.
+        let mut known = processes.known.lock().unwrap();
+        let (process, before) = known.drain().next().unwrap();
+        assert_eq!(process.0, own);
+        known.insert((own, process.1 - 1), before);
+        drop(known);
+        assert!(!same(&program, &processes.program(own)));
+        // Those that cannot be seen are one.
+        assert!(same(&processes.program(0), &processes.program(0)));
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::rules::{Replacement, Rules};
 use crate::stream::Stream;
 use crate::stream::index::FileChange;
 use crate::time::Nanos;
-use crate::trust::Trust;
+use crate::trust::{Shown, Trust};
 
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
@@ -131,6 +131,11 @@ pub(crate) struct Cache {
     /// Scratch space of the prefetcher.
     pub(crate) come_upon: Vec<(SlotId, u64)>,
     pub(crate) trust: Trust,
+    /// Streams that have shown something since a stream was opened last.
+    pub(crate) stale_shown: Vec<StreamIndex>,
+    /// Streams that were asked what they have shown.
+    #[cfg(test)]
+    pub(crate) asked_shown: usize,
 }
 
 /// What a buffer is needed for.
@@ -191,6 +196,9 @@ impl Cache {
             freed: Vec::new(),
             come_upon: Vec::new(),
             trust: Trust::default(),
+            stale_shown: Vec::new(),
+            #[cfg(test)]
+            asked_shown: 0,
         }
     }
 
@@ -210,21 +218,40 @@ impl Cache {
             self.streams.push(None);
             StreamIndex(u32::try_from(self.streams.len() - 1).expect("fewer than 2³² streams"))
         });
-        let hinter = stream.hinter;
+        self.renew_shown();
+        let trust = self.trust.opened(stream.hinter, stream.id, index);
         self.streams[index.0 as usize] = Some(stream);
-        let streams = &self.streams;
-        let shown = |index: StreamIndex| {
-            let stream = streams[index.0 as usize].as_ref();
-            stream.map_or((0, 0), |stream| (stream.unproven(), stream.unrecorded))
-        };
-        let trust = self.trust.opened(hinter, index, shown);
         self.stream(index).cursor.set_accuracy(trust);
         // Squared, so that who opens stream after stream soon gets nothing by it.
         self.rates.introduce(share_of(index), SHARE_FIRST * trust * trust);
         index
     }
 
-    /// A block that was prefetched for a stream, or is on its way, is read.
+    /// What streams have shown is in the records of their hinters from now on.
+    fn renew_shown(&mut self) {
+        for index in self.stale_shown.drain(..) {
+            let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
+            stream.shown_is_stale = false;
+            let now = stream.shows();
+            let before = std::mem::replace(&mut stream.shown, now);
+            self.trust.shows(stream.hinter, before, now);
+            #[cfg(test)]
+            {
+                self.asked_shown += 1;
+            }
+        }
+    }
+
+    /// What a stream has shown may be something else: what it has read, or what is fetched for it and unread.
+    #[inline]
+    pub(crate) fn touch_shown(&mut self, index: StreamIndex) {
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
+        if !std::mem::replace(&mut stream.shown_is_stale, true) {
+            self.stale_shown.push(index);
+        }
+    }
+
+    /// A block that was prefetched for a stream, or is on its way, is read; it is [marked](Self::mark_read) so next.
     #[inline]
     pub(crate) fn note_true(&mut self, index: StreamIndex) {
         let stream = self.stream(index);
@@ -245,6 +272,7 @@ impl Cache {
     fn note_wasted(&mut self, stream: Option<StreamIndex>) {
         self.counts.wasted += 1;
         if let Some(stream) = stream {
+            self.touch_shown(stream);
             let stream = self.stream(stream);
             stream.balance -= 1;
             let hinter = stream.hinter;
@@ -266,7 +294,7 @@ impl Cache {
 
     /// Hints of `hinter` that were looked up, or are being, and are not past.
     pub(crate) fn resolved_ahead_by(&self, hinter: HinterId) -> u64 {
-        let streams = self.trust.streams(hinter).iter();
+        let streams = self.trust.streams(hinter);
         let streams = streams.filter_map(|index| self.streams[index.0 as usize].as_ref());
         streams.map(Stream::resolved_ahead).sum()
     }
@@ -274,8 +302,10 @@ impl Cache {
     /// Forgets a stream that has been cancelled.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
         self.record_useful(index);
-        let hinter = self.stream(index).hinter;
-        self.trust.closed(hinter, index);
+        let stream = self.stream(index);
+        let (hinter, id, shown) = (stream.hinter, stream.id, stream.shown);
+        self.trust.shows(hinter, shown, Shown::default());
+        self.trust.closed(hinter, id);
         self.streams[index.0 as usize] = None;
         self.rates.forget(share_of(index));
         self.ranking.set(index.0, None);
@@ -459,7 +489,11 @@ impl Cache {
                 let stream = self.streams[index.0 as usize].as_mut()?;
                 let mut scene =
                     Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-                HintEstimator { index, stream }.pick(&mut scene)
+                let slot = HintEstimator { index, stream }.pick(&mut scene)?;
+                if self.blocks[slot].is_unread() {
+                    self.touch_shown(index);
+                }
+                Some(slot)
             }
         }
     }
@@ -538,9 +572,9 @@ impl Cache {
     ) -> (SlotId, Option<StreamIndex>, f64) {
         let useless = (candidate, None, 0.0);
         let (Some(owner), Some(allocation)) = (owner, &self.allocation) else { return useless };
-        let own = self.trust.streams(owner);
         let claim = self.blocks[candidate].claim();
-        if claim.is_none_or(|claim| !own.contains(&claim.stream)) {
+        let claimed = claim.and_then(|claim| self.streams[claim.stream.0 as usize].as_ref());
+        if claimed.is_none_or(|stream| stream.hinter != owner) {
             return useless;
         }
         let is_idle = |slot: SlotId| {
@@ -553,7 +587,7 @@ impl Cache {
             return (slot, None, 0.0);
         }
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        let furthest = own.iter().filter_map(|&index| {
+        let furthest = self.trust.streams(owner).filter_map(|index| {
             let stream = self.streams[index.0 as usize].as_ref()?;
             let (_, position, value) = stream.least(&scene)?;
             let slot = stream.slot_at(scene.blocks, position)?;
@@ -600,6 +634,9 @@ impl Cache {
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let saved = HintEstimator { index, stream }.offer(&mut scene, slot, floor);
         if saved {
+            if self.blocks[slot].is_unread() {
+                self.touch_shown(index);
+            }
             self.touch(index);
         }
         saved
@@ -719,6 +756,7 @@ impl Cache {
             self.unread -= 1;
             if let Some(claim) = self.blocks[slot].claim() {
                 self.stream(claim.stream).unread -= 1;
+                self.touch_shown(claim.stream);
                 self.touch_candidate(claim.stream);
             }
             if let Some(parked) = self.parked.pop() {
@@ -736,11 +774,17 @@ impl Cache {
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         stream.untrack(&mut scene, slot, claim.position);
+        if self.blocks[slot].is_unread() {
+            self.touch_shown(claim.stream);
+        }
         self.touch(claim.stream);
     }
 
     /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
     pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
+        if self.blocks[slot].is_unread() {
+            self.touch_shown(claim.stream);
+        }
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
         let known = &mut self.blocks[slot];
         if known.is_in_flight() {
@@ -920,6 +964,22 @@ impl Cache {
             + streams.sum::<usize>()
     }
 
+    /// That records have what streams have shown, of one hinter at a time.
+    #[cfg(any(test, debug_assertions))]
+    fn check_shown(&self) {
+        let streams = || self.streams.iter().flatten();
+        for stream in streams().filter(|stream| !stream.shown_is_stale) {
+            assert_eq!(stream.shown, stream.shows(), "{:?} has shown something else", stream.id);
+        }
+        let turn = self.checked % self.streams.len().max(1);
+        let Some(Some(Stream { hinter, .. })) = self.streams.get(turn) else { return };
+        let shown = streams().filter(|stream| stream.hinter == *hinter).map(|stream| stream.shown);
+        let sum = shown.fold((0, 0), |(unproven, unrecorded), shown| {
+            (unproven + shown.unproven, unrecorded + u64::from(shown.unrecorded))
+        });
+        assert_eq!(self.trust.shown(*hinter), sum, "{hinter:?} has shown something else");
+    }
+
     /// That every block in memory is tracked, and the numbers agree.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check_all(&mut self) {
@@ -928,6 +988,7 @@ impl Cache {
         let noted: usize =
             self.streams.iter().flatten().map(|stream| stream.hint_bytes_noted).sum();
         assert_eq!(self.trust.hint_bytes(HinterId(0)).1, noted, "bytes of all hints");
+        self.check_shown();
         let turn = self.checked % self.streams.len().max(1);
         if let Some(Some(stream)) = self.streams.get_mut(turn)
             && !self.left_untold

@@ -26,6 +26,7 @@ use crate::costs::Mean;
 use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
 use crate::hint::{DeviceId, FetchId, StreamId};
+use crate::room::shrink_queue;
 use crate::time::Nanos;
 
 /// Place of a hint in the order of arrival, over all streams.
@@ -257,6 +258,8 @@ impl Device {
         let (_, number) = hints.pop_front()?;
         if hints.is_empty() {
             self.unresolved.remove(&stream);
+        } else {
+            shrink_queue(hints);
         }
         Some(number)
     }

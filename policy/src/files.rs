@@ -7,6 +7,7 @@ use hashbrown::hash_map::Entry;
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::hash::Mix;
 use crate::hint::FileId;
+use crate::room::shrink_map;
 use crate::stream::index::FileChange;
 
 /// A file that a hint is about, and the device at which it counts: two names of one file may be said to be on
@@ -96,6 +97,7 @@ impl Files {
             self.at_device[usize::from(wanted.get().device.0)] -= 1;
             wanted.remove();
             self.released.push(file);
+            shrink_map(&mut self.wanted);
         }
     }
 

@@ -37,6 +37,12 @@ identifier! {
     /// Who gives hints, as far as belief goes: a process, or a list. Given by the driver.
     HinterId
 }
+impl HinterId {
+    /// The driver itself, for streams of what it expects by its own reckoning: these are believed as those of somebody of
+    /// whom nothing is known, whatever has become of others, since whoever reads has not said anything. Nobody else is
+    /// to have this number.
+    pub const DRIVER: HinterId = HinterId(u64::MAX);
+}
 identifier! {
     /// A program, as far as reading goes. Given by the driver.
     ReaderId

@@ -56,6 +56,7 @@ mod prefetcher;
 pub mod queue;
 mod rates;
 mod recency;
+mod room;
 pub mod rules;
 mod stall;
 mod stream;

@@ -219,7 +219,10 @@ impl Policy {
     }
 
     /// Bytes that the hints of `hinter` take, and those of all: what a driver may bound that others can disclose to. Segments
-    /// that hints have in common are counted for each; those that are past are not.
+    /// that hints have in common are counted for each; those that are past are not. The queues that hints lie in are counted
+    /// with their free room: a hint more may double that of its hinter, and no more. What finds the next use of a block is not
+    /// in it: some 80 bytes for each piece of a segment, of which there are half a million, or four for each block of memory, and
+    /// a few kilobytes for each stream.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         self.cache.trust.hint_bytes(hinter)
     }
@@ -335,8 +338,13 @@ impl Policy {
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
+            let reader = self.cache.stream(index).reader;
             self.cache.remove_stream(index);
-            self.last_stream.retain(|_, last| *last != index);
+            match reader {
+                Some(only) if self.last_stream.get(&only) != Some(&index) => {}
+                Some(only) => drop(self.last_stream.remove(&only)),
+                None => self.last_stream.retain(|_, last| *last != index),
+            }
         }
         if self.stream_ids.is_empty() {
             self.unplaced.clear();

@@ -7,28 +7,48 @@
 //! yet are against it as far as the same stream has had fewer read: who opens stream after stream and
 //! reads none soon gets nothing by it, and who reads one stream may well open the next.
 //!
-//! Cost: O(1) a block, O(s) a new stream, with s streams of its hinter.
+//! Cost: O(1) a block, O(log s) to open or close a stream, with s streams of its hinter: what these have shown is
+//! in the record as it was when a stream was opened last, and only those of which it is another by now are looked at
+//! ([`Cache`](crate::cache::Cache) knows which).
+
+use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
 use crate::blocks::StreamIndex;
 use crate::hash::Mix;
-use crate::hint::HinterId;
+use crate::hint::{HinterId, StreamId};
 
 /// What a hinter of whom nothing is known is credited with; and for how many blocks a record counts in
 /// full.
 const FIRST_BLOCKS: f64 = 16.0;
 const RECORD_BLOCKS: f64 = 65_536.0;
 
-/// Hinters without a stream that are remembered.
+/// Hinters without a stream that are remembered; of more, those that have been without one longest are forgotten, half
+/// of them at a time.
 const RECORDS_MAX: usize = 4096;
+
+/// What a stream has to say for its hinter and against it that is not in the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Blocks that speak against it for now.
+    pub(crate) unproven: u64,
+    /// Blocks of use.
+    pub(crate) unrecorded: u32,
+}
 
 /// What became of the blocks that were fetched for a hinter, and what it has.
 #[derive(Clone, Debug, Default)]
 struct Record {
     useful: f64,
     wasted: f64,
-    streams: Vec<StreamIndex>,
+    /// In the order in which they were opened.
+    streams: BTreeMap<StreamId, StreamIndex>,
+    /// What all of them have shown.
+    unproven: u64,
+    unrecorded: u64,
+    /// When it had a stream last, in turns.
+    left: u64,
     /// Its hints that have no place yet.
     waiting: usize,
     /// What all its hints take.
@@ -39,6 +59,9 @@ struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct Trust {
     records: HashMap<HinterId, Record, Mix>,
+    /// Of these, those that have streams.
+    with_streams: usize,
+    next_turn: u64,
     /// What all hints take.
     hint_bytes: usize,
 }
@@ -48,32 +71,47 @@ impl Trust {
         self.records.entry(hinter).or_default()
     }
 
-    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1; `shown` says how
-    /// many blocks of a stream speak against it for now, and how many of use are not in the record yet.
-    pub(crate) fn opened(
-        &mut self,
-        hinter: HinterId,
-        stream: StreamIndex,
-        shown: impl Fn(StreamIndex) -> (u64, u32),
-    ) -> f64 {
-        if self.records.len() >= RECORDS_MAX && !self.records.contains_key(&hinter) {
-            self.records.retain(|_, record| !record.streams.is_empty());
+    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1.
+    pub(crate) fn opened(&mut self, hinter: HinterId, id: StreamId, stream: StreamIndex) -> f64 {
+        if self.records.len() - self.with_streams >= RECORDS_MAX {
+            self.forget_some();
         }
         let record = self.record(hinter);
-        let (mut unproven, mut unrecorded) = (0.0, 0.0);
-        for &of_hinter in &record.streams {
-            let (against, good) = shown(of_hinter);
-            unproven += against as f64;
-            unrecorded += f64::from(good);
-        }
-        record.streams.push(stream);
-        let good = record.useful + unrecorded + FIRST_BLOCKS;
-        good / (good + record.wasted + unproven)
+        let is_first = record.streams.is_empty();
+        record.streams.insert(id, stream);
+        let good = record.useful + record.unrecorded as f64 + FIRST_BLOCKS;
+        let believed = good / (good + record.wasted + record.unproven as f64);
+        self.with_streams += usize::from(is_first);
+        if hinter == HinterId::DRIVER { 1.0 } else { believed }
     }
 
-    /// The stream is no more.
-    pub(crate) fn closed(&mut self, hinter: HinterId, stream: StreamIndex) {
-        self.record(hinter).streams.retain(|&other| other != stream);
+    fn forget_some(&mut self) {
+        let without = self.records.values().filter(|record| record.streams.is_empty());
+        let mut left: Vec<u64> = without.map(|record| record.left).collect();
+        let middle = left.len() / 2;
+        let (_, &mut until, _) = left.select_nth_unstable(middle);
+        self.records.retain(|_, record| !record.streams.is_empty() || record.left >= until);
+    }
+
+    /// One of its streams has shown `before`, and shows `now`.
+    pub(crate) fn shows(&mut self, hinter: HinterId, before: Shown, now: Shown) {
+        if before != now {
+            let record = self.record(hinter);
+            record.unproven = record.unproven - before.unproven + now.unproven;
+            record.unrecorded =
+                record.unrecorded - u64::from(before.unrecorded) + u64::from(now.unrecorded);
+        }
+    }
+
+    /// The stream is no more; what it has shown was taken back.
+    pub(crate) fn closed(&mut self, hinter: HinterId, id: StreamId) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let record = self.record(hinter);
+        if record.streams.remove(&id).is_some() && record.streams.is_empty() {
+            record.left = turn;
+            self.with_streams -= 1;
+        }
     }
 
     /// So many blocks that were prefetched for it, or are on their way, are read.
@@ -118,9 +156,15 @@ impl Trust {
         (own, self.hint_bytes)
     }
 
-    /// Its streams.
-    pub(crate) fn streams(&self, hinter: HinterId) -> &[StreamIndex] {
-        self.records.get(&hinter).map_or(&[], |record| &record.streams)
+    /// Its streams, in the order in which they were opened.
+    pub(crate) fn streams(&self, hinter: HinterId) -> impl Iterator<Item = StreamIndex> {
+        self.records.get(&hinter).into_iter().flat_map(|record| record.streams.values().copied())
+    }
+
+    /// What its streams have shown.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn shown(&self, hinter: HinterId) -> (u64, u64) {
+        self.records.get(&hinter).map_or((0, 0), |record| (record.unproven, record.unrecorded))
     }
 }
 
@@ -137,49 +181,78 @@ impl Record {
 mod tests {
     use super::*;
 
-    const STREAM: StreamIndex = StreamIndex(0);
+    /// Opens a stream of `hinter`.
+    fn open(trust: &mut Trust, hinter: u64, id: u64) -> f64 {
+        trust.opened(HinterId(hinter), StreamId(id), StreamIndex(id as u32))
+    }
+
+    fn shown(unproven: u64, unrecorded: u32) -> Shown {
+        Shown { unproven, unrecorded }
+    }
 
     #[test]
     fn one_hinters_record_is_not_anothers() {
         let mut trust = Trust::default();
         (0..1000).for_each(|_| trust.note_wasted(HinterId(1)));
-        assert!(trust.opened(HinterId(1), STREAM, |_| (0, 0)) < 0.02);
-        assert_eq!(trust.opened(HinterId(2), STREAM, |_| (0, 0)), 1.0);
+        assert!(open(&mut trust, 1, 0) < 0.02);
+        assert_eq!(open(&mut trust, 2, 1), 1.0);
         (0..9000).for_each(|_| trust.note_useful(HinterId(1), 1));
-        assert!((0.9..0.91).contains(&trust.opened(HinterId(1), STREAM, |_| (0, 0))));
+        assert!((0.9..0.91).contains(&open(&mut trust, 1, 2)));
     }
 
     #[test]
     fn what_the_record_does_not_have_yet_counts() {
         let mut trust = Trust::default();
-        (0..16).for_each(|_| trust.note_wasted(HinterId(1)));
-        assert_eq!(trust.opened(HinterId(1), STREAM, |_| (0, 63)), 0.5);
-        assert_eq!(trust.opened(HinterId(1), StreamIndex(1), |_| (0, 16)), 2.0 / 3.0);
-        trust.note_useful(HinterId(1), 16);
-        assert_eq!(trust.opened(HinterId(1), StreamIndex(2), |_| (0, 0)), 2.0 / 3.0);
+        let hinter = HinterId(1);
+        (0..16).for_each(|_| trust.note_wasted(hinter));
+        assert_eq!(open(&mut trust, 1, 0), 0.5);
+        trust.shows(hinter, Shown::default(), shown(0, 16));
+        assert_eq!(open(&mut trust, 1, 1), 2.0 / 3.0);
+        trust.note_useful(hinter, 16);
+        trust.shows(hinter, shown(0, 16), Shown::default());
+        assert_eq!(open(&mut trust, 1, 2), 2.0 / 3.0);
     }
 
     #[test]
     fn what_is_unread_counts_until_the_stream_is_closed() {
         let mut trust = Trust::default();
         let hinter = HinterId(1);
-        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| (1024, 0)), 1.0);
-        assert!(trust.opened(hinter, StreamIndex(1), |_| (1024, 0)) < 0.02);
-        trust.closed(hinter, StreamIndex(0));
-        trust.closed(hinter, StreamIndex(1));
-        assert_eq!(trust.opened(hinter, StreamIndex(0), |_| (1024, 0)), 1.0);
+        assert_eq!(open(&mut trust, 1, 0), 1.0);
+        trust.shows(hinter, Shown::default(), shown(1024, 0));
+        assert!(open(&mut trust, 1, 1) < 0.02);
+        trust.shows(hinter, shown(1024, 0), Shown::default());
+        trust.closed(hinter, StreamId(0));
+        trust.closed(hinter, StreamId(1));
+        assert_eq!(open(&mut trust, 1, 2), 1.0);
     }
 
     #[test]
-    fn who_has_a_stream_is_not_forgotten() {
+    fn the_driver_is_believed_whatever_becomes_of_it() {
         let mut trust = Trust::default();
-        trust.opened(HinterId(0), STREAM, |_| (0, 0));
-        (0..100).for_each(|_| trust.note_wasted(HinterId(0)));
-        for hinter in 1..=2 * RECORDS_MAX as u64 {
-            trust.opened(HinterId(hinter), STREAM, |_| (0, 0));
-            trust.closed(HinterId(hinter), STREAM);
+        (0..1000).for_each(|_| trust.note_wasted(HinterId::DRIVER));
+        assert_eq!(trust.opened(HinterId::DRIVER, StreamId(0), StreamIndex(0)), 1.0);
+    }
+
+    #[test]
+    fn who_has_a_stream_is_not_forgotten_nor_who_had_one_lately() {
+        let mut trust = Trust::default();
+        for hinter in [0, 1] {
+            open(&mut trust, hinter, hinter);
+            (0..100).for_each(|_| trust.note_wasted(HinterId(hinter)));
         }
-        assert!(trust.records.len() <= RECORDS_MAX);
-        assert!(trust.opened(HinterId(0), STREAM, |_| (0, 0)) < 0.2);
+        let all = 3 * RECORDS_MAX as u64;
+        for hinter in 2..all {
+            open(&mut trust, hinter, hinter);
+            trust.note_wasted(HinterId(hinter));
+            trust.closed(HinterId(hinter), StreamId(hinter));
+            if hinter == all - 1000 {
+                trust.closed(HinterId(1), StreamId(1));
+            }
+            assert!(trust.records.len() <= RECORDS_MAX + 2);
+        }
+        assert!(open(&mut trust, 0, all) < 0.2);
+        assert!(open(&mut trust, 1, all + 1) < 0.2, "it had one lately");
+        assert!(open(&mut trust, all - 1, all + 2) < 1.0);
+        assert_eq!(open(&mut trust, 2, all + 3), 1.0);
     }
 }

@@ -136,6 +136,80 @@ fn hints_that_wait_are_counted() {
     assert!(taken > 100 * 1000 * size_of::<Segment>(), "{taken}");
 }
 
+/// As many as these tests hint.
+const HINTS: u64 = 40_000;
+
+/// Streams whose readers have come nearly through, and stay open. `block_of` says which file and block each hint is of.
+fn hold_no_more_than_they_say(by_name: bool, block_of: impl Fn(u64) -> (u64, u64)) {
+    const READER: ReaderId = ReaderId(1);
+    let config = Config::new(Memory::Owned, BLOCK_BYTES, 100 * BLOCK_BYTES);
+    let mut policy = Policy::new(config);
+    let fetch_all = |policy: &mut Policy| {
+        while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+            let outcome = match fetch.work {
+                Work::Resolve { name } => {
+                    Outcome::Resolved { file: FileId(name.0), size_bytes: SIZE_BYTES }
+                }
+                Work::Read { .. } => Outcome::Fetched,
+            };
+            policy.completed(NOW, fetch.id, outcome);
+        }
+        while policy.next_eviction().is_some() {}
+    };
+    let mut before = 0;
+    for turn in 0..4 {
+        let stream = policy.open_stream(NOW, HinterId(1), Some(READER));
+        let block = |n| {
+            let (file, index) = block_of(n);
+            Block { file: FileId(turn * 2 * HINTS + file), index }
+        };
+        for n in 0..HINTS {
+            let Block { file, index } = block(n);
+            let target = match by_name {
+                true => Target::Name(NameId(file.0)),
+                false => Target::File { file, size_bytes: SIZE_BYTES },
+            };
+            let segment = Segment { offset_bytes: index * BLOCK_BYTES, length_bytes: 1 };
+            policy.hint(NOW, stream, Hint::segments(target, DISK, &[segment]));
+        }
+        let last = FileId((turn + 1) * 2 * HINTS - 1);
+        let last = Target::File { file: last, size_bytes: 100 * BLOCK_BYTES };
+        policy.hint(NOW, stream, Hint::whole_file(last, DISK));
+        assert!(policy.hint_bytes(HinterId(1)).0 > 64 * HINTS as usize);
+        for n in 0..HINTS - 10 {
+            fetch_all(&mut policy);
+            policy.read(NOW, READER, block(n), false);
+        }
+        let (account, really) = (policy.hint_bytes(HinterId(1)).0, policy.memory_bytes());
+        assert!(account < 100_000, "{account}");
+        before = if turn == 0 { really } else { before };
+        assert!(
+            before < 400_000 && really <= before + turn as usize * 50_000,
+            "{before}, {really}"
+        );
+    }
+}
+
+#[test]
+fn what_is_past_of_one_file_is_not_held() {
+    hold_no_more_than_they_say(false, |_| (0, 0));
+}
+
+#[test]
+fn what_is_past_of_many_files_is_not_held() {
+    hold_no_more_than_they_say(false, |n| (n, 0));
+}
+
+#[test]
+fn what_is_past_of_a_shuffled_file_is_not_held() {
+    hold_no_more_than_they_say(false, |n| (0, n * 7919 % HINTS));
+}
+
+#[test]
+fn what_has_waited_is_not_held() {
+    hold_no_more_than_they_say(true, |n| (n, 0));
+}
+
 #[test]
 fn what_hints_take_is_known_of_each_hinter_until_they_are_past_or_cancelled() {
     const READER: ReaderId = ReaderId(1);

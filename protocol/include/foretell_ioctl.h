@@ -67,15 +67,23 @@ struct foretell_ioctl_hint {
  * or none where there must be one; EAGAIN if some 65,000 hints of this
  * descriptor wait for their files to be looked up, or if this process has disclosed some millions of parts that it
  * has not read: try again later, or go without; ENOTTY if this is not a foretell mount; ENOMEM.
+ *
+ * A list is told some 1,000 segments at a time (FORETELL_IOCTL_MAX_SEGMENTS, fewer with a path). If it fails on the
+ * way, what was told before stays told: the first *taken segments (taken may be NULL). To tell all of it again would
+ * disclose those twice. So go on with segments + *taken later, when some of the others have been read, or cancel
+ * (foretell_ioctl_cancel, which gives up all that the descriptor was told) and begin anew. A whole file is told at
+ * once or not at all, and counts as 0 segments.
  */
-static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
-                                          size_t segment_count, uint32_t flags)
+static inline int foretell_ioctl_segments_taken(int fd, const char *path, const struct foretell_segment *segments,
+                                                size_t segment_count, uint32_t flags, size_t *taken)
 {
     size_t path_bytes = path ? strlen(path) : 0;
     size_t head_bytes = sizeof(struct foretell_ioctl_hint) + path_bytes, most, done = 0;
     unsigned char *message;
     int result = 0;
 
+    if (taken)
+        *taken = 0;
     if (head_bytes + sizeof *segments > FORETELL_IOCTL_MAX_BYTES) {
         errno = EINVAL;
         return -1;
@@ -97,10 +105,24 @@ static inline int foretell_ioctl_segments(int fd, const char *path, const struct
         if (path_bytes)
             memcpy(message + sizeof hint + count * sizeof *segments, path, path_bytes);
         result = ioctl(fd, FORETELL_IOCTL_HINT(head_bytes + count * sizeof *segments), message);
+        if (result != 0)
+            break;
         done += count;
-    } while (result == 0 && done < segment_count);
+    } while (done < segment_count);
     free(message);
+    if (taken)
+        *taken = done;
     return result;
+}
+
+/*
+ * The same, without a word about how far it came: if it fails, some of the segments may have been told. Who tries again
+ * cancels first.
+ */
+static inline int foretell_ioctl_segments(int fd, const char *path, const struct foretell_segment *segments,
+                                          size_t segment_count, uint32_t flags)
+{
+    return foretell_ioctl_segments_taken(fd, path, segments, segment_count, flags, NULL);
 }
 
 /* All of the file will be read, from its first byte to its last. As above. */

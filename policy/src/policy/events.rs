@@ -216,7 +216,7 @@ impl Policy {
         let number = self.device_mut(device).take_unresolved(index)?;
         let stream = self.cache.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
-        let waiting = &mut stream.waiting[(number - first) as usize];
+        let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
         waiting.lookup = Lookup::InFlight;
         stream.lookups += 1;
         let Target::Name(name) = waiting.hint.target else { unreachable!("a name waits") };
@@ -237,7 +237,7 @@ impl Policy {
             self.cache.counts.hints_passed_over += 1;
             let stream = self.cache.stream(index);
             let first = stream.first_waiting;
-            let waiting = &mut stream.waiting[(number - first) as usize];
+            let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
             waiting.lookup = Lookup::Void;
             if let Target::Name(name) = waiting.hint.target {
                 self.dropped_names.push(name);
@@ -426,7 +426,11 @@ impl Policy {
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {
             behind = 0; // They would keep others from being looked up.
         }
+        let showed = std::mem::replace(&mut stream.shown_is_stale, true);
         stream.read((block, position), behind, blocks, changed, &mut untracked);
+        if !showed {
+            self.cache.stale_shown.push(index);
+        }
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
                 self.linger(slot, claim);

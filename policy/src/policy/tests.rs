@@ -697,3 +697,42 @@ fn what_a_reader_left_out_is_fetched_when_it_comes_back() {
     let misses = (0..140).chain(146..2_000).filter(|&file| read(file) == Access::Miss).count();
     assert!(misses <= 4, "{misses}");
 }
+
+#[test]
+fn to_open_a_stream_asks_only_those_that_have_shown_something() {
+    const STREAMS: u64 = 2000;
+    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(1000) });
+    let mut streams = VecDeque::new();
+    for file in 0..STREAMS {
+        let stream = policy.open_stream(NOW, HINTER, Some(READER));
+        if file % 100 == 0 {
+            let target = Target::File { file: FileId(file), size_bytes: 30 };
+            policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+            fetch_all(&mut policy, 30);
+            policy.read(NOW, READER, block(file, 0), false);
+        }
+        streams.push_back(stream);
+    }
+    assert!(policy.cache.asked_shown < STREAMS as usize / 10, "{}", policy.cache.asked_shown);
+    // Each of twenty has two blocks unread, and one that was read.
+    policy.open_stream(NOW, HINTER, None);
+    assert_eq!(policy.cache.trust.shown(HINTER), (20, 20));
+    streams.into_iter().for_each(|stream| policy.close(NOW, stream));
+    assert_eq!(policy.cache.trust.shown(HINTER), (0, 0));
+    assert_eq!(policy.cache.trust.streams(HINTER).count(), 1);
+}
+
+#[test]
+fn what_the_driver_expects_by_itself_is_always_believed() {
+    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(100) });
+    let mut first = None;
+    for file in 0..50 {
+        let stream = policy.open_stream(NOW, HinterId::DRIVER, Some(READER));
+        let target = Target::File { file: FileId(file), size_bytes: 500 };
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        let fetched = fetch_all(&mut policy, 500).len();
+        assert_eq!(fetched, *first.get_or_insert(fetched), "by file {file}");
+        policy.close(NOW, stream);
+        while policy.next_eviction().is_some() {}
+    }
+}

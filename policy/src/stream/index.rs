@@ -13,8 +13,8 @@
 //! Chains are found by hash, or, where a file's single blocks lie close enough together (a data set read in
 //! shuffled order), in a table of all blocks from the first to the last: that is one load instead of two or three.
 //!
-//! Cost: 16 bytes a piece and some 50 a distinct piece, or 16 a block of a table, at most four of them for each
-//! piece when it is made. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
+//! Cost: 16 bytes a piece, some 50 a distinct piece and some 200 a file, or 16 a block of a table, at most four of them for each
+//! piece when it is made, and 64 at most later. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -26,6 +26,7 @@ use crate::blocks::DeviceIndex;
 use crate::hash::Mix;
 use crate::hint::{Block, FileId};
 use crate::line::{load_line, load_lines};
+use crate::room::{SMALL_BYTES, shrink_map, shrink_queue};
 
 /// Levels are powers of 2³ blocks.
 const LEVEL_BITS: u32 = 3;
@@ -39,6 +40,10 @@ const CHAIN_TRIED_MAX: usize = 256;
 /// them. Whether it may have one is looked at when their number is a power of two.
 const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
 const TABLE_SPARSENESS_MAX: u64 = 4;
+
+/// A table of so many blocks, of which less than this part are single blocks still, is given up.
+const TABLE_KEPT_MAX: usize = if cfg!(test) { 4 } else { 256 };
+const TABLE_USED_DIVISOR: usize = if cfg!(test) { 4 } else { 64 };
 
 /// Files with fewer single blocks, as most have, do not even know where these lie.
 const SPAN_PIECES_MIN: u32 = TABLE_PIECES_MIN / 2;
@@ -163,6 +168,12 @@ impl FileUse {
         Some(&mut self.table.chains[place])
     }
 
+    /// Whether its table is large for what is left in it.
+    fn has_table_to_spare(&self) -> bool {
+        let blocks = self.table.chains.len();
+        blocks > TABLE_KEPT_MAX && blocks / TABLE_USED_DIVISOR > self.pieces_at[0] as usize
+    }
+
     /// A piece of `level` has gone.
     fn removes(&mut self, level: u32) {
         self.pieces_at[level as usize] -= 1;
@@ -224,6 +235,9 @@ impl Chains {
         let Node { next_position, next, .. } = self.nodes.pop_front().expect("it was pushed");
         let number = NodeNumber(self.gone);
         self.gone = self.gone.wrapping_add(1);
+        if shrink_queue(&mut self.nodes) {
+            shrink_map(&mut self.by_piece); // Which has no more than one for each.
+        }
         let chain = match file.chain(key.level, block) {
             Some(chain) => chain,
             None if next_position == NEVER => {
@@ -235,6 +249,17 @@ impl Chains {
         debug_assert_eq!(chain.first, number, "pieces go in the order in which they came");
         (chain.position, chain.first) = (next_position, next);
         file.removes(key.level);
+        if file.has_table_to_spare() {
+            self.give_up_table(file, key.file);
+        }
+    }
+
+    /// What is left in the table of `file` is found by hash from now on.
+    fn give_up_table(&mut self, file: &mut FileUse, id: FileId) {
+        let Table { first_block, chains, span } = std::mem::take(&mut file.table);
+        let left = (first_block..).zip(chains).filter(|(_, chain)| chain.position != NEVER);
+        self.by_piece.extend(left.map(|(block, chain)| (Key::new(id, 0, block), chain)));
+        file.table.span = span;
     }
 
     /// Gives the single blocks of `file` in `reach` a table.
@@ -304,9 +329,24 @@ impl FileUses {
         self.last.take_if(|(last, _)| *last == file);
         self.uses[place as usize] = FileUse::default();
         self.free.push(place);
-        if self.places.is_empty() {
+        let (used, room) = (self.places.len(), self.uses.capacity());
+        if used == 0 {
             (self.uses, self.free) = (Vec::new(), Vec::new());
+        } else if used < room / 4 && room * size_of::<FileUse>() > SMALL_BYTES {
+            self.close_ranks();
         }
+    }
+
+    /// Gives back the room of files that have gone.
+    fn close_ranks(&mut self) {
+        let mut uses = Vec::with_capacity(2 * self.places.len());
+        for place in self.places.values_mut() {
+            let new = uses.len() as u32;
+            uses.push(std::mem::take(&mut self.uses[*place as usize]));
+            *place = new;
+        }
+        (self.uses, self.free, self.last) = (uses, Vec::new(), None);
+        shrink_map(&mut self.places);
     }
 
     fn ids(&self) -> impl Iterator<Item = FileId> {

@@ -17,15 +17,16 @@ mod positions;
 
 #[cfg(any(test, debug_assertions))]
 use std::collections::HashSet;
-use std::collections::VecDeque;
 
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hash::hash_block;
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
 use crate::line::load_lines;
 use crate::recency::SlotId;
+use crate::room::HintQueue;
 use crate::stall::LatestStart;
 use crate::time::Nanos;
+use crate::trust::Shown;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
 use pace::Pace;
@@ -94,9 +95,9 @@ pub(crate) enum Lookup {
 }
 
 impl Waiting {
-    /// Bytes that it takes, with its segments.
-    fn memory_bytes(&self) -> usize {
-        size_of::<Waiting>() + self.hint.extent.memory_bytes()
+    /// Bytes that its segments take.
+    fn segments_bytes(&self) -> usize {
+        self.hint.extent.memory_bytes()
     }
 }
 
@@ -158,7 +159,7 @@ pub(crate) struct Stream {
     pub(crate) hinter: HinterId,
     /// Whose reads are taken for it; anybody's if that is not said.
     pub(crate) reader: Option<ReaderId>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: HintQueue<Waiting>,
     /// Number of the first of them.
     pub(crate) first_waiting: u64,
     /// The hint that was placed last, while not all of it is in the index: its file is still held for it.
@@ -171,6 +172,9 @@ pub(crate) struct Stream {
     pub(crate) unread: u64,
     /// Of those that were read, as many as its hinter's record does not have yet.
     pub(crate) unrecorded: u32,
+    /// What it has shown by that record, and whether that may be something else by now.
+    pub(crate) shown: Shown,
+    pub(crate) shown_is_stale: bool,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
     /// Hints whose files are known, and that have no place yet.
@@ -189,8 +193,8 @@ pub(crate) struct Stream {
     /// Whether placing was broken off, and its load in the policy's account.
     pub(crate) placing_is_unfinished: bool,
     pub(crate) load_noted: usize,
-    /// What the waiting hints take, and what all of them do by the policy's account.
-    waiting_bytes: usize,
+    /// What the segments of waiting hints take, and what all hints do by the policy's account.
+    waiting_segments_bytes: usize,
     pub(crate) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
@@ -226,7 +230,7 @@ impl Stream {
             id,
             hinter,
             reader,
-            waiting: VecDeque::new(),
+            waiting: HintQueue::new(),
             first_waiting: 0,
             entering: None,
             slow: Vec::new(),
@@ -234,6 +238,8 @@ impl Stream {
             cursor: Cursor::new(limits.window),
             unread: 0,
             unrecorded: 0,
+            shown: Shown::default(),
+            shown_is_stale: false,
             lookups: 0,
             known: 0,
             balance: 0,
@@ -244,7 +250,7 @@ impl Stream {
             scan_is_unfinished: false,
             placing_is_unfinished: false,
             load_noted: 0,
-            waiting_bytes: 0,
+            waiting_segments_bytes: 0,
             hint_bytes_noted: 0,
             limits,
             places: Places::new(limits.block_bytes),
@@ -267,14 +273,17 @@ impl Stream {
     /// One hint more.
     pub(crate) fn wait(&mut self, waiting: Waiting) {
         self.known += u64::from(waiting.lookup.is_known());
-        self.waiting_bytes += waiting.memory_bytes();
+        self.waiting_segments_bytes += waiting.segments_bytes();
         self.waiting.push_back(waiting);
     }
 
-    /// Bytes that its hints take, those that wait and those that have their places. Segments that hints have in common
-    /// are counted for each.
+    /// Bytes that its hints take, those that wait and those that have their places, with the room for more of them if
+    /// that is not small. Segments that hints have in common are counted for each.
     pub(crate) fn hint_bytes(&self) -> usize {
-        self.waiting_bytes + self.places.hint_bytes()
+        self.waiting_segments_bytes
+            + self.waiting.room_bytes()
+            + self.slow.len() * size_of::<(u64, Waiting)>()
+            + self.places.hint_bytes()
     }
 
     /// Accesses disclosed, placed, and still to come.
@@ -282,9 +291,11 @@ impl Stream {
         self.places.end().saturating_sub(self.cursor.front())
     }
 
-    /// Blocks that were fetched for it and are unread, beyond those of it that were read.
-    pub(crate) fn unproven(&self) -> u64 {
-        self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0))
+    /// What speaks for its hinter and against it: against are blocks that were fetched for it and are unread, beyond those
+    /// of it that were read.
+    pub(crate) fn shows(&self) -> Shown {
+        let unproven = self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0));
+        Shown { unproven, unrecorded: self.unrecorded }
     }
 
     /// Whether nothing of it is to be fetched from any device before its front has moved on.
@@ -394,7 +405,7 @@ impl Stream {
             self.first_waiting += 1;
             let first = self.waiting.pop_front().expect("it is the first");
             self.known -= u64::from(first.lookup.is_known());
-            self.waiting_bytes -= first.memory_bytes();
+            self.waiting_segments_bytes -= first.segments_bytes();
             self.entering = Some(first);
         }
         self.placing_is_unfinished = work == 0;
@@ -446,10 +457,10 @@ impl Stream {
     ) {
         self.untrack_all(blocks, untracked);
         self.first_waiting += self.waiting.len() as u64;
-        (self.known, self.waiting_bytes) = (0, 0);
+        (self.known, self.waiting_segments_bytes) = (0, 0);
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         let others = slow.chain(self.entering.take());
-        std::mem::take(&mut self.waiting).into_iter().chain(others).for_each(done);
+        self.waiting.take_all().into_iter().chain(others).for_each(done);
         self.index.all_go().for_each(changed);
         // Positions begin anew: what was cancelled may have been all that there are.
         self.places = Places::new(self.limits.block_bytes);
@@ -457,6 +468,10 @@ impl Stream {
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
         self.overtaken = u64::MAX;
+        #[cfg(any(test, debug_assertions))]
+        {
+            self.gave_up_search = false;
+        }
         (self.last, self.last_reader, self.let_go) = (None, None, None);
         for part in &mut self.devices {
             part.missing = PositionSet::default();
@@ -932,7 +947,8 @@ impl Stream {
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         const CHECKED: u64 = 256;
         let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
-        assert_eq!(self.waiting_bytes, waiting.map(Waiting::memory_bytes).sum(), "bytes of hints");
+        let segments_bytes = waiting.map(Waiting::segments_bytes).sum();
+        assert_eq!(self.waiting_segments_bytes, segments_bytes, "bytes of hints");
         if self.gave_up_search {
             return;
         }
@@ -976,11 +992,10 @@ impl Stream {
         let of_part = |part: &OfDevice| {
             size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()
         };
-        let unused =
-            self.waiting.capacity() - self.waiting.len() + self.slow.capacity() - self.slow.len();
         size_of::<Stream>()
-            + self.waiting_bytes
-            + unused * size_of::<Waiting>()
+            + self.waiting_segments_bytes
+            + self.waiting.capacity() * size_of::<Waiting>()
+            + self.slow.capacity() * size_of::<(u64, Waiting)>()
             + self.places.memory_bytes()
             + self.index.memory_bytes()
             + self.cursor.memory_bytes()
@@ -1070,5 +1085,13 @@ mod tests {
             read(&mut stream, &blocks, position);
         }
         assert_eq!(come_upon(&mut stream), [(slots[9], 24), (slots[9], 40)]);
+    }
+
+    #[test]
+    fn what_a_search_gave_up_is_forgotten_with_the_hints() {
+        let (mut stream, blocks) = (stream_of(&[(0, 1); 10]), BlockTable::new(64));
+        stream.gave_up_search = true;
+        stream.cancel(&blocks, |_| (), |_| (), &mut Vec::new());
+        assert!(!stream.gave_up_search, "it would be checked no more");
     }
 }

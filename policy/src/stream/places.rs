@@ -13,12 +13,12 @@
 //! blocks, to find a position among h
 //! hints, and O(1) for the next one (a [`Run`] says how far it goes).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::blocks::DeviceIndex;
 use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
 use crate::line::load_line;
+use crate::room::HintQueue;
 
 /// Ranges of a stride that are turned into segments at a time.
 const STRIDE_CHUNK: u64 = 4096;
@@ -127,13 +127,12 @@ impl Placed {
         self.start + self.pass_blocks * self.passes
     }
 
-    /// Bytes that it takes, with its segments.
-    fn memory_bytes(&self) -> usize {
-        let of_shape = match &self.shape {
+    /// Bytes that its segments take.
+    fn segments_bytes(&self) -> usize {
+        match &self.shape {
             Shape::Whole => 0,
             Shape::Segments { segments, ends } => size_of_val(&segments[..]) + ends.memory_bytes(),
-        };
-        size_of::<Placed>() + of_shape
+        }
     }
 
     pub(crate) fn segment_count(&self) -> usize {
@@ -252,19 +251,25 @@ pub(crate) struct Placing {
 /// A stream's placed hints; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Places {
-    placed: VecDeque<Placed>,
+    placed: HintQueue<Placed>,
     /// Number of the first of them, counted from the beginning of the stream.
     first_ordinal: u64,
     /// Position after the last one.
     end: u64,
     block_bytes: u64,
-    /// What the hints take.
-    hint_bytes: usize,
+    /// What the hints' segments take.
+    segments_bytes: usize,
 }
 
 impl Places {
     pub(crate) fn new(block_bytes: u64) -> Self {
-        Places { placed: VecDeque::new(), first_ordinal: 0, end: 0, block_bytes, hint_bytes: 0 }
+        Places {
+            placed: HintQueue::new(),
+            first_ordinal: 0,
+            end: 0,
+            block_bytes,
+            segments_bytes: 0,
+        }
     }
 
     pub(crate) fn end(&self) -> u64 {
@@ -351,7 +356,7 @@ impl Places {
         let (order, start) = (hint.order, self.end);
         let placed = Placed { file, device, order, start, pass_blocks, passes, size_bytes, shape };
         self.end = placed.end();
-        self.hint_bytes += placed.memory_bytes();
+        self.segments_bytes += placed.segments_bytes();
         self.placed.push_back(placed);
         placing
     }
@@ -423,19 +428,18 @@ impl Places {
     pub(crate) fn retire_first(&mut self) {
         if let Some(placed) = self.placed.pop_front() {
             self.first_ordinal += 1;
-            self.hint_bytes -= placed.memory_bytes();
+            self.segments_bytes -= placed.segments_bytes();
         }
     }
 
-    /// Bytes that its hints take, with their segments.
+    /// Bytes that its hints take, with their segments, and with the room for more hints if that is not small.
     pub(crate) fn hint_bytes(&self) -> usize {
-        self.hint_bytes
+        self.segments_bytes + self.placed.room_bytes()
     }
 
     /// Bytes that it takes, with the segments that its hints hold.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let unused = self.placed.capacity() - self.placed.len();
-        self.hint_bytes + unused * size_of::<Placed>()
+        self.segments_bytes + self.placed.capacity() * size_of::<Placed>()
     }
 }
 
