@@ -8,11 +8,16 @@ use std::io::{self, ErrorKind, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::signals;
+
+/// Threads that look up what is read, at most, and for how many names there is one.
+const LOOKUPS_AT_ONCE: usize = 32;
+const LOOKUPS_EACH_MIN: usize = 16;
 
 /// Links that are followed to a file, as by Linux.
 const LINKS_MAX: usize = 40;
@@ -184,12 +189,36 @@ pub(crate) fn check_apart(read: &[Named], written: &[Named]) -> Result<(), Strin
             let path = path.display();
             return Err(format!("{name}: {other} is written to {path} too; give another file"));
         }
-        let is_read = |other: &&Named| other.1.as_os_str() != "-" && is_one(path, other.1);
-        if let Some((other, _)) = read.iter().find(is_read) {
+        if let Some(other) = read_as(path, read) {
             return Err(format!("{name}: {} is {other}; give another file", path.display()));
         }
     }
     Ok(())
+}
+
+/// As what of `read` the file at `path` is read, if it is one of them. A file that is not there yet is none, and then
+/// nothing is looked up: these may be thousands of files that are far away. Otherwise several are looked up at a time.
+fn read_as<'a>(path: &Path, read: &'a [Named<'a>]) -> Option<&'a str> {
+    found(path).filter(|there| !there.file_type().is_char_device())?;
+    let is_read = |other: &&Named| other.1.as_os_str() != "-" && is_one(path, other.1);
+    let each = read.len().div_ceil(LOOKUPS_AT_ONCE).max(LOOKUPS_EACH_MIN);
+    let (first, others) = read.split_at(each.min(read.len()));
+    let found = thread::scope(|scope| {
+        let look = |part: &'a [Named<'a>]| {
+            let looks =
+                thread::Builder::new().spawn_scoped(scope, move || part.iter().find(is_read));
+            (part, looks.ok())
+        };
+        let others: Vec<_> = others.chunks(each).map(look).collect();
+        let other = |(part, looks): (&'a [Named<'a>], Option<thread::ScopedJoinHandle<'_, _>>)| {
+            match looks.map(thread::ScopedJoinHandle::join) {
+                Some(Ok(found)) => found,
+                _ => part.iter().find(is_read), // There was no thread to be had.
+            }
+        };
+        first.iter().find(is_read).or_else(|| others.into_iter().find_map(other))
+    });
+    found.map(|&(name, _)| name)
 }
 
 /// What loses nothing of what two write to it.
@@ -294,9 +323,20 @@ mod tests {
         assert_eq!(check("read", "a", "b"), None);
         assert_eq!(check("gone", "a", "b"), None);
         assert_eq!(check("read", "/dev/null", "/dev/null"), None);
+        let many: Vec<PathBuf> = (0..1000).map(|name| at(&format!("none{name}"))).collect();
+        let mut many: Vec<Named> =
+            many.iter().map(|path| ("one of many", path.as_path())).collect();
+        let (other, new) = (at("other"), at("new"));
+        let check_many = |many: &[Named], path: &Path| check_apart(many, &[("--a", path)]).err();
+        assert_eq!(check_many(&many, &other), None);
+        let read = at("read");
+        many[700] = ("another", &read);
+        assert_eq!(check_many(&many, &new), None);
+        let said_of_many = check_many(&many, &other);
         let said = |said: Option<String>, what: &str| {
             assert!(said.as_ref().is_some_and(|said| said.contains(what)), "{said:?}");
         };
+        said(said_of_many, "other is another; give another file");
         said(check("read", "a", "other"), "other is read; give another file");
         said(check("read", "a", "./a"), "--b: --a is written to ");
         said(check("read", "new", "link"), "--b: --a is written to ");

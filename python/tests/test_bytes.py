@@ -50,11 +50,18 @@ def test_ten_thousand_reads_by_several_threads(data: Path, budget: int | str) ->
 
 
 def test_reads_of_a_store_with_faults(served: Served, data: Path) -> None:
-    store = foretell.Store("s3://data", budget="2MiB", depth=16, settings=served.settings)
-    check_threads(store, data, threads=4, reads=50)
-    counts = store.stats()
-    assert counts["requests_failed"] > 0
-    assert counts["prefetched_blocks"] > 0
+    failed = prefetched = 0
+    # Of some hundred requests two are broken so that it shows, on average; none is in one of eight rounds.
+    for _ in range(20):
+        store = foretell.Store("s3://data", budget="2MiB", depth=16, settings=served.settings)
+        check_threads(store, data, threads=4, reads=50)
+        counts = store.stats()
+        failed += counts["requests_failed"]
+        prefetched += counts["prefetched_blocks"]
+        if failed and prefetched:
+            break
+    assert failed > 0
+    assert prefetched > 0
 
 
 def check_threads(store: foretell.Store, data: Path, threads: int, reads: int) -> None:
