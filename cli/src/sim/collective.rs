@@ -140,7 +140,8 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", conflicts_with = "compute_ms", value_parser = |text: &str| up_to(text, 1e3), allow_negative_numbers = true)]
     compute: f64,
 
-    /// Computing on a file, milliseconds, at most an hour (3600000)
+    /// Computing on a file whose blocks are shared out equally, milliseconds, at most an hour (3600000); who has more
+    /// blocks than others computes so much longer
     #[arg(long, value_name = "MILLISECONDS", value_parser = |text: &str| up_to(text, 3.6e6), allow_negative_numbers = true)]
     compute_ms: Option<f64>,
 
@@ -357,7 +358,7 @@ impl Row {
             )
         });
         format!(
-            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing a file; recommended depth {}{crossover}",
+            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing an equal share of a file; recommended depth {}{crossover}",
             plural(self.procs, "processor"),
             plural(self.disks, "disk"),
             self.disk,
