@@ -610,33 +610,4 @@ mod tests {
         drop(cache);
         assert_eq!(weak.strong_count(), 0, "nothing holds itself");
     }
-
-    #[test]
-    fn what_a_session_leaves_unread_counts_against_its_next_stream_until_it_has_read_more() {
-        const RANGES: u64 = 2000;
-        let files = MemoryBackend::new();
-        (0..4).for_each(|name| files.put(&name.to_string(), vec![1; RANGES as usize * 4096]));
-        let cache = Cache::new(CacheOptions { budget_bytes: 64 << 20, block_bytes: 4096 }).unwrap();
-        let store = cache.attach(Arc::new(files));
-        // What is fetched ahead of the first read; so many are read then, and the stream is left.
-        let ahead = |session: &Session, name: u32, reads: u64| {
-            let file = session.open(&name.to_string()).unwrap();
-            let segment = |block| Segment { offset_bytes: block * 4096, length_bytes: 1 };
-            let segments: Vec<Segment> = (0..RANGES).map(segment).collect();
-            let (stream, before) = (session.stream(), cache.stats().prefetched_blocks);
-            stream.hint_segments(&file, &segments);
-            let ahead = cache.stats().prefetched_blocks - before;
-            for Segment { offset_bytes, .. } in &segments[..reads as usize] {
-                file.read_at(&mut [0], *offset_bytes).unwrap();
-            }
-            ahead
-        };
-        let session = store.session();
-        let full = ahead(&session, 0, 100);
-        let less = ahead(&session, 1, RANGES);
-        assert!(less < full / 4, "{less} of {full}");
-        assert_eq!(ahead(&store.session(), 2, 0), full, "another session");
-        let again = ahead(&session, 3, 0);
-        assert!(again > full / 2, "{again} of {full}");
-    }
 }
