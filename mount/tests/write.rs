@@ -98,6 +98,30 @@ fn what_was_written_is_in_the_folder_and_in_whatever_is_read_then() {
     }
 }
 
+/// The kernel has the page locked until the write is answered, and is to drop it before that.
+#[test]
+fn a_part_of_a_page_that_was_read_and_dropped_is_written() {
+    let Some(mount) = writable(1 << 20, Duration::ZERO) else { return };
+    let path = mount.path().join("file");
+    let mut expected = vec![1; 40_960];
+    fs::write(&path, &expected).unwrap();
+    for at in [100, 5000, 40_000] {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut bytes = vec![0; expected.len()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(bytes, expected);
+        forget_pages(&file);
+        file.write_all_at(&[at as u8; 50], at as u64).unwrap();
+        expected[at..at + 50].fill(at as u8);
+        let reader = File::open(&path).unwrap();
+        for file in [&file, &reader] {
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, expected);
+        }
+    }
+    assert_eq!(fs::read(mount.folder.join("file")).unwrap(), expected);
+}
+
 /// A writer writes whole blocks of a counter; readers begin a read after a write has ended, and see it, or a later one.
 #[test]
 fn a_reader_never_sees_less_than_what_was_written_before_it_began() {
@@ -121,8 +145,9 @@ fn a_reader_never_sees_less_than_what_was_written_before_it_began() {
                 while is_over.load(Ordering::SeqCst) == 0 {
                     let first = random.below(BLOCKS - 3);
                     match random.below(8) {
-                        0 => file = File::open(path).unwrap(),
-                        1 => ioctl_hint(&file, &[(0, BLOCKS * BLOCK as u64)], "").unwrap(),
+                        // By which the kernel drops pages, also those into which somebody is just writing.
+                        0..5 => file = File::open(path).unwrap(),
+                        5 => ioctl_hint(&file, &[(0, BLOCKS * BLOCK as u64)], "").unwrap(),
                         _ => forget_pages(&file),
                     }
                     let least: Vec<u64> = (first..first + 4)

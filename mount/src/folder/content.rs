@@ -21,6 +21,8 @@ use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::{File, Session};
 use rustix::fs::Stat;
 
+use super::pages::KernelPages;
+
 /// Times of files are as fine as the kernel's ticks, where they are not finer: 10 ms at most. A change that is older shows.
 const SETTLES_AFTER: Duration = Duration::from_millis(50);
 /// Some file systems have whole seconds, or every second one.
@@ -80,35 +82,27 @@ pub(crate) struct Content {
     version: Option<Version>,
     /// Nothing has changed since the open by which the kernel drops its pages.
     is_clean: bool,
-    /// How many opens there were by which it does.
-    drops: u64,
+    /// Which that is.
+    drop: u64,
     live: Option<Live>,
 }
 
 /// A file that was opened.
 pub(crate) struct OpenedContent {
     pub(crate) file: Arc<File>,
-    pub(crate) pages: Pages,
-}
-
-/// What the kernel has of a file when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pages {
-    /// Pages and attributes are right.
-    pub(crate) are_kept: bool,
-    /// The open by which they were dropped, or are when its answer has arrived.
-    pub(crate) dropped: u64,
+    /// The kernel drops its pages when the answer has arrived, which is to be [said](KernelPages::dropped). None if it keeps them.
+    pub(crate) dropped: Option<u64>,
 }
 
 impl Content {
-    /// A program opens it to read. `dropped` is the last open by which pages are known to have been dropped, `stat` what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
+    /// A program opens it to read. `stat` is what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
     pub(crate) fn open<E>(
         &mut self,
-        (stat, dropped): (&Stat, u64),
+        (stat, kernel): (&Stat, &KernelPages),
         (backend, session, own): (&LocalBackend, &Session, &Session),
         open: impl FnOnce() -> Result<(OwnedFd, String), E>,
     ) -> Result<OpenedContent, E> {
-        let pages = self.opened(stat, dropped);
+        let dropped = self.opened(stat, kernel);
         let live = match &mut self.live {
             Some(live) => live,
             None => {
@@ -120,20 +114,22 @@ impl Content {
             }
         };
         live.handles += 1;
-        Ok(OpenedContent { file: session.open_again(&live.file), pages })
+        Ok(OpenedContent { file: session.open_again(&live.file), dropped })
     }
 
-    /// A program opens it.
-    pub(crate) fn opened(&mut self, stat: &Stat, dropped: u64) -> Pages {
+    /// A program opens it. See [`OpenedContent::dropped`].
+    pub(crate) fn opened(&mut self, stat: &Stat, kernel: &KernelPages) -> Option<u64> {
         let version = Version::of(stat);
         let is_same = self.is_clean && self.version == Some(version);
+        let are_kept = is_same && kernel.are_dropped_since(self.drop);
+        let dropped = (!are_kept).then(|| kernel.drop_all());
         if !is_same {
             self.forget(stat.st_size as u64);
-            self.drops += 1;
+            self.drop = dropped.expect("invariant: what is not the same is not kept");
         }
         self.is_clean = version.is_settled();
         self.version = Some(version).filter(|_| self.is_clean);
-        Pages { are_kept: is_same && dropped >= self.drops, dropped: self.drops }
+        dropped
     }
 
     /// Who has [opened](Content::open) it does not read any more.
@@ -202,17 +198,17 @@ mod tests {
         while !Version::of(&stat()).is_settled() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut content = Content::default();
-        let mut open = |dropped| {
-            let pages = content.opened(&stat(), dropped);
-            (pages.are_kept, pages.dropped)
-        };
-        assert_eq!(open(0), (false, 1), "they may be of before");
-        assert_eq!(open(0), (false, 1), "that answer is on its way");
-        assert_eq!(open(1), (true, 1));
+        let (mut content, kernel) = (Content::default(), KernelPages::default());
+        let open = |content: &mut Content| content.opened(&stat(), &kernel);
+        assert_eq!(open(&mut content), Some(1), "they may be of before");
+        assert_eq!(open(&mut content), Some(2), "that answer is on its way");
+        kernel.dropped(1);
+        assert_eq!(open(&mut content), None);
         content.wrote(0..1, None);
-        assert_eq!(content.opened(&stat(), 1), Pages { are_kept: false, dropped: 2 });
-        assert_eq!(content.opened(&stat(), 1), Pages { are_kept: false, dropped: 2 });
-        assert_eq!(content.opened(&stat(), 2), Pages { are_kept: true, dropped: 2 });
+        assert_eq!(open(&mut content), Some(3));
+        kernel.dropped(2);
+        assert_eq!(open(&mut content), Some(4), "that was before");
+        kernel.dropped(4);
+        assert_eq!(open(&mut content), None);
     }
 }

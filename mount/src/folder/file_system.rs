@@ -22,7 +22,7 @@ use rustix::fs::AtFlags;
 
 use super::attributes::Change;
 use super::nodes::ROOT;
-use super::tree::{OpenContent, Tree, WriteWay};
+use super::tree::{OpenContent, Tree, WriteWay, Written};
 use crate::handles::Handle;
 use crate::service::{
     CONTROL, FOREVER, OWN_FOLDER, OWN_NAMES, STATS_FILE, Service, name_of_cached, text_of_cached,
@@ -98,7 +98,7 @@ impl FileSystem {
 fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyData) {
     let handle = tree.service.handles.get(number);
     if let Some(Handle::Content(content)) = handle.as_deref() {
-        content.is_used();
+        content.is_read(offset..offset.saturating_add(u64::from(size)));
     }
     let Some(open) = handle.as_deref().and_then(Handle::open_file) else {
         return reply.error(Errno::EBADF);
@@ -308,9 +308,9 @@ impl Filesystem for FileSystem {
             };
         }
         self.run(move |tree| match tree.open(ino.0, flags.0, thread) {
-            Ok((content, keeps_pages)) => {
+            Ok(content) => {
                 let mut flags = FopenFlags::empty();
-                flags.set(FopenFlags::FOPEN_KEEP_CACHE, keeps_pages);
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, content.keeps_pages());
                 flags.set(FopenFlags::FOPEN_NOFLUSH, !content.is_writable());
                 let handle = tree.service.handles.add(Handle::Content(content));
                 reply.opened(FileHandle(handle), flags);
@@ -332,8 +332,10 @@ impl Filesystem for FileSystem {
         let (name, who) = (name.to_owned(), (owner(req), req.pid()));
         self.run(move |tree| match tree.create((parent.0, &name), (mode, flags), who) {
             Ok((attributes, content)) => {
+                let mut flags = FopenFlags::empty();
+                flags.set(FopenFlags::FOPEN_KEEP_CACHE, content.keeps_pages());
                 let handle = FileHandle(tree.service.handles.add(Handle::Content(content)));
-                let (ttl, flags) = (&tree.service.ttl, FopenFlags::empty());
+                let ttl = &tree.service.ttl;
                 reply.created(ttl, &attributes, Generation(0), handle, flags);
             }
             Err(error) => reply.error(errno(error)),
@@ -394,7 +396,17 @@ impl Filesystem for FileSystem {
             match tree.service.handles.get(fh.0).as_deref() {
                 Some(Handle::Content(content)) => {
                     match tree.write(content, (&bytes, offset), how) {
-                        Ok(count) => reply.written(count as u32),
+                        Ok(Written { count, old_pages: None }) => reply.written(count as u32),
+                        Ok(Written { count, old_pages: Some(pages) }) => {
+                            let (tree, pool) = (Arc::clone(&tree), Arc::clone(&tree.pool));
+                            pool.run(move || {
+                                let handle = tree.service.handles.get(fh.0);
+                                if let Some(Handle::Content(content)) = handle.as_deref() {
+                                    tree.drop_pages(content, &pages);
+                                }
+                                reply.written(count as u32);
+                            });
+                        }
                         Err(error) => reply.error(errno(error)),
                     }
                 }

@@ -10,13 +10,14 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::content::Content;
+use super::pages::KernelPages;
 use crate::pool::Line;
 use crate::service::FIRST;
 
@@ -53,8 +54,8 @@ pub(crate) struct Node {
     pub(crate) handles: AtomicUsize,
     /// Of a file.
     pub(crate) content: Mutex<Content>,
-    /// The open by which the kernel has last dropped its pages of it, as its [`Content`] counts them, as far as that is known.
-    pub(crate) dropped: AtomicU64,
+    /// What the kernel has of its bytes.
+    pub(crate) pages: KernelPages,
     /// Those who write to it.
     pub(crate) writers: Arc<Line>,
 }
@@ -157,7 +158,7 @@ impl Nodes {
             descriptor: Mutex::new(Some(Arc::new(descriptor))),
             handles: AtomicUsize::new(0),
             content: Mutex::default(),
-            dropped: AtomicU64::new(0),
+            pages: KernelPages::default(),
             writers: Arc::default(),
         })
     }

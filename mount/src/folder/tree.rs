@@ -6,12 +6,15 @@
 use std::ffi::OsStr;
 use std::fs::File as SystemFile;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::{File, Session};
@@ -60,21 +63,37 @@ pub(crate) struct OpenContent {
     /// None if it is open for writing alone.
     pub(crate) open: Option<OpenFile>,
     writer: Option<SystemFile>,
-    /// See [`Pages::dropped`].
-    dropped: u64,
+    /// See [`OpenedContent::dropped`](super::content::OpenedContent::dropped).
+    dropped: Option<u64>,
+    /// The kernel has the answer to its open.
+    is_answered: AtomicBool,
     pool: Arc<Pool>,
 }
 
 impl OpenContent {
+    /// Whether the kernel keeps its pages when it is opened.
+    pub(crate) fn keeps_pages(&self) -> bool {
+        self.dropped.is_none()
+    }
+
     pub(crate) fn is_writable(&self) -> bool {
         self.writer.is_some()
     }
 
     /// Something is asked by it: the answer to its open has arrived.
     pub(crate) fn is_used(&self) {
-        if self.node.dropped.load(Ordering::SeqCst) < self.dropped {
-            self.node.dropped.fetch_max(self.dropped, Ordering::SeqCst);
+        if let Some(number) = self.dropped
+            && !self.is_answered.load(Ordering::SeqCst)
+            && !self.is_answered.swap(true, Ordering::SeqCst)
+        {
+            self.node.pages.dropped(number);
         }
+    }
+
+    /// The kernel asks for these bytes, and has been told nothing of them yet.
+    pub(crate) fn is_read(&self, bytes: Range<u64>) {
+        self.is_used();
+        self.node.pages.reading(bytes);
     }
 
     /// Those who write to it.
@@ -87,6 +106,7 @@ impl Drop for OpenContent {
     /// By a thread that may wait: for who writes to the file, and for the folder. This may be one that takes in the kernel's requests,
     /// or one that has the file's content locked.
     fn drop(&mut self) {
+        self.is_used();
         let (open, writer) = (self.open.take(), self.writer.take());
         let node = Arc::clone(&self.node);
         self.pool.run(move || {
@@ -110,6 +130,13 @@ pub(crate) enum WriteWay {
     Mapped,
 }
 
+/// What was written.
+pub(crate) struct Written {
+    pub(crate) count: usize,
+    /// Bytes of which the kernel may have older pages.
+    pub(crate) old_pages: Option<Range<u64>>,
+}
+
 /// A folder that a program lists. The lock is for its position.
 pub(crate) struct Directory {
     node: Arc<Node>,
@@ -121,6 +148,9 @@ impl Drop for Directory {
         self.node.handles.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// How long a write waits until the kernel has dropped older pages.
+const DROP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Descriptors that a file which was made needs beside its own: its node's, and two for who reads it.
 const SPARES: usize = 3;
@@ -298,16 +328,18 @@ impl Tree {
     }
 
     /// Opens a file for a thread of a program. Says whether what the kernel has of it is right.
-    pub(crate) fn open(&self, number: u64, flags: i32, thread: u32) -> Result<(OpenContent, bool)> {
+    pub(crate) fn open(&self, number: u64, flags: i32, thread: u32) -> Result<OpenContent> {
         let node = self.nodes.get(number)?;
         let wish = OFlags::from_bits_retain(flags as u32);
         let opened = self.open_node(&node, wish, thread, None);
-        let (opened, keeps_pages) = opened?;
-        if !keeps_pages && let Some(notifier) = self.notifier.get() {
+        let opened = opened?;
+        if !opened.keeps_pages()
+            && let Some(notifier) = self.notifier.get()
+        {
             // Attributes alone: pages go by what is answered. If the kernel does not know it, all the better.
             notifier.inval_inode(INodeNo(number), -1, 0).ok();
         }
-        Ok((opened, keeps_pages))
+        Ok(opened)
     }
 
     /// Opens a file, on which somebody may have a lease: he is waited for, but not by all threads.
@@ -337,7 +369,7 @@ impl Tree {
         wish: OFlags,
         thread: u32,
         made: Option<OwnedFd>,
-    ) -> Result<(OpenContent, bool)> {
+    ) -> Result<OpenContent> {
         // Both at once is what the kernel takes for a descriptor that can do neither.
         let access = match wish & OFlags::RWMODE {
             OFlags::RWMODE => OFlags::RDWR,
@@ -345,8 +377,14 @@ impl Tree {
         };
         node.handles.fetch_add(1, Ordering::SeqCst);
         let pool = Arc::clone(&self.pool);
-        let mut handle =
-            OpenContent { node: Arc::clone(node), open: None, writer: None, dropped: 0, pool };
+        let mut handle = OpenContent {
+            node: Arc::clone(node),
+            open: None,
+            writer: None,
+            dropped: None,
+            is_answered: AtomicBool::new(false),
+            pool,
+        };
         let descriptor = self.nodes.descriptor(node)?;
         let opened = match made {
             Some(made) => made,
@@ -354,24 +392,22 @@ impl Tree {
         };
         let mut content = node.content();
         let stat = stat_of(&opened)?;
-        let dropped = node.dropped.load(Ordering::SeqCst);
-        let pages = if access == OFlags::WRONLY {
-            content.opened(&stat, dropped)
+        handle.dropped = if access == OFlags::WRONLY {
+            content.opened(&stat, &node.pages)
         } else {
             let program = self.service.processes.program(thread);
             let with = (&*self.backend, &program.session, &self.own);
             let reader =
                 || Ok((opened.try_clone().map_err(|error| errno(&error))?, self.path(&opened)));
-            let open = content.open((&stat, dropped), with, reader)?;
+            let open = content.open((&stat, &node.pages), with, reader)?;
             handle.open = Some(OpenFile::new(open.file, program));
-            open.pages
+            open.dropped
         };
-        handle.dropped = pages.dropped;
         drop(content);
         if access != OFlags::RDONLY {
             handle.writer = Some(opened.into());
         }
-        Ok((handle, pages.are_kept))
+        Ok(handle)
     }
 
     /// What a file is called below the root.
@@ -406,7 +442,7 @@ impl Tree {
         let node = self.nodes.hold((parent, name), reopen(&made, OFlags::PATH)?)?;
         let opened = self
             .open_node(&node, wish, thread, Some(made))
-            .and_then(|(opened, _)| Ok((self.attributes_of(&node)?, opened)));
+            .and_then(|opened| Ok((self.attributes_of(&node)?, opened)));
         if opened.is_err() {
             self.nodes.forget(node.number, 1);
         }
@@ -478,15 +514,17 @@ impl Tree {
         self.attributes_of(&node)
     }
 
-    /// Writes through to the folder: what this says was written is there, and whatever is read from now on is that.
-    ///
+    /// Writes through to the folder: what this says was written is there, and whatever is read from now on is that. So it is for who
+    /// reads what the kernel has, when [that is dropped](Self::drop_pages) which may be older.
     pub(crate) fn write(
         &self,
         handle: &OpenContent,
         (bytes, offset): (&[u8], u64),
         (way, asker): (WriteWay, Owner),
-    ) -> Result<usize> {
+    ) -> Result<Written> {
         let writer = handle.writer.as_ref().ok_or(Errno::BADF)?;
+        let pages = &handle.node.pages;
+        let old_pages = |bytes: Range<u64>| pages.wrote(bytes.clone()).then_some(bytes);
         let asker = match way {
             WriteWay::Mapped => {
                 let stat = rustix::fs::fstat(writer)?;
@@ -506,7 +544,9 @@ impl Tree {
                 _ => 0,
             };
             content.wrote(start..end, Some(end));
-            return written;
+            drop(content);
+            let old_pages = old_pages(offset..offset.saturating_add(bytes.len() as u64));
+            return written.map(|count| Written { count, old_pages });
         }
         let write = || writer.write_at(bytes, offset).map_err(|error| errno(&error));
         let written = match self.act(asker, write) {
@@ -514,15 +554,39 @@ impl Tree {
             Err(Errno::PERM) if way == WriteWay::Mapped => write(),
             written => written,
         };
+        let asked = offset..offset.saturating_add(bytes.len() as u64);
         match written {
             Ok(count) => content.wrote(offset..offset + count as u64, None),
             // Some of it may have been, and the size is what the folder says.
             Err(_) => {
                 let size = rustix::fs::fstat(writer)?.st_size as u64;
-                content.wrote(offset..offset.saturating_add(bytes.len() as u64), Some(size));
+                content.wrote(asked.clone(), Some(size));
             }
         }
-        written
+        drop(content);
+        let old_pages = if way == WriteWay::Mapped { None } else { old_pages(asked) };
+        written.map(|count| Written { count, old_pages })
+    }
+
+    /// Has the kernel drop pages that may be older than what was written, and waits for it, in a thread that nobody's write waits for.
+    ///
+    /// The kernel waits for those that it has locked: by reads, and by what mappings have it write, which go on meanwhile. It
+    /// also has a page locked of which the write to be answered is the first to say something, and a part only. Then it is not
+    /// older, but the kernel would not come back before the answer: so this does not wait for long.
+    pub(crate) fn drop_pages(&self, handle: &OpenContent, pages: &Range<u64>) {
+        let Some(notifier) = self.notifier.get().cloned() else { return };
+        let (number, start, length) =
+            (INodeNo(handle.node.number), pages.start as i64, (pages.end - pages.start) as i64);
+        let (is_over, wait) = std::sync::mpsc::channel::<()>();
+        let drop_them = move || {
+            notifier.inval_inode(number, start, length).ok(); // The kernel may have forgotten it.
+            drop(is_over);
+        };
+        let thread = std::thread::Builder::new().name("mount-pages".to_owned()).spawn(drop_them);
+        if thread.is_err() || wait.recv_timeout(DROP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            // They go some time after the answer, or not: the next write is to look again.
+            handle.node.pages.are_still_old(pages.clone());
+        }
     }
 
     pub(crate) fn allocate(
