@@ -155,7 +155,7 @@ fn what_a_web_server_says_is_told_in_one_line() {
         assert!(error.contains(part) && !error.contains('\n'), "{part:?}: {error}");
     }
     let options = foretell_cache::backend::object::ObjectOptions {
-        deadline: Duration::from_millis(500),
+        deadline: Duration::from_secs(2),
         ..Default::default()
     };
     let nobody = ObjectBackend::at("http://127.0.0.1:9/", options).unwrap();
