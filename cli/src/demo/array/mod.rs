@@ -39,6 +39,7 @@ pub(super) fn demo(
     cancel: &Cancel,
 ) -> Result<ExitCode, Failure> {
     let grep = program("grep")?;
+    crate::library::find().map_err(Failure::failed)?; // Or the searches with hints could not run.
     let scratch = Scratch::new()?;
     let [backing, mountpoint] = ["files", scratch::ARRAY].map(|name| scratch.path().join(name));
     for folder in [&backing, &mountpoint] {
