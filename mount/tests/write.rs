@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Random, attribute, content, ioctl_hint, skipped, writable, writable_of};
 
@@ -106,6 +106,11 @@ fn a_part_of_a_page_that_was_read_and_dropped_is_written() {
     let mut expected = vec![1; 40_960];
     fs::write(&path, &expected).unwrap();
     for at in [100, 5000, 40_000] {
+        // A page that is not dropped.
+        let file = File::options().read(true).append(true).open(&path).unwrap();
+        file.read_exact_at(&mut [0; 10], 0).unwrap();
+        (&file).write_all(&[7; 20]).unwrap();
+        expected.extend([7; 20]);
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let mut bytes = vec![0; expected.len()];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -592,8 +597,16 @@ fn errors_of_the_folder_reach_who_writes() {
     assert!(there == whole[..there.len()] && there.len() > 900_000, "{}", there.len());
     assert!(fs::read(mount.path().join("file")).unwrap() == there);
     drop(file);
-    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(small.path()).status();
-    assert!(remounted.unwrap().success());
+    // The folder's files are closed some time after the program's.
+    let remounts = || {
+        let mut command = Command::new("mount");
+        command.args(["-o", "remount,ro"]).arg(small.path()).status().unwrap().success()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while !remounts() {
+        assert!(Instant::now() < until, "it is not remounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(errno(File::create(mount.path().join("new"))), Some(libc::EROFS));
     assert_eq!(errno(fs::remove_file(mount.path().join("file"))), Some(libc::EROFS));
 }

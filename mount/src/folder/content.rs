@@ -102,11 +102,14 @@ impl Content {
         (backend, session, own): (&LocalBackend, &Session, &Session),
         open: impl FnOnce() -> Result<(OwnedFd, String), E>,
     ) -> Result<OpenedContent, E> {
+        // Nothing fails when it is said what is dropped.
+        let opened = if self.live.is_none() { Some(open()?) } else { None };
         let dropped = self.opened(stat, kernel);
         let live = match &mut self.live {
             Some(live) => live,
             None => {
-                let (descriptor, path) = open()?;
+                let (descriptor, path) =
+                    opened.expect("invariant: it was opened, as it was not live");
                 let version = Version::of(stat).name();
                 let opened = backend.open_changing(descriptor.into(), version, stat.st_size as u64);
                 let file = own.open_found(&path, opened);
@@ -148,8 +151,14 @@ impl Content {
     }
 
     /// The folder says this of it, under the lock that keeps writes through the mount away.
-    pub(crate) fn observe(&mut self, stat: &Stat) {
+    pub(crate) fn observe(&mut self, stat: &Stat, kernel: &KernelPages) {
         let (version, size_bytes) = (Version::of(stat), stat.st_size as u64);
+        let known_bytes = self.live.as_ref().map(|live| live.file.size_bytes());
+        if self.version.is_some_and(|before| before != version)
+            || known_bytes.is_some_and(|known| known != size_bytes)
+        {
+            kernel.others_have_changed_it();
+        }
         match self.version {
             Some(before) if before == version => return,
             // B.

@@ -88,7 +88,10 @@ impl FileSystem {
         reply: ReplyEmpty,
     ) {
         self.run(move |tree| match tree.service.handles.get(handle.0).as_deref() {
-            Some(Handle::Content(content)) => answer_empty(reply, act(tree, content)),
+            Some(Handle::Content(content)) => {
+                content.is_used();
+                answer_empty(reply, act(tree, content));
+            }
             Some(_) => reply.ok(), // There is nothing to be done.
             None => reply.error(Errno::EBADF),
         });
@@ -196,7 +199,10 @@ impl Filesystem for FileSystem {
         self.run(move |tree| {
             let handle = fh.and_then(|fh| tree.service.handles.get(fh.0));
             let content = match handle.as_deref() {
-                Some(Handle::Content(content)) => Some(content),
+                Some(Handle::Content(content)) => {
+                    content.is_used();
+                    Some(content)
+                }
                 _ => None,
             };
             match tree.change(ino.0, (&change, asker), content) {
@@ -401,10 +407,13 @@ impl Filesystem for FileSystem {
                             let (tree, pool) = (Arc::clone(&tree), Arc::clone(&tree.pool));
                             pool.run(move || {
                                 let handle = tree.service.handles.get(fh.0);
-                                if let Some(Handle::Content(content)) = handle.as_deref() {
-                                    tree.drop_pages(content, &pages);
+                                let answer = || reply.written(count as u32);
+                                match handle.as_deref() {
+                                    Some(Handle::Content(content)) => {
+                                        tree.drop_pages(content, &pages, answer);
+                                    }
+                                    _ => answer(),
                                 }
-                                reply.written(count as u32);
                             });
                         }
                         Err(error) => reply.error(errno(error)),
@@ -634,6 +643,9 @@ impl Filesystem for FileSystem {
         let Some(handle) = self.tree.service.handles.get(fh.0) else {
             return reply.error(Errno::ENOTTY);
         };
+        if let Handle::Content(content) = &*handle {
+            content.is_used();
+        }
         let tree = Arc::clone(&self.tree);
         let open_path = move |path: &str, session: &Session| tree.open_path(path, session);
         match self.tree.service.ioctl(&handle, (command, bytes), &self.tree.pool, open_path) {

@@ -12,7 +12,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -106,9 +105,14 @@ impl Drop for OpenContent {
     /// By a thread that may wait: for who writes to the file, and for the folder. This may be one that takes in the kernel's requests,
     /// or one that has the file's content locked.
     fn drop(&mut self) {
-        self.is_used();
+        if self.dropped.is_some() && !self.is_answered.load(Ordering::SeqCst) {
+            self.node.pages.not_dropped(); // The kernel would have said that it lets go of it.
+        }
         let (open, writer) = (self.open.take(), self.writer.take());
         let node = Arc::clone(&self.node);
+        if writer.is_some() {
+            node.pages.writer_goes();
+        }
         self.pool.run(move || {
             drop(writer);
             if open.is_some() {
@@ -214,7 +218,7 @@ impl Tree {
         }
         let mut content = node.content();
         let stat = stat_of(&descriptor)?;
-        content.observe(&stat);
+        content.observe(&stat, &node.pages);
         Ok(stat)
     }
 
@@ -327,12 +331,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Opens a file for a thread of a program. Says whether what the kernel has of it is right.
+    /// Opens a file for a thread of a program.
     pub(crate) fn open(&self, number: u64, flags: i32, thread: u32) -> Result<OpenContent> {
         let node = self.nodes.get(number)?;
         let wish = OFlags::from_bits_retain(flags as u32);
-        let opened = self.open_node(&node, wish, thread, None);
-        let opened = opened?;
+        let opened = self.open_node(&node, wish, thread, None)?;
         if !opened.keeps_pages()
             && let Some(notifier) = self.notifier.get()
         {
@@ -406,6 +409,7 @@ impl Tree {
         drop(content);
         if access != OFlags::RDONLY {
             handle.writer = Some(opened.into());
+            node.pages.writer_comes();
         }
         Ok(handle)
     }
@@ -464,6 +468,7 @@ impl Tree {
         let mut content = node.content();
         self.act(asker, || rustix::fs::ftruncate(writer, size_bytes))?;
         content.wrote(0..0, Some(size_bytes));
+        node.pages.resized(size_bytes);
         Ok(())
     }
 
@@ -568,24 +573,39 @@ impl Tree {
         written.map(|count| Written { count, old_pages })
     }
 
-    /// Has the kernel drop pages that may be older than what was written, and waits for it, in a thread that nobody's write waits for.
+    /// Has the kernel drop pages that may be older than what was written, and then gives the answer, in a thread that nobody's write waits for.
     ///
     /// The kernel waits for those that it has locked: by reads, and by what mappings have it write, which go on meanwhile. It
     /// also has a page locked of which the write to be answered is the first to say something, and a part only. Then it is not
     /// older, but the kernel would not come back before the answer: so this does not wait for long.
-    pub(crate) fn drop_pages(&self, handle: &OpenContent, pages: &Range<u64>) {
-        let Some(notifier) = self.notifier.get().cloned() else { return };
-        let (number, start, length) =
-            (INodeNo(handle.node.number), pages.start as i64, (pages.end - pages.start) as i64);
+    pub(crate) fn drop_pages(
+        &self,
+        handle: &OpenContent,
+        pages: &Range<u64>,
+        answer: impl FnOnce(),
+    ) {
+        let Some(notifier) = self.notifier.get().cloned() else { return answer() };
+        let (node, pages) = (Arc::clone(&handle.node), pages.clone());
         let (is_over, wait) = std::sync::mpsc::channel::<()>();
         let drop_them = move || {
-            notifier.inval_inode(number, start, length).ok(); // The kernel may have forgotten it.
+            let (start, length) = (pages.start as i64, (pages.end - pages.start) as i64);
+            // The kernel may have forgotten it.
+            notifier.inval_inode(INodeNo(node.number), start, length).ok();
+            node.pages.has_dropped();
             drop(is_over);
         };
-        let thread = std::thread::Builder::new().name("mount-pages".to_owned()).spawn(drop_them);
-        if thread.is_err() || wait.recv_timeout(DROP_PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            // They go some time after the answer, or not: the next write is to look again.
-            handle.node.pages.are_still_old(pages.clone());
+        handle.node.pages.begins_to_drop();
+        let thread = std::thread::Builder::new().name("mount-pages".to_owned());
+        match thread.spawn(drop_them.clone()) {
+            Ok(_) => {
+                drop(drop_them);
+                wait.recv_timeout(DROP_PATIENCE).ok(); // If not then soon after.
+                answer();
+            }
+            Err(_) => {
+                answer();
+                drop_them();
+            }
         }
     }
 
