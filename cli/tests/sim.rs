@@ -799,7 +799,19 @@ fn collective_reads_have_a_row_for_each_combination() {
     let depth = crossover["depth"].as_u64().expect("there is one");
     assert!((8..=16).contains(&depth) && crossover["near_best_depth"].as_u64() >= Some(1));
     assert!(rate(&rows[1]) == crossover["collective_mib_s"].as_f64().expect("a number"));
+    assert!(crossover["overlapped_mib_s"].as_f64() > crossover["collective_mib_s"].as_f64());
+    assert_eq!(crossover["ahead_bytes"], depth * 8 * 8192);
+    assert_eq!(
+        (&rows[0]["largest_portion_blocks"], rows[0]["depth"].as_u64() <= Some(16)),
+        (&16.into(), true)
+    );
     assert_eq!(rows[0]["net_startup_ns"], 25);
+    // Who has most of a file has most of it ahead: 121 blocks and 7 of one each, of which 8 + 7 are ahead at depth 8.
+    let shares = (0..128).map(|b| format!("{} ", if b < 8 { b } else { 0 })).collect::<String>();
+    let (_folder, owners) = recording(shares);
+    let rows =
+        run(&["--pattern", &owners.to_string_lossy(), "--method", "prefetch", "--depth", "8"]);
+    assert_eq!(rows[0]["memory_bytes"], (128 + 8 + 7) * 8192);
     // All methods are in the table.
     let methods = "demand,prefetch,disk-directed,two-phase,two-phase-extended";
     let output = sim_collective(&["--file-size", "1MiB", "--method", methods, "--layout", "aged"]);
@@ -827,6 +839,19 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--procs", "0"], "1..=65536"),
         (&["--compute", "nan"], "not from 0 to 1000"),
         (&["--compute-ms", "1e9"], "not from 0 to 3600000"),
+        (
+            &[
+                "--procs",
+                "65536",
+                "--file-size",
+                "8KiB",
+                "--files",
+                "80",
+                "--compute-ms",
+                "3600000",
+            ],
+            "take less computing, fewer files or more equal shares",
+        ),
         (&["--net-startup-ns", "18446744073709551615"], "0..=1000000000"),
         (&["--net-bandwidth", "0"], "less than 1KiB"),
     ];

@@ -42,15 +42,16 @@ a processor reads.
 
 Above the rows of a machine stands what it is and the least depth that was found to bring nearly the best (in each object of \
 --json, recommended_depth; of files of more than 131,072 blocks, as the models of docs/collective.md expect it). With --crossover \
-also the least depth that brings more than a collective call, and the least for 95 % of what all of a portion ahead brings: \
-some twenty runs more for a machine. Of the files one is read before the first and one after the last, and time counts between.
+also what a collective call brings, as it is and overlapped; the least depth that brings no less than the former; whether a greater one, \
+of a few that are tried, brings less again; and the least depth for 95 % of what all of a portion ahead brings: some \
+twenty-five runs more for a machine. Of the files one is read before the first and one after the last, and time counts between.
 
 A cloud volume, which has a limit to its rate and many requests at once, is --disk network, or a copy of its parameter file \
 with that limit; ssd and nvme are local.
 
 Columns: MiB of files a second of reading and computing; seconds in all and, of these, from \
-barriers until the last processor had all; mean milliseconds of a request in the queue and at the disk together, and \
-at the disk; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
+barriers until the last processor had all; mean milliseconds of a request's response, which is in the queue and at the disk, and \
+at the disk alone; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
 data, of all processors. Depths are blocks at each processor; one beyond all that a processor reads is taken as that.
 
 Examples:
@@ -68,7 +69,8 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     disks: Vec<u32>,
 
-    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
+    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; the
+    /// machine of the 1999 paper is --disk hp97560-stored --apart
     #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,
 
@@ -128,7 +130,7 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, value_name = "depth=...", value_parser = sweep)]
     sweep: Option<Sweep>,
 
-    /// Look for the depth from which prefetching brings more than a collective call
+    /// Look for the least depth with which prefetching brings no less than a collective call
     #[arg(long)]
     crossover: bool,
 
@@ -261,8 +263,46 @@ struct Run {
 #[derive(Serialize)]
 struct Crossover {
     collective_mib_s: f64,
+    overlapped_mib_s: f64,
     depth: Option<u64>,
+    less_again_depth: Option<u64>,
+    ahead_bytes: Option<u64>,
     near_best_depth: u64,
+    near_best_ahead_bytes: u64,
+}
+
+impl Crossover {
+    fn new(spec: &CollectiveSpec, answers: &Answers) -> Self {
+        let ahead_bytes = |depth| spec.ahead_blocks(depth) * spec.block_bytes();
+        Crossover {
+            collective_mib_s: answers.collective_mb_s,
+            overlapped_mib_s: answers.overlapped_mb_s,
+            depth: answers.crossover,
+            less_again_depth: answers.less_again_at,
+            ahead_bytes: answers.crossover.map(ahead_bytes),
+            near_best_depth: answers.near_best,
+            near_best_ahead_bytes: ahead_bytes(answers.near_best),
+        }
+    }
+
+    fn lines(&self) -> String {
+        let equals = match (self.depth, self.ahead_bytes) {
+            (Some(depth), Some(bytes)) => {
+                let less = self.less_again_depth;
+                let less = less.map_or(String::new(), |less| format!(", but not at {less}"));
+                format!("first at depth {depth} ({} in all){less}", size::display(bytes))
+            }
+            _ => "at no depth".into(),
+        };
+        format!(
+            "a collective call: {:.2} MiB/s; overlapped, with twice the memory: {:.2}\n\
+             no less than the former {equals}; 95 % of the best first at {} ({})",
+            self.collective_mib_s,
+            self.overlapped_mib_s,
+            self.near_best_depth,
+            size::display(self.near_best_ahead_bytes),
+        )
+    }
 }
 
 /// A run as it is written.
@@ -285,6 +325,7 @@ struct Row {
     overlapped: bool,
     depth: Option<u64>,
     recommended_depth: u64,
+    largest_portion_blocks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     crossover: Option<Crossover>,
     throughput_mib_s: f64,
@@ -319,11 +360,8 @@ impl Row {
             overlapped: spec.overlapped,
             depth: (spec.method == Method::Prefetch).then_some(spec.depth),
             recommended_depth: run.recommended,
-            crossover: run.answers.as_ref().map(|answers| Crossover {
-                collective_mib_s: answers.collective_mb_s,
-                depth: answers.crossover,
-                near_best_depth: answers.near_best,
-            }),
+            largest_portion_blocks: spec.largest_portion_blocks(),
+            crossover: run.answers.as_ref().map(|answers| Crossover::new(spec, answers)),
             throughput_mib_s: report.throughput_mb_s(),
             elapsed_s: report.elapsed.as_secs(),
             reading_s: report.reading.as_secs(),
@@ -342,23 +380,12 @@ impl Row {
     fn machine(&self) -> String {
         let plural =
             |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let more = |depth: u64| {
-            let blocks = depth.saturating_mul(self.procs as u64);
-            size::display(blocks.saturating_mul(self.block_bytes).min(self.file_bytes))
-        };
-        let crossover = self.crossover.as_ref().map_or(String::new(), |crossover| {
-            let near = crossover.near_best_depth;
-            let equals = match crossover.depth {
-                Some(depth) => format!("from depth {depth} on ({} in all)", more(depth)),
-                None => "at no depth".into(),
-            };
-            format!(
-                "\nbetter than a collective call {equals}; 95 % of the best from {near} on ({})",
-                more(near)
-            )
-        });
+        let all = self.recommended_depth == self.largest_portion_blocks;
+        let all = if all { " (all of a portion)" } else { "" };
+        let crossover = self.crossover.as_ref();
+        let crossover = crossover.map_or(String::new(), |found| format!("\n{}", found.lines()));
         format!(
-            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing an equal share of a file; recommended depth {}{crossover}",
+            "{}, {} ({}), files of {}, {}, {}\n{:.1} ms of computing an equal share of a file; recommended depth {}{all}{crossover}",
             plural(self.procs, "processor"),
             plural(self.disks, "disk"),
             self.disk,
@@ -397,7 +424,7 @@ fn header() -> String {
         "MiB/s",
         "all s",
         "read s",
-        "queue ms",
+        "resp ms",
         "disk ms",
         "order",
         "busy",
@@ -416,10 +443,9 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     let machines = machines(args)?;
     let progress = progress();
     progress.set_message("how long computing is");
-    let runs: Vec<Run> = on_all_processors(&machines, |machine| runs_on(args, machine))
-        .into_iter()
-        .flatten()
-        .collect();
+    let runs = on_all_processors(&machines, |machine| runs_on(args, machine));
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(Failure::usage)?;
+    let runs: Vec<Run> = runs.into_iter().flatten().collect();
     progress.set_length(runs.len() as u64);
     progress.set_message(format!("{} runs", runs.len()));
     let rows = on_all_processors(&runs, |run| {
@@ -523,11 +549,12 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
 }
 
 /// The runs that are asked for on a machine.
-fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
+fn runs_on(args: &CollectiveArgs, machine: &Run) -> Result<Vec<Run>, SpecError> {
     let mut spec = machine.spec.clone();
     if args.compute_ms.is_none() {
         let reading = spec.run().reading.as_millis() / f64::from(spec.files);
         spec.compute = Nanos::from_millis(args.compute * reading);
+        spec.check()?;
     }
     let recommended = recommended_depth(&spec);
     let answers = args.crossover.then(|| spec.answers());
@@ -550,7 +577,7 @@ fn runs_on(args: &CollectiveArgs, machine: &Run) -> Vec<Run> {
             answers,
         }));
     }
-    runs
+    Ok(runs)
 }
 
 #[cfg(test)]

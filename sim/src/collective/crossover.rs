@@ -1,7 +1,8 @@
 //! The least depth with which prefetching brings so much: by simulation, as no formula tells it near enough.
 //!
 //! Throughput grows with depth, but not at every step: contiguous portions are out of step with one another at a depth that is no
-//! multiple of D. So small depths are all tried, in their order, and only far above is the first one looked for by halves.
+//! multiple of D. So small depths are all tried, in their order, and only far above is the first one looked for by halves. And from the
+//! first depth that is enough nothing follows for all greater ones: some of them are tried too.
 
 use super::{CollectiveReport, CollectiveSpec, Method};
 
@@ -10,8 +11,13 @@ use super::{CollectiveReport, CollectiveSpec, Method};
 pub struct Answers {
     /// Of a disk-directed read of the same files that is not overlapped, MB/s.
     pub collective_mb_s: f64,
-    /// The least depth found with more throughput than that; none if all of a portion ahead does not bring it.
+    /// Of the same overlapped, which takes as much memory as all of a portion ahead, MB/s.
+    pub overlapped_mb_s: f64,
+    /// The least depth found with no less throughput than the call that is not overlapped; none if all of a portion ahead does
+    /// not bring it.
     pub crossover: Option<u64>,
+    /// The first depth above that, of those tried, with less than the call again.
+    pub less_again_at: Option<u64>,
     /// The least depth found with [`NEAR_BEST`] of what all of a portion ahead brings.
     pub near_best: u64,
 }
@@ -49,6 +55,16 @@ pub fn least_depth(each: u64, portion: u64, mut is_enough: impl FnMut(u64) -> bo
     Some(above)
 }
 
+/// What is tried above the first depth that is enough, in its order: one more, less than a stripe more, and less than twice as much.
+fn above(first: u64, disks: u64, portion: u64) -> Vec<u64> {
+    let all = [first + 1, first + disks / 2, first + disks - 1, 2 * first - 1];
+    let mut tried = all.map(|depth| depth.min(portion)).to_vec();
+    tried.sort_unstable();
+    tried.dedup();
+    tried.retain(|&depth| depth > first);
+    tried
+}
+
 impl CollectiveSpec {
     /// Runs it with the next file's blocks fetched ahead to a depth of so many.
     pub fn run_prefetching(&self, depth: u64) -> CollectiveReport {
@@ -58,16 +74,23 @@ impl CollectiveSpec {
     /// How deep one must prefetch for a collective call to be no better, and to have nearly all that there is to have. Some
     /// twenty runs; its method and depth do not matter.
     pub fn answers(&self) -> Answers {
-        let call =
-            CollectiveSpec { method: Method::DiskDirected, overlapped: false, ..self.clone() };
-        let collective_mb_s = call.run().throughput_mb_s();
+        let call = |overlapped| {
+            let spec = CollectiveSpec { method: Method::DiskDirected, overlapped, ..self.clone() };
+            spec.run().throughput_mb_s()
+        };
+        let collective_mb_s = call(false);
         let portion = self.largest_portion_blocks();
         let at = |depth| self.run_prefetching(depth).throughput_mb_s();
         let wanted = NEAR_BEST * at(portion);
-        let first = |wanted: f64| least_depth(4, portion, |depth| at(depth) > wanted);
+        let first = |wanted: f64| least_depth(4, portion, |depth| at(depth) >= wanted);
+        let crossover = first(collective_mb_s);
+        let tried = crossover.map(|first| above(first, self.disks as u64, portion));
+        let is_less = |&depth: &u64| at(depth) < collective_mb_s;
         Answers {
             collective_mb_s,
-            crossover: first(collective_mb_s),
+            overlapped_mb_s: call(true),
+            crossover,
+            less_again_at: tried.and_then(|tried| tried.into_iter().find(is_less)),
             near_best: first(wanted).unwrap_or(portion),
         }
     }
@@ -75,7 +98,11 @@ impl CollectiveSpec {
 
 #[cfg(test)]
 mod tests {
+    use foretell_policy::Nanos;
+
     use super::*;
+    use crate::collective::{Network, Pattern};
+    use crate::device::DiskParameters;
 
     fn least(each: u64, portion: u64, first: u64) -> (Option<u64>, Vec<u64>) {
         let mut tried = Vec::new();
@@ -97,5 +124,49 @@ mod tests {
         assert_eq!(least(4, 50, 50).0, Some(50));
         assert_eq!(least(4, 1, 1).0, Some(1));
         assert_eq!(least(4, 50, 51).0, None);
+    }
+
+    #[test]
+    fn above_the_first_depth_some_more_are_tried() {
+        assert_eq!(above(16, 8, 512), [17, 20, 23, 31]);
+        assert_eq!(above(2, 8, 512), [3, 6, 9]);
+        assert_eq!(above(16, 8, 18), [17, 18]);
+        assert_eq!(above(1, 1, 512), [2]);
+        assert_eq!(above(5, 8, 5), []);
+    }
+
+    /// Contiguous portions of 512 blocks on 8 disks: two stripes ahead, three, but not what is between.
+    #[test]
+    fn more_depth_can_be_less_throughput() {
+        let mut spec = CollectiveSpec {
+            pattern: Pattern::Block1d,
+            apart: true,
+            steady: true,
+            ..CollectiveSpec::paper(32)
+        };
+        spec.compute = Nanos::from_millis(1600.0);
+        let answers = spec.answers();
+        assert_eq!((answers.crossover, answers.less_again_at), (Some(16), Some(17)));
+        assert!(answers.overlapped_mb_s > 1.5 * answers.collective_mb_s);
+        let is_enough =
+            |depth| spec.run_prefetching(depth).throughput_mb_s() >= answers.collective_mb_s;
+        assert_eq!((15..=24).filter(|&depth| is_enough(depth)).collect::<Vec<_>>(), [16, 24]);
+    }
+
+    /// A file of one block and no computing: all ways take the same time.
+    #[test]
+    fn as_much_as_the_call_is_enough() {
+        let spec = CollectiveSpec {
+            processors: 1,
+            disks: 1,
+            network: Network::INSTANT,
+            disk: DiskParameters::by_name("ssd").expect("built in"),
+            file_blocks: 1,
+            steady: true,
+            ..CollectiveSpec::paper(4)
+        };
+        let answers = spec.answers();
+        assert_eq!(answers.collective_mb_s, spec.run_prefetching(1).throughput_mb_s());
+        assert_eq!(answers.crossover, Some(1));
     }
 }

@@ -342,9 +342,8 @@ impl<'a> Machine<'a> {
     }
 
     fn compute_time(&self, processor: usize) -> Nanos {
-        let own = u128::from(self.ownerships[0].count(processor)) * self.spec.processors as u128;
-        let all = u128::from(self.spec.compute.0) * own;
-        Nanos((all / u128::from(self.spec.file_blocks)) as u64)
+        let blocks = u64::from(self.ownerships[0].count(processor));
+        Nanos(self.spec.compute_ns(blocks) as u64)
     }
 
     /// Of a file that is read, or disclosed. Shares are the same in all.

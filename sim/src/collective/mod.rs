@@ -203,7 +203,22 @@ pub enum SpecError {
         /// The last processor.
         last: usize,
     },
+    /// More nanoseconds than are counted.
+    #[error(
+        "the processor that computes longest takes {years:.0} years for all files, and no more than {:.0} are counted; take less computing, fewer files or more equal shares",
+        COUNTED_NS as f64 / NS_A_YEAR
+    )]
+    TooLong {
+        /// Of its computing on all files.
+        years: f64,
+    },
 }
+
+/// Of computing on all files, nanoseconds: what there is besides has room in the rest.
+const COUNTED_NS: u64 = u64::MAX / 4;
+
+/// Of 365.25 days.
+const NS_A_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
 impl CollectiveSpec {
     /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB, SSTF. A file of so many MB, read by
@@ -266,6 +281,13 @@ impl CollectiveSpec {
                 return Err(SpecError::Owners { owners, largest, blocks, last });
             }
         }
+        if self.compute > Nanos::ZERO {
+            let longest = self.compute_ns(self.largest_portion_blocks());
+            let all = longest * u128::from(self.files_read());
+            if all > u128::from(COUNTED_NS) {
+                return Err(SpecError::TooLong { years: all as f64 / NS_A_YEAR });
+            }
+        }
         Ok(())
     }
 
@@ -309,15 +331,27 @@ impl CollectiveSpec {
         (0..self.processors).map(|p| u64::from(ownership.count(p))).collect()
     }
 
-    /// Memory for data, blocks, of all processors: B, B + P·x or 2B.
+    /// Most blocks that all processors together have fetched ahead at this depth: of each its portion at most. [`check`](Self::check)
+    /// must have found nothing.
+    pub fn ahead_blocks(&self, depth: u64) -> u64 {
+        self.portions().into_iter().map(|portion| portion.min(depth)).sum()
+    }
+
+    /// Memory for data, blocks, of all processors: B, what is ahead more, or 2B. [`check`](Self::check) must have found nothing.
     pub fn memory_blocks(&self) -> u64 {
         let ahead = match self.method {
             Method::Demand => 0,
-            Method::Prefetch => self.depth.min(self.share_blocks()) * self.processors as u64,
+            Method::Prefetch => self.ahead_blocks(self.depth),
             _ if self.overlapped => self.file_blocks,
             _ => 0,
         };
-        self.file_blocks + ahead.min(self.file_blocks)
+        self.file_blocks + ahead
+    }
+
+    /// Computing of a processor that has so many blocks of each file, nanoseconds.
+    fn compute_ns(&self, blocks: u64) -> u128 {
+        let own = u128::from(blocks) * self.processors as u128;
+        u128::from(self.compute.0) * own / u128::from(self.file_blocks)
     }
 
     /// Runs it. [`check`](Self::check) must have found nothing.

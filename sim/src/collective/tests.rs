@@ -273,4 +273,24 @@ fn what_cannot_be_is_refused() {
     let aged =
         |spec: &mut CollectiveSpec| (spec.placement, spec.block_sectors) = (Placement::Aged, 8);
     assert!(refused(&aged).contains("8 KiB"));
+    // A block of one of 65,536 processors: an hour for each of them is seven years for that one, eighty times.
+    let mut long = CollectiveSpec { processors: 65_536, file_blocks: 1, files: 19, ..good };
+    long.compute = Nanos::from_secs(3600.0);
+    assert_eq!(long.check(), Ok(()));
+    let hours = long.run().elapsed.as_secs() / 3600.0;
+    assert!((hours / (19.0 * 65_536.0) - 1.0).abs() < 1e-6, "{hours}");
+    long.files = 80;
+    let error = long.check().expect_err("refused").to_string();
+    assert!(error.contains("takes 598 years for all files, and no more than 146"), "{error}");
+}
+
+#[test]
+fn who_has_few_blocks_has_few_ahead() {
+    // Of 16 blocks 13, 2 and 1, and one processor without any.
+    let owners: Vec<u32> = [vec![0; 13], vec![1; 2], vec![2]].concat();
+    let spec = ideal(4, 2, owners, 4);
+    assert_eq!([0, 1, 2, 4, 13, 99].map(|depth| spec.ahead_blocks(depth)), [0, 3, 5, 7, 16, 16]);
+    assert_eq!(spec.memory_blocks(), 16 + 7);
+    let overlapped = |method| CollectiveSpec { method, overlapped: true, ..spec.clone() };
+    assert_eq!(overlapped(Method::DiskDirected).memory_blocks(), 32);
 }

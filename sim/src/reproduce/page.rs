@@ -217,7 +217,7 @@ fn reasons(page: &mut String, cells: &[Cell]) {
     let _ = writeln!(page, "## Why figures are off\n");
     let _ = writeln!(
         page,
-        "Every figure more than {EXPLAINED_FROM:.0} % from the paper's, of percentages also as many points, and throughputs of 1999's table 4 from 10 % on, in bold \
+        "Every figure more than {EXPLAINED_FROM:.0} % from the paper's, of percentages also as many points, throughputs of 1999's table 4 from 10 % on, and errors of its figure 9a from a point on, in bold \
          above:\n"
     );
     for reason in &REASONS {
