@@ -196,29 +196,48 @@ pub(crate) fn check_apart(read: &[Named], written: &[Named]) -> Result<(), Strin
     Ok(())
 }
 
-/// As what of `read` the file at `path` is read, if it is one of them. A file that is not there yet is none, and then
-/// nothing is looked up: these may be thousands of files that are far away. Otherwise several are looked up at a time.
+/// As what of `read` the file at `path` is read, if it is one of them. These may be thousands of files that are far away: if it is not
+/// there yet it is none of them, and nothing is looked up; nor are those whose folders are on another device than its own (unless they are links).
+/// Otherwise several are looked up at a time.
 fn read_as<'a>(path: &Path, read: &'a [Named<'a>]) -> Option<&'a str> {
     found(path).filter(|there| !there.file_type().is_char_device())?;
-    let is_read = |other: &&Named| other.1.as_os_str() != "-" && is_one(path, other.1);
+    let device = behind_links(path).and_then(|name| device_of_folder(&name));
     let each = read.len().div_ceil(LOOKUPS_AT_ONCE).max(LOOKUPS_EACH_MIN);
     let (first, others) = read.split_at(each.min(read.len()));
+    let find = |part: &'a [Named<'a>]| {
+        let mut last: Option<(&Path, bool)> = None;
+        part.iter().find(|(_, other)| {
+            let folder = folder(other);
+            let may_be = match last {
+                Some((known, may_be)) if known == folder => may_be,
+                _ => device.is_none() || device_of_folder(other) == device,
+            };
+            last = Some((folder, may_be));
+            may_be && other.as_os_str() != "-" && is_one(path, other)
+        })
+    };
     let found = thread::scope(|scope| {
         let look = |part: &'a [Named<'a>]| {
-            let looks =
-                thread::Builder::new().spawn_scoped(scope, move || part.iter().find(is_read));
-            (part, looks.ok())
+            (part, thread::Builder::new().spawn_scoped(scope, move || find(part)).ok())
         };
         let others: Vec<_> = others.chunks(each).map(look).collect();
         let other = |(part, looks): (&'a [Named<'a>], Option<thread::ScopedJoinHandle<'_, _>>)| {
             match looks.map(thread::ScopedJoinHandle::join) {
                 Some(Ok(found)) => found,
-                _ => part.iter().find(is_read), // There was no thread to be had.
+                _ => find(part), // There was no thread to be had.
             }
         };
-        first.iter().find(is_read).or_else(|| others.into_iter().find_map(other))
+        find(first).or_else(|| others.into_iter().find_map(other))
     });
     found.map(|&(name, _)| name)
+}
+
+fn device_of_folder(path: &Path) -> Option<u64> {
+    // Standard output may be any file.
+    if path.as_os_str() == "-" {
+        return None;
+    }
+    fs::metadata(folder(path)).ok().map(|metadata| metadata.dev())
 }
 
 /// What loses nothing of what two write to it.
