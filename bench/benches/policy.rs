@@ -10,6 +10,9 @@ use foretell_bench::{Bench, Machine, Workload};
 
 const BLOCKS: u64 = 1_000_000;
 
+/// Several times as long as *shuffled* takes for one order, in which its cost goes up and down.
+const MEASURED: Duration = Duration::from_secs(10);
+
 fn policy(criterion: &mut Criterion) {
     println!("{}", Machine::measure());
     let mut group = criterion.benchmark_group("policy");
@@ -17,7 +20,7 @@ fn policy(criterion: &mut Criterion) {
         .throughput(Throughput::Elements(1))
         .sample_size(15)
         .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(3));
+        .measurement_time(MEASURED);
     for workload in Workload::ALL {
         // Made when it is first called, which it is not if its name is not asked for.
         let mut bench = None;

@@ -22,6 +22,6 @@ pub mod simulation;
 pub mod workload;
 
 pub use driver::Driver;
-pub use machine::Machine;
+pub use machine::{HugePages, Machine};
 pub use simulation::Simulation;
-pub use workload::{Bench, WarmUp, Workload};
+pub use workload::{Bench, SHUFFLED_PARTS, WarmUp, Workload};

@@ -28,6 +28,53 @@ pub struct Machine {
     pub kernel: String,
     /// Dependent additions in a nanosecond.
     pub additions_per_ns: f64,
+    /// Whether memory comes in huge pages.
+    pub huge_pages: HugePages,
+}
+
+/// Whether what a process allocates comes in huge pages: the processor finds the places of so many more bytes by
+/// what it remembers of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugePages {
+    /// Not unless a program asks for them, and this one was not told to.
+    Unasked,
+    /// By the kernel's setting, `always`.
+    Always,
+    /// Since the C library was told to ask for them: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+    Asked,
+    /// By the kernel's setting, `never`, or there are none.
+    Never,
+}
+
+impl HugePages {
+    /// What they are here, by the kernel's setting and the environment.
+    fn find() -> Self {
+        let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let tunables = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
+        HugePages::of(&setting.unwrap_or_default(), &tunables)
+    }
+
+    fn of(setting: &str, tunables: &str) -> Self {
+        let tunables = tunables.split(':');
+        let asked = tunables.filter_map(|tunable| tunable.strip_prefix("glibc.malloc.hugetlb="));
+        match asked.last().is_some_and(|value| value != "0") {
+            _ if setting.contains("[always]") => HugePages::Always,
+            _ if !setting.contains("[madvise]") => HugePages::Never,
+            true => HugePages::Asked,
+            false => HugePages::Unasked,
+        }
+    }
+}
+
+impl fmt::Display for HugePages {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            HugePages::Unasked => "no huge pages, since none are asked for",
+            HugePages::Always => "huge pages always",
+            HugePages::Asked => "huge pages, which are asked for",
+            HugePages::Never => "no huge pages",
+        })
+    }
 }
 
 impl Machine {
@@ -40,16 +87,17 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: if kernel.is_empty() { "unknown".into() } else { kernel.trim().into() },
             additions_per_ns: additions_per_ns(),
+            huge_pages: HugePages::find(),
         }
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { date, cores, kernel, additions_per_ns } = self;
+        let Machine { date, cores, kernel, additions_per_ns, huge_pages } = self;
         write!(
             to,
-            "{date}, {cores} cores, Linux {kernel}, {additions_per_ns:.2} dependent additions a ns"
+            "{date}, {cores} cores, Linux {kernel}, {huge_pages}, {additions_per_ns:.2} dependent additions a ns"
         )
     }
 }
@@ -145,6 +193,17 @@ mod tests {
         assert_eq!(date(59), "1970-03-01");
         assert_eq!(date(11_016), "2000-02-29");
         assert_eq!(date(20_818), "2026-12-31");
+    }
+
+    #[test]
+    fn huge_pages_are_by_the_kernels_setting_and_the_environment() {
+        let madvise = "always [madvise] never\n";
+        let asked = "glibc.malloc.check=0:glibc.malloc.hugetlb=1";
+        assert_eq!(HugePages::of("[always] madvise never\n", ""), HugePages::Always);
+        assert_eq!(HugePages::of(madvise, asked), HugePages::Asked);
+        assert_eq!(HugePages::of(madvise, "glibc.malloc.hugetlb=0"), HugePages::Unasked);
+        assert_eq!(HugePages::of("always madvise [never]\n", asked), HugePages::Never);
+        assert_eq!(HugePages::of("", ""), HugePages::Never);
     }
 
     #[test]

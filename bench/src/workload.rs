@@ -29,7 +29,7 @@ const EXPONENT: f64 = 0.99;
 const SCANNED_BLOCKS: u64 = 256;
 const SCANS_AHEAD: u64 = 16;
 /// A shuffled file has so many times the blocks that there is memory for it.
-const SHUFFLED_PARTS: u64 = 2;
+pub const SHUFFLED_PARTS: u64 = 2;
 /// Orders in which files are shuffled, for all streams.
 const SHUFFLES: u64 = 8;
 /// Reads that the driver takes in together, as it would from a ring; half of what can be prepared at once.

@@ -281,9 +281,9 @@ fn progress(text: &str) {
 }
 
 fn as_json(machine: &Machine, rows: &[Row]) -> String {
-    let Machine { date, cores, kernel, additions_per_ns } = machine;
+    let Machine { date, cores, kernel, additions_per_ns, huge_pages } = machine;
     let mut json = format!(
-        "{{\"date\": {date:?}, \"cores\": {cores}, \"kernel\": {kernel:?}, \"additions_per_ns\": {additions_per_ns:.3}, \"rows\": ["
+        "{{\"date\": {date:?}, \"cores\": {cores}, \"kernel\": {kernel:?}, \"huge_pages\": \"{huge_pages}\", \"additions_per_ns\": {additions_per_ns:.3}, \"rows\": ["
     );
     for (index, row) in rows.iter().enumerate() {
         let Row { blocks, resident_blocks, read_ns, read_least_ns, memory_bytes, load_ns, .. } =

@@ -1,13 +1,16 @@
 //! Prints what a read costs the policy, for each workload.
 //!
+//! A round is of as many reads as *shuffled* takes to come through all orders once: what was fetched together is read, and
+//! let go, together in the next order, so that it costs more at first, and less towards its end.
+//!
 //! Usage: `policy-speed [BLOCKS [WORKLOAD]]`: blocks in memory (1,000,000), and a part of a workload's name.
 
 use std::time::Instant;
 
-use foretell_bench::{Bench, Workload};
+use foretell_bench::{Bench, Machine, Workload};
 
 const ROUNDS: usize = 5;
-const READS: u32 = 1_000_000;
+const READS_MIN: u64 = 1_000_000;
 
 fn main() {
     if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
@@ -23,6 +26,8 @@ fn main() {
         std::process::exit(2);
     };
     let part = arguments.next().unwrap_or_default();
+    let reads = (foretell_bench::SHUFFLED_PARTS * blocks).max(READS_MIN);
+    println!("{}\n", Machine::measure());
     println!("| workload, {blocks} blocks | ns a read, median | least |");
     println!("|---|---|---|");
     for workload in Workload::ALL.into_iter().filter(|workload| workload.name().contains(&part)) {
@@ -30,10 +35,10 @@ fn main() {
         let mut costs_ns: Vec<f64> = (0..ROUNDS)
             .map(|_| {
                 let began = Instant::now();
-                (0..READS).for_each(|_| {
+                (0..reads).for_each(|_| {
                     bench.step();
                 });
-                began.elapsed().as_nanos() as f64 / f64::from(READS)
+                began.elapsed().as_nanos() as f64 / reads as f64
             })
             .collect();
         costs_ns.sort_by(f64::total_cmp);
