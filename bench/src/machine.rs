@@ -56,8 +56,9 @@ impl HugePages {
 
     fn of(setting: &str, tunables: &str) -> Self {
         let tunables = tunables.split(':');
-        let asked = tunables.filter_map(|tunable| tunable.strip_prefix("glibc.malloc.hugetlb="));
-        match asked.last().is_some_and(|value| value != "0") {
+        let mut asked =
+            tunables.filter_map(|tunable| tunable.strip_prefix("glibc.malloc.hugetlb="));
+        match asked.next_back().is_some_and(|value| value != "0") {
             _ if setting.contains("[always]") => HugePages::Always,
             _ if !setting.contains("[madvise]") => HugePages::Never,
             true => HugePages::Asked,
