@@ -17,6 +17,8 @@ use foretell_cache::backend::{Backend, BackendError};
 use foretell_cache::tier::{Tier, TierOptions};
 use foretell_cache::{CacheOptions, Stats};
 use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
@@ -286,6 +288,8 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         is_for_all: args.allow_other,
     };
     let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    // Who writes through the mount has taken away what his own mask does.
+    let mask = is_writable(args).then(|| umask(Mode::empty()));
     raise_descriptors();
     signals::block(&signals::OF_A_SERVER);
     let (mount, tier) = start(args, &options)?;
@@ -314,6 +318,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let (mountpoint, stats, report) =
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
+    mask.map(umask); // For the figures.
     say(&summary(&mountpoint, &stats, args.block));
     let tier = tier.map(|tier| tier.stats());
     if let Some(tier) = &tier {
@@ -333,11 +338,15 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn is_writable(args: &MountArgs) -> bool {
+    args.read_write && !args.read_only
+}
+
 fn start(
     args: &MountArgs,
     options: &StoreMountOptions,
 ) -> Result<(StoreMount, Option<Arc<Tier>>), Failure> {
-    if args.read_only || !args.read_write {
+    if !is_writable(args) {
         let (backend, tier) = tiered(args)?;
         let source = (backend, tier.clone());
         let mount = StoreMount::mount_tiered(source, &args.mountpoint, options, told_sometimes());
@@ -350,8 +359,6 @@ fn start(
         )));
     }
     let folder = folder(args)?;
-    // Programs have taken away what their own masks do.
-    rustix::process::umask(rustix::fs::Mode::empty());
     let (folder, mountpoint) = ((folder.as_path(), folder_depth(args)), &args.mountpoint);
     let mount = StoreMount::mount_writable(folder, mountpoint, options, told_sometimes());
     Ok((mount.map_err(Failure::failed)?, None))

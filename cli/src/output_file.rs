@@ -44,7 +44,10 @@ impl OutputFile {
     /// In words: it cannot be written.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         if path.as_os_str() == "-" {
-            let file = io::stdout().as_fd().try_clone_to_owned();
+            let file = match signals::closed_at_start() {
+                [_, true, _] => Err(io::Error::from(rustix::io::Errno::BADF)),
+                _ => io::stdout().as_fd().try_clone_to_owned(),
+            };
             let file = file.map_err(|error| format!("standard output: {error}"))?;
             return Ok(OutputFile {
                 path: "standard output".into(),

@@ -242,9 +242,18 @@ fn preload_value(library: PathBuf) -> OsString {
     }
 }
 
+/// The program has the signals, and the standard descriptors, that it would have without this process.
 fn restore_before_exec(command: &mut Command, inherited: signals::Inherited) {
+    let closed = signals::closed_at_start();
+    let restore = move || {
+        for (descriptor, _) in (0..).zip(closed).filter(|&(_, was_closed)| was_closed) {
+            // SAFETY: nothing of this process uses it any more: it becomes the program.
+            unsafe { libc::close(descriptor) };
+        }
+        inherited.restore()
+    };
     // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
-    unsafe { command.pre_exec(move || inherited.restore()) };
+    unsafe { command.pre_exec(restore) };
 }
 
 fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {

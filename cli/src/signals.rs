@@ -1,4 +1,5 @@
-//! Signals of a process that stands in for another: passed on, waited for, died of.
+//! Signals of a process that stands in for another: passed on, waited for, died of; and its standard descriptors, where
+//! they were closed.
 //!
 //! `foretell run` blocks what it wants to see and takes it synchronously, so no handler runs anywhere.
 //! A signal from the terminal reaches the program by itself, since it is in the same process group;
@@ -35,10 +36,14 @@ pub(crate) struct Inherited {
 /// What a process did with SIGPIPE before the Rust runtime, which ignores it, came up.
 static mut PIPE_AT_START: libc::sighandler_t = libc::SIG_DFL;
 
-extern "C" fn remember_pipe() {
+/// Which of standard input, output and error were closed before the runtime, which opens /dev/null in their place, came up.
+static mut CLOSED_AT_START: [bool; 3] = [false; 3];
+
+extern "C" fn remember() {
     // SAFETY: all-zero is a valid `sigaction` to be filled in; with no new action the call only
-    // reads. The write happens before `main`, while there is one thread.
+    // reads, as does F_GETFD. The writes happen before `main`, while there is one thread.
     unsafe {
+        CLOSED_AT_START = [0, 1, 2].map(|descriptor| libc::fcntl(descriptor, libc::F_GETFD) < 0);
         let mut action: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) == 0 {
             PIPE_AT_START = action.sa_sigaction;
@@ -46,12 +51,18 @@ extern "C" fn remember_pipe() {
     }
 }
 
-/// Runs `remember_pipe` before the Rust runtime.
+/// Runs `remember` before the Rust runtime.
 // SAFETY: the section holds pointers to functions without arguments that need nothing of the Rust
 // runtime; this is one.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static REMEMBER_PIPE: extern "C" fn() = remember_pipe;
+static REMEMBER: extern "C" fn() = remember;
+
+/// Which of standard input, output and error this process was started without.
+pub(crate) fn closed_at_start() -> [bool; 3] {
+    // SAFETY: it was written before `main`, and is only read since.
+    unsafe { CLOSED_AT_START }
+}
 
 /// A signal that was taken.
 pub(crate) struct Taken {

@@ -606,6 +606,31 @@ assert data.execute(\"select count(*) from t\").fetchone() == (300,)
 }
 
 #[test]
+fn figures_of_a_mount_that_can_be_written_have_the_mode_of_any_new_file() {
+    if !have_fuse() {
+        return;
+    }
+    let (folder, mnt) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("two"));
+    let figures = tempfile::tempdir().expect("three");
+    let (json, other) = (figures.path().join("json"), figures.path().join("other"));
+    let options = ["--read-write", "--json", json.to_str().expect("UTF-8")];
+    let mut mount = in_foreground(folder.path(), mnt.path(), &options);
+    let mode = |path: &Path| {
+        std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).expect("it is there"))
+    };
+    // Modes are what programs wish, whatever the mask of the mount's own process.
+    let script = "umask 027; echo text > \"$1\"/made; umask 0; echo text > \"$1\"/open";
+    let made = Command::new("sh").args(["-c", script, "sh"]).arg(mnt.path()).status();
+    assert!(made.expect("sh runs").success());
+    let modes = ["made", "open"].map(|name| mode(&folder.path().join(name)) & 0o777);
+    assert_eq!(modes, [0o640, 0o666]);
+    assert!(unmount(mnt.path()).status.success());
+    mount.wait().expect("it ends");
+    fs::write(&other, "").expect("written");
+    assert_eq!(mode(&json), mode(&other));
+}
+
+#[test]
 fn what_was_written_is_there_when_the_mount_is_killed() {
     if !have_fuse() {
         return;

@@ -111,6 +111,29 @@ fn the_program_inherits_what_foretell_did() {
 }
 
 #[test]
+fn a_program_without_a_standard_descriptor_has_none_under_foretell_either() {
+    // By a shell, which closes them: `Command` cannot.
+    let ends = |program: &str, closed: &str| {
+        let script = format!("{program} sh -c 'cat; echo out && echo err >&2' {closed}");
+        let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output();
+        let Output { status, stdout, stderr } = output.expect("sh runs");
+        let stderr = String::from_utf8_lossy(&stderr).lines().count();
+        (status.code(), String::from_utf8_lossy(&stdout).into_owned(), stderr)
+    };
+    let foretell = format!("{} run --quiet --", env!("CARGO_BIN_EXE_foretell"));
+    for closed in ["", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let plain = ends("exec", closed);
+        assert_eq!(ends(&foretell, closed), plain, "{closed}");
+    }
+    assert_ne!(ends("exec", ">&-"), ends("exec", ""));
+    let figures = format!("{foretell} true").replace("--quiet", "--json -");
+    let output = Command::new("sh").args(["-c", &format!("{figures} >&-")]).output();
+    let output = output.expect("sh runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(stderr(&output), "foretell: standard output: Bad file descriptor\n");
+}
+
+#[test]
 fn bad_options_are_named_in_one_line() {
     assert_fails(&["run", "--budget", "0", "--", "true"], 125, "budget");
     assert_fails(&["run", "--budget", "100TiB", "--", "true"], 125, "more than this machine");

@@ -1,7 +1,9 @@
 //! Ctrl-C during the demo: the search under way is ended, and everything is put away in order.
 
+use std::io;
 use std::os::fd::OwnedFd;
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,8 +13,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::signals;
 
 /// Whether the user has had enough, and what is running in the meantime.
-#[derive(Debug, Default)]
 pub(super) struct Cancel {
+    /// What this process did with signals before.
+    inherited: signals::Inherited,
     cancelled: AtomicBool,
     running: Mutex<Option<OwnedFd>>,
 }
@@ -23,8 +26,9 @@ pub(super) struct Watch<'a>(&'a Cancel);
 impl Cancel {
     /// Takes this process's signals from now on. To be called while there is one thread.
     pub(super) fn listen() -> Arc<Self> {
-        signals::block(&signals::OF_A_SERVER);
-        let cancel = Arc::new(Cancel::default());
+        let inherited = signals::block(&signals::OF_A_SERVER);
+        let (cancelled, running) = (AtomicBool::new(false), Mutex::new(None));
+        let cancel = Arc::new(Cancel { inherited, cancelled, running });
         let listener = Arc::clone(&cancel);
         // Without the thread, signals stay blocked until the demo ends by itself.
         let _ = thread::Builder::new().name("demo-signals".into()).spawn(move || {
@@ -47,6 +51,16 @@ impl Cancel {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Starts a program that hears of signals what this one did before it [listened](Cancel::listen), in a process group
+    /// of its own: Ctrl-C is for the demo, which ends the program itself while it is [watched](Cancel::watch).
+    pub(super) fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        let inherited = self.inherited;
+        command.process_group(0);
+        // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
+        unsafe { command.pre_exec(move || inherited.restore()) };
+        command.spawn()
+    }
+
     /// Ends `child` too when the user cancels.
     pub(super) fn watch(&self, child: &Child) -> Watch<'_> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
@@ -67,5 +81,27 @@ impl Cancel {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         *self.0.running() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_program_that_the_demo_runs_can_be_ended() {
+        let inherited = signals::block(&signals::OF_A_SERVER);
+        let (cancelled, running) = (AtomicBool::new(false), Mutex::new(None));
+        let cancel = Cancel { inherited, cancelled, running };
+        let mut command = Command::new("sleep");
+        command.arg("60");
+        let mut child = cancel.spawn(command).expect("sleep runs");
+        let watch = cancel.watch(&child);
+        cancel.cancel();
+        let ended = child.wait().expect("it ends");
+        drop(watch);
+        assert_eq!(ended.signal(), Some(libc::SIGTERM));
+        assert!(cancel.check().is_err());
     }
 }

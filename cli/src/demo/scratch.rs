@@ -72,10 +72,13 @@ fn remove(folder: &Path) {
         let _ = point::unmount_path(&mountpoint, &foretell_mount::KIND);
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let are_removed = entries
-        .filter(|entry| entry.file_name() != LOCK)
-        .all(|entry| fs::remove_dir_all(entry.path()).is_ok());
-    if are_removed {
+    let are_left = entries.filter(|entry| entry.file_name() != LOCK).filter(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let path = entry.path();
+        let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        removed.is_err()
+    });
+    if are_left.count() == 0 {
         let _ = fs::remove_dir_all(folder);
     }
 }
@@ -83,4 +86,26 @@ fn remove(folder: &Path) {
 /// Whether a demo has locked it, and none holds the lock.
 fn is_abandoned(folder: &Path) -> bool {
     File::open(folder.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_demo_has_left_goes_whatever_it_is() {
+        let below = tempfile::tempdir().expect("a folder");
+        let left = below.path().join(format!("{PREFIX}left"));
+        for folder in ["files", ARRAY] {
+            fs::create_dir_all(left.join(folder)).expect("made");
+        }
+        fs::write(left.join("files/one"), "text").expect("written");
+        fs::write(left.join("run.json"), "{}").expect("written");
+        let lock = hold(&left).expect("locked");
+        remove_abandoned(below.path());
+        assert!(left.join("run.json").exists(), "its demo lives");
+        drop(lock);
+        remove_abandoned(below.path());
+        assert!(!left.exists());
+    }
 }

@@ -125,6 +125,13 @@ fn most_below(paths: &[&Path]) -> (usize, PathBuf) {
 /// Where files are mapped that every program uses; they count if they are below the root.
 const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
 
+/// Files of these are made when they are read.
+const OF_THE_KERNEL: [&str; 2] = ["/proc", "/sys"];
+
+fn is_of_the_kernel(path: &Path) -> bool {
+    OF_THE_KERNEL.iter().any(|folder| path.starts_with(folder))
+}
+
 fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
 }
@@ -136,8 +143,10 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         _ => None,
     });
     let read: BTreeSet<&Path> = read.collect();
+    // What a process has read of itself below /proc goes with it.
+    let is_file = |path: &&&Path| root.is_some() || !is_of_the_kernel(path);
     let error = |path: &&Path| fs::metadata(path).err().map(|error| error.kind());
-    let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
+    let errors: Vec<ErrorKind> = read.iter().filter(is_file).filter_map(error).collect();
     let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
     let gone = errors.len() - forbidden;
     let mapped = recording.mapped.iter().filter(|&&(file, _)| {

@@ -4,7 +4,6 @@
 //! Cold means a new mount: the kernel knows nothing of its files. Warm is the same search repeated on
 //! the mount that the plain run has filled. All times are taken on the array's clock.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -119,11 +118,10 @@ impl Bench<'_> {
     /// it.
     fn time(&self, array: &Array, mut command: Command) -> Result<(f64, Outcome), String> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C is for the demo, which ends the search itself.
-        command.process_group(0);
         array.reset_statistics();
         let began = array.now();
-        let child = command.spawn().map_err(|error| format!("cannot run grep: {error}"))?;
+        let child =
+            self.cancel.spawn(command).map_err(|error| format!("cannot run grep: {error}"))?;
         let running = self.cancel.watch(&child);
         let output = child.wait_with_output().map_err(|error| format!("grep: {error}"))?;
         let elapsed = array.now().saturating_sub(began);

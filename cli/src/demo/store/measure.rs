@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -170,9 +169,7 @@ impl Bench<'_> {
         };
         command.args(["-n", "-F", NEEDLE]).args(names).current_dir(folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C is for the demo, which ends the search itself.
-        command.process_group(0);
-        let child = command.spawn()?;
+        let child = self.cancel.spawn(command)?;
         let watch = self.cancel.watch(&child);
         let output = child.wait_with_output()?;
         drop(watch);
