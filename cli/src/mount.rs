@@ -25,23 +25,27 @@ use crate::output_file::OutputFile;
 use crate::{background, duration, signals, size};
 
 pub(crate) const HELP: &str = "\
-SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or https://HOST/PATH. A web
-server does not tell what it has: --index names a list of it, FILE or an address, with a path below SOURCE on each
-line, and after a tab the size in bytes, if it is known (`find . -type f -printf '%P\\t%s\\n'` writes one). Without,
-files can be opened by name, and there are no folders. The server must send parts of files (nginx, Apache and caddy
-do; `python3 -m http.server` does not).
-Credentials, region and endpoint come from the usual variables of the environment (AWS_ACCESS_KEY_ID,
-AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the machine's metadata service.
+SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
+https://HOST/PATH. A web server does not tell what it has: --index names a list of it, FILE or \
+an address, with a path below SOURCE on each line, and after a tab the size in bytes, if it is \
+known (`find . -type f -printf '%P\\t%s\\n'` writes one). Without, files can be opened by name, \
+and there are no folders. The server must send parts of files (nginx, Apache and caddy do; \
+`python3 -m http.server` does not).
+Credentials, region and endpoint come from the usual variables of the environment \
+(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...) and from the \
+machine's metadata service.
 
-The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is in the folder's file
-before the program goes on, and links are shown as links. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or
-by ioctl on a file or on MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by
-MOUNTPOINT/.foretell/stats, and what is cached of a file, and why, by its attributes user.foretell.cached_bytes,
-user.foretell.cached_ranges and user.foretell.cached_for.
+The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is \
+in the folder's file before the program goes on, and links are shown as links. Programs disclose \
+what they will read by posix_fadvise(WILLNEED), as anywhere, or by ioctl on a file or on \
+MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by \
+MOUNTPOINT/.foretell/stats, and what is cached of a file, and why, by its attributes \
+user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached_for.
 
-One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run -- PROGRAM` works on a
-mount as anywhere. For data that does not change, a long --ttl saves a question to the store for each name. While a
-store does not answer, programs that read from it wait, and cannot be ended, for --timeout.
+One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run \
+-- PROGRAM` works on a mount as anywhere. For data that does not change, a long --ttl saves a \
+question to the store for each name. While a store does not answer, programs that read from it \
+wait, and cannot be ended, for --timeout.
 
   SIZE      4096, 256MiB, 4GiB, 10GB
   DURATION  0s, 500ms, 30s, 10min
