@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use foretell_bench::{Bench, Machine, Workload};
 
 const BLOCKS: u64 = 1_000_000;
 
-/// Several times as long as *shuffled* takes for one order, in which its cost goes up and down.
+/// Several times as long as *shuffled* takes for one order, in which its cost goes up and down: samples are of a part of it,
+/// and their spread is that of its phases too.
 const MEASURED: Duration = Duration::from_secs(10);
 
 fn policy(criterion: &mut Criterion) {
@@ -18,6 +19,7 @@ fn policy(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("policy");
     group
         .throughput(Throughput::Elements(1))
+        .sampling_mode(SamplingMode::Flat)
         .sample_size(15)
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(MEASURED);

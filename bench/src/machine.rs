@@ -42,6 +42,8 @@ pub enum HugePages {
     Always,
     /// Since the C library was told to ask for them: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
     Asked,
+    /// Of those that were set apart for the purpose, as long as there are some: `glibc.malloc.hugetlb=2`.
+    Reserved,
     /// By the kernel's setting, `never`, or there are none.
     Never,
 }
@@ -58,7 +60,9 @@ impl HugePages {
         let tunables = tunables.split(':');
         let mut asked =
             tunables.filter_map(|tunable| tunable.strip_prefix("glibc.malloc.hugetlb="));
-        match asked.next_back().is_some_and(|value| value != "0") {
+        let asked = asked.next_back().unwrap_or("0");
+        match asked == "1" {
+            _ if !matches!(asked, "0" | "1") => HugePages::Reserved,
             _ if setting.contains("[always]") => HugePages::Always,
             _ if !setting.contains("[madvise]") => HugePages::Never,
             true => HugePages::Asked,
@@ -73,6 +77,7 @@ impl fmt::Display for HugePages {
             HugePages::Unasked => "no huge pages, since none are asked for",
             HugePages::Always => "huge pages always",
             HugePages::Asked => "huge pages, which are asked for",
+            HugePages::Reserved => "huge pages, while there are reserved ones",
             HugePages::Never => "no huge pages",
         })
     }
@@ -205,6 +210,7 @@ mod tests {
         assert_eq!(HugePages::of(madvise, "glibc.malloc.hugetlb=0"), HugePages::Unasked);
         assert_eq!(HugePages::of("always madvise [never]\n", asked), HugePages::Never);
         assert_eq!(HugePages::of("", ""), HugePages::Never);
+        assert_eq!(HugePages::of("", "glibc.malloc.hugetlb=2"), HugePages::Reserved);
     }
 
     #[test]

@@ -291,9 +291,14 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         }),
         is_for_all: args.allow_other,
     };
-    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
-    // Who writes through the mount has taken away what his own mask does.
-    let mask = is_writable(args).then(|| umask(Mode::empty()));
+    let mut json =
+        args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    if is_writable(args) {
+        // Who writes through the mount has taken away what his own mask does. It stays so: the mount may serve
+        // who has still something of it open until this process ends.
+        let mask = umask(Mode::empty());
+        json = json.map(|file| file.with_mask(mask));
+    }
     raise_descriptors();
     signals::block(&signals::OF_A_SERVER);
     let (mount, tier) = start(args, &options)?;
@@ -322,7 +327,6 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let (mountpoint, stats, report) =
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
-    mask.map(umask); // For the figures.
     say(&summary(&mountpoint, &stats, args.block));
     let tier = tier.map(|tier| tier.stats());
     if let Some(tier) = &tier {

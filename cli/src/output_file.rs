@@ -6,10 +6,11 @@
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use rustix::fs::Mode;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
@@ -26,7 +27,12 @@ const LINKS_MAX: usize = 40;
 pub(crate) struct OutputFile {
     path: PathBuf,
     to: Destination,
+    /// The mode of a new one, beside what the process's mask takes away.
+    mode: u32,
 }
+
+/// The mode of a new file, but for the mask.
+const NEW_MODE: u32 = 0o666;
 
 enum Destination {
     /// A pipe, a terminal, standard output: it has no length, or what is in it stays.
@@ -44,18 +50,23 @@ impl OutputFile {
     /// In words: it cannot be written.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         if path.as_os_str() == "-" {
-            let file = match signals::closed_at_start() {
-                [_, true, _] => Err(io::Error::from(rustix::io::Errno::BADF)),
-                _ => io::stdout().as_fd().try_clone_to_owned(),
-            };
+            let file = signals::was_open(1);
+            let file = file.and_then(|()| io::stdout().as_fd().try_clone_to_owned());
             let file = file.map_err(|error| format!("standard output: {error}"))?;
             return Ok(OutputFile {
                 path: "standard output".into(),
                 to: Destination::Stream(file.into()),
+                mode: NEW_MODE,
             });
         }
         let to = destination(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(OutputFile { path: path.to_owned(), to })
+        Ok(OutputFile { path: path.to_owned(), to, mode: NEW_MODE })
+    }
+
+    /// The same in a process that has laid aside its mask, which was this one.
+    pub(crate) fn with_mask(mut self, mask: Mode) -> Self {
+        self.mode &= !mask.bits();
+        self
     }
 
     /// Replaces what is in the file; on standard output, what is there stays.
@@ -66,7 +77,7 @@ impl OutputFile {
         let written = match self.to {
             Destination::Stream(mut file) => file.write_all(content),
             // Whoever is ended here has made a file and not yet given it its name.
-            to => signals::held(|| replace(to, content)),
+            to => signals::held(|| replace(to, self.mode, content)),
         };
         written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
@@ -131,16 +142,17 @@ fn folder(path: &Path) -> &Path {
 
 /// The disk may be full: what is there stays until the new is complete, and in its place where there is no
 /// making a file beside it.
-fn replace(to: Destination, content: &[u8]) -> io::Result<()> {
+fn replace(to: Destination, mode: u32, content: &[u8]) -> io::Result<()> {
     match to {
         Destination::Stream(mut file) => file.write_all(content),
-        Destination::New(name) => match beside(&name, 0o666) {
+        Destination::New(name) => match beside(&name, mode) {
             Ok(beside) => {
                 beside.as_file().write_all(content)?;
                 beside.persist(&name).map(drop).map_err(Into::into)
             }
             Err(_) => {
-                let mut file = File::options().write(true).create_new(true).open(&name)?;
+                let mut options = File::options();
+                let mut file = options.write(true).create_new(true).mode(mode).open(&name)?;
                 file.write_all(content).inspect_err(|_| drop(fs::remove_file(&name)))
             }
         },

@@ -205,6 +205,8 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
         .map_err(|error| own_failure(format!("the working folder: {error}")))?;
     if let Some(path) = &args.hints {
         let file = if path.as_os_str() == "-" {
+            let closed = |error| own_failure(format!("standard input: {error}"));
+            signals::was_open(0).map_err(closed)?;
             let handle = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3).map_err(own_failure)?;
             File::from(handle)
         } else {

@@ -64,6 +64,28 @@ pub(crate) fn closed_at_start() -> [bool; 3] {
     unsafe { CLOSED_AT_START }
 }
 
+/// Whether this process was started with this one of standard input, output and error.
+///
+/// # Errors
+/// If it was closed.
+pub(crate) fn was_open(descriptor: usize) -> io::Result<()> {
+    match closed_at_start()[descriptor] {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => Ok(()),
+    }
+}
+
+/// Has SIGTERM end the program that this process becomes, whatever was done with it before. Async-signal-safe: may be called
+/// between fork and exec.
+pub(crate) fn can_be_terminated() {
+    let set = set_of(&[libc::SIGTERM]);
+    // SAFETY: `set` is initialised, and the signal's default action valid.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
+    }
+}
+
 /// A signal that was taken.
 pub(crate) struct Taken {
     pub(crate) signal: libc::c_int,

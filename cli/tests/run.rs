@@ -113,24 +113,25 @@ fn the_program_inherits_what_foretell_did() {
 #[test]
 fn a_program_without_a_standard_descriptor_has_none_under_foretell_either() {
     // By a shell, which closes them: `Command` cannot.
-    let ends = |program: &str, closed: &str| {
-        let script = format!("{program} sh -c 'cat; echo out && echo err >&2' {closed}");
-        let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output();
-        let Output { status, stdout, stderr } = output.expect("sh runs");
-        let stderr = String::from_utf8_lossy(&stderr).lines().count();
-        (status.code(), String::from_utf8_lossy(&stdout).into_owned(), stderr)
+    let ends = |program: &[&str], closed: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec \"$@\" {closed}"), "sh"]).args(program);
+        let output = shell.stdin(Stdio::null()).output().expect("sh runs");
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), stdout, stderr(&output))
     };
-    let foretell = format!("{} run --quiet --", env!("CARGO_BIN_EXE_foretell"));
+    let program = ["sh", "-c", "cat; echo out && echo err >&2"];
+    let foretell = env!("CARGO_BIN_EXE_foretell");
+    let under = [&[foretell, "run", "--quiet", "--"][..], &program].concat();
     for closed in ["", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
-        let plain = ends("exec", closed);
-        assert_eq!(ends(&foretell, closed), plain, "{closed}");
+        assert_eq!(ends(&under, closed), ends(&program, closed), "{closed}");
     }
-    assert_ne!(ends("exec", ">&-"), ends("exec", ""));
-    let figures = format!("{foretell} true").replace("--quiet", "--json -");
-    let output = Command::new("sh").args(["-c", &format!("{figures} >&-")]).output();
-    let output = output.expect("sh runs");
-    assert_eq!(output.status.code(), Some(125));
-    assert_eq!(stderr(&output), "foretell: standard output: Bad file descriptor\n");
+    assert_ne!(ends(&program, ">&-"), ends(&program, ""));
+    for (option, closed, name) in [("--json", ">&-", "output"), ("--hints", "<&-", "input")] {
+        let (code, _, told) = ends(&[foretell, "run", option, "-", "--", "true"], closed);
+        let line = format!("foretell: standard {name}: Bad file descriptor\n");
+        assert_eq!((code, told), (Some(125), line));
+    }
 }
 
 #[test]

@@ -54,6 +54,16 @@ static void raw_close(int fd)
     (void)syscall(SYS_close, fd);
 }
 
+/* The same file under a number that no program takes for its standard input, output or error: those may be closed. */
+static int above_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    raw_close(fd);
+    return moved;
+}
+
 bool foretell_is_own_process(void)
 {
     return raw_pid() == own_pid;
@@ -66,7 +76,8 @@ static struct foretell_ring_header *make_ring(int *fd)
     /* Growing a memfd beyond RLIMIT_FSIZE would raise SIGXFSZ. */
     if (getrlimit(RLIMIT_FSIZE, &file_size) != 0 || file_size.rlim_cur < FORETELL_RING_BYTES)
         return NULL;
-    *fd = (int)syscall(SYS_memfd_create, "foretell-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    *fd = above_standard(
+        (int)syscall(SYS_memfd_create, "foretell-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (*fd < 0)
         return NULL;
     void *memory = MAP_FAILED;
@@ -90,7 +101,8 @@ static struct foretell_ring_header *make_ring(int *fd)
 /* A socket connected to a manager of this user or root; -1 if there is none. */
 static int connect_manager(void)
 {
-    int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = above_standard(
+        (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
     struct ucred peer = {.uid = (uid_t)-1};

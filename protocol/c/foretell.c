@@ -14,6 +14,7 @@
 #include "foretell_protocol.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -35,6 +36,17 @@ struct foretell_stream {
     ino_t inode;
 };
 
+/* The same file under a number that no program takes for its standard input, output or error: those may be closed, and a
+ * stream stays open. */
+static int above_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    (void)close(fd);
+    return moved;
+}
+
 /* -1 if no trusted manager listens. */
 static int connect_manager(void)
 {
@@ -45,7 +57,7 @@ static int connect_manager(void)
         return -1;
     memcpy(address.sun_path + 1, name, length); /* the leading NUL makes it abstract */
     socklen_t address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -1;
     struct ucred peer = {.uid = (uid_t)-1};

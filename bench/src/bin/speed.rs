@@ -1,7 +1,7 @@
 //! Prints what a read costs the policy, for each workload.
 //!
-//! A round is of as many reads as *shuffled* takes to come through all orders once: what was fetched together is read, and
-//! let go, together in the next order, so that it costs more at first, and less towards its end.
+//! A round is of as many reads as each stream of *shuffled* takes on average for one order, or several times as many: what was
+//! fetched together is read, and let go, together one order later, so that its cost goes up and down.
 //!
 //! Usage: `policy-speed [BLOCKS [WORKLOAD]]`: blocks in memory (1,000,000), and a part of a workload's name.
 
@@ -26,7 +26,8 @@ fn main() {
         std::process::exit(2);
     };
     let part = arguments.next().unwrap_or_default();
-    let reads = (foretell_bench::SHUFFLED_PARTS * blocks).max(READS_MIN);
+    let turn = (foretell_bench::SHUFFLED_PARTS * blocks).max(1);
+    let reads = turn * READS_MIN.div_ceil(turn);
     println!("{}\n", Machine::measure());
     println!("| workload, {blocks} blocks | ns a read, median | least |");
     println!("|---|---|---|");

@@ -51,13 +51,20 @@ impl Cancel {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program that hears of signals what this one did before it [listened](Cancel::listen), in a process group
-    /// of its own: Ctrl-C is for the demo, which ends the program itself while it is [watched](Cancel::watch).
+    /// Starts a program that hears of signals what this one did before it [listened](Cancel::listen), and of SIGTERM in any
+    /// case, in a process group of its own: Ctrl-C is for the demo, which ends the program itself while it is
+    /// [watched](Cancel::watch).
     pub(super) fn spawn(&self, mut command: Command) -> io::Result<Child> {
         let inherited = self.inherited;
         command.process_group(0);
         // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
-        unsafe { command.pre_exec(move || inherited.restore()) };
+        unsafe {
+            command.pre_exec(move || {
+                inherited.restore()?;
+                signals::can_be_terminated();
+                Ok(())
+            })
+        };
         command.spawn()
     }
 

@@ -142,11 +142,11 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         What::Read { file, .. } => Some(recording.path(file)).filter(|path| counts(path)),
         _ => None,
     });
-    let read: BTreeSet<&Path> = read.collect();
     // What a process has read of itself below /proc goes with it.
-    let is_file = |path: &&&Path| root.is_some() || !is_of_the_kernel(path);
+    let is_file = |path: &&Path| root.is_some() || !is_of_the_kernel(path);
+    let read: BTreeSet<&Path> = read.filter(is_file).collect();
     let error = |path: &&Path| fs::metadata(path).err().map(|error| error.kind());
-    let errors: Vec<ErrorKind> = read.iter().filter(is_file).filter_map(error).collect();
+    let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
     let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
     let gone = errors.len() - forbidden;
     let mapped = recording.mapped.iter().filter(|&&(file, _)| {
