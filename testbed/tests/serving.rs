@@ -152,7 +152,9 @@ fn read_files(options: &ArrayOptions, count: usize, ahead: bool) -> Report {
     }
     drop(files);
     let report = array.unmount().expect("nothing is open");
-    assert_eq!(report.bytes, count as u64 * 8192);
+    // The kernel may drop a page before it is read, and fetch it again.
+    let bytes = count as u64 * 8192;
+    assert!((bytes..bytes + bytes / 10).contains(&report.bytes), "{} of {bytes}", report.bytes);
     report
 }
 
