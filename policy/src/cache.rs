@@ -31,6 +31,7 @@ use crate::estimator::lru::LruEstimator;
 use crate::estimator::orphan::OrphanEstimator;
 use crate::estimator::{Estimator, Scene};
 use crate::files::Files;
+use crate::hash::hash_block;
 use crate::heap::IndexedHeap;
 use crate::hint::{Block, FileId, HinterId};
 use crate::line::load_lines;
@@ -319,7 +320,7 @@ impl Cache {
     }
 
     /// What `index` declares may be less than it was. What is more by now shows when it comes to be the least.
-    fn touch_value(&mut self, index: StreamIndex) {
+    pub(crate) fn touch_value(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
         stream.ranked_at = None;
         if !std::mem::replace(&mut stream.value_is_stale, true) {
@@ -395,6 +396,10 @@ impl Cache {
         let stream = self.streams[index.0 as usize].as_mut()?;
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         stream.ranked_at = Some(self.costs.changes());
+        #[cfg(any(test, debug_assertions))]
+        {
+            stream.ranked_pace = (stream.pace.pace_ns(), stream.pace.is_late());
+        }
         let value = HintEstimator { index, stream }.declare(&scene);
         let value = value.map(|value| value * self.rates.count(share_of(index)));
         self.ranking.set(index.0, value.map(|value| -value));
@@ -462,7 +467,7 @@ impl Cache {
         }
     }
 
-    /// That no stream declares less than the least, where costs do not move.
+    /// That no stream declares less than the least, where neither costs nor its pace have moved since it was asked.
     #[cfg(any(test, debug_assertions))]
     fn check_least(&mut self, least: f64) {
         const ALWAYS_CHECKED: usize = 16;
@@ -473,7 +478,11 @@ impl Cache {
         }
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         for (index, stream) in (0..).zip(&self.streams) {
-            let declared = stream.as_ref().and_then(|stream| stream.least(&scene));
+            let kept_pace = |stream: &&Stream| {
+                stream.ranked_pace == (stream.pace.pace_ns(), stream.pace.is_late())
+            };
+            let stream = stream.as_ref().filter(kept_pace);
+            let declared = stream.and_then(|stream| stream.least(&scene));
             let share = self.rates.count(share_of(StreamIndex(index)));
             let value = declared.map_or(f64::INFINITY, |(_, _, value)| value * share);
             assert!(value >= least, "stream {index} is worth less than the least: {value} {least}");
@@ -710,7 +719,7 @@ impl Cache {
             let is_over = !stream.cursor.expects(claim.position);
             let next = if is_over { stream.next_use(block) } else { Some(claim.position) };
             next.into_iter().for_each(|position| stream.lost(device, position));
-            self.touch(claim.stream);
+            self.touch_candidate(claim.stream);
         }
         let (named, first) = match self.named_by(block.file) {
             [] => (0, None),
@@ -777,7 +786,7 @@ impl Cache {
         if self.blocks[slot].is_unread() {
             self.touch_shown(claim.stream);
         }
-        self.touch(claim.stream);
+        self.touch_candidate(claim.stream);
     }
 
     /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
@@ -791,15 +800,21 @@ impl Cache {
             return stream.put_claim(known, claim);
         }
         let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        stream.track(&mut scene, claim.stream, slot, claim.position);
-        self.touch(claim.stream);
+        if stream.track(&mut scene, claim.stream, slot, claim.position) {
+            self.touch_value(claim.stream);
+        }
+        self.touch_candidate(claim.stream);
     }
 
     /// The stream that claims a block will read it at another position, that of `claim`.
     pub(crate) fn reclaim(&mut self, slot: SlotId, claim: Claim) {
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
-        stream.retrack(&mut self.blocks[slot], claim);
-        self.touch(claim.stream);
+        if stream.retrack(&mut self.blocks[slot], claim) {
+            self.touch_value(claim.stream);
+            // It may well go next.
+            self.blocks.load_home(hash_block(self.blocks[slot].block()));
+        }
+        self.touch_candidate(claim.stream);
     }
 
     /// The block would be fetched from another device, if it were not here.

@@ -52,6 +52,8 @@ pub(crate) struct Device {
     pub(crate) unresolved: BTreeMap<StreamIndex, VecDeque<(Ticket, u64)>>,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
+    /// The first of them, with its benefit and whether the device was busy, if it may wait while its stream discloses more.
+    pub(crate) first_waits: Option<(u32, f64, bool)>,
     load: Load,
     /// Time of a lookup, that in the device's queue included.
     lookup_ns: Mean,
@@ -235,6 +237,7 @@ impl Device {
             cached_run: 0,
             unresolved: BTreeMap::new(),
             candidates: IndexedHeap::default(),
+            first_waits: None,
             load: Load::default(),
             lookup_ns: Mean::default(),
             ended: 0,

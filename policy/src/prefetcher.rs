@@ -202,7 +202,7 @@ impl Cache {
             false => benefit,
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
-        let near_from = position.saturating_sub(terms.horizon() as u64);
+        let near_from = (position + 1).saturating_sub(terms.horizon() as u64);
         Some(Candidate {
             claim,
             block,
@@ -320,11 +320,19 @@ impl Cache {
         device: DeviceIndex,
     ) -> Option<Cluster> {
         let fresh = self.refresh_candidates(config, devices, device);
-        let is_busy = devices[usize::from(device.0)].is_busy();
-        let candidates = &mut devices[usize::from(device.0)].candidates;
+        let at_device = &mut devices[usize::from(device.0)];
+        let is_busy = at_device.is_busy();
+        let (candidates, waits) = (&mut at_device.candidates, &mut at_device.first_waits);
         loop {
             let (stream, key) = candidates.first()?;
             let index = StreamIndex(stream);
+            let first = (stream, key, is_busy);
+            if *waits == Some(first) && fresh.is_none_or(|fresh| fresh.claim.stream != index) {
+                if self.is_disclosing(now, index, device) {
+                    return None; // As it was when it was asked.
+                }
+                *waits = None;
+            }
             // Costs, and the blocks that others have fetched, move without anybody being touched.
             let candidate = match fresh {
                 Some(fresh) if fresh.claim.stream == index && fresh.benefit == key => Some(fresh),
@@ -354,6 +362,7 @@ impl Cache {
             }
             let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
             if may_wait && self.is_disclosing(now, index, device) {
+                *waits = Some((stream, candidate.benefit, is_busy));
                 return None;
             }
             let mut worth = candidate.benefit;

@@ -93,17 +93,17 @@ impl Stream {
         self.unread -= u64::from(known.is_unread());
     }
 
-    /// Tracks `slot`, which will be read at `position`.
+    /// Tracks `slot`, which will be read at `position`. Returns whether it may be the least valuable.
     pub(crate) fn track(
         &mut self,
         scene: &mut Scene<'_>,
         index: StreamIndex,
         slot: SlotId,
         position: u64,
-    ) {
+    ) -> bool {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        self.track_arrived(known, position);
+        self.track_arrived(known, position)
     }
 
     /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
@@ -116,16 +116,16 @@ impl Stream {
         is_last || in_set
     }
 
-    /// The block, which it claims and tracks if it is in memory, will be read at another position.
-    pub(crate) fn retrack(&mut self, known: &mut Slot, claim: Claim) {
-        if !known.is_in_flight() {
-            let before = known.claim().expect("it is claimed").position;
-            self.ranked_at = None;
-            let part = self.of_device(known.device);
-            part.tracked.remove(before);
-            part.tracked.insert(claim.position);
-        }
+    /// The block, which it claims and tracks if it is in memory, will be read at another position. Returns whether it may
+    /// be the least valuable of those tracked.
+    pub(crate) fn retrack(&mut self, known: &mut Slot, claim: Claim) -> bool {
+        let before = known.claim().expect("it is claimed").position;
         known.set_claim(Some(claim));
+        if known.is_in_flight() {
+            return false;
+        }
+        self.of_device(known.device).tracked.remove(before);
+        self.track_arrived(known, claim.position)
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.

@@ -126,7 +126,7 @@ impl Policy {
         }
         self.waiting_done = placed;
         self.cache.counts.refused = self.cache.counts.refused.saturating_add(beyond_end);
-        self.cache.touch(index);
+        self.cache.touch_candidate(index);
     }
 
     /// Takes the size of a stream's index, and of its hints, into the account.
@@ -427,9 +427,12 @@ impl Policy {
             behind = 0; // They would keep others from being looked up.
         }
         let showed = std::mem::replace(&mut stream.shown_is_stale, true);
-        stream.read((block, position), behind, blocks, changed, &mut untracked);
+        let may_lose_value = stream.read((block, position), behind, blocks, changed, &mut untracked);
         if !showed {
             self.cache.stale_shown.push(index);
+        }
+        if may_lose_value {
+            self.cache.touch_value(index);
         }
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
@@ -454,7 +457,7 @@ impl Policy {
         }
         self.untracked = untracked;
         self.advance(index);
-        self.cache.touch(index);
+        self.cache.touch_candidate(index);
         access
     }
 

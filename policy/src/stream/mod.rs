@@ -19,7 +19,7 @@ mod positions;
 use std::collections::HashSet;
 
 use crate::blocks::{BlockTable, DeviceIndex};
-use crate::hash::hash_block;
+use crate::hash::{NEIGHBOURS, hash_block};
 use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
 use crate::line::load_lines;
 use crate::recency::SlotId;
@@ -46,6 +46,10 @@ const PEEKED: u64 = 64;
 /// Ranges of a stride are written out: less of them is placed ahead, by this factor, which leaves what the
 /// prefetcher looks through.
 const STRIDED_DIVISOR: u64 = 8;
+
+/// Reads after which it counts again how fast its blocks are read: what one of them changes of it changes little of their
+/// values.
+const PACE_READS: u64 = 16;
 
 /// Runs of uses of a block, made already, that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
@@ -186,6 +190,9 @@ pub(crate) struct Stream {
     pub(crate) candidate_is_stale: bool,
     /// By how many changes of costs the arbiter has asked, if nothing that it tracks has changed since.
     pub(crate) ranked_at: Option<u64>,
+    /// By what pace it was asked.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) ranked_pace: (Option<f64>, bool),
     /// Whether it waits for others to have fewer unread blocks.
     pub(crate) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
@@ -246,6 +253,8 @@ impl Stream {
             value_is_stale: false,
             candidate_is_stale: false,
             ranked_at: None,
+            #[cfg(any(test, debug_assertions))]
+            ranked_pace: (None, false),
             is_parked: false,
             scan_is_unfinished: false,
             placing_is_unfinished: false,
@@ -588,7 +597,8 @@ impl Stream {
     }
 
     /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks
-    /// whose turn has passed with it are no longer tracked, and handed out.
+    /// whose turn has passed with it are no longer tracked, and handed out. Returns whether what is left may be worth less
+    /// than before, if its pace is what it was ([`PACE_READS`]).
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
@@ -596,8 +606,9 @@ impl Stream {
         blocks: &BlockTable,
         changed: impl FnMut(FileChange),
         untracked: &mut Vec<SlotId>,
-    ) {
+    ) -> bool {
         let (past, from) = (self.cursor.base(), self.cursor.fetched_from());
+        let (accuracy, was_in_set) = (self.cursor.accuracy(), self.cursor.in_set());
         let base = self.cursor.read(&self.places, position, behind);
         if self.cursor.fetched_from() < from {
             self.look_back();
@@ -612,6 +623,10 @@ impl Stream {
         if base > past {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         }
+        was_in_set
+            || self.cursor.in_set()
+            || self.cursor.accuracy() < accuracy
+            || self.cursor.reads().is_multiple_of(PACE_READS)
     }
 
     /// The reader has come back: what was passed over is looked for again.
@@ -825,8 +840,11 @@ impl Stream {
 
     /// Loads what will be asked of a block that is probably missing, when the next one is searched for.
     fn load_missing(&self, block: Block, blocks: &BlockTable) {
-        blocks.load_home(hash_block(block));
-        self.index.load_chain(block);
+        let last = Block { index: block.index.saturating_add(NEIGHBOURS - 1), ..block };
+        for block in [block, last] {
+            blocks.load_home(hash_block(block));
+            self.index.load_chain(block);
+        }
     }
 
     /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
