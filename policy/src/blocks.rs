@@ -220,6 +220,12 @@ impl BlockTable {
         self.handles.find(hash, same).map(SlotId)
     }
 
+    /// Whether `slot`, which may be free by now, is that of the block with this claim.
+    pub(crate) fn is_claimed(&self, slot: SlotId, claim: Claim) -> bool {
+        let known = self.slots.get(slot.0 as usize);
+        known.is_some_and(|known| known.flags & FREE == 0 && known.claim() == Some(claim))
+    }
+
     /// Whether there is a slot for a block, by its hash alone: no slot has to be loaded for it. Of blocks that have none,
     /// it is wrong for one in 2³² divided by those that have one.
     #[inline]

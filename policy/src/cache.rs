@@ -31,7 +31,6 @@ use crate::estimator::lru::LruEstimator;
 use crate::estimator::orphan::OrphanEstimator;
 use crate::estimator::{Estimator, Scene};
 use crate::files::Files;
-use crate::hash::hash_block;
 use crate::heap::IndexedHeap;
 use crate::hint::{Block, FileId, HinterId};
 use crate::line::load_lines;
@@ -809,10 +808,8 @@ impl Cache {
     /// The stream that claims a block will read it at another position, that of `claim`.
     pub(crate) fn reclaim(&mut self, slot: SlotId, claim: Claim) {
         let Some(stream) = self.streams[claim.stream.0 as usize].as_mut() else { return };
-        if stream.retrack(&mut self.blocks[slot], claim) {
+        if stream.retrack(slot, &mut self.blocks[slot], claim) {
             self.touch_value(claim.stream);
-            // It may well go next.
-            self.blocks.load_home(hash_block(self.blocks[slot].block()));
         }
         self.touch_candidate(claim.stream);
     }
@@ -933,7 +930,7 @@ impl Cache {
         if let Some(claim) = self.blocks[slot].claim() {
             if self.stream(claim.stream).expects(claim.position) {
                 let stream = self.streams[claim.stream.0 as usize].as_mut().expect("it claims");
-                if stream.track_arrived(&self.blocks[slot], claim.position) {
+                if stream.track_arrived((slot, &self.blocks[slot]), claim.position) {
                     self.touch_value(claim.stream);
                 }
                 self.touch_candidate(claim.stream);

@@ -9,6 +9,7 @@
 use super::{Estimator, Scene};
 use crate::blocks::{Claim, DeviceIndex, Slot, StreamIndex};
 use crate::costs::Costs;
+use crate::hash::hash_block;
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
 use crate::stream::Stream;
@@ -103,29 +104,32 @@ impl Stream {
     ) -> bool {
         let known = &mut scene.blocks[slot];
         self.put_claim(known, Claim { stream: index, position });
-        self.track_arrived(known, position)
+        self.track_arrived((slot, known), position)
     }
 
     /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
-    pub(crate) fn track_arrived(&mut self, known: &Slot, position: u64) -> bool {
+    pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
         let in_set = self.cursor.in_set();
         self.ranked_at = None;
         let tracked = &mut self.of_device(known.device).tracked;
         let is_last = tracked.last().is_none_or(|last| last < position);
         tracked.insert(position);
+        if is_last {
+            self.last_tracked = Some(slot);
+        }
         is_last || in_set
     }
 
     /// The block, which it claims and tracks if it is in memory, will be read at another position. Returns whether it may
     /// be the least valuable of those tracked.
-    pub(crate) fn retrack(&mut self, known: &mut Slot, claim: Claim) -> bool {
+    pub(crate) fn retrack(&mut self, slot: SlotId, known: &mut Slot, claim: Claim) -> bool {
         let before = known.claim().expect("it is claimed").position;
         known.set_claim(Some(claim));
         if known.is_in_flight() {
             return false;
         }
         self.of_device(known.device).tracked.remove(before);
-        self.track_arrived(known, claim.position)
+        self.track_arrived((slot, known), claim.position)
     }
 
     /// Stops tracking `slot`, if it does; it is claimed at `position`.
@@ -151,8 +155,15 @@ impl Estimator for HintEstimator<'_> {
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let (device, position) = self.stream.least_position(scene)?;
-        let slot =
-            self.stream.slot_at(scene.blocks, position).expect("what is tracked is in memory");
+        let claim = Claim { stream: self.index, position };
+        let slot = match self.stream.last_tracked.take() {
+            Some(slot) if scene.blocks.is_claimed(slot, claim) => {
+                scene.blocks.load_home(hash_block(scene.blocks[slot].block()));
+                Some(slot)
+            }
+            _ => self.stream.slot_at(scene.blocks, position),
+        };
+        let slot = slot.expect("what is tracked is in memory");
         debug_assert_eq!(scene.blocks[slot].device, device);
         self.stream.lets_go(scene.blocks[slot].block(), position);
         self.stream.untrack(scene, slot, position);

@@ -427,7 +427,8 @@ impl Policy {
             behind = 0; // They would keep others from being looked up.
         }
         let showed = std::mem::replace(&mut stream.shown_is_stale, true);
-        let may_lose_value = stream.read((block, position), behind, blocks, changed, &mut untracked);
+        let may_lose_value =
+            stream.read((block, position), behind, blocks, changed, &mut untracked);
         if !showed {
             self.cache.stale_shown.push(index);
         }

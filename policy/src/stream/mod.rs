@@ -212,6 +212,8 @@ pub(crate) struct Stream {
     pub(crate) last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
+    /// The slot of the block that was tracked last of those that are read after all others: mostly it is the next one to go.
+    pub(crate) last_tracked: Option<SlotId>,
     /// The block that it has let go last, and where it would have read it.
     let_go: Option<(Block, u64)>,
     scan: u64,
@@ -268,6 +270,7 @@ impl Stream {
             last: None,
             last_reader: None,
             current: None,
+            last_tracked: None,
             let_go: None,
             scan: 0,
             overtaken: u64::MAX,
