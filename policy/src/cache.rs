@@ -902,7 +902,7 @@ impl Cache {
             stream.load_parts();
             stream.current.into_iter().for_each(|current| self.blocks.load_slot(current.slot));
         }
-        stream(0).into_iter().flatten().for_each(Stream::load_segments);
+        stream(0).into_iter().flatten().for_each(|stream| stream.load_segments(&self.blocks));
     }
 
     /// Puts a block in memory into one of the queues, on top.

@@ -1000,9 +1000,17 @@ impl Stream {
         self.index.load_parts();
     }
 
-    /// Loads what the parts lead to.
+    /// Loads what the parts lead to, and what will be asked of the block that it has fetched next, if that is after the
+    /// next read.
     #[inline]
-    pub(crate) fn load_segments(&self) {
+    pub(crate) fn load_segments(&self, blocks: &BlockTable) {
+        let is_asked = |part: &&OfDevice| part.quiet_until <= self.cursor.front() + 1;
+        if self.devices.first().is_some_and(|part| is_asked(&part))
+            && let Some(run) = self.scan_run.filter(|run| run.end_position() == self.scan + 1)
+            && let Some(block) = run.block_at(self.scan)
+        {
+            self.load_missing(block, blocks);
+        }
         self.places.load_segment(self.cursor.front());
         self.next_block().into_iter().for_each(|block| self.index.load_chain(block));
         self.devices.first().into_iter().for_each(|part| part.tracked.load_ends());
