@@ -611,7 +611,8 @@ impl Stream {
         untracked: &mut Vec<SlotId>,
     ) -> bool {
         let (past, from) = (self.cursor.base(), self.cursor.fetched_from());
-        let (accuracy, was_in_set) = (self.cursor.accuracy(), self.cursor.in_set());
+        let (front, accuracy) = (self.cursor.front(), self.cursor.accuracy());
+        let was_in_set = self.cursor.in_set();
         let base = self.cursor.read(&self.places, position, behind);
         if self.cursor.fetched_from() < from {
             self.look_back();
@@ -628,6 +629,7 @@ impl Stream {
         }
         was_in_set
             || self.cursor.in_set()
+            || self.cursor.front() < front
             || self.cursor.accuracy() < accuracy
             || self.cursor.reads().is_multiple_of(PACE_READS)
     }
@@ -866,11 +868,15 @@ impl Stream {
         // What lies beyond the scan it will come upon again.
         let scan = self.scan;
         while let Some(position) = self.of_device(device).missing.first().filter(|&at| at < scan) {
-            let useful = position >= from
+            if position >= from
                 && self.cursor.expects(position)
-                && self.block_at(position).is_some_and(|(block, _)| blocks.find(block).is_none());
-            if useful {
-                return (position < limit).then_some(position);
+                && let Some((block, _)) = self.block_at(position)
+            {
+                match blocks.find(block) {
+                    None => return (position < limit).then_some(position),
+                    // It was fetched for a later use perhaps, by what another device was said to have of it.
+                    Some(slot) => resident(slot, position),
+                }
             }
             self.of_device(device).missing.remove(position);
             if position < from && self.cursor.expects(position) {
@@ -1114,6 +1120,19 @@ mod tests {
             read(&mut stream, &blocks, position);
         }
         assert_eq!(come_upon(&mut stream), [(slots[9], 24), (slots[9], 40)]);
+    }
+
+    #[test]
+    fn what_was_missing_and_has_come_is_come_upon() {
+        let (mut stream, mut blocks) = (stream_of(&[(0, 3), (0, 3)]), BlockTable::new(64));
+        stream.note_missing(&blocks, u64::MAX, |_, _| ());
+        // For its later use, as others know of it.
+        let slot = blocks.insert(Slot::in_flight(block(0), DISK, true));
+        let mut found = Vec::new();
+        let missing = stream.first_missing(&blocks, DISK, u64::MAX, |slot, at| {
+            found.push((slot, at));
+        });
+        assert_eq!((missing, found), (Some(1), vec![(slot, 0)]));
     }
 
     #[test]
