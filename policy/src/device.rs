@@ -25,7 +25,7 @@ use crate::blocks::StreamIndex;
 use crate::costs::Mean;
 use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
-use crate::hint::{DeviceId, FetchId, StreamId};
+use crate::hint::{Block, DeviceId, FetchId, StreamId};
 use crate::room::shrink_queue;
 use crate::time::Nanos;
 
@@ -52,14 +52,24 @@ pub(crate) struct Device {
     pub(crate) unresolved: BTreeMap<StreamIndex, VecDeque<(Ticket, u64)>>,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
-    /// The first of them, with its benefit and whether the device was busy, if it may wait while its stream discloses more.
-    pub(crate) first_waits: Option<(u32, f64, bool)>,
+    /// The first of them, if it waits for its stream to disclose more, and nothing of that stream was asked since.
+    pub(crate) first_waits: Option<Waits>,
     load: Load,
     /// Time of a lookup, that in the device's queue included.
     lookup_ns: Mean,
     /// Reads and lookups that have ended, and when the last one did.
     ended: u64,
     last_end: Nanos,
+}
+
+/// A candidate that waits, and what that rests on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Waits {
+    pub(crate) stream: StreamIndex,
+    pub(crate) block: Block,
+    /// Whether the device had enough to do, and how often costs had changed.
+    pub(crate) was_busy: bool,
+    pub(crate) costs: u64,
 }
 
 /// The lookup of a stream's hint.

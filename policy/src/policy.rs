@@ -312,6 +312,7 @@ impl Policy {
         for device in &mut self.devices {
             device.unresolved.remove(&index);
             device.candidates.set(index.0, None);
+            device.first_waits.take_if(|first| first.stream == index);
         }
         // Its position is no more.
         if let Some((_, demand)) = &mut self.missed
@@ -529,7 +530,9 @@ impl Policy {
     /// a driver that does not gets no answer to a device that cannot keep up.
     pub fn waited(&mut self, reader: ReaderId, waited: Nanos) {
         if let Some(&index) = self.last_stream.get(&reader) {
-            self.cache.stream(index).pace.waited(reader, waited);
+            let stream = self.cache.stream(index);
+            stream.pace.waited(reader, waited);
+            stream.ranked_at = None;
         }
     }
 

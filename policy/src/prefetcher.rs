@@ -21,13 +21,17 @@
 //!   slow for them. They are begun beyond the horizon, as soon as one of them would come too late otherwise
 //!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up.
 //!
+//! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
+//!   takes: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
+//!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed.
+//!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::cache::{Cache, Need, TooDear};
 use crate::contract::{Config, Memory};
 use crate::decisions::{Decision, DecisionKind};
-use crate::device::Device;
+use crate::device::{Device, Waits};
 use crate::hash::NEIGHBOURS;
 use crate::hint::Block;
 use crate::recency::SlotId;
@@ -86,7 +90,7 @@ pub(crate) struct Candidate {
     pub(crate) is_needed: bool,
     pub(crate) spare_benefit: f64,
     /// From which front on its use is within the horizon.
-    near_from: u64,
+    pub(crate) near_from: u64,
 }
 
 /// Adjacent blocks to be fetched by one request.
@@ -285,7 +289,9 @@ impl Cache {
                 let at = stream.devices[part].device;
                 let candidate = self.candidate(config, index, at);
                 let key = candidate.map(|candidate| candidate.benefit);
-                devices[usize::from(at.0)].candidates.set(index.0, key);
+                let at_device = &mut devices[usize::from(at.0)];
+                at_device.candidates.set(index.0, key);
+                at_device.first_waits.take_if(|first| first.stream == index);
                 if self.stream(index).scan_is_unfinished {
                     self.search_goes_on(index);
                 }
@@ -326,10 +332,12 @@ impl Cache {
         loop {
             let (stream, key) = candidates.first()?;
             let index = StreamIndex(stream);
-            let first = (stream, key, is_busy);
-            if *waits == Some(first) && fresh.is_none_or(|fresh| fresh.claim.stream != index) {
-                if self.is_disclosing(now, index, device) {
-                    return None; // As it was when it was asked.
+            if let Some(first) = *waits {
+                let is_same = first.stream == index
+                    && (first.was_busy, first.costs) == (is_busy, self.costs.changes())
+                    && !self.blocks.seems_to_have(first.block);
+                if is_same && self.is_disclosing(now, index, device) {
+                    return None; // H
                 }
                 *waits = None;
             }
@@ -362,7 +370,8 @@ impl Cache {
             }
             let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
             if may_wait && self.is_disclosing(now, index, device) {
-                *waits = Some((stream, candidate.benefit, is_busy));
+                let (block, costs) = (candidate.block, self.costs.changes());
+                *waits = Some(Waits { stream: index, block, was_busy: is_busy, costs });
                 return None;
             }
             let mut worth = candidate.benefit;
@@ -397,8 +406,8 @@ impl Cache {
         }
     }
 
-    /// E: whether more hints may come at once: what is begun for nothing but a long queue is better begun when
-    /// all are known, in larger clusters and behind what is needed first.
+    /// H: whether more hints may come at once: what waits for them is fetched in larger clusters, and behind what is needed
+    /// first.
     fn is_disclosing(&self, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
         let stream = self.streams[index.0 as usize].as_ref();
         let hinted_at = stream.and_then(|stream| stream.hinted_at);

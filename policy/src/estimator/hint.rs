@@ -156,12 +156,16 @@ impl Estimator for HintEstimator<'_> {
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let (device, position) = self.stream.least_position(scene)?;
         let claim = Claim { stream: self.index, position };
-        let slot = match self.stream.last_tracked.take() {
-            Some(slot) if scene.blocks.is_claimed(slot, claim) => {
+        let last = self.stream.last_tracked;
+        let slot = match last.filter(|&slot| scene.blocks.is_claimed(slot, claim)) {
+            Some(slot) => {
+                self.stream.last_tracked = None;
+                // Where the search would have brought what is needed to take the block out.
                 scene.blocks.load_home(hash_block(scene.blocks[slot].block()));
+                debug_assert_eq!(self.stream.slot_at(scene.blocks, position), Some(slot));
                 Some(slot)
             }
-            _ => self.stream.slot_at(scene.blocks, position),
+            None => self.stream.slot_at(scene.blocks, position),
         };
         let slot = slot.expect("what is tracked is in memory");
         debug_assert_eq!(scene.blocks[slot].device, device);

@@ -736,3 +736,91 @@ fn what_the_driver_expects_by_itself_is_always_believed() {
         while policy.next_eviction().is_some() {}
     }
 }
+
+/// A policy with its own memory and fixed costs, and a stream that has disclosed a file of so many blocks.
+fn owned(capacity_blocks: u64, file_blocks: u64) -> (Policy, StreamId) {
+    let costs = CostModel { hit_ns: 1e5, driver_ns: 1e5, disk_ns: 1e6 };
+    let mut policy = Policy::new(Config {
+        memory: Memory::Owned,
+        costs: CostSource::Fixed(costs),
+        ..config(capacity_blocks)
+    });
+    let stream = policy.open_stream(NOW, HINTER, Some(READER));
+    disclose(&mut policy, stream, FileId(1), file_blocks);
+    (policy, stream)
+}
+
+fn disclose(policy: &mut Policy, stream: StreamId, file: FileId, blocks: u64) {
+    let target = Target::File { file, size_bytes: blocks * 10 };
+    policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+}
+
+/// Fetches whatever is to be fetched at `now`. Returns how many fetches that were.
+fn fetch_at(policy: &mut Policy, now: Nanos) -> usize {
+    std::iter::from_fn(|| {
+        let fetch = policy.next_fetch(now, DISK)?;
+        policy.completed(now, fetch.id, Outcome::Fetched);
+        Some(())
+    })
+    .count()
+}
+
+#[test]
+fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
+    let later = Nanos(2_000_000);
+    let (mut policy, _) = owned(1000, 200);
+    assert!(fetch_at(&mut policy, NOW) > 0, "what is near is fetched at once");
+    assert!(policy.devices[0].first_waits.is_some());
+    assert_eq!(fetch_at(&mut policy, NOW), 0);
+    assert!(fetch_at(&mut policy, later) > 0);
+    assert_eq!(policy.devices[0].first_waits, None);
+}
+
+#[test]
+fn a_candidate_that_waits_is_asked_again_when_it_is_another_one() {
+    let (mut policy, stream) = owned(1000, 200);
+    fetch_at(&mut policy, NOW);
+    let waits = |policy: &Policy| policy.devices[0].first_waits;
+    let first = waits(&policy).expect("it discloses");
+    // Somebody else has it fetched.
+    policy.demand(NOW, DISK, first.block).expect("there is room");
+    fetch_at(&mut policy, NOW);
+    let second = waits(&policy).expect("it still does");
+    assert_eq!(second.stream, first.stream);
+    assert!(second.block.index > first.block.index, "{first:?} {second:?}");
+    policy.cancel(NOW, stream);
+    assert_eq!(waits(&policy), None);
+}
+
+#[test]
+fn a_block_is_near_from_when_it_is_said_to_be_on_and_not_before() {
+    let (mut policy, _) = owned(1000, 200);
+    fetch_at(&mut policy, NOW);
+    let (index, disk) = (StreamIndex(0), DeviceIndex(0));
+    let config = *policy.config();
+    let candidate = |policy: &mut Policy| policy.cache.candidate(&config, index, disk);
+    let first = candidate(&mut policy).expect("there is more");
+    for front in 0..first.near_from + 2 {
+        let same = candidate(&mut policy).expect("it is missing");
+        assert_eq!((same.claim, same.near_from), (first.claim, first.near_from));
+        assert_eq!(same.is_early, front < first.near_from, "{front}: {first:?}");
+        policy.read(NOW, READER, block(1, front), false);
+    }
+}
+
+#[test]
+fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
+    let (mut policy, _) = owned(1000, 20);
+    fetch_at(&mut policy, NOW);
+    let index = StreamIndex(0);
+    // Another one claims what it reads.
+    let other = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
+    disclose(&mut policy, other, FileId(1), 20);
+    let slot = policy.cache.blocks.find(block(1, 0)).expect("it was fetched");
+    policy.cache.unclaim(slot);
+    policy.cache.claim(slot, Claim { stream: StreamIndex(1), position: 0 });
+    policy.cache.stream(index).ranked_at = Some(policy.cache.costs.changes());
+    policy.read(NOW, READER, block(1, 0), false);
+    assert_eq!(policy.cache.stream(index).cursor.front(), 1);
+    assert_eq!(policy.cache.stream(index).ranked_at, None, "its blocks are nearer now");
+}

@@ -47,9 +47,8 @@ const PEEKED: u64 = 64;
 /// prefetcher looks through.
 const STRIDED_DIVISOR: u64 = 8;
 
-/// Reads after which it counts again how fast its blocks are read: what one of them changes of it changes little of their
-/// values.
-const PACE_READS: u64 = 16;
+/// A pace that is slower by this part, as a divisor, is another one to the arbiter.
+const PACE_DIVISOR: f64 = 16.0;
 
 /// Runs of uses of a block, made already, that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
@@ -188,10 +187,9 @@ pub(crate) struct Stream {
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
     pub(crate) value_is_stale: bool,
     pub(crate) candidate_is_stale: bool,
-    /// By how many changes of costs the arbiter has asked, if nothing that it tracks has changed since.
+    /// By how many changes of costs the arbiter has asked, if it has read nothing since and what it tracks is the same.
     pub(crate) ranked_at: Option<u64>,
-    /// By what pace it was asked.
-    #[cfg(any(test, debug_assertions))]
+    /// What its pace was then, in ns, and whether it was late.
     pub(crate) ranked_pace: (Option<f64>, bool),
     /// Whether it waits for others to have fewer unread blocks.
     pub(crate) is_parked: bool,
@@ -212,7 +210,8 @@ pub(crate) struct Stream {
     pub(crate) last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
-    /// The slot of the block that was tracked last of those that are read after all others: mostly it is the next one to go.
+    /// The slot of the block that was the last to be tracked as the one of its device that is read after all others. Mostly it
+    /// is the next one to go, and is found without a search.
     pub(crate) last_tracked: Option<SlotId>,
     /// The block that it has let go last, and where it would have read it.
     let_go: Option<(Block, u64)>,
@@ -255,7 +254,6 @@ impl Stream {
             value_is_stale: false,
             candidate_is_stale: false,
             ranked_at: None,
-            #[cfg(any(test, debug_assertions))]
             ranked_pace: (None, false),
             is_parked: false,
             scan_is_unfinished: false,
@@ -601,7 +599,7 @@ impl Stream {
 
     /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks
     /// whose turn has passed with it are no longer tracked, and handed out. Returns whether what is left may be worth less
-    /// than before, if its pace is what it was ([`PACE_READS`]).
+    /// than when the arbiter asked.
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
@@ -627,11 +625,22 @@ impl Stream {
         if base > past {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         }
+        self.ranked_at = None;
         was_in_set
             || self.cursor.in_set()
             || self.cursor.front() < front
             || self.cursor.accuracy() < accuracy
-            || self.cursor.reads().is_multiple_of(PACE_READS)
+            || self.is_slower()
+    }
+
+    /// Whether its reads come more slowly than when the arbiter asked, or have come to be in time.
+    fn is_slower(&self) -> bool {
+        let (before, was_late) = self.ranked_pace;
+        let is_slower = match (before, self.pace.pace_ns()) {
+            (Some(before), Some(now)) => now > before + before / PACE_DIVISOR,
+            (before, now) => before != now,
+        };
+        is_slower || was_late != self.pace.is_late()
     }
 
     /// The reader has come back: what was passed over is looked for again.
@@ -843,7 +852,7 @@ impl Stream {
         self.of_device(device).start.taken();
     }
 
-    /// Loads what will be asked of a block that is probably missing, when the next one is searched for.
+    /// Loads what will be asked of a block that is probably missing, and of those after it that may be fetched with it.
     fn load_missing(&self, block: Block, blocks: &BlockTable) {
         let last = Block { index: block.index.saturating_add(NEIGHBOURS - 1), ..block };
         for block in [block, last] {
@@ -874,7 +883,7 @@ impl Stream {
             {
                 match blocks.find(block) {
                     None => return (position < limit).then_some(position),
-                    // It was fetched for a later use perhaps, by what another device was said to have of it.
+                    // Its file may have been hinted twice, from two devices, and it was fetched for the later use.
                     Some(slot) => resident(slot, position),
                 }
             }
@@ -1006,12 +1015,12 @@ impl Stream {
         self.index.load_parts();
     }
 
-    /// Loads what the parts lead to, and what will be asked of the block that it has fetched next, if that is after the
-    /// next read.
+    /// Loads what the parts lead to; and what will be asked of the block at the scan, if the prefetcher may ask after the next
+    /// read. Of a longer run it mostly is at hand.
     #[inline]
     pub(crate) fn load_segments(&self, blocks: &BlockTable) {
-        let is_asked = |part: &&OfDevice| part.quiet_until <= self.cursor.front() + 1;
-        if self.devices.first().is_some_and(|part| is_asked(&part))
+        let front = self.cursor.front() + 1;
+        if self.devices.first().is_some_and(|part| part.quiet_until <= front)
             && let Some(run) = self.scan_run.filter(|run| run.end_position() == self.scan + 1)
             && let Some(block) = run.block_at(self.scan)
         {
@@ -1123,10 +1132,27 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_in_order_and_no_more_slowly_has_nothing_that_is_worth_less() {
+        let (mut stream, blocks) = (stream_of(&[(0, 30)]), BlockTable::new(64));
+        let mut read = |position: u64, ranked_pace: (Option<f64>, bool)| {
+            stream.ranked_pace = ranked_pace;
+            stream.read((block(position), position), 20, &blocks, |_| (), &mut Vec::new())
+        };
+        let none = (None, false);
+        assert!(!read(0, none));
+        assert!(read(1, (None, true)), "it is in time");
+        assert!(read(2, (Some(1.0), false)), "nothing is known of its pace any more");
+        assert!(!read(10, none));
+        // The second read behind its front has that go back.
+        assert!(!read(4, none));
+        assert!(read(5, none), "all is further away");
+    }
+
+    #[test]
     fn what_was_missing_and_has_come_is_come_upon() {
         let (mut stream, mut blocks) = (stream_of(&[(0, 3), (0, 3)]), BlockTable::new(64));
         stream.note_missing(&blocks, u64::MAX, |_, _| ());
-        // For its later use, as others know of it.
+        // Fetched, for its second use perhaps.
         let slot = blocks.insert(Slot::in_flight(block(0), DISK, true));
         let mut found = Vec::new();
         let missing = stream.first_missing(&blocks, DISK, u64::MAX, |slot, at| {
