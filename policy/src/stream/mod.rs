@@ -599,7 +599,7 @@ impl Stream {
 
     /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks
     /// whose turn has passed with it are no longer tracked, and handed out. Returns whether what is left may be worth less
-    /// than when the arbiter asked.
+    /// than when the arbiter asked, unless it is going to ask again.
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
@@ -626,11 +626,12 @@ impl Stream {
             self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
         }
         self.ranked_at = None;
-        was_in_set
-            || self.cursor.in_set()
-            || self.cursor.front() < front
-            || self.cursor.accuracy() < accuracy
-            || self.is_slower()
+        !self.value_is_stale
+            && (was_in_set
+                || self.cursor.in_set()
+                || self.cursor.front() < front
+                || self.cursor.accuracy() < accuracy
+                || self.is_slower())
     }
 
     /// Whether its reads come more slowly than when the arbiter asked, or have come to be in time.
