@@ -52,7 +52,7 @@ pub(crate) struct Device {
     pub(crate) unresolved: BTreeMap<StreamIndex, VecDeque<(Ticket, u64)>>,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
-    /// The first of them, if it waits for its stream to disclose more, and nothing of that stream was asked since.
+    /// The one that was first when it was asked, if it waits for its stream to disclose more and was not asked since.
     pub(crate) first_waits: Option<Waits>,
     load: Load,
     /// Time of a lookup, that in the device's queue included.

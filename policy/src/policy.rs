@@ -530,9 +530,7 @@ impl Policy {
     /// a driver that does not gets no answer to a device that cannot keep up.
     pub fn waited(&mut self, reader: ReaderId, waited: Nanos) {
         if let Some(&index) = self.last_stream.get(&reader) {
-            let stream = self.cache.stream(index);
-            stream.pace.waited(reader, waited);
-            stream.ranked_at = None;
+            self.cache.stream(index).pace.waited(reader, waited);
         }
     }
 

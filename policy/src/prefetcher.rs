@@ -22,7 +22,7 @@
 //!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up.
 //!
 //! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
-//!   takes: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
+//!   takes, or has read: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
 //!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed.
 //!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).

@@ -142,6 +142,11 @@ impl Cursor {
         self.front
     }
 
+    /// How many reads it was moved by.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads
+    }
+
     /// The share of the disclosed that was read, of late.
     pub(crate) fn accuracy(&self) -> f64 {
         self.accuracy

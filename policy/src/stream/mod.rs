@@ -47,8 +47,10 @@ const PEEKED: u64 = 64;
 /// prefetcher looks through.
 const STRIDED_DIVISOR: u64 = 8;
 
-/// A pace that is slower by this part, as a divisor, is another one to the arbiter.
+/// A pace that is slower by this part, as a divisor, is another one to the arbiter at once. What changes by less, and what costs
+/// have changed, it learns after so many reads.
 const PACE_DIVISOR: f64 = 16.0;
+const RANKED_READS: u64 = 16;
 
 /// Runs of uses of a block, made already, that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
@@ -631,11 +633,12 @@ impl Stream {
                 || self.cursor.in_set()
                 || self.cursor.front() < front
                 || self.cursor.accuracy() < accuracy
-                || self.is_slower())
+                || self.cursor.reads().is_multiple_of(RANKED_READS)
+                || self.has_other_pace())
     }
 
-    /// Whether its reads come more slowly than when the arbiter asked, or have come to be in time.
-    fn is_slower(&self) -> bool {
+    /// Whether its reads come more slowly than when the arbiter asked, or have come to be late or in time.
+    fn has_other_pace(&self) -> bool {
         let (before, was_late) = self.ranked_pace;
         let is_slower = match (before, self.pace.pace_ns()) {
             (Some(before), Some(now)) => now > before + before / PACE_DIVISOR,
@@ -1147,6 +1150,16 @@ mod tests {
         // The second read behind its front has that go back.
         assert!(!read(4, none));
         assert!(read(5, none), "all is further away");
+    }
+
+    #[test]
+    fn who_reads_in_order_is_asked_now_and_then_since_costs_may_have_changed() {
+        let (mut stream, blocks) = (stream_of(&[(0, 60)]), BlockTable::new(64));
+        let mut read = |position: u64| {
+            stream.read((block(position), position), 20, &blocks, |_| (), &mut Vec::new())
+        };
+        let asked = (0..2 * RANKED_READS).filter(|&position| read(position)).count();
+        assert_eq!(asked, 2);
     }
 
     #[test]
