@@ -310,6 +310,16 @@ impl Cache {
         self.rates.forget(share_of(index));
         self.ranking.set(index.0, None);
         self.freed.push(index);
+        // Where nothing is let go, or prefetched, nobody asks for long.
+        for stale in [&mut self.stale_values, &mut self.stale_candidates] {
+            if stale.len() > 2 * self.streams.len() {
+                let mut seen = vec![false; self.streams.len()];
+                stale.retain(|&StreamIndex(index)| {
+                    let index = index as usize;
+                    self.streams[index].is_some() && !std::mem::replace(&mut seen[index], true)
+                });
+            }
+        }
     }
 
     /// What `index` says has changed: it will be asked again before it counts.
@@ -974,6 +984,12 @@ impl Cache {
             + self.recent.memory_bytes()
             + self.consumed.memory_bytes()
             + streams.sum::<usize>()
+    }
+
+    /// How many streams are noted as to be asked.
+    #[cfg(test)]
+    pub(crate) fn noted_as_stale(&self) -> usize {
+        self.stale_values.len() + self.stale_candidates.len()
     }
 
     /// That records have what streams have shown, of one hinter at a time.

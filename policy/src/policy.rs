@@ -292,7 +292,9 @@ impl Policy {
             return;
         };
         self.cache.counts.hints += 1;
-        self.cache.stream(index).hinted_at = Some(now);
+        let device = self.device(hint.device);
+        let pause = self.cache.pause(device);
+        self.cache.stream(index).note_hint(now, pause);
         self.add_hint(index, hint);
     }
 

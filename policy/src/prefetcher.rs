@@ -23,7 +23,8 @@
 //!
 //! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
 //!   takes, or has read: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
-//!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed.
+//!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed. Who goes on and on
+//!   without a read holds others back for so many fetches' time, in all.
 //!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
@@ -48,6 +49,9 @@ const ALLOWANCE_MIN: f64 = 32.0;
 
 /// F: positions beyond the reach that are looked at together with those within.
 const SCAN_AHEAD: u64 = 16;
+
+/// H: for how long a stream that has not read is taken to go on disclosing, in fetches' times.
+const DISCLOSING_MAX: u64 = 64;
 
 /// G: positions from the first missing one on that are looked at for a run.
 const RUN_MAX: u64 = 16_384;
@@ -410,9 +414,17 @@ impl Cache {
     /// first.
     fn is_disclosing(&self, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
         let stream = self.streams[index.0 as usize].as_ref();
-        let hinted_at = stream.and_then(|stream| stream.hinted_at);
-        let pause = Nanos(self.costs.at(device).disk_ns as u64);
-        hinted_at.is_some_and(|hinted_at| now.saturating_sub(hinted_at) < pause)
+        let Some((hinted_at, discloses_for)) = stream.and_then(|stream| stream.hinted_at) else {
+            return false;
+        };
+        let pause = self.pause(device);
+        now.saturating_sub(hinted_at) < pause
+            && discloses_for < Nanos(pause.0.saturating_mul(DISCLOSING_MAX))
+    }
+
+    /// H: without a hint for so long, a stream has stopped disclosing.
+    pub(crate) fn pause(&self, device: DeviceIndex) -> Nanos {
+        Nanos(self.costs.at(device).disk_ns as u64)
     }
 
     fn take_cluster(

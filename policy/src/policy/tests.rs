@@ -755,6 +755,24 @@ fn disclose(policy: &mut Policy, stream: StreamId, file: FileId, blocks: u64) {
     policy.hint(NOW, stream, Hint::whole_file(target, DISK));
 }
 
+#[test]
+fn streams_that_come_and_go_leave_nothing_behind() {
+    for prefetch in [Prefetch::Benefit, Prefetch::Never] {
+        let (mut policy, _) = owned(1000, 20);
+        policy.config.rules.prefetch = prefetch;
+        policy.cache.rules.prefetch = prefetch;
+        for _ in 0..1000 {
+            let stream = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
+            disclose(&mut policy, stream, FileId(2), 4);
+            fetch_at(&mut policy, NOW);
+            policy.read(NOW, ReaderId(2), block(2, 0), false);
+            policy.close(NOW, stream);
+        }
+        let noted = policy.cache.noted_as_stale();
+        assert!(noted < 10, "{prefetch:?}: {noted}");
+    }
+}
+
 /// Fetches whatever is to be fetched at `now`. Returns how many fetches that were.
 fn fetch_at(policy: &mut Policy, now: Nanos) -> usize {
     std::iter::from_fn(|| {
@@ -774,6 +792,27 @@ fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
     assert_eq!(fetch_at(&mut policy, NOW), 0);
     assert!(fetch_at(&mut policy, later) > 0);
     assert_eq!(policy.devices[0].first_waits, None);
+}
+
+#[test]
+fn who_goes_on_disclosing_and_reads_nothing_holds_up_what_only_waits_for_a_while_only() {
+    let (mut policy, stream) = owned(1000, 20);
+    let step = Nanos(500_000); // Half of what a fetch takes.
+    let mut now = NOW;
+    let mut fetched = |hints: u64, now: &mut Nanos| {
+        let each = (0..hints).map(|_| {
+            *now += step;
+            let target = Target::File { file: FileId(1), size_bytes: 200 };
+            policy.hint(*now, stream, Hint::whole_file(target, DISK));
+            fetch_at(&mut policy, *now)
+        });
+        each.collect::<Vec<usize>>()
+    };
+    let near = fetched(1, &mut now)[0];
+    assert!(near > 0, "what is near is fetched at once");
+    // 63 fetches' time.
+    assert_eq!(fetched(126, &mut now).iter().sum::<usize>(), 0);
+    assert!(fetched(4, &mut now).iter().sum::<usize>() > 0);
 }
 
 #[test]

@@ -221,8 +221,8 @@ pub(crate) struct Stream {
     /// Nothing before it was passed over because the reader was further.
     overtaken: u64,
     scan_run: Option<Run>,
-    /// When it was given its last hint, if it has not read since.
-    pub(crate) hinted_at: Option<Nanos>,
+    /// When it was given its last hint, and for how long it has disclosed by then, if it has not read since.
+    pub(crate) hinted_at: Option<(Nanos, Nanos)>,
     pub(crate) pace: Pace,
     /// Whether a block had more uses made already than are passed over: a later one may not be sought then.
     #[cfg(any(test, debug_assertions))]
@@ -803,6 +803,14 @@ impl Stream {
     /// Whether the access at `position` has been looked for.
     pub(crate) fn is_before_scan(&self, position: u64) -> bool {
         position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
+    }
+
+    /// Notes when a hint came. After a `pause` it had stopped disclosing.
+    pub(crate) fn note_hint(&mut self, now: Nanos, pause: Nanos) {
+        let discloses_for = self.hinted_at.map_or(Nanos::ZERO, |(before, discloses_for)| {
+            discloses_for + now.saturating_sub(before).min(pause)
+        });
+        self.hinted_at = Some((now, discloses_for));
     }
 
     /// Notes when a read came, and whether it had to wait.
