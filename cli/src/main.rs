@@ -16,11 +16,12 @@ mod sim;
 mod size;
 mod store;
 mod summary;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Informed prefetching for Linux: programs disclose what they will read, foretell fetches it
 /// before they ask
@@ -90,7 +91,10 @@ fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
 
 fn main() -> ExitCode {
     let (ours, theirs) = split_program_arguments();
-    let arguments = Arguments::parse_from(ours);
+    let arguments = match Arguments::try_parse_from(&ours) {
+        Ok(arguments) => arguments,
+        Err(error) => return usage::report(&error, &Arguments::command(), &ours),
+    };
     let result = match arguments.command {
         Command::Run(args) => run::run(args, theirs),
         Command::Mount(args) => mount::mount(&args),

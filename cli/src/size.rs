@@ -8,6 +8,10 @@
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
+    let not_a_size = || "not a size such as 256MiB".to_owned();
+    if number.is_empty() {
+        return Err(not_a_size());
+    }
     let factor: u64 = match unit.trim() {
         "" | "B" => 1,
         "k" | "K" | "KiB" => 1 << 10,
@@ -25,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| "too large".into());
     }
-    let number: f64 = number.parse().map_err(|_| "not a size such as 256MiB".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| not_a_size())?;
     let bytes = number * factor as f64;
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("too large".into()) }
 }

@@ -242,8 +242,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let gone =
-        "foretell: note: 2 of 2 files are gone; they are taken to be as large as what was read";
+    let gone = "foretell: note: gone: 2 of 2 files, taken to be as large as what was read of them";
     assert_eq!(text(&output.stderr), format!("{gone}\n"));
     let table = text(&output.stdout);
     let mut lines = table.lines();
@@ -319,7 +318,7 @@ fn what_a_recording_lacks_is_told() {
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
     let gone =
-        "foretell: note: 1 of 2 files are gone; they are taken to be as large as what was read\n";
+        "foretell: note: gone: 1 of 2 files, taken to be as large as what was read of them\n";
     let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
     let table = [
         (whole.clone(), String::new()),
@@ -384,7 +383,7 @@ fn whether_times_were_recorded_is_told() {
     ] {
         let (_folder, path) = recording(content);
         let error = text(&sim_replay(&path, &options).stderr);
-        let about = error.lines().filter(|line| !line.contains("are gone"));
+        let about = error.lines().filter(|line| !line.contains(": gone: "));
         assert_eq!(about.map(|line| format!("{line}\n")).collect::<String>(), told);
     }
 }
@@ -424,8 +423,7 @@ fn files_without_permission_are_not_called_gone() {
         return;
     };
     mode(&closed, 0o755);
-    let told =
-        "foretell: note: 1 of 3 files may not be looked at: there is no permission; they are";
+    let told = "foretell: note: not to be looked at, without permission: 1 of 3 files, ";
     assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
 }
 
@@ -452,6 +450,26 @@ fn damage_of_a_recording_is_told() {
     let said = "t: line 3: time runs backwards by 0.997 s; sort the lines by time: `LC_ALL=C sort";
     assert!(error.contains(said) && error.lines().count() == 1, "{error}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_line_by_the_name_that_was_given() {
+    let cache = ["sim", "cache", "--trace", "-", "--format", "blocks", "--capacity", "1"];
+    let cache = [&cache[..], &["--policy", "lru", "--hints", "none"]].concat();
+    for (arguments, code, line) in [
+        (&cache[..], 1, "foretell: standard input: is empty\n"),
+        (&["sim", "replay", "-"], 1, "foretell: standard input: is empty\n"),
+        (
+            &["sim", "collective", "--procs", "0"],
+            2,
+            "foretell: invalid value '0' for '--procs <P,...>': 0 is not a number from 1 to 65536; see 'foretell sim collective --help'\n",
+        ),
+    ] {
+        let mut command = foretell();
+        let output = command.args(arguments).stdin(std::process::Stdio::null()).output();
+        let output = output.expect("foretell runs");
+        assert_eq!((output.status.code(), text(&output.stderr).as_ref()), (Some(code), line));
+    }
 }
 
 #[test]
@@ -484,7 +502,7 @@ fn replay_reads_standard_input_and_other_formats() {
     let (_folder, path) = recording(dxt);
     let output = sim_replay(&path, &["--format", "dxt", "--hints", "none", "--json", "-"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).starts_with("foretell: note: 1 of 1 files are gone;"));
+    assert!(text(&output.stderr).starts_with("foretell: note: gone: 1 of 1 files,"));
     let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&row["reads"], &row["opens"]), (&2.into(), &1.into()));
     assert!((0.25..0.3).contains(&row["cpu_s"].as_f64().expect("a number")), "{row}");

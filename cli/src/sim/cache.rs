@@ -9,7 +9,9 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
-use super::{as_json, block_bytes, check_outputs, output, progress, say};
+use super::{
+    as_json, block_bytes, check_outputs, not_a_recording, output, progress, recorded_at, say,
+};
 use crate::failure::Failure;
 
 pub(super) const HELP: &str = "\
@@ -88,11 +90,11 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let json = args.json.as_deref().filter(|_| !to_stdout);
     let json = output("--json", json)?;
-    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
-    let trace = Trace::open(path, args.format, args.block).map_err(Failure::failed)?;
+    let trace = Trace::open(recorded_at(&args.trace), args.format, args.block);
+    let trace = trace.map_err(not_a_recording)?;
     let progress = progress();
     progress.set_message(format!("reading {}", args.trace.display()));
-    let reads = trace.into_blocks().map_err(Failure::failed)?;
+    let reads = trace.into_blocks().map_err(not_a_recording)?;
     if reads.is_empty() {
         return Err(Failure::failed(format!("{}: there is no read in it", args.trace.display())));
     }

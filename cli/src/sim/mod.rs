@@ -8,6 +8,7 @@ mod reproduce;
 mod sweep_plot;
 mod table;
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -82,6 +83,22 @@ fn check_outputs(read: &[Named], written: &[(&str, Option<&Path>)]) -> Result<()
 fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failure> {
     let file = path.map(OutputFile::open).transpose();
     file.map_err(|error| Failure::failed(format!("{option}: {error}")))
+}
+
+const STANDARD_INPUT: &str = "/dev/stdin";
+
+/// Where a recording of this name is: standard input if that is `-`.
+fn recorded_at(name: &Path) -> &Path {
+    if name.as_os_str() == "-" { Path::new(STANDARD_INPUT) } else { name }
+}
+
+/// A recording that cannot be used.
+fn not_a_recording(error: impl Display) -> Failure {
+    let error = error.to_string();
+    match error.strip_prefix(STANDARD_INPUT) {
+        Some(what) => Failure::failed(format!("standard input{what}")),
+        None => Failure::failed(error),
+    }
 }
 
 /// A bar that waits for its length.

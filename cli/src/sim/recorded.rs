@@ -12,6 +12,7 @@ use foretell_sim::trace::recording::{Recording, State, What};
 use foretell_sim::trace::{Trace, TraceError, dxt, strace};
 
 use super::replay::{ReplayArgs, Source};
+use super::{not_a_recording, recorded_at};
 use crate::failure::Failure;
 use crate::size;
 
@@ -22,7 +23,7 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
             "--root: a recording in format {format} has no names of files; leave it out"
         )));
     }
-    let path = if args.trace.as_os_str() == "-" { Path::new("/dev/stdin") } else { &args.trace };
+    let path = recorded_at(&args.trace);
     let (activity, mut lacking) = match args.format {
         Source::Strace => {
             let folder = std::env::current_dir()
@@ -31,8 +32,8 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         }
         Source::Dxt => of_recording(args, dxt::open(path))?,
         Source::Reads(format) => {
-            let trace = Trace::open(path, format, args.block).map_err(Failure::failed)?;
-            (Activity::of_trace(trace, args.block).map_err(Failure::failed)?, Vec::new())
+            let trace = Trace::open(path, format, args.block).map_err(not_a_recording)?;
+            (Activity::of_trace(trace, args.block).map_err(not_a_recording)?, Vec::new())
         }
     };
     let of = match &args.root {
@@ -73,7 +74,7 @@ fn of_recording(
     args: &ReplayArgs,
     recording: Result<Recording, TraceError>,
 ) -> Result<(Activity, Vec<String>), Failure> {
-    let mut recording = recording.map_err(Failure::failed)?;
+    let mut recording = recording.map_err(not_a_recording)?;
     let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
     let known = |path: &Path| {
         let file = fs::metadata(path).ok()?;
@@ -154,10 +155,10 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         counts(path) && (root.is_some() || !is_system(path))
     });
     let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
-    let unknown = [(gone, "are gone"), (forbidden, "may not be looked at: there is no permission")];
+    let unknown = [(gone, "gone"), (forbidden, "not to be looked at, without permission")];
     let unknown = unknown.into_iter().filter(|&(files, _)| files > 0).map(|(files, why)| {
         let all = read.len();
-        format!("{files} of {all} files {why}; they are taken to be as large as what was read")
+        format!("{why}: {files} of {all} files, taken to be as large as what was read of them")
     });
     let some_mapped = (mapped > 0).then(|| {
         let mapped = size::display(mapped);
