@@ -39,15 +39,16 @@ fn line(error: &Error) -> String {
     in_words(line)
 }
 
-/// Names a range as people do.
+/// Says what is wrong with a number as people do.
 fn in_words(line: String) -> String {
-    match line
-        .rsplit_once(" is not in ")
-        .and_then(|(all, range)| Some((all, range.split_once("..=")?)))
+    let range = line.rsplit_once(" is not in ");
+    if let Some((all, range)) = range
+        && let Some((least, most)) = range.split_once("..=")
     {
-        Some((all, (least, most))) => format!("{all} is not a number from {least} to {most}"),
-        None => line,
+        return format!("{all} is not a number from {least} to {most}");
     }
+    line.replace("invalid digit found in string", "not a whole number")
+        .replace("number too large to fit in target type", "too large")
 }
 
 /// The command, with those below it, that `words` are for.
@@ -70,6 +71,7 @@ mod tests {
         let count = Arg::new("count")
             .long("count")
             .required(true)
+            .allow_hyphen_values(true)
             .value_parser(clap::value_parser!(u32).range(1..=9));
         let size = Arg::new("size").long("size").required(true);
         Command::new("tool").subcommand(Command::new("part").args([count, size]))
@@ -95,6 +97,10 @@ mod tests {
             (
                 &["tool", "parts"],
                 "unrecognized subcommand 'parts'; a similar subcommand exists: 'part'; see tool",
+            ),
+            (
+                &["tool", "part", "--count", "-x"],
+                "invalid value '-x' for '--count <count>': not a whole number; see tool part",
             ),
             (&["tool", "part", "x"], "unexpected argument 'x' found; see tool part"),
         ] {
