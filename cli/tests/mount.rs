@@ -59,6 +59,35 @@ fn a_folder_is_mounted_read_and_unmounted() {
 }
 
 #[test]
+fn a_mount_of_another_user_is_called_that() {
+    use std::os::unix::process::CommandExt;
+    if !have_fuse() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        let _ = writeln!(std::io::stderr(), "skipped: only root can be another user");
+        return;
+    }
+    let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let mounted = mount(folder.path().to_str().expect("UTF-8"), mnt.path(), &[]);
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    let refused = foretell().arg("unmount").arg(mnt.path()).uid(65534).gid(65534).output();
+    assert!(is_mounted(mnt.path()));
+    let unmounted = unmount(mnt.path());
+    assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
+    let Ok(refused) = refused else {
+        let _ = writeln!(std::io::stderr(), "skipped: another user cannot run foretell");
+        return;
+    };
+    assert_eq!(refused.status.code(), Some(1));
+    let line = format!(
+        "foretell: {} was mounted by user 0; only that user and root may unmount it\n",
+        mnt.path().display()
+    );
+    assert_eq!(text(&refused.stderr), line);
+}
+
+#[test]
 fn a_bucket_is_mounted_with_the_environments_credentials() {
     if !have_fuse() {
         return;

@@ -67,6 +67,17 @@ pub enum MountError {
         /// What is not mounted.
         noun: &'static str,
     },
+    /// Somebody else's.
+    #[error(
+        "{} was mounted by user {user}; only that user and root may unmount it",
+        path.display()
+    )]
+    NotYours {
+        /// The mount point.
+        path: PathBuf,
+        /// Who has mounted it.
+        user: u32,
+    },
     /// Somebody has a file open below the mount point.
     #[error(
         "{0} is in use; end the programs that use it (fuser -vm {0}) and unmount again, or detach it: \

@@ -260,14 +260,19 @@ impl Drop for MountPoint {
 /// Unmounts what of this kind is at `path`, which another process may be serving; that process notices.
 ///
 /// # Errors
-/// That nothing of this kind is there, that it is in use (and has not crashed), and what the system says.
+/// That nothing of this kind is there, that another user has mounted it, that it is in use (and has not crashed), and what the system says.
 pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     let not_mounted = || MountError::NotMounted { path: path.into(), noun: kind.noun };
     let place = absolute(path).map_err(|_| not_mounted())?;
     // Whoever still holds a file of a dead one will get nothing from it any more.
     let force = if is_dead(&place) { Force::Detach } else { Force::Refuse };
     match mount_at(&place) {
-        Some(mount) if mount.is_of(kind) => table::unmount(&place, force),
+        Some(mount) if mount.is_of(kind) => match mount.user {
+            Some(user) if !is_root() && user != rustix::process::getuid().as_raw() => {
+                Err(MountError::NotYours { path: path.into(), user })
+            }
+            _ => table::unmount(&place, force),
+        },
         _ => Err(not_mounted()),
     }
 }
@@ -290,10 +295,10 @@ fn config(kind: &Kind, options: &MountOptions) -> Config {
     config
 }
 
-/// Resolves a path whose last part may be a dead mount, which cannot be looked at.
+/// Resolves a path whose last part may be a dead mount, or that of another user, which cannot be looked at.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::EACCES)) => {
             let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(error);
             };

@@ -25,6 +25,8 @@ pub(crate) struct Mount {
     pub(crate) path: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: String,
+    /// Who has mounted it, if that is said, as it is of FUSE.
+    pub(crate) user: Option<u32>,
 }
 
 impl Mount {
@@ -60,6 +62,9 @@ fn parse(line: &[u8]) -> Option<Mount> {
         path: std::ffi::OsString::from_vec(text(4)?).into(),
         kind: lossy(text(dash + 1)?),
         source: lossy(text(dash + 2)?),
+        user: text(dash + 3).map(lossy).and_then(|options| {
+            options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
+        }),
     })
 }
 
@@ -151,15 +156,16 @@ mod tests {
     #[test]
     fn lines_of_the_table_are_understood() {
         let line =
-            br"41 28 0:37 / /tmp/a\040b\134c rw,nosuid shared:7 - fuse foretell-array:/data rw";
+            br"41 28 0:37 / /tmp/a\040b\134c rw,nosuid shared:7 - fuse foretell-array:/data rw,user_id=1000,group_id=7";
         let mount = parse(line).expect("a mount");
-        assert_eq!(mount.device, "0:37");
+        assert_eq!((mount.device.as_str(), mount.user), ("0:37", Some(1000)));
         assert_eq!(mount.path, Path::new("/tmp/a b\\c"));
         assert!(mount.is_of(&ARRAY));
         assert!(!mount.is_of(&Kind { name: "foretell", ..ARRAY }));
         let other =
             br"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
-        assert_eq!(parse(other).map(|mount| mount.is_of(&ARRAY)), Some(false));
+        let other = parse(other).expect("a mount");
+        assert_eq!((other.is_of(&ARRAY), other.user), (false, None));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"1 2 3 -"), None);
     }
