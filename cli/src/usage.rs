@@ -1,54 +1,94 @@
 //! Wrong usage, told as every other failure is: in one line that names the thing and the way out.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Command, Error};
 
 use crate::failure::Failure;
+use crate::signals;
 
 /// Tells of `error`, which came of parsing `words` by `command`; or prints the help or the version, if that
-/// was asked for.
+/// was asked for, or if no command was named.
 pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> ExitCode {
-    if !error.to_string().starts_with(PREFIX) {
-        let is_printed = error.print().is_ok();
-        return ExitCode::from(if is_printed { error.exit_code() as u8 } else { 1 });
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                signals::die_of(libc::SIGPIPE)
+            }
+            Err(error) => Failure::failed(format!("standard output: {error}")).report(),
+        },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print(); // Nobody is there to be told.
+            ExitCode::from(WRONG_USAGE)
+        }
+        _ => {
+            let line = line(error, words);
+            Failure::usage(format!("{line}; see '{} --help'", asked(command, words))).report()
+        }
     }
-    Failure::usage(format!("{}; see '{} --help'", line(error), asked(command, words))).report()
 }
 
-const PREFIX: &str = "error: ";
+const WRONG_USAGE: u8 = 2;
 
 /// What the parser says in several lines, without what every one of its messages ends with.
-fn line(error: &Error) -> String {
-    let text = error.to_string();
+fn line(error: &Error, words: &[OsString]) -> String {
+    if error.kind() == ErrorKind::InvalidUtf8
+        && let Some(word) = words.iter().find(|word| word.to_str().is_none())
+    {
+        return format!("'{}' is not UTF-8", word.to_string_lossy());
+    }
+    let text = with_visible_words(error.to_string(), words);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said =
         lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let mut line = String::new();
     for part in said {
-        let (joint, part) = match (part.strip_prefix(PREFIX), part.strip_prefix("tip: ")) {
+        let (joint, part) = match (part.strip_prefix("error: "), part.strip_prefix("tip: ")) {
             (Some(first), _) => ("", first),
             (_, Some(tip)) => ("; ", tip),
-            _ if line.ends_with(':') => (" ", part),
+            _ if line.ends_with(':') || part.starts_with('[') => (" ", part),
             _ => (", ", part),
         };
         line += joint;
         line += part;
     }
-    in_words(line)
+    match line.rsplit_once("': ") {
+        Some((value, why)) => format!("{value}': {}", in_words(why)),
+        None => line,
+    }
 }
 
-/// Says what is wrong with a number as people do.
-fn in_words(line: String) -> String {
-    let range = line.rsplit_once(" is not in ");
-    if let Some((all, range)) = range
+/// Writes out the ends of lines within what the user has given: others are the parser's.
+fn with_visible_words(mut text: String, words: &[OsString]) -> String {
+    for word in words.iter().filter_map(|word| word.to_str()).filter(|word| word.contains('\n')) {
+        let value = word.split_once('=').map_or(word, |(_, value)| value);
+        for torn in [word, value] {
+            text = text.replace(torn, &torn.replace('\n', "\\n"));
+        }
+    }
+    text
+}
+
+/// Says what is wrong with a number as people do. All that the parser reads are whole, and not below zero.
+fn in_words(why: &str) -> String {
+    let range = why.split_once(" is not in ");
+    if let Some((number, range)) = range
         && let Some((least, most)) = range.split_once("..=")
     {
-        return format!("{all} is not a number from {least} to {most}");
+        return format!("{number} is not a number from {least} to {most}");
     }
-    line.replace("invalid digit found in string", "not a whole number")
-        .replace("number too large to fit in target type", "too large")
+    match why {
+        "invalid digit found in string" | "number too small to fit in target type" => {
+            "not a whole number from 0 on".into()
+        }
+        "cannot parse integer from empty string" => "a number is missing".into(),
+        "number too large to fit in target type" => "too large".into(),
+        _ => why.into(),
+    }
 }
 
 /// The command, with those below it, that `words` are for.
@@ -66,6 +106,7 @@ fn asked(command: &Command, words: &[OsString]) -> String {
 mod tests {
     use super::*;
     use clap::Arg;
+    use std::os::unix::ffi::OsStringExt;
 
     fn command() -> Command {
         let count = Arg::new("count")
@@ -73,14 +114,24 @@ mod tests {
             .required(true)
             .allow_hyphen_values(true)
             .value_parser(clap::value_parser!(u32).range(1..=9));
+        let how = Arg::new("how").long("how").value_parser(["this", "that"]);
+        let that = Arg::new("that").long("that").num_args(0).conflicts_with("how");
         let size = Arg::new("size").long("size").required(true);
-        Command::new("tool").subcommand(Command::new("part").args([count, size]))
+        Command::new("tool").subcommand(Command::new("part").args([count, size, how, that]))
     }
 
     fn said(words: &[&str]) -> String {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let error = command().try_get_matches_from(&words).expect_err("it is wrong");
-        format!("{}; see {}", line(&error), asked(&command(), &words))
+        format!("{}; see {}", line(&error, &words), asked(&command(), &words))
+    }
+
+    #[test]
+    fn a_word_that_is_no_text_is_named() {
+        let words = ["tool", "part", "--count"].map(OsString::from).into_iter();
+        let words: Vec<OsString> = words.chain([OsString::from_vec(vec![b'a', 0xff])]).collect();
+        let error = command().try_get_matches_from(&words).expect_err("it is wrong");
+        assert_eq!(line(&error, &words), "'a\u{fffd}' is not UTF-8");
     }
 
     #[test]
@@ -100,7 +151,23 @@ mod tests {
             ),
             (
                 &["tool", "part", "--count", "-x"],
-                "invalid value '-x' for '--count <count>': not a whole number; see tool part",
+                "invalid value '-x' for '--count <count>': not a whole number from 0 on; see tool part",
+            ),
+            (
+                &["tool", "part", "--count", ""],
+                "invalid value '' for '--count <count>': a number is missing; see tool part",
+            ),
+            (
+                &["tool", "part", "--how", "so"],
+                "invalid value 'so' for '--how <how>' [possible values: this, that]; see tool part",
+            ),
+            (
+                &["tool", "part", "--count=5\nUsage: x"],
+                "invalid value '5\\nUsage: x' for '--count <count>': not a whole number from 0 on; see tool part",
+            ),
+            (
+                &["tool", "part", "--how", "this", "--that"],
+                "the argument '--how <how>' cannot be used with '--that'; see tool part",
             ),
             (&["tool", "part", "x"], "unexpected argument 'x' found; see tool part"),
         ] {

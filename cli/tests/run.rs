@@ -140,14 +140,28 @@ fn bad_options_are_named_in_one_line() {
     assert_fails(&["run", "--budget", "100TiB", "--", "true"], 125, "more than this machine");
     assert_fails(&["run", "--hints", "/nonexistent", "--", "true"], 125, "/nonexistent");
     assert_fails(&["run", "--json", "/nonexistent/x", "--", "true"], 125, "/nonexistent/x");
-    for wrong in [
-        &["run"][..],
-        &["run", "--bogus", "--", "true"],
-        &["run", "--budget", "many", "--", "true"],
-        &["nonsense"],
-        &["run", "--no-hints", "--hints", "x", "--", "true"],
+    for (wrong, named) in [
+        (&["run"][..], "<PROGRAM>"),
+        (&["run", "--bogus", "--", "true"], "--bogus"),
+        (&["run", "--budget", "many", "--", "true"], "not a size such as 256MiB"),
+        (&["nonsense"], "nonsense"),
+        (&["run", "--no-hints", "--hints", "x", "--", "true"], "cannot be used with"),
     ] {
-        assert_eq!(output(wrong).status.code(), Some(2), "{wrong:?}");
+        assert_fails(wrong, 2, named);
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output_if_asked_for() {
+    for (asked, part) in [("--version", "foretell "), ("--help", "Exit codes:")] {
+        let said = output(&[asked]);
+        assert_eq!((said.status.code(), stderr(&said).as_ref()), (Some(0), ""));
+        assert!(String::from_utf8_lossy(&said.stdout).contains(part));
+    }
+    for missing in [&[][..], &["sim"]] {
+        let said = output(missing);
+        assert_eq!(said.status.code(), Some(2));
+        assert!(said.stdout.is_empty() && stderr(&said).contains("Usage: foretell"));
     }
 }
 

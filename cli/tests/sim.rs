@@ -242,7 +242,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let gone = "foretell: note: gone: 2 of 2 files, taken to be as large as what was read of them";
+    let gone = "foretell: note: cannot find 2 of 2 files: taken to be as large as what was read";
     assert_eq!(text(&output.stderr), format!("{gone}\n"));
     let table = text(&output.stdout);
     let mut lines = table.lines();
@@ -317,8 +317,7 @@ fn what_a_recording_lacks_is_told() {
     let map = format!("7 102.0 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4<{name}>, 0) = 0x7f00\n");
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
-    let gone =
-        "foretell: note: gone: 1 of 2 files, taken to be as large as what was read of them\n";
+    let gone = "foretell: note: cannot find 1 of 2 files: taken to be as large as what was read\n";
     let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
     let table = [
         (whole.clone(), String::new()),
@@ -383,7 +382,7 @@ fn whether_times_were_recorded_is_told() {
     ] {
         let (_folder, path) = recording(content);
         let error = text(&sim_replay(&path, &options).stderr);
-        let about = error.lines().filter(|line| !line.contains(": gone: "));
+        let about = error.lines().filter(|line| !line.contains("cannot find"));
         assert_eq!(about.map(|line| format!("{line}\n")).collect::<String>(), told);
     }
 }
@@ -423,7 +422,7 @@ fn files_without_permission_are_not_called_gone() {
         return;
     };
     mode(&closed, 0o755);
-    let told = "foretell: note: not to be looked at, without permission: 1 of 3 files, ";
+    let told = "foretell: note: no permission to look at 1 of 3 files: ";
     assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
 }
 
@@ -456,6 +455,11 @@ fn damage_of_a_recording_is_told() {
 fn what_is_wrong_is_told_in_one_line_by_the_name_that_was_given() {
     let cache = ["sim", "cache", "--trace", "-", "--format", "blocks", "--capacity", "1"];
     let cache = [&cache[..], &["--policy", "lru", "--hints", "none"]].concat();
+    let no_reads = fs::File::open(recording("# foretell trace 1\n").1).expect("there");
+    let mut command = foretell();
+    command.args(["sim", "replay", "-", "--format", "foretell", "--hints", "none"]);
+    let output = command.stdin(no_reads).output().expect("foretell runs");
+    assert_eq!(text(&output.stderr), "foretell: standard input: there is no read in it\n");
     for (arguments, code, line) in [
         (&cache[..], 1, "foretell: standard input: is empty\n"),
         (&["sim", "replay", "-"], 1, "foretell: standard input: is empty\n"),
@@ -502,7 +506,7 @@ fn replay_reads_standard_input_and_other_formats() {
     let (_folder, path) = recording(dxt);
     let output = sim_replay(&path, &["--format", "dxt", "--hints", "none", "--json", "-"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).starts_with("foretell: note: gone: 1 of 1 files,"));
+    assert!(text(&output.stderr).starts_with("foretell: note: cannot find 1 of 1 file:"));
     let row: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!((&row["reads"], &row["opens"]), (&2.into(), &1.into()));
     assert!((0.25..0.3).contains(&row["cpu_s"].as_f64().expect("a number")), "{row}");
@@ -860,7 +864,7 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--method", "demand", "--overlap", "on"], "reads nothing ahead"),
         (&["--layout", "random", "--apart"], "--apart is of --layout sequential"),
         (&["--file-size", "1TiB", "--disks", "4096"], "more than 2^26"),
-        (&["--seed", "-1"], "not a whole number"),
+        (&["--seed", "-1"], "not a whole number from 0 on"),
         (&["--procs", "0"], "0 is not a number from 1 to 65536"),
         (&["--compute", "nan"], "not from 0 to 1000"),
         (&["--compute-ms", "1e9"], "not from 0 to 3600000"),

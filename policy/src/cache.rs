@@ -304,6 +304,9 @@ impl Cache {
         self.record_useful(index);
         let stream = self.stream(index);
         let (hinter, id, shown) = (stream.hinter, stream.id, stream.shown);
+        if stream.is_parked {
+            self.parked.retain(|&parked| parked != index);
+        }
         self.trust.shows(hinter, shown, Shown::default());
         self.trust.closed(hinter, id);
         self.streams[index.0 as usize] = None;
@@ -986,10 +989,10 @@ impl Cache {
             + streams.sum::<usize>()
     }
 
-    /// How many streams are noted as to be asked.
+    /// How many streams are noted as to be asked, now or later.
     #[cfg(test)]
     pub(crate) fn noted_as_stale(&self) -> usize {
-        self.stale_values.len() + self.stale_candidates.len()
+        self.stale_values.len() + self.stale_candidates.len() + self.parked.len()
     }
 
     /// That records have what streams have shown, of one hinter at a time.
@@ -1018,10 +1021,17 @@ impl Cache {
         assert_eq!(self.trust.hint_bytes(HinterId(0)).1, noted, "bytes of all hints");
         self.check_shown();
         let turn = self.checked % self.streams.len().max(1);
-        if let Some(Some(stream)) = self.streams.get_mut(turn)
-            && !self.left_untold
-        {
-            stream.check(&self.blocks);
+        if let Some(Some(stream)) = self.streams.get_mut(turn) {
+            let index = StreamIndex(turn as u32);
+            for (is_stale, noted) in [
+                (stream.value_is_stale, &self.stale_values),
+                (stream.candidate_is_stale, &self.stale_candidates),
+            ] {
+                assert!(!is_stale || noted.contains(&index), "{index:?} is never asked");
+            }
+            if !self.left_untold {
+                stream.check(&self.blocks);
+            }
         }
         assert!(self.blocks.len() <= self.capacity_blocks, "over capacity");
         let (mut tracked, mut unread) = (0, 0);

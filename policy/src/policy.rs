@@ -292,9 +292,7 @@ impl Policy {
             return;
         };
         self.cache.counts.hints += 1;
-        let device = self.device(hint.device);
-        let pause = self.cache.pause(device);
-        self.cache.stream(index).note_hint(now, pause);
+        self.cache.note_hint(now, index);
         self.add_hint(index, hint);
     }
 

@@ -24,13 +24,15 @@
 //! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
 //!   takes, or has read: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
 //!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed. Who goes on and on
-//!   without a read holds others back for so many fetches' time, in all.
+//!   without a read holds others back for the time of [`DISCLOSING_MAX`] fetches, and again as far as it has rested for longer
+//!   than a fetch takes.
 //!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
 use crate::cache::{Cache, Need, TooDear};
 use crate::contract::{Config, Memory};
+use crate::costs::Costs;
 use crate::decisions::{Decision, DecisionKind};
 use crate::device::{Device, Waits};
 use crate::hash::NEIGHBOURS;
@@ -65,6 +67,11 @@ const IN_HINT_ORDER: f64 = 1e15;
 /// Whether the access at `position` is beyond the horizon.
 fn is_beyond(terms: &Terms, front: u64, position: u64) -> bool {
     position >= front.saturating_add(terms.horizon() as u64)
+}
+
+/// H: without a hint for so long, a stream has stopped disclosing what is to be fetched from `device`.
+fn pause(costs: &Costs, device: DeviceIndex) -> Nanos {
+    Nanos(costs.at(device).disk_ns as u64)
 }
 
 /// D: how many unread blocks `stream` may have.
@@ -414,17 +421,28 @@ impl Cache {
     /// first.
     fn is_disclosing(&self, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
         let stream = self.streams[index.0 as usize].as_ref();
-        let Some((hinted_at, discloses_for)) = stream.and_then(|stream| stream.hinted_at) else {
+        let Some((stream, hinted_at)) = stream.and_then(|stream| Some((stream, stream.hinted_at?)))
+        else {
             return false;
         };
-        let pause = self.pause(device);
+        let pause = pause(&self.costs, device);
+        let part = stream.devices.iter().find(|part| part.device == device);
+        let discloses_for = part.map_or(Nanos::ZERO, |part| part.discloses_for);
         now.saturating_sub(hinted_at) < pause
             && discloses_for < Nanos(pause.0.saturating_mul(DISCLOSING_MAX))
     }
 
-    /// H: without a hint for so long, a stream has stopped disclosing.
-    pub(crate) fn pause(&self, device: DeviceIndex) -> Nanos {
-        Nanos(self.costs.at(device).disk_ns as u64)
+    /// H: a hint of stream `index` has come.
+    pub(crate) fn note_hint(&mut self, now: Nanos, index: StreamIndex) {
+        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
+        let gap = stream.hinted_at.replace(now).map(|before| now.saturating_sub(before));
+        for part in &mut stream.devices {
+            let pause = pause(&self.costs, part.device);
+            part.discloses_for = gap.map_or(Nanos::ZERO, |gap| {
+                let rest = gap.saturating_sub(pause);
+                (part.discloses_for + gap.min(pause)).saturating_sub(rest)
+            });
+        }
     }
 
     fn take_cluster(

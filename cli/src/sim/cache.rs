@@ -10,7 +10,7 @@ use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
 use super::{
-    as_json, block_bytes, check_outputs, not_a_recording, output, progress, recorded_at, say,
+    as_json, block_bytes, check_outputs, not_a_recording, output, progress, recorded_at, say, shown,
 };
 use crate::failure::Failure;
 
@@ -93,10 +93,10 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let trace = Trace::open(recorded_at(&args.trace), args.format, args.block);
     let trace = trace.map_err(not_a_recording)?;
     let progress = progress();
-    progress.set_message(format!("reading {}", args.trace.display()));
+    progress.set_message(format!("reading {}", shown(&args.trace)));
     let reads = trace.into_blocks().map_err(not_a_recording)?;
     if reads.is_empty() {
-        return Err(Failure::failed(format!("{}: there is no read in it", args.trace.display())));
+        return Err(Failure::failed(format!("{}: there is no read in it", shown(&args.trace))));
     }
     let runs = runs(args);
     progress.set_length(runs.len() as u64 * reads.len() as u64);

@@ -8,6 +8,7 @@ mod reproduce;
 mod sweep_plot;
 mod table;
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -92,11 +93,16 @@ fn recorded_at(name: &Path) -> &Path {
     if name.as_os_str() == "-" { Path::new(STANDARD_INPUT) } else { name }
 }
 
+/// How it is called.
+fn shown(name: &Path) -> Cow<'_, str> {
+    if name.as_os_str() == "-" { "standard input".into() } else { name.to_string_lossy() }
+}
+
 /// A recording that cannot be used.
 fn not_a_recording(error: impl Display) -> Failure {
     let error = error.to_string();
-    match error.strip_prefix(STANDARD_INPUT) {
-        Some(what) => Failure::failed(format!("standard input{what}")),
+    match error.strip_prefix(STANDARD_INPUT).filter(|what| what.starts_with(':')) {
+        Some(what) => Failure::failed(format!("{}{what}", shown(Path::new("-")))),
         None => Failure::failed(error),
     }
 }

@@ -12,7 +12,7 @@ use foretell_sim::trace::recording::{Recording, State, What};
 use foretell_sim::trace::{Trace, TraceError, dxt, strace};
 
 use super::replay::{ReplayArgs, Source};
-use super::{not_a_recording, recorded_at};
+use super::{not_a_recording, recorded_at, shown};
 use crate::failure::Failure;
 use crate::size;
 
@@ -40,7 +40,7 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
         Some(root) => format!(" of a file below {}", root.display()),
         None => String::new(),
     };
-    let lacks = |what: &str| format!("{}: there is no {what}{of} in it", args.trace.display());
+    let lacks = |what: &str| format!("{}: there is no {what}{of} in it", shown(&args.trace));
     if !activity.has_reads() {
         let why = [lacks("read")].into_iter().chain(lacking).collect::<Vec<_>>();
         return Err(Failure::failed(why.join("; ")));
@@ -155,10 +155,13 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         counts(path) && (root.is_some() || !is_system(path))
     });
     let mapped = mapped.fold(0u64, |sum, &(_, bytes)| sum.saturating_add(bytes));
-    let unknown = [(gone, "gone"), (forbidden, "not to be looked at, without permission")];
+    let unknown = [(gone, "cannot find"), (forbidden, "no permission to look at")];
     let unknown = unknown.into_iter().filter(|&(files, _)| files > 0).map(|(files, why)| {
-        let all = read.len();
-        format!("{why}: {files} of {all} files, taken to be as large as what was read of them")
+        let all = match read.len() {
+            1 => "1 file".to_owned(),
+            all => format!("{all} files"),
+        };
+        format!("{why} {files} of {all}: taken to be as large as what was read")
     });
     let some_mapped = (mapped > 0).then(|| {
         let mapped = size::display(mapped);

@@ -19,7 +19,8 @@ use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
-    as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, whole_sectors,
+    as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, shown,
+    whole_sectors,
 };
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -285,7 +286,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         sweep_plot::check(&points).map_err(Failure::usage)?;
     }
     let progress = progress();
-    progress.set_message(format!("reading {}", args.trace.display()));
+    progress.set_message(format!("reading {}", shown(&args.trace)));
     let (activity, lacking) = activity(args)?;
     if !activity.has_disclosures() {
         runs.retain(|run| run.spec.disclosed != Disclosed::Recorded);
@@ -309,7 +310,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = plot {
         let results = runs.iter().zip(&results);
         let points = results.map(|(run, row)| run.point(row.result.elapsed_s)).collect::<Vec<_>>();
-        let (title, layout) = (args.trace.display().to_string(), args.layout.to_string());
+        let (title, layout) = (shown(&args.trace), args.layout.to_string());
         file.write(sweep_plot::svg(&points, &title, &layout).as_bytes())
             .map_err(Failure::failed)?;
     }

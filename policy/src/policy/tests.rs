@@ -757,19 +757,28 @@ fn disclose(policy: &mut Policy, stream: StreamId, file: FileId, blocks: u64) {
 
 #[test]
 fn streams_that_come_and_go_leave_nothing_behind() {
-    for prefetch in [Prefetch::Benefit, Prefetch::Never] {
-        let (mut policy, _) = owned(1000, 20);
+    for prefetch in [Prefetch::Benefit, Prefetch::Never, Prefetch::HintOrder] {
+        let (mut policy, stays) = owned(30, 20);
         policy.config.rules.prefetch = prefetch;
         policy.cache.rules.prefetch = prefetch;
+        fetch_at(&mut policy, NOW);
         for _ in 0..1000 {
             let stream = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
             disclose(&mut policy, stream, FileId(2), 4);
             fetch_at(&mut policy, NOW);
             policy.read(NOW, ReaderId(2), block(2, 0), false);
             policy.close(NOW, stream);
+            policy.cache.check_all();
         }
         let noted = policy.cache.noted_as_stale();
         assert!(noted < 10, "{prefetch:?}: {noted}");
+        // Who was there before is still asked.
+        disclose(&mut policy, stays, FileId(3), 4);
+        let later = Nanos(1_000_000_000);
+        for index in 0..20 {
+            policy.read(later, READER, block(1, index), false);
+        }
+        assert_eq!(fetch_at(&mut policy, later) > 0, prefetch != Prefetch::Never, "{prefetch:?}");
     }
 }
 
@@ -794,25 +803,80 @@ fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
     assert_eq!(policy.devices[0].first_waits, None);
 }
 
+/// What is fetched after each of so many hints of a file, the first of which names block 0, `gap` after one another.
+fn fetched_after_hints(
+    (policy, stream): (&mut Policy, StreamId),
+    now: &mut Nanos,
+    (hints, gap): (u64, Nanos),
+) -> usize {
+    let after_each = (0..hints).map(|_| {
+        *now += gap;
+        let target = Target::File { file: FileId(1), size_bytes: 200 };
+        policy.hint(*now, stream, Hint::whole_file(target, DISK));
+        fetch_at(policy, *now)
+    });
+    after_each.sum()
+}
+
 #[test]
-fn who_goes_on_disclosing_and_reads_nothing_holds_up_what_only_waits_for_a_while_only() {
+fn who_goes_on_disclosing_and_reads_nothing_holds_others_up_for_a_while_only() {
     let (mut policy, stream) = owned(1000, 20);
-    let step = Nanos(500_000); // Half of what a fetch takes.
+    let half = Nanos(500_000); // Of what a fetch takes.
     let mut now = NOW;
-    let mut fetched = |hints: u64, now: &mut Nanos| {
-        let each = (0..hints).map(|_| {
-            *now += step;
-            let target = Target::File { file: FileId(1), size_bytes: 200 };
-            policy.hint(*now, stream, Hint::whole_file(target, DISK));
-            fetch_at(&mut policy, *now)
-        });
-        each.collect::<Vec<usize>>()
+    let after = |policy: &mut Policy, now: &mut Nanos, hints| {
+        fetched_after_hints((policy, stream), now, (hints, half))
     };
-    let near = fetched(1, &mut now)[0];
-    assert!(near > 0, "what is near is fetched at once");
-    // 63 fetches' time.
-    assert_eq!(fetched(126, &mut now).iter().sum::<usize>(), 0);
-    assert!(fetched(4, &mut now).iter().sum::<usize>() > 0);
+    assert!(after(&mut policy, &mut now, 1) > 0, "what is near is fetched at once");
+    let other = policy.open_stream(now, HinterId(2), Some(ReaderId(2)));
+    let target = Target::File { file: FileId(2), size_bytes: 200 };
+    policy.hint(now, other, Hint::whole_file(target, DISK));
+    assert!(fetch_at(&mut policy, now) > 0);
+    // 63 fetches' time; that of the other one has been over for long.
+    assert_eq!(after(&mut policy, &mut now, 126), 0);
+    let of_other = |policy: &Policy| policy.cache.streams[1].as_ref().map(|other| other.unread);
+    let before = of_other(&policy);
+    assert!(after(&mut policy, &mut now, 4) > 0);
+    assert!(of_other(&policy) > before);
+    // A read, and it may go on.
+    policy.read(now, READER, block(1, 0), false);
+    fetch_at(&mut policy, now);
+    assert_eq!(after(&mut policy, &mut now, 126), 0);
+}
+
+#[test]
+fn who_rests_may_disclose_as_long_again() {
+    let (mut policy, stream) = owned(4000, 20);
+    let (half, mut now) = (Nanos(500_000), NOW);
+    for _ in 0..3 {
+        fetched_after_hints((&mut policy, stream), &mut now, (120, half));
+        // 60 fetches' time was used up, and is given back but for the one that the pause begins with.
+        now += Nanos(100_000_000);
+        fetch_at(&mut policy, now);
+        let discloses_for = |policy: &Policy| {
+            policy.cache.streams[0].as_ref().map(|stream| stream.devices[0].discloses_for)
+        };
+        fetched_after_hints((&mut policy, stream), &mut now, (1, half));
+        assert_eq!(discloses_for(&policy), Some(Nanos::ZERO));
+    }
+}
+
+#[test]
+fn what_is_disclosed_at_a_fast_device_is_counted_by_each_ones_own_time() {
+    let (mut policy, stream) = owned(1000, 20);
+    policy.config.costs = CostSource::Measured(CostModel::default());
+    policy.cache.costs = crate::costs::Costs::new(policy.config.costs, &Rules::FORETELL);
+    let (fast, slow) = (DeviceId(7), DISK);
+    policy.observe(slow, Cost::Disk, Nanos(100_000_000));
+    policy.observe(fast, Cost::Disk, Nanos(100_000));
+    let mut now = NOW;
+    for _ in 0..10 {
+        now += Nanos(99_000_000);
+        let target = Target::File { file: FileId(2), size_bytes: 10 };
+        policy.hint(now, stream, Hint::whole_file(target, fast));
+    }
+    let parts = &policy.cache.streams[0].as_ref().expect("it is open").devices;
+    assert_eq!(parts[0].discloses_for, Nanos(10 * 99_000_000));
+    assert_eq!(parts[1].discloses_for, Nanos::ZERO, "it rests for most of the time");
 }
 
 #[test]

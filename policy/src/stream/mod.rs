@@ -134,6 +134,8 @@ pub(crate) struct OfDevice {
     pub(crate) quiet_until: u64,
     /// When what is missing has to be begun.
     pub(crate) start: LatestStart,
+    /// For how long the stream has disclosed without a read, pauses counted against it.
+    pub(crate) discloses_for: Nanos,
 }
 
 impl OfDevice {
@@ -221,8 +223,8 @@ pub(crate) struct Stream {
     /// Nothing before it was passed over because the reader was further.
     overtaken: u64,
     scan_run: Option<Run>,
-    /// When it was given its last hint, and for how long it has disclosed by then, if it has not read since.
-    pub(crate) hinted_at: Option<(Nanos, Nanos)>,
+    /// When it was given its last hint, if it has not read since.
+    pub(crate) hinted_at: Option<Nanos>,
     pub(crate) pace: Pace,
     /// Whether a block had more uses made already than are passed over: a later one may not be sought then.
     #[cfg(any(test, debug_assertions))]
@@ -337,6 +339,7 @@ impl Stream {
                 missing,
                 quiet_until: 0,
                 start: LatestStart::default(),
+                discloses_for: Nanos::ZERO,
             });
             self.devices.len() - 1
         });
@@ -803,14 +806,6 @@ impl Stream {
     /// Whether the access at `position` has been looked for.
     pub(crate) fn is_before_scan(&self, position: u64) -> bool {
         position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
-    }
-
-    /// Notes when a hint came. After a `pause` it had stopped disclosing.
-    pub(crate) fn note_hint(&mut self, now: Nanos, pause: Nanos) {
-        let discloses_for = self.hinted_at.map_or(Nanos::ZERO, |(before, discloses_for)| {
-            discloses_for + now.saturating_sub(before).min(pause)
-        });
-        self.hinted_at = Some((now, discloses_for));
     }
 
     /// Notes when a read came, and whether it had to wait.
