@@ -1,8 +1,10 @@
 //! How the command ends when it cannot do what it was asked: one line and an exit code.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
+
+use crate::signals;
 
 /// Something went wrong: say so and exit. Codes: 1 the command failed; 2 wrong usage; of `run`, 125
 /// foretell itself failed before the program began, 126 the program cannot be executed, 127 it is not
@@ -28,6 +30,14 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         note(&self.line);
         ExitCode::from(self.code)
+    }
+}
+
+/// What has come of writing to standard output. Without a reader there is no point in going on.
+pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
+        result => result.map_err(|error| Failure::failed(format!("standard output: {error}"))),
     }
 }
 

@@ -1,29 +1,23 @@
 //! Wrong usage, told as every other failure is: in one line that names the thing and the way out.
 
 use std::ffi::OsString;
-use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Command, Error};
 
-use crate::failure::Failure;
-use crate::signals;
+use crate::failure::{Failure, written};
 
 /// Tells of `error`, which came of parsing `words` by `command`; or prints the help or the version, if that
 /// was asked for, or if no command was named.
 pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                signals::die_of(libc::SIGPIPE)
-            }
-            Err(error) => Failure::failed(format!("standard output: {error}")).report(),
-        },
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            written(error.print()).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+        }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print(); // Nobody is there to be told.
-            ExitCode::from(WRONG_USAGE)
+            ExitCode::from(error.exit_code() as u8)
         }
         _ => {
             let line = line(error, words);
@@ -31,8 +25,6 @@ pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> Ex
         }
     }
 }
-
-const WRONG_USAGE: u8 = 2;
 
 /// What the parser says in several lines, without what every one of its messages ends with.
 fn line(error: &Error, words: &[OsString]) -> String {

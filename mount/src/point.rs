@@ -260,7 +260,8 @@ impl Drop for MountPoint {
 /// Unmounts what of this kind is at `path`, which another process may be serving; that process notices.
 ///
 /// # Errors
-/// That nothing of this kind is there, that another user has mounted it, that it is in use (and has not crashed), and what the system says.
+/// That nothing of this kind is there, that another user has mounted it, that it is in use (and has not crashed), and what
+/// the system says.
 pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     let not_mounted = || MountError::NotMounted { path: path.into(), noun: kind.noun };
     let place = absolute(path).map_err(|_| not_mounted())?;

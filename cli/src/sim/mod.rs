@@ -24,9 +24,9 @@ use foretell_sim::SECTOR_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, written};
 use crate::output_file::{self, Named, OutputFile};
-use crate::{signals, size};
+use crate::size;
 
 #[derive(Args)]
 pub(crate) struct SimArgs {
@@ -121,12 +121,9 @@ fn progress() -> ProgressBar {
     bar
 }
 
-/// One line on standard output. Without a reader there is no point in going on.
+/// One line on standard output.
 fn say(line: &str) -> Result<(), Failure> {
-    match writeln!(io::stdout(), "{line}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
-        written => written.map_err(|error| Failure::failed(format!("standard output: {error}"))),
-    }
+    written(writeln!(io::stdout(), "{line}"))
 }
 
 /// One run as an object, several as an array.
