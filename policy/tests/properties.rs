@@ -3,7 +3,7 @@
 mod model;
 
 use model::Driver;
-use model::events::{configs, events};
+use model::events::{configs, events, events_of_slow_lookups};
 use proptest::prelude::*;
 
 /// Cases of a property: those of the environment, if it says so.
@@ -21,6 +21,20 @@ proptest! {
     #[test]
     fn whatever_happens_the_invariants_hold(
         config in configs(), events in events(240), is_exact in any::<bool>()
+    ) {
+        let mut driver = Driver::new(config, is_exact);
+        events.iter().for_each(|event| driver.play(event));
+        driver.finish();
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// The same where hints are placed after others that were disclosed after them.
+    #[test]
+    fn whatever_comes_late_the_invariants_hold(
+        config in configs(), events in events_of_slow_lookups(240), is_exact in any::<bool>()
     ) {
         let mut driver = Driver::new(config, is_exact);
         events.iter().for_each(|event| driver.play(event));

@@ -15,6 +15,8 @@ const GAP: f64 = 56.0;
 const FOOT: f64 = 58.0;
 /// From a name to the next at least.
 const NAME_STEP: f64 = 22.0;
+/// Of a digit, about.
+const DIGIT_WIDTH: f64 = 9.0;
 
 /// Okabe and Ito's colours (2008), which people with any kind of sight can tell apart, but for yellow.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
@@ -243,12 +245,20 @@ impl Panel {
             self.lines.iter().flat_map(|line| &line.points).map(|&(size, _)| size).collect();
         sizes.sort_by(f64::total_cmp);
         sizes.dedup();
+        let mut free = f64::MIN;
         for size in sizes {
             let (at, text, label_y) = (x.at(size), grouped(size), bottom + 20.0);
-            let _ = writeln!(
-                svg,
-                r#"<path d="M{at:.1} {top}V{bottom}" stroke="{GRID}"/><text x="{at:.1}" y="{label_y}" text-anchor="middle">{text}</text>"#
-            );
+            let _ = write!(svg, r#"<path d="M{at:.1} {top}V{bottom}" stroke="{GRID}"/>"#);
+            let half = text.len() as f64 * DIGIT_WIDTH / 2.0;
+            // Unless it would touch the one before.
+            if at - half >= free {
+                free = at + half + DIGIT_WIDTH / 2.0;
+                let _ = write!(
+                    svg,
+                    r#"<text x="{at:.1}" y="{label_y}" text-anchor="middle">{text}</text>"#
+                );
+            }
+            svg.push('\n');
         }
         let (title, title_y) = (escaped(&self.title), top - 10.0);
         let _ = writeln!(
@@ -319,19 +329,30 @@ mod tests {
         one_point(Axis::Logarithmic);
     }
 
+    #[test]
+    fn sizes_close_together_are_not_written_over_one_another() {
+        let points = [1.0, 2.0, 4.0, 64.0].map(|size| (size, 7.5)).to_vec();
+        let svg = plot_of(Axis::Linear, points).svg();
+        let is_labelled = |size: &str| svg.contains(&format!(r#"anchor="middle">{size}</text>"#));
+        assert_eq!(["1", "2", "4", "64"].map(is_labelled), [true, false, true, true], "{svg}");
+    }
+
     fn one_point(axis: Axis) {
-        let line = Line { name: "a < b".into(), points: vec![(1000.0, 5.0)], look: Look::Own };
+        let svg = plot_of(axis, vec![(1000.0, 5.0)]).svg();
+        assert!(svg.contains("a &lt; b") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+    }
+
+    fn plot_of(axis: Axis, points: Vec<(f64, f64)>) -> Plot {
+        let line = Line { name: "a < b".into(), points, look: Look::Own };
         let panel = Panel { title: "ns".into(), height: 200.0, lines: vec![line] };
-        let plot = Plot {
+        Plot {
             title: "t".into(),
             subtitle: "s".into(),
             x_title: "x".into(),
             x_axis: axis,
             y_axis: axis,
             panels: vec![panel],
-        };
-        let svg = plot.svg();
-        assert!(svg.contains("a &lt; b") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        }
     }
 }

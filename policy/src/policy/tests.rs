@@ -927,3 +927,91 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     assert_eq!(policy.cache.stream(index).cursor.front(), 1);
     assert_eq!(policy.cache.stream(index).ranked_at, None, "its blocks are nearer now");
 }
+
+/// A lookup of ten files, of which those in `slow` end when all others have been placed; the reader begins then.
+fn with_slow_lookups(rules: Rules, slow: &[u64]) -> (Policy, StreamId) {
+    let config = Config { rules, memory: Memory::Owned, resolved_max: 64, ..config(1000) };
+    let (mut policy, stream) = hinted(config, 10);
+    let late = Nanos(1_000_000_000);
+    let (mut lookups, mut reads) = (Vec::new(), Vec::new());
+    let mut begun = |policy: &mut Policy, now| {
+        while let Some(fetch) = policy.next_fetch(now, DISK) {
+            match fetch.work {
+                Work::Resolve { name } => lookups.push((name.0, fetch.id)),
+                Work::Read { .. } => reads.push(fetch.id),
+            }
+        }
+        std::mem::take(&mut lookups)
+    };
+    let size_bytes = 400;
+    let resolved = |name| Outcome::Resolved { file: FileId(name), size_bytes };
+    let under_way = begun(&mut policy, NOW);
+    assert_eq!(under_way.len(), 10);
+    let is_slow = |(name, _): &(u64, FetchId)| slow.contains(name);
+    let (slow, others): (Vec<_>, Vec<_>) = under_way.into_iter().partition(is_slow);
+    for (name, lookup) in others {
+        policy.completed(NOW, lookup, resolved(name));
+    }
+    assert!(begun(&mut policy, late).is_empty());
+    // The last one first.
+    for &(name, lookup) in slow.iter().rev() {
+        policy.completed(late, lookup, resolved(name));
+    }
+    assert!(begun(&mut policy, late).is_empty());
+    for read in reads {
+        policy.completed(late, read, Outcome::Fetched);
+    }
+    (policy, stream)
+}
+
+#[test]
+fn what_comes_late_is_read_in_its_turn_and_nothing_is_given_up() {
+    for rules in [Rules::FORETELL, Rules::TIP1, Rules::TIP2, Rules::AGGRESSIVE, Rules::FORESTALL] {
+        for slow in [&[3][..], &[0], &[9], &[2, 3, 7], &[0, 1, 2, 3, 4, 5, 6, 7, 8]] {
+            let (mut policy, stream) = with_slow_lookups(rules, slow);
+            let now = Nanos(1_000_000_000);
+            let index = policy.stream_ids[&stream];
+            for (file, at) in (0..10).flat_map(|file| (0..40).map(move |at| (file, at))) {
+                policy.read(now, READER, block(file, at), false);
+                let stream = policy.cache.stream(index);
+                assert_eq!(stream.cursor.accuracy(), 1.0, "{rules:?} {slow:?}: file {file}, {at}");
+                for fetch in std::iter::from_fn(|| policy.next_fetch(now, DISK)).collect::<Vec<_>>()
+                {
+                    policy.completed(now, fetch.id, Outcome::Fetched);
+                }
+            }
+            let counts = policy.counts();
+            assert_eq!((counts.wasted, counts.overtaken), (0, 0), "{rules:?} {slow:?}: {counts:?}");
+            assert_eq!((counts.prefetched, counts.useful), (400, 400), "{rules:?} {slow:?}");
+            assert!(policy.is_past(stream), "{rules:?} {slow:?}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_late_is_fetched_before_what_is_read_after_it() {
+    // Memory for some of it only, and no file in it yet.
+    let config = Config { resolved_max: 64, capacity_blocks: 120, ..config(1000) };
+    let config = Config { memory: Memory::Owned, rules: Rules::TIP2, ..config };
+    let (mut policy, _) = hinted(config, 6);
+    let lookups: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
+    let resolved = |name| Outcome::Resolved { file: FileId(name), size_bytes: 400 };
+    for name in [0, 2, 4, 5] {
+        policy.completed(NOW, lookups[name as usize].id, resolved(name));
+    }
+    let late = Nanos(1_000_000_000);
+    let first = policy.next_fetch(late, DISK).expect("the first file");
+    for name in [3, 1] {
+        policy.completed(late, lookups[name as usize].id, resolved(name));
+    }
+    let others = std::iter::from_fn(|| policy.next_fetch(late, DISK));
+    let mut order: Vec<u64> = std::iter::once(first)
+        .chain(others)
+        .map(|fetch| match fetch.work {
+            Work::Read { file, .. } => file.0,
+            Work::Resolve { name } => panic!("a lookup of {name:?}"),
+        })
+        .collect();
+    order.dedup();
+    assert!(order.is_sorted() && order.starts_with(&[0, 1]), "{order:?}");
+}

@@ -188,7 +188,9 @@ fn event() -> impl Strategy<Value = Event> {
     let cost = prop_oneof![Just(Cost::Hit), Just(Cost::Driver), Just(Cost::Disk)];
     let sample = prop_oneof![1 => Just(0u64), 8 => 1u64..20_000_000, 1 => Just(u64::MAX)];
     let owner = prop::option::of(0u64..3);
-    let wait = prop_oneof![6 => 0u64..10_000, 2 => 0u64..10_000_000, 1 => 0u64..200_000_000];
+    // Some are long enough for lookups to be overdue.
+    let short = prop_oneof![6 => 0u64..10_000, 2 => 0u64..10_000_000, 1 => 0u64..200_000_000];
+    let wait = prop_oneof![2 => short, 1 => 200_000_000u64..3_000_000_000];
     prop_oneof![
         3 => owner.prop_map(|owner| Event::Open { owner }),
         10 => (0usize..4, hint()).prop_map(|(stream, hint)| Event::Hint { stream, hint }),
@@ -216,8 +218,31 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// A run of up to `most` events, some streams open at the beginning.
 pub(crate) fn events(most: usize) -> impl Strategy<Value = Vec<Event>> {
+    run(event(), most)
+}
+
+/// The same of programs that disclose names and read as they have disclosed, mostly, while lookups take their time.
+pub(crate) fn events_of_slow_lookups(most: usize) -> impl Strategy<Value = Vec<Event>> {
+    let named = hint().prop_map(|hint| Given { by_name: true, ..hint });
+    let skip = prop_oneof![20 => Just(0isize), 1 => -4isize..6, 1 => 6isize..60];
+    let followed = (0usize..4, skip).prop_map(|(stream, skip)| Place::Follow { stream, skip });
+    let read = (0u64..3, followed, any::<bool>(), prop::bool::weighted(0.9));
+    let event = prop_oneof![
+        12 => (0usize..4, named).prop_map(|(stream, hint)| Event::Hint { stream, hint }),
+        10 => Just(Event::Fill),
+        20 => (0usize..64, 0u8..24).prop_map(|(which, how)| Event::Complete { which, how }),
+        30 => read.prop_map(|(reader, place, stalled, at_once)| Event::Read {
+            reader, place, stalled, at_once
+        }),
+        5 => (200_000_000u64..3_000_000_000).prop_map(|ns| Event::Wait { ns }),
+        3 => event(),
+    ];
+    run(event, most)
+}
+
+fn run(event: impl Strategy<Value = Event>, most: usize) -> impl Strategy<Value = Vec<Event>> {
     let opened = prop::collection::vec(prop::option::weighted(0.3, 0u64..3), 1..4);
-    (opened, prop::collection::vec(event(), 1..most)).prop_map(|(opened, events)| {
+    (opened, prop::collection::vec(event, 1..most)).prop_map(|(opened, events)| {
         let open = opened.into_iter().map(|owner| Event::Open { owner });
         open.chain(events).collect()
     })

@@ -185,6 +185,25 @@ fn hints_and_disks_help_as_they_should() {
 }
 
 #[test]
+fn inodes_that_a_busy_disk_leaves_for_last_cost_no_hint_its_use() {
+    let activity = searched(&[960 << 10; 40], Nanos(MS / 20), Nanos::ZERO);
+    let recorded = Recorded::new(&activity);
+    let spec = ReplaySpec { disclosed: Disclosed::All, placing: Placing::Sequential, ..spec() };
+    let spec = ReplaySpec { cache_bytes: 256 << 20, ..spec };
+    for name in ["hp97560", "ibm0661"] {
+        let disk = DiskParameters::by_name(name).expect("it is built in");
+        for (disks, rules) in [1, 2].into_iter().flat_map(|disks| Rules::ALL.map(|r| (disks, r))) {
+            if rules == Rules::LRU {
+                continue;
+            }
+            let result = ReplaySpec { disk: disk.clone(), disks, rules, ..spec }.run(&recorded);
+            let case = format!("{} on {disks} {name}: {result:?}", rules.name);
+            assert_eq!((result.misses, result.wasted), (0, 0), "{case}");
+        }
+    }
+}
+
+#[test]
 fn a_whole_file_is_one_request_of_what_it_has() {
     let activity = searched(&[100_000], Nanos(MS), Nanos::ZERO);
     let flat = ReplaySpec { placing: Placing::Sequential, disks: 1, ..spec() };
