@@ -44,6 +44,23 @@ pub struct CacheOptions {
     pub block_bytes: usize,
 }
 
+impl CacheOptions {
+    /// Whether a cache of at least one block can be made so, if there is the memory. Returns how many blocks it has.
+    ///
+    /// # Errors
+    /// [`CacheError::BlockBytes`] and [`CacheError::Budget`].
+    pub fn check(&self) -> Result<u64, CacheError> {
+        let &CacheOptions { budget_bytes, block_bytes } = self;
+        if !block_bytes.is_power_of_two() || !(4096..=16 << 20).contains(&block_bytes) {
+            return Err(CacheError::BlockBytes(block_bytes));
+        }
+        match budget_bytes / block_bytes as u64 {
+            0 => Err(CacheError::Budget { budget_bytes, block_bytes }),
+            frames => Ok(frames),
+        }
+    }
+}
+
 impl Default for CacheOptions {
     /// 256 MiB, in blocks of 16 KiB.
     fn default() -> Self {
@@ -323,13 +340,7 @@ impl Cache {
     /// If the options make no sense, or there is no memory.
     pub fn new(options: CacheOptions) -> Result<Self, CacheError> {
         let CacheOptions { budget_bytes, block_bytes } = options;
-        if !block_bytes.is_power_of_two() || !(4096..=16 << 20).contains(&block_bytes) {
-            return Err(CacheError::BlockBytes(block_bytes));
-        }
-        let frames = budget_bytes / block_bytes as u64;
-        if frames == 0 {
-            return Err(CacheError::Budget { budget_bytes, block_bytes });
-        }
+        let frames = options.check()?;
         let memory = |cause| CacheError::Memory { budget_bytes, cause };
         let frames = u32::try_from(frames)
             .ok()

@@ -12,17 +12,17 @@ use std::time::Duration;
 use clap::Args;
 use foretell_cache::backend::index::{Index, IndexBackend};
 use foretell_cache::backend::local::LocalBackend;
-use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
+use foretell_cache::backend::object::{AddressError, ObjectBackend, ObjectOptions};
 use foretell_cache::backend::{Backend, BackendError};
-use foretell_cache::tier::{Tier, TierOptions};
-use foretell_cache::{CacheOptions, Stats};
+use foretell_cache::tier::{Tier, TierError, TierOptions};
+use foretell_cache::{CacheError, CacheOptions, Stats};
 use foretell_mount::{Contents, Ending, KIND, StoreMount, StoreMountOptions, check, point};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
-use crate::{background, duration, signals, size};
+use crate::{background, duration, input_file, signals, size};
 
 pub(crate) const HELP: &str = "\
 SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
@@ -170,7 +170,10 @@ fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
         block_bytes: usize::try_from(args.block).unwrap_or(usize::MAX),
         keep: !args.tier_wipe,
     };
-    let tier = Tier::open(&options).map_err(Failure::failed)?;
+    let tier = Tier::open(&options).map_err(|error| match error {
+        TierError::Budget { .. } => Failure::usage(format!("--tier-budget: {error}")),
+        error => Failure::failed(error),
+    })?;
     // Buckets of the same name are told apart by where they are.
     let endpoint =
         ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|name| std::env::var(name).ok());
@@ -197,11 +200,11 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
         if let Some(place) = &args.index {
             return indexed(args, place, (options, hasty));
         }
-        let checked = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
+        let checked = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
         if check(&checked, &args.source).map_err(Failure::failed)? == Contents::None {
             note(format_args!("there is nothing at {} now", without_secrets(&args.source)));
         }
-        let backend = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?;
+        let backend = ObjectBackend::at(&args.source, options).map_err(no_store)?;
         return Ok(Arc::new(backend));
     }
     if args.index.is_some() {
@@ -210,6 +213,14 @@ fn backend(args: &MountArgs) -> Result<Arc<dyn Backend>, Failure> {
     let folder = folder(args)?;
     let backend = LocalBackend::new(&folder, folder_depth(args));
     Ok(Arc::new(backend.map_err(|error| unreadable(&folder, &error))?))
+}
+
+/// An address that is none, or that no store is at.
+fn no_store(error: AddressError) -> Failure {
+    match error {
+        AddressError::Scheme(_) => Failure::usage(error),
+        error => Failure::failed(error),
+    }
 }
 
 /// What a list says that a store has.
@@ -221,9 +232,11 @@ fn indexed(
     let (source, shown) = (without_secrets(&args.source), without_secrets(place));
     let wrong = |what: &dyn Display| Failure::failed(format!("--index {shown}: {what}"));
     let text = match folder_of(place) {
-        Some(file) => std::fs::read(file).map_err(|error| wrong(&error))?,
+        Some(file) => {
+            input_file::read(file, INDEX_MAX_BYTES as u64).map_err(|error| wrong(&error))?
+        }
         None => {
-            let list = ObjectBackend::at(place, options).map_err(Failure::failed)?.unlisted();
+            let list = ObjectBackend::at(place, options).map_err(no_store)?.unlisted();
             list.read_all("", INDEX_MAX_BYTES).map_err(|error| wrong(&error))?
         }
     };
@@ -231,7 +244,7 @@ fn indexed(
     match index.first() {
         None => note(format_args!("{shown} names no files")),
         Some(first) => {
-            let store = ObjectBackend::at(&args.source, hasty).map_err(Failure::failed)?;
+            let store = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
             match store.unlisted().probe(first) {
                 Ok(()) => {}
                 Err(BackendError::NotFound) => {
@@ -245,7 +258,7 @@ fn indexed(
             }
         }
     }
-    let store = ObjectBackend::at(&args.source, options).map_err(Failure::failed)?.unlisted();
+    let store = ObjectBackend::at(&args.source, options).map_err(no_store)?.unlisted();
     Ok(Arc::new(IndexBackend::new(Arc::new(store), index)))
 }
 
@@ -291,6 +304,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         }),
         is_for_all: args.allow_other,
     };
+    options.cache.check().map_err(|error| {
+        let option = if let CacheError::BlockBytes(_) = error { "--block" } else { "--budget" };
+        Failure::usage(format!("{option}: {error}"))
+    })?;
     let mut json =
         args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
     if is_writable(args) {

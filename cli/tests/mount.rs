@@ -493,11 +493,11 @@ fn wrong_arguments_are_told_in_a_line() {
     fs::create_dir(&inside).expect("a new folder");
     for (output, code, said) in [
         (mount("/absent", mnt.path(), &[]), 1, "name a folder that you may read"),
-        (mount("ftp://host", mnt.path(), &[]), 1, "begins with s3://"),
+        (mount("ftp://host", mnt.path(), &[]), 2, "begins with s3://"),
         (mount(source, &inside, &[]), 1, "one lies in the other"),
         (mount(source, &mnt.path().join("absent"), &[]), 1, "create an empty folder there first"),
-        (mount(source, mnt.path(), &["--block", "5000"]), 1, "a power of two"),
-        (mount(source, mnt.path(), &["--budget", "1"]), 1, "does not hold one block"),
+        (mount(source, mnt.path(), &["--block", "5000"]), 2, "a power of two"),
+        (mount(source, mnt.path(), &["--budget", "1"]), 2, "does not hold one block"),
         (mount(source, mnt.path(), &["--timeout", "0"]), 2, "no answer comes in no time"),
         (mount(source, mnt.path(), &["--json", "-"]), 2, "needs --foreground"),
         (mount(source, mnt.path(), &["--ttl", "1"]), 2, "the unit is missing"),
