@@ -16,7 +16,7 @@ use foretell_testbed::{Array, ArrayOptions, Ending, LayoutKind, Report, Status};
 
 use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
-use crate::{background, signals, size};
+use crate::{background, input_file, signals, size};
 
 #[derive(Args)]
 pub(crate) struct ArrayArgs {
@@ -121,6 +121,9 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
     })
 }
 
+/// A parameter file has fewer.
+const DISK_MAX_BYTES: u64 = 1 << 20;
+
 /// A built-in device, or the parameter file of this path.
 pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
     // What looks like a file is meant for one.
@@ -128,7 +131,7 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
     if DiskParameters::names().any(|known| known == name) || !is_file {
         return DiskParameters::by_name(name).map_err(Failure::usage);
     }
-    let text = std::fs::read_to_string(name)
+    let text = input_file::read_text(name, DISK_MAX_BYTES)
         .map_err(|error| Failure::failed(format!("--disk: {name}: {error}")))?;
     DiskParameters::from_toml(&text)
         .map_err(|error| Failure::usage(format!("--disk: {name}: {error}")))

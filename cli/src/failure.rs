@@ -33,9 +33,10 @@ impl Failure {
     }
 }
 
-/// What has come of writing to standard output. Without a reader there is no point in going on.
+/// What has come of writing to standard output. Without a reader there is no point in going on; and where it was closed
+/// from the beginning, nobody has got what was written.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
-    match result {
+    match result.and_then(|()| signals::was_open(1)) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
         result => result.map_err(|error| Failure::failed(format!("standard output: {error}"))),
     }

@@ -6,6 +6,7 @@ mod demo;
 mod duration;
 mod failure;
 mod hint;
+mod input_file;
 mod library;
 mod manager_process;
 mod mount;

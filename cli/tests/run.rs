@@ -132,6 +132,9 @@ fn a_program_without_a_standard_descriptor_has_none_under_foretell_either() {
         let line = format!("foretell: standard {name}: Bad file descriptor\n");
         assert_eq!((code, told), (Some(125), line));
     }
+    let (code, _, told) = ends(&[foretell, "--version"], ">&-");
+    assert_eq!(code, Some(1), "what nobody gets is no success");
+    assert_eq!(told, "foretell: standard output: Bad file descriptor\n");
 }
 
 #[test]

@@ -396,6 +396,10 @@ fn hints_that_were_not_recorded_are_left_out() {
     let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
     assert_eq!((&rows[0]["hints"], &rows[1]["hints"]), (&"none".into(), &"all".into()));
     assert_eq!(rows.as_array().map(Vec::len), Some(2));
+    // What several runs come to is an array, whatever is left out.
+    let output = sim_replay(&path, &["--hints", "none,recorded", "--json", "-"]);
+    let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(rows.as_array().map(Vec::len), Some(1));
 }
 
 #[test]
@@ -519,8 +523,16 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let none = Path::new("/nowhere/x");
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
-    let table: [(&Path, &[&str], &str, i32); 31] = [
-        (&blocks, &long, "381 years of work, and a run is of 100 at most; lower --cpu-factor", 2),
+    let (_leaps, leaps) = recording(STRACE.replace("7 101.258000 read", "7 9000000000.0 read"));
+    let table: [(&Path, &[&str], &str, i32); 33] = [
+        (
+            &leaps,
+            &[],
+            "t: 285 years of work, and a run has 100 at most: its clock must have leapt",
+            1,
+        ),
+        (&path, &["--disk", "/dev/zero"], "--disk: /dev/zero: is larger than 1 MiB", 1),
+        (&blocks, &long, "381 years of work, and a run has 100 at most: lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
         (
             &path,
@@ -529,7 +541,12 @@ fn what_replay_cannot_use_is_said_in_one_line() {
             2,
         ),
         (&path, &["--cache", "1MiB,0"], "--cache: 0 B have no room for a block of 8 KiB", 2),
-        (&path, &["--cache", "8191"], "have no room for a block of 8 KiB; give more, or less", 2),
+        (
+            &path,
+            &["--cache", "8191"],
+            "--cache: 8191 B have no room for a block of 8 KiB; give more, or less",
+            2,
+        ),
         (
             &path,
             &["--disk", "network", "--outstanding", "5"],

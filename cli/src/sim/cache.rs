@@ -117,10 +117,10 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     }
     progress.finish_and_clear();
     if to_stdout {
-        say(&as_json(&results)?)?;
+        say(&as_json(&results, results.len() > 1)?)?;
     }
     if let Some(file) = json {
-        let written = file.write(format!("{}\n", as_json(&results)?).as_bytes());
+        let written = file.write(format!("{}\n", as_json(&results, results.len() > 1)?).as_bytes());
         // The table is what is left where the file's disk is full.
         say(&header())?;
         results.iter().try_for_each(|run| say(&row(&run.result)))?;

@@ -1,6 +1,5 @@
 //! `foretell sim collective`: processors that read striped files together, in virtual time.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use serde::Serialize;
 use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
-use crate::{array, size};
+use crate::{array, input_file, size};
 
 pub(super) const HELP: &str = "\
 Processors read their parts of one file after another together, compute on each, and wait for each other \
@@ -242,13 +241,16 @@ fn pattern(text: &str) -> Result<Pattern, Failure> {
             "it must list the owner of each block, numbers from 0 with white space between";
         Failure::failed(format!("--pattern {text}: {error}; {wanted}"))
     };
-    let content = fs::read_to_string(text).map_err(|error| failed(&error))?;
+    let content = input_file::read_text(text, OWNERS_MAX_BYTES).map_err(|error| failed(&error))?;
     let owner = |word: &str| {
         word.parse::<u32>().map_err(|_| failed(&format!("{word:?} is no processor's number")))
     };
     let owners = content.split_whitespace().map(owner).collect::<Result<Vec<u32>, _>>()?;
     Ok(Pattern::Owners(Arc::new(owners)))
 }
+
+/// Of a file of owners: some 20 million blocks.
+const OWNERS_MAX_BYTES: u64 = 64 << 20;
 
 /// One combination.
 struct Run {
@@ -369,7 +371,8 @@ impl Row {
             response_ms: report.response_ms(),
             service_ms: report.service_ms(),
             sequential_share: report.sequential as f64 / report.requests.max(1) as f64,
-            busiest_share: report.busiest.as_secs()
+            busiest_share: report.busiest_ns as f64
+                / 1e9
                 / report.elapsed.as_secs()
                 / spec.disk.slots() as f64,
             memory_bytes: spec.memory_blocks() * spec.block_bytes(),
@@ -455,10 +458,11 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     });
     progress.finish_and_clear();
     if let Some(file) = json {
-        file.write(format!("{}\n", as_json(&rows)?).as_bytes()).map_err(Failure::failed)?;
+        file.write(format!("{}\n", as_json(&rows, rows.len() > 1)?).as_bytes())
+            .map_err(Failure::failed)?;
     }
     if to_stdout {
-        say(&as_json(&rows)?)?;
+        say(&as_json(&rows, rows.len() > 1)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut machine = String::new();

@@ -126,10 +126,10 @@ fn say(line: &str) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}"))
 }
 
-/// One run as an object, several as an array.
-fn as_json(runs: &[impl Serialize]) -> Result<String, Failure> {
+/// One run as an object, or several, of which some may have come to nothing, as an array.
+fn as_json(runs: &[impl Serialize], are_several: bool) -> Result<String, Failure> {
     match runs {
-        [run] => serde_json::to_string(run),
+        [run] if !are_several => serde_json::to_string(run),
         runs => serde_json::to_string(runs),
     }
     .map_err(Failure::failed)

@@ -10,7 +10,7 @@ use foretell_sim::SECTOR_BYTES;
 use foretell_sim::device::DiskParameters;
 use foretell_sim::machine::read_ahead::ReadAheadSpec;
 use foretell_sim::machine::server::PREFETCHES_PER_DISK;
-use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, Work};
+use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpec, TooLong, Work};
 use foretell_sim::trace::Format;
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
@@ -74,7 +74,7 @@ pub(crate) struct ReplayArgs {
     pub(super) format: Source,
 
     /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
-    /// [default: all files are]
+    /// [default: all files are, and their folders are known]
     #[arg(long, value_name = "FOLDER")]
     pub(super) root: Option<PathBuf>,
 
@@ -288,12 +288,12 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let progress = progress();
     progress.set_message(format!("reading {}", shown(&args.trace)));
     let (activity, lacking) = activity(args)?;
+    let is_sweep = runs.len() > 1;
     if !activity.has_disclosures() {
         runs.retain(|run| run.spec.disclosed != Disclosed::Recorded);
     }
     let recorded = Recorded::new(&activity);
-    // Their work is the same.
-    runs.first().map_or(Ok(()), |run| run.spec.check(&recorded)).map_err(Failure::usage)?;
+    check_time(args, &runs, &recorded)?;
     progress.set_length(runs.len() as u64);
     progress.reset();
     progress.set_message(format!("{} runs", runs.len()));
@@ -315,14 +315,38 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
             .map_err(Failure::failed)?;
     }
     if let Some(file) = json {
-        file.write(format!("{}\n", as_json(&results)?).as_bytes()).map_err(Failure::failed)?;
+        file.write(format!("{}\n", as_json(&results, is_sweep)?).as_bytes())
+            .map_err(Failure::failed)?;
     }
     if to_stdout {
-        say(&as_json(&results)?)?;
+        say(&as_json(&results, is_sweep)?)?;
     } else {
         table(&results).iter().try_for_each(|line| say(line))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether all runs come to an end.
+fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<(), Failure> {
+    // Their work is the same.
+    let mut checked: Vec<&str> = Vec::new();
+    for Run { spec, disk, .. } in runs {
+        if checked.contains(&disk.as_str()) {
+            continue;
+        }
+        checked.push(disk);
+        spec.check(recorded).map_err(|too_long| match too_long {
+            TooLong::Work(_) if args.cpu_factor > 1.0 || args.think_us > 0.0 => {
+                Failure::usage(format!("{too_long}: lower --cpu-factor or --think-us"))
+            }
+            TooLong::Work(_) => {
+                let trace = shown(&args.trace);
+                Failure::failed(format!("{trace}: {too_long}: its clock must have leapt"))
+            }
+            TooLong::Requests(_) => Failure::usage(format!("--disk {disk}: {too_long}")),
+        })?;
+    }
+    Ok(())
 }
 
 /// Says once of each array that it is smaller than what was recorded.
@@ -363,7 +387,12 @@ fn check(args: &ReplayArgs, name: &str, disk: &DiskParameters) -> Result<(), Fai
     }
     let small = args.cache.iter().find(|&&cache| cache < args.block);
     small.map_or(Ok(()), |&cache| {
-        let [cache, block] = [cache, args.block].map(size::display);
+        let block = size::display(args.block);
+        // In bytes, where it would read as if it had room.
+        let cache = match cache.is_multiple_of(1024) {
+            true => size::display(cache),
+            false => format!("{cache} B"),
+        };
         Err(Failure::usage(format!(
             "--cache: {cache} have no room for a block of {block}; give more, or less for --block"
         )))

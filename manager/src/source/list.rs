@@ -39,6 +39,14 @@ pub enum ListError {
         /// Its number, from 1.
         line: usize,
     },
+    /// It has no end.
+    #[error(
+        "hint line {line}: longer than {LINE_BYTES_MAX} bytes; one path a line, and segments of a file in several lines"
+    )]
+    Long {
+        /// Its number, from 1.
+        line: usize,
+    },
     /// It begins with `{` and is not such an object.
     #[error("hint line {line}, column {}: {}", error.column(), without_place(error))]
     Json {
@@ -48,6 +56,9 @@ pub enum ListError {
         error: serde_json::Error,
     },
 }
+
+/// A line of a million segments has fewer.
+const LINE_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,30 +95,65 @@ fn without_place(error: &serde_json::Error) -> String {
 }
 
 /// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
-/// line that cannot be read.
+/// line that cannot be read, has a zero byte in it, or is too long: what comes after it may have no end.
 pub fn disclosures(
-    reader: impl BufRead,
+    mut reader: impl BufRead,
     working_folder: PathBuf,
 ) -> impl Iterator<Item = Result<Disclosure, ListError>> {
-    let mut failed = false;
-    reader.split(b'\n').enumerate().filter_map(move |(index, line)| {
-        if failed {
-            return None;
-        }
-        let line_number = index + 1;
-        match line {
-            Ok(line) if line.is_empty() => None,
-            Ok(line) if line.contains(&0) => Some(Err(ListError::Zero { line: line_number })),
-            Ok(line) => Some(
-                parse(&line, &working_folder)
-                    .map_err(|error| ListError::Json { line: line_number, error }),
-            ),
-            Err(error) => {
-                failed = true;
-                Some(Err(ListError::Read { line: line_number, error }))
+    let (mut line, mut number, mut failed) = (Vec::new(), 0, false);
+    std::iter::from_fn(move || {
+        while !failed {
+            line.clear();
+            number += 1;
+            match take_line(&mut reader, number, &mut line) {
+                Ok(false) => return None,
+                Ok(true) if line.is_empty() => {}
+                Ok(true) => {
+                    let parsed = parse(&line, &working_folder);
+                    return Some(parsed.map_err(|error| ListError::Json { line: number, error }));
+                }
+                Err(error) => {
+                    failed = true;
+                    return Some(Err(error));
+                }
             }
         }
+        None
     })
+}
+
+/// Adds the next line, which has this number, to `line`, without its end. Returns whether there is one.
+fn take_line(
+    reader: &mut impl BufRead,
+    number: usize,
+    line: &mut Vec<u8>,
+) -> Result<bool, ListError> {
+    let mut is_there = false;
+    loop {
+        let bytes = match reader.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(ListError::Read { line: number, error }),
+            Ok(bytes) => bytes,
+        };
+        if bytes.is_empty() {
+            return Ok(is_there);
+        }
+        is_there = true;
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        if part.contains(&0) {
+            return Err(ListError::Zero { line: number });
+        }
+        if line.len() + part.len() > LINE_BYTES_MAX {
+            return Err(ListError::Long { line: number });
+        }
+        line.extend_from_slice(part);
+        let taken = part.len() + usize::from(end.is_some());
+        reader.consume(taken);
+        if end.is_some() {
+            return Ok(true);
+        }
+    }
 }
 
 fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::Error> {
@@ -173,6 +219,18 @@ mod tests {
     fn names_that_are_separated_by_zeros_are_no_path() {
         let error = disclosures(&b"/a\0/b\0"[..], "/".into()).next().expect("a line");
         assert!(error.expect_err("no path").to_string().contains("zero byte"));
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read_to_its_end() {
+        let endless = |byte| std::io::BufReader::new(std::io::repeat(byte));
+        for (byte, told) in
+            [(0, "hint line 1: there is a zero byte"), (b'a', "hint line 1: longer")]
+        {
+            let all: Vec<_> = disclosures(endless(byte), "/".into()).collect();
+            let [Err(error)] = &all[..] else { panic!("{all:?}") };
+            assert!(error.to_string().starts_with(told), "{error}");
+        }
     }
 
     #[test]

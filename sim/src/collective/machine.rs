@@ -117,7 +117,7 @@ struct DiskState {
     /// Where the last request ended.
     end: u64,
     /// Services, one after another, until `since`; and how many go on then.
-    busy: Nanos,
+    busy_ns: u128,
     since: Nanos,
     serving: u64,
     /// By how much it is ahead of the first one's rotation.
@@ -128,10 +128,10 @@ struct DiskState {
 
 impl DiskState {
     /// What its services have taken until `now`.
-    fn busy_at(&mut self, now: Nanos) -> Nanos {
-        self.busy += Nanos((now - self.since).0 * self.serving);
+    fn busy_at(&mut self, now: Nanos) -> u128 {
+        self.busy_ns += u128::from((now - self.since).0) * u128::from(self.serving);
         self.since = now;
-        self.busy
+        self.busy_ns
     }
 }
 
@@ -140,10 +140,11 @@ impl DiskState {
 struct Standing {
     at: Nanos,
     requests: u64,
-    response: Nanos,
-    service: Nanos,
+    /// Of all requests: of a queue of n they grow as n² does.
+    response_ns: u128,
+    service_ns: u128,
     sequential: u64,
-    busy: Vec<Nanos>,
+    busy_ns: Vec<u128>,
 }
 
 struct Machine<'a> {
@@ -217,8 +218,17 @@ impl<'a> Machine<'a> {
             let device = spec.disk.device(seed(Purpose::Devices, index));
             let queue = DeviceQueue::new(order, device.slots());
             let turned = Nanos::from_millis(revolution * (spec.turn * index as f64).fract());
-            let (busy, since) = (Nanos::ZERO, Nanos::ZERO);
-            DiskState { device, queue, end: 0, busy, since, serving: 0, turned, touched: false }
+            let since = Nanos::ZERO;
+            DiskState {
+                device,
+                queue,
+                end: 0,
+                busy_ns: 0,
+                since,
+                serving: 0,
+                turned,
+                touched: false,
+            }
         };
         let processor = Processor {
             phase: Phase::Lead,
@@ -322,23 +332,23 @@ impl<'a> Machine<'a> {
             self.to = self.standing();
         }
         let (spec, from, to) = (self.spec, &self.from, &self.to);
-        let busy = from.busy.iter().zip(&to.busy).map(|(from, to)| *to - *from);
+        let busy_ns = from.busy_ns.iter().zip(&to.busy_ns).map(|(from, to)| to - from);
         CollectiveReport {
             elapsed: to.at - from.at,
             bytes: spec.file_blocks * spec.block_bytes() * u64::from(spec.files),
             reading: self.reading,
             requests: to.requests - from.requests,
-            response: to.response - from.response,
-            service: to.service - from.service,
+            response_ns: to.response_ns - from.response_ns,
+            service_ns: to.service_ns - from.service_ns,
             sequential: to.sequential - from.sequential,
-            busiest: busy.max().unwrap_or(Nanos::ZERO),
+            busiest_ns: busy_ns.max().unwrap_or(0),
         }
     }
 
     fn standing(&mut self) -> Standing {
         let now = self.now;
-        let busy = self.disks.iter_mut().map(|disk| disk.busy_at(now)).collect();
-        Standing { at: now, busy, ..self.now_at.clone() }
+        let busy_ns = self.disks.iter_mut().map(|disk| disk.busy_at(now)).collect();
+        Standing { at: now, busy_ns, ..self.now_at.clone() }
     }
 
     fn compute_time(&self, processor: usize) -> Nanos {
@@ -619,7 +629,7 @@ impl<'a> Machine<'a> {
                 self.now_at.sequential += u64::from(disk.end == sector);
                 disk.end = request.end();
                 self.now_at.requests += 1;
-                self.now_at.service += time;
+                self.now_at.service_ns += u128::from(time.0);
                 fetch.begun = self.now;
                 self.push(self.now + time, Event::Served(fetch));
             }
@@ -641,7 +651,7 @@ impl<'a> Machine<'a> {
         let disk = self.disk_of(fetch.block);
         let Fetch { file, block, begun, .. } = fetch;
         observe(&Served { disk, file, block, begun, ended: self.now });
-        self.now_at.response += self.now - fetch.came;
+        self.now_at.response_ns += u128::from((self.now - fetch.came).0);
         self.disks[disk].busy_at(self.now);
         self.disks[disk].serving -= 1;
         if !self.holds_until_sent() {

@@ -377,13 +377,13 @@ pub struct CollectiveReport {
     /// Requests begun.
     pub requests: u64,
     /// From a request's coming to its disk to its end, of all.
-    pub response: Nanos,
+    pub response_ns: u128,
     /// From its beginning to its end, of all.
-    pub service: Nanos,
+    pub service_ns: u128,
     /// Requests that began where the one before on their disk had ended.
     pub sequential: u64,
     /// What the busiest disk's services took, one after another.
-    pub busiest: Nanos,
+    pub busiest_ns: u128,
 }
 
 impl CollectiveReport {
@@ -394,12 +394,12 @@ impl CollectiveReport {
 
     /// Mean time from a request's coming to its disk to its end, milliseconds.
     pub fn response_ms(&self) -> f64 {
-        self.response.as_millis() / self.requests.max(1) as f64
+        self.response_ns as f64 / 1e6 / self.requests.max(1) as f64
     }
 
     /// Mean time from a request's beginning to its end, milliseconds.
     pub fn service_ms(&self) -> f64 {
-        self.service.as_millis() / self.requests.max(1) as f64
+        self.service_ns as f64 / 1e6 / self.requests.max(1) as f64
     }
 }
 

@@ -117,6 +117,31 @@ impl DiskParameters {
         }
     }
 
+    /// What one request for so many bytes may take, about, ns: a latency may be drawn that is longer, once in a thousand million.
+    pub(crate) fn longest_request_ns(&self, bytes: u64) -> f64 {
+        match self {
+            DiskParameters::Mechanical(spec) => {
+                let sectors = bytes.div_ceil(SECTOR_BYTES);
+                let tracks = sectors / spec.geometry.sectors_per_track + 2;
+                let cylinders =
+                    spec.capacity_sectors / (spec.geometry.heads * spec.geometry.sectors_per_track);
+                let of_track = spec.geometry.revolution.0 as f64 * 2.0 + spec.head_switch.0 as f64;
+                spec.overhead.0 as f64
+                    + spec.seek.time(cylinders).0 as f64
+                    + tracks as f64 * of_track
+                    + sectors as f64 * spec.bus_sector.0 as f64
+            }
+            DiskParameters::Flat(spec) => {
+                let latency_ms = match spec.latency {
+                    Latency::Constant { latency_ms } => latency_ms,
+                    Latency::Uniform { max_ms, .. } => max_ms,
+                    Latency::LogNormal { median_ms, sigma } => median_ms * (6.0 * sigma).exp(),
+                };
+                latency_ms * 1e6 + bytes as f64 / spec.bandwidth_bytes_per_s * 1e9
+            }
+        }
+    }
+
     /// How many requests the device works on at the same time.
     pub fn slots(&self) -> usize {
         match self {
@@ -219,6 +244,8 @@ impl MechanicalFile {
         for (key, value) in self.seek.constants() {
             check_ms(key, value)?;
         }
+        let longest_ms = self.seek.time(shape.cylinders).as_millis();
+        check("seek over all cylinders", longest_ms, 0.0..=LONGEST_MS, "60000 ms at most")?;
         let cache = &self.cache;
         check("cache.size_kib", cache.size_kib as f64, 0.0..=1e6, "from 0 to 1000000")?;
         let wanted = "at most cache.size_kib";
@@ -301,6 +328,7 @@ mod tests {
             ("head_switch_ms = 1.6", "head_switch_ms = -1.6", "timing.head_switch_ms = -1.6"),
             ("usable_cylinders = 1935", "usable_cylinders = 2000", "geometry.usable_cylinders"),
             ("near_sqrt_ms = 0.400", "near_sqrt_ms = inf", "seek.near_sqrt_ms = inf"),
+            ("far_slope_ms = 0.008", "far_slope_ms = 60000.0", "seek over all cylinders = "),
             ("heads = 19", "head = 19", "head"),
             ("rpm = 4002.0", "", "rpm"),
             ("rpm = 4002.0", "rpm = = 1", "line"),

@@ -32,8 +32,10 @@ pub struct Act {
 /// The kinds of [`Act`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// A name was looked up: the inode of the file was needed.
+    /// A file was opened: its inode was needed.
     Open(FileId),
+    /// A name was looked up, and not for reading: the inode was needed.
+    Look(FileId),
     /// These bytes were read; at least one, and none beyond byte 2^63.
     Read {
         /// The file.
@@ -72,7 +74,10 @@ impl Deed {
     /// The file that it is about.
     fn file_mut(&mut self) -> Option<&mut FileId> {
         match self {
-            Deed::Open(file) | Deed::Read { file, .. } | Deed::Disclose { file, .. } => Some(file),
+            Deed::Open(file)
+            | Deed::Look(file)
+            | Deed::Read { file, .. }
+            | Deed::Disclose { file, .. } => Some(file),
             Deed::Fork { .. } | Deed::Wait(_) | Deed::Nothing | Deed::Other => None,
         }
     }
@@ -182,8 +187,16 @@ impl Activity {
                     // The folders on the way are looked up before it. The root is known to all.
                     let below = path(index).ancestors().take_while(|&at| Some(at) != root);
                     folders.extend(below.take(if root.is_some() { usize::MAX } else { 1 }));
+                    if folders.is_empty() {
+                        push(Deed::Nothing); // The root: its time was a device's.
+                    }
+                    let is_opened = matches!(call.what, What::Open(_));
                     for at in folders.drain(..).rev() {
-                        push(Deed::Open(identify(at)));
+                        let file = identify(at);
+                        push(match is_opened && at == path(index) {
+                            true => Deed::Open(file),
+                            false => Deed::Look(file),
+                        });
                     }
                 }
                 What::Read { file, offset_bytes, length_bytes } if counts(path(file)) => {
@@ -206,7 +219,7 @@ impl Activity {
                     let below = path(index).ancestors().take_while(|&at| Some(at) != root);
                     folders.extend(below.skip(1).take(if root.is_some() { usize::MAX } else { 0 }));
                     for at in folders.drain(..).rev() {
-                        push(Deed::Open(identify(at)));
+                        push(Deed::Look(identify(at)));
                     }
                     push(Deed::Nothing);
                 }

@@ -27,7 +27,7 @@ pub mod steps;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Mutex;
 
 use foretell_policy::queue::Order;
 use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
@@ -186,7 +186,7 @@ pub struct ReplayResult {
     pub late: u64,
     /// Not found.
     pub misses: u64,
-    /// Files opened, and those of the opens that waited for an inode.
+    /// Files and folders opened or looked at, and those of them that waited for an inode.
     pub opens: u64,
     /// See `opens`.
     pub inode_waits: u64,
@@ -207,24 +207,27 @@ pub struct ReplayResult {
     /// Service times of the busiest disk.
     pub bound_disk_s: f64,
     /// The fewest blocks that a cache of this size, and one buffer more to read past it, has to fetch for these reads
-    /// in this order; none where several programs read, whose order is not known beforehand.
+    /// in this order; none where several programs read, whose order is not known beforehand, or 2^25 blocks and more.
     pub bound_fetches: Option<u64>,
 }
 
-/// The longest work that can be run: the clock counts nanoseconds up to 584 years.
-const WORK_YEARS_MAX: f64 = 100.0;
+/// The longest work, and the longest waiting, of a run: the clock counts nanoseconds up to 584 years.
+const YEARS_MAX: f64 = 100.0;
+const YEAR_NS: f64 = 1e9 * 3600.0 * 24.0 * 365.0;
 
-/// The work is more than a run has time for.
+/// A run would go on for longer than there is time for.
 #[derive(Clone, Debug, PartialEq, Error)]
-#[error(
-    "{years:.0} years of work, and a run is of {WORK_YEARS_MAX} at most; lower --cpu-factor or --think-us"
-)]
-pub struct TooMuchWork {
-    years: f64,
+pub enum TooLong {
+    /// The programs' work.
+    #[error("{0:.0} years of work, and a run has {YEARS_MAX} at most")]
+    Work(f64),
+    /// Their requests, if none was served beside another.
+    #[error("requests of {0:.0} years on this disk, and a run has {YEARS_MAX} at most")]
+    Requests(f64),
 }
 
-/// What MIN fetches, once somebody has counted.
-type Fewest = Arc<OnceLock<u64>>;
+/// Blocks read for which it is counted what MIN fetches, which takes some 70 bytes for each of them.
+const COUNTED_MAX: u64 = 1 << 25;
 
 /// What was recorded, as the runs of a sweep have it in common.
 #[derive(Debug)]
@@ -233,7 +236,7 @@ pub struct Recorded<'a> {
     readers: Vec<Reader>,
     links: Links,
     /// What MIN fetches, by the bytes of a block and the blocks of the cache.
-    fewest: Mutex<HashMap<(u64, u64), Fewest>>,
+    fewest: Mutex<HashMap<(u64, u64), u64>>,
 }
 
 impl<'a> Recorded<'a> {
@@ -249,18 +252,26 @@ impl<'a> Recorded<'a> {
         self.activity.files.values().fold(0, |sum, &size| sum.saturating_add(size))
     }
 
-    /// What Belady's MIN fetches for the only reader; counted once, whoever asks.
+    /// What Belady's MIN fetches for the only reader, if it does not read too much to count; counted once, whoever asks.
     fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
         let [_] = &self.readers[..] else { return None };
-        let key = (block_bytes, capacity_blocks);
+        if self.blocks_read(block_bytes) > COUNTED_MAX {
+            return None;
+        }
+        // Who comes meanwhile waits: to count takes memory.
         let mut fewest = self.fewest.lock().expect("nothing fails with the lock held");
-        let count = Arc::clone(fewest.entry(key).or_default());
-        drop(fewest);
-        Some(*count.get_or_init(|| {
+        let count = fewest.entry((block_bytes, capacity_blocks)).or_insert_with(|| {
             let blocks =
                 self.activity.acts.iter().flat_map(|act| act.deed.blocks_read(block_bytes));
             Belady::run(&blocks.collect::<Vec<Block>>(), capacity_blocks).misses
-        }))
+        });
+        Some(*count)
+    }
+
+    /// Blocks that are read, each as often as it is.
+    fn blocks_read(&self, block_bytes: u64) -> u64 {
+        let ranges = self.activity.acts.iter().filter_map(|act| act.deed.range_read(block_bytes));
+        ranges.fold(0, |sum, (_, blocks)| sum.saturating_add(blocks.end - blocks.start))
     }
 }
 
@@ -268,10 +279,17 @@ impl ReplaySpec {
     /// Whether what was recorded can be run.
     ///
     /// # Errors
-    /// [`TooMuchWork`]: the run would go on for longer than the clock does.
-    pub fn check(&self, recorded: &Recorded) -> Result<(), TooMuchWork> {
-        let years = steps::work_ns_max(self, recorded) / (1e9 * 3600.0 * 24.0 * 365.0);
-        if years > WORK_YEARS_MAX { Err(TooMuchWork { years }) } else { Ok(()) }
+    /// [`TooLong`]: the run would go on for longer than the clock does.
+    pub fn check(&self, recorded: &Recorded) -> Result<(), TooLong> {
+        let years = steps::work_ns_max(self, recorded) / YEAR_NS;
+        if years > YEARS_MAX {
+            return Err(TooLong::Work(years));
+        }
+        // An inode or two for each act, and each block fetched twice.
+        let requests = 2.0
+            * (recorded.activity.acts.len() as f64 + recorded.blocks_read(self.block_bytes) as f64);
+        let years = requests * self.disk.longest_request_ns(self.block_bytes) / YEAR_NS;
+        if years > YEARS_MAX { Err(TooLong::Requests(years)) } else { Ok(()) }
     }
 
     /// Bytes of the disks, if the files of the recording take more: then some lie where others do.
@@ -347,7 +365,8 @@ impl ReplaySpec {
 
     /// Whether inodes cost a read: where no open was recorded, nobody waits for them.
     fn reads_inodes(&self, recorded: &Activity) -> bool {
-        self.inodes && recorded.acts.iter().any(|act| matches!(act.deed, activity::Deed::Open(_)))
+        use activity::Deed::{Look, Open};
+        self.inodes && recorded.acts.iter().any(|act| matches!(act.deed, Open(_) | Look(_)))
     }
 
     /// A time of the recording's machine on this one.
@@ -362,12 +381,13 @@ impl ReplaySpec {
         };
         let device = report.devices[0];
         let slots = self.disk.slots() as u64;
+        let whole_ns = slots as f64 * report.end_ns.max(1) as f64;
         let ends = report.programs.iter().map(|program| program.start_ns + program.tally.cpu_ns);
         let (bound_cpu_ns, bound_disk_ns) =
             (ends.max().unwrap_or(0), device.busiest_disk_ns / slots);
         let least_ns = bound_cpu_ns.max(bound_disk_ns);
         assert!(report.end_ns >= least_ns, "{} ns are below the bound {least_ns}", report.end_ns);
-        let share = |busy_ns: u64| busy_ns as f64 / (slots * report.end_ns.max(1)) as f64;
+        let share = |busy_ns: u64| busy_ns as f64 / whole_ns;
         ReplayResult {
             elapsed_s: seconds(report.end_ns),
             cpu_s: seconds(of(|tally| tally.cpu_ns)),

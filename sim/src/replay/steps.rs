@@ -71,7 +71,7 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
             None => steps.extend(work(Nanos(before.0.saturating_add(within.0)))),
         }
         match act.deed {
-            Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
+            Deed::Open(file) | Deed::Look(file) => steps.push(Step::Open(file, DEVICE)),
             Deed::Read { .. } => {
                 if let Disclosed::Ahead(ahead) = spec.disclosed
                     && let Some(next) = reads.get(number.saturating_add(ahead as usize))
@@ -151,7 +151,7 @@ fn with_work<'a>(
             false => Nanos::ZERO,
         };
         let is_own = match act.deed {
-            Deed::Open(_) | Deed::Read { .. } | Deed::Nothing => false,
+            Deed::Open(_) | Deed::Look(_) | Deed::Read { .. } | Deed::Nothing => false,
             // Advice takes the time that it is told in, whether it is taken or not.
             Deed::Disclose { .. } | Deed::Other => true,
             Deed::Fork { .. } | Deed::Wait(_) => !links.is_wait(number),
@@ -172,7 +172,7 @@ pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
         for Worked { act, before, within } in with_work(spec, recorded, reader) {
             let deed = recorded.activity.acts[act].deed;
             let of_model = match deed {
-                Deed::Open(_) => open as f64,
+                Deed::Open(_) | Deed::Look(_) => open as f64,
                 Deed::Read { .. } => {
                     let blocks = deed.range_read(spec.block_bytes).map(|(_, blocks)| blocks);
                     blocks.map_or(0, |blocks| blocks.end - blocks.start) as f64 * read as f64

@@ -79,7 +79,7 @@ impl Cell {
         [self.deviation(), self.deviation_of_share()]
             .into_iter()
             .flatten()
-            .any(|off| off.abs() > most)
+            .any(|off| off.abs() > most || off.is_nan())
     }
 }
 

@@ -273,7 +273,7 @@ paper has 63 %; figure 1 b has rows without either. What is left of the differen
 of the searches are cold, and the fifth that `tip2` goes by costs that are fixed; both are said below.
 
 Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
-3.5 % instead of 5, it is more than 20 % off (its own row below).
+3.5 % instead of 5, it is 20 % off (its own row below).
 
 Davidson without hints should be slightly better than with them, since read-ahead \"incurs a little less overhead\" (section
 3.6). What a read costs more that was disclosed is chosen by that, within half a per cent: 20 us of the processor. Without it `tip1` would save up

@@ -64,11 +64,6 @@ pub fn places() -> Vec<[usize; 2]> {
     all.clone().flat_map(|one| all.clone().skip(one).map(move |other| [one, other])).collect()
 }
 
-/// The name of a program.
-pub fn name(at: usize) -> &'static str {
-    PROGRAMS[at].0
-}
-
 /// What a pair takes under each of the rules.
 pub fn run(pair: [usize; 2]) -> Pair {
     let [one, other] = pair.map(|at| PROGRAMS[at]);

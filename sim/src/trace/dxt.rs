@@ -47,12 +47,15 @@ pub fn open(path: &Path) -> Result<Recording, TraceError> {
     of(file, path)
 }
 
+/// A line has all storage targets of a stripe.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
 /// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
 ///
 /// # Errors
 /// As for [`open`].
 pub fn of(bytes: impl Read + 'static, path: &Path) -> Result<Recording, TraceError> {
-    let input = Input::new(bytes);
+    let input = Input::with_lines(bytes, LINE_BYTES_MAX);
     let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
     let recording = take_all(&mut input);
     recording.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))
@@ -212,6 +215,14 @@ mod tests {
                 call(1, 500, 250, read(one, 4096, 8192)),
             ]
         );
+    }
+
+    #[test]
+    fn a_line_may_name_all_targets_of_a_wide_stripe() {
+        let targets: String = (0..2000).map(|target| format!(" [OST: {target}]")).collect();
+        let file = "# DXT, file_id: 1, file_name: /a\n";
+        let text = format!("{file} X_POSIX 0 read 0 0 100 0.1 0.2 {targets}\n");
+        assert_eq!(recorded(&text).map(|recording| recording.calls.len()), Ok(2));
     }
 
     #[test]
