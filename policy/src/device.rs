@@ -43,6 +43,8 @@ pub(crate) struct Device {
     lookups: BTreeMap<FetchId, Queued>,
     /// Lookups under way that are.
     overdue: usize,
+    /// The most reads and lookups that were under way since there were lookups, without those overdue.
+    most_under_way: usize,
     /// Those of them whose streams have not been told.
     untold: Vec<Lookup>,
     pub(crate) depth: DepthControl,
@@ -86,8 +88,8 @@ pub(crate) struct Lookup {
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     lookup: Lookup,
-    /// How many reads and lookups will have ended when it has had its turn, if everybody has one.
-    turn: u64,
+    /// Reads and lookups that had ended when it began.
+    ended: u64,
 }
 
 /// How much at once a device can do with profit, found from what it does.
@@ -128,8 +130,11 @@ struct Span {
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
 const LOOKUP_MEANS: f64 = 4.0;
 
-/// In a long queue all of them take their time. A device that goes on with others gets so many times what it had
-/// to do when the lookup began: an arm that serves what lies on its way comes by twice.
+/// A device that has ended nothing for so long may be stuck. It may have others to serve meanwhile, of whom nothing is heard here.
+const STILL_PATIENCE: Nanos = Nanos(1_000_000_000);
+
+/// In a long queue all of them take their time. A device that goes on with others gets so many times as many as were ever
+/// under way with the lookup: an arm that serves what lies on its way comes by twice, and on its way may lie what has come since.
 const LOOKUP_TURNS: u64 = 2;
 
 /// Completions that a span has at least, so that one interval more or less is not seen in the rate.
@@ -242,6 +247,7 @@ impl Device {
             outstanding: 0,
             lookups: BTreeMap::new(),
             overdue: 0,
+            most_under_way: 0,
             untold: Vec::new(),
             depth: DepthControl::default(),
             cached_run: 0,
@@ -280,6 +286,7 @@ impl Device {
     /// A read is begun.
     pub(crate) fn read_begun(&mut self, now: Nanos) {
         self.load.read_begun(now);
+        self.most_under_way = self.most_under_way.max(self.under_way());
     }
 
     /// A read is no longer under way, however it ended.
@@ -307,9 +314,11 @@ impl Device {
     /// A lookup is begun.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.outstanding += 1;
-        let under_way = self.load.reads + self.names_under_way() - self.overdue + 1;
-        let turn = self.ended + LOOKUP_TURNS * under_way as u64;
-        self.lookups.insert(fetch, Queued { lookup, turn });
+        if self.lookups.is_empty() {
+            self.most_under_way = 0;
+        }
+        self.lookups.insert(fetch, Queued { lookup, ended: self.ended });
+        self.most_under_way = self.most_under_way.max(self.under_way());
     }
 
     /// A lookup has ended, and has taken `took`.
@@ -320,6 +329,11 @@ impl Device {
         }
         self.outstanding -= 1;
         self.lookup_ns.add(took.0 as f64);
+    }
+
+    /// Reads and lookups under way that are not overdue.
+    fn under_way(&self) -> usize {
+        self.load.reads + self.lookups.len()
     }
 
     /// Names being looked up.
@@ -335,10 +349,13 @@ impl Device {
             return;
         }
         let patience = self.lookup_patience();
-        let stands_still = now.saturating_sub(self.last_end) > LOOKUP_PATIENCE;
+        let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;
+        let turns = LOOKUP_TURNS * self.most_under_way as u64;
+        let ended = self.ended;
+        let has_had_its_turn = |queued: &Queued| ended - queued.ended >= turns;
         while let Some(first) = self.lookups.first_entry()
             && now.saturating_sub(first.get().lookup.began) > patience
-            && (stands_still || self.ended >= first.get().turn)
+            && (stands_still || has_had_its_turn(first.get()))
         {
             self.overdue += 1;
             self.untold.push(first.remove().lookup);
@@ -384,24 +401,24 @@ mod tests {
     fn lookups_become_overdue_in_the_order_of_their_start_and_stay_so() {
         let mut device = Device::new(DeviceId(0));
         let ms = |ms: u64| Nanos(ms * 1_000_000);
-        for number in 0..4 {
-            device.lookup_begun(FetchId(number), lookup(ms(100 * number), number));
+        for (number, began) in [(0, 0), (1, 500), (2, 800), (3, 900)] {
+            device.lookup_begun(FetchId(number), lookup(ms(began), number));
         }
         let overdue = |device: &mut Device, now: Nanos| -> Vec<u64> {
             device.find_overdue(now);
             device.take_overdue().iter().map(|lookup| lookup.number).collect()
         };
-        assert!(overdue(&mut device, ms(250)).is_empty());
-        assert_eq!(overdue(&mut device, ms(450)), [0, 1]);
-        assert!(overdue(&mut device, ms(450)).is_empty(), "they were told of");
+        assert!(overdue(&mut device, ms(999)).is_empty(), "others may be served");
+        assert_eq!(overdue(&mut device, ms(1_000)), [0, 1]);
+        assert!(overdue(&mut device, ms(1_000)).is_empty(), "they were told of");
         assert_eq!((device.names_under_way(), device.working_on()), (4, 2));
         // Lookups take 200 ms now, and 800 may pass.
-        device.lookup_ended(ms(460), FetchId(2), ms(200));
-        assert!(overdue(&mut device, ms(1_099)).is_empty());
+        device.lookup_ended(ms(1_010), FetchId(2), ms(200));
+        assert!(overdue(&mut device, ms(2_009)).is_empty());
         assert_eq!((device.names_under_way(), device.working_on()), (3, 1));
-        assert_eq!(overdue(&mut device, ms(1_101)), [3]);
+        assert_eq!(overdue(&mut device, ms(2_010)), [3]);
         for number in [0, 1, 3] {
-            device.lookup_ended(ms(1_101), FetchId(number), ms(200));
+            device.lookup_ended(ms(2_010), FetchId(number), ms(200));
         }
         assert_eq!((device.names_under_way(), device.working_on()), (0, 0));
     }
@@ -425,14 +442,23 @@ mod tests {
         assert!(device.take_overdue().is_empty());
         device.find_overdue(ms(2_000));
         assert_eq!(device.take_overdue().len(), 60);
-        // Others are served, and one is not: it has had its turn when as many have ended twice.
+        // A queue that others come into, and that serves them first, may do so for as long as it is.
+        let mut device = Device::new(DeviceId(0));
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        (0..100).for_each(|_| device.read_begun(ms(1)));
+        for number in 1..=100 {
+            device.read_ended(ms(10 * number));
+            device.find_overdue(ms(10 * number));
+            assert!(device.take_overdue().is_empty(), "{number}");
+        }
+        // Others are served, one at a time beside it, and it is not.
         let mut device = Device::new(DeviceId(0));
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
         for number in 1..200 {
             let now = ms(100 * number);
             device.find_overdue(now);
             if !device.take_overdue().is_empty() {
-                assert_eq!(number, LOOKUP_TURNS + 1);
+                assert_eq!(number, 2 * LOOKUP_TURNS + 1);
                 return;
             }
             device.lookup_begun(FetchId(number), lookup(now, number));

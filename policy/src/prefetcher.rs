@@ -167,16 +167,14 @@ impl Cache {
         let position = stream.first_missing(&self.blocks, device, beyond, |slot, at| {
             found.push((slot, at));
         });
-        // What has come late is due sooner than where it lies.
-        let due = position.map(|position| (position, stream.due(position)));
-        let near = due.filter(|&(_, due)| due < limit);
+        let near = position.filter(|&position| position < limit);
         if near.is_none() && !stream.scan_is_unfinished {
             // Nothing, or nothing yet: F.
-            let until_near = due.map_or(SCAN_AHEAD, |(_, due)| due + 1 - limit);
+            let until_near = position.map_or(SCAN_AHEAD, |position| position + 1 - limit);
             stream.of_device(device).quiet_until = front.saturating_add(until_near.min(SCAN_AHEAD));
         }
-        let is_beyond = near.is_some_and(|(_, due)| is_beyond(&terms, front, due));
-        let must_begin = near.filter(|_| is_beyond).is_some_and(|(position, _)| {
+        let is_beyond = near.is_some_and(|position| is_beyond(&terms, front, position));
+        let must_begin = near.filter(|_| is_beyond).is_some_and(|position| {
             let reach = (position, limit);
             self.must_begin(config, (index, device), reach, &terms, &mut found)
         });
@@ -196,7 +194,7 @@ impl Cache {
             self.stream(index).come_upon_behind(block);
         }
         self.come_upon = found;
-        let (position, due) = near?;
+        let position = near?;
         let stream = self.streams[index.0 as usize].as_ref()?;
         let (block, _) = stream.block_at(position)?;
         let is_late = terms.overloaded();
@@ -219,7 +217,7 @@ impl Cache {
             false => benefit,
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
-        let near_from = (due + 1).saturating_sub(terms.horizon() as u64);
+        let near_from = (position + 1).saturating_sub(terms.horizon() as u64);
         Some(Candidate {
             claim,
             block,

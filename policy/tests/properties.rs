@@ -31,9 +31,9 @@ proptest! {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// The same where hints are placed after others that were disclosed after them.
+    /// The same where lookups take their time, so that hints are placed after others that were disclosed after them.
     #[test]
-    fn whatever_comes_late_the_invariants_hold(
+    fn however_slow_lookups_are_the_invariants_hold(
         config in configs(), events in events_of_slow_lookups(240), is_exact in any::<bool>()
     ) {
         let mut driver = Driver::new(config, is_exact);

@@ -405,7 +405,7 @@ impl Hinted {
             let hint = Hint::segments(target, DeviceId(device.0.into()), &segments);
             let hint = Hint { order, repeats, ..hint };
             let lookup = Lookup::Known { file, size_bytes };
-            stream.wait(Waiting::new(hint, device, lookup));
+            stream.wait(Waiting { hint, device, lookup, again: None });
         }
         stream.advance(4096, |_| (), |_| ());
         Hinted { stream, now: Nanos::ZERO }

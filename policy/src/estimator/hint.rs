@@ -66,11 +66,6 @@ impl Stream {
             if self.cursor.in_set() {
                 // Within a set all are alike, and may be worth less than what comes after or before.
                 let ends = self.cursor.sets().flat_map(|set| [set.start, set.end]);
-                ends.filter_map(|end| part.tracked.last_before(end)).for_each(&mut consider);
-            }
-            if !self.is_in_order() {
-                // What has come late is read before most of what lies before it.
-                let ends = self.late_ends();
                 ends.filter_map(|end| part.tracked.last_before(end)).for_each(consider);
             }
         }
@@ -80,9 +75,7 @@ impl Stream {
     /// Where the least valuable of the blocks tracked is read, and its device.
     fn least_position(&self, scene: &Scene<'_>) -> Option<(DeviceIndex, u64)> {
         match &self.devices[..] {
-            [part] if !self.cursor.in_set() && self.is_in_order() => {
-                Some((part.device, part.tracked.last()?))
-            }
+            [part] if !self.cursor.in_set() => Some((part.device, part.tracked.last()?)),
             _ => self.least(scene).map(|(device, position, _)| (device, position)),
         }
     }
@@ -116,7 +109,7 @@ impl Stream {
 
     /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
     pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
-        let in_any_order = self.cursor.in_set() || !self.is_in_order();
+        let in_set = self.cursor.in_set();
         self.ranked_at = None;
         let tracked = &mut self.of_device(known.device).tracked;
         let is_last = tracked.last().is_none_or(|last| last < position);
@@ -124,7 +117,7 @@ impl Stream {
         if is_last {
             self.last_tracked = Some(slot);
         }
-        is_last || in_any_order
+        is_last || in_set
     }
 
     /// The block, which it claims and tracks if it is in memory, will be read at another position. Returns whether it may

@@ -76,7 +76,7 @@ impl Policy {
             Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
             Target::Name(_) => Lookup::Pending,
         };
-        stream.wait(Waiting::new(hint, device, lookup));
+        stream.wait(Waiting { hint, device, lookup, again: None });
         let hinter = stream.hinter;
         self.cache.trust.waits(hinter);
         match lookup {
@@ -348,7 +348,7 @@ impl Policy {
             }
             let Some(fit) = stream.fit(reader, block) else { continue };
             let ahead = match fit {
-                Fit::At(position) => stream.due(position).saturating_sub(stream.cursor.front()) + 1,
+                Fit::At(position) => position.saturating_sub(stream.cursor.front()) + 1,
                 Fit::Again => 0,
             };
             if best.is_none_or(|(_, _, least)| ahead < least) {

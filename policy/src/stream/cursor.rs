@@ -258,23 +258,6 @@ impl Cursor {
         self.base
     }
 
-    /// The access at `position` has been made, far ahead of its place: the reader goes on where it was. Returns the base.
-    pub(crate) fn read_aside(&mut self, position: u64) -> u64 {
-        self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
-        (self.seen, self.ahead_of_reader) = (true, false);
-        self.reads += 1;
-        self.past(position);
-        self.base
-    }
-
-    /// The front goes on over what was read before its turn. Returns the base.
-    pub(crate) fn pass_what_was_read(&mut self) -> u64 {
-        self.front = self.next_expected(self.front);
-        self.furthest = self.furthest.max(self.front);
-        self.move_base();
-        self.base
-    }
-
     /// B: something behind the front was read. Sets have no order to come back to.
     fn read_behind(&mut self, position: u64) {
         let second = self.back.is_some_and(|before| before < position);

@@ -11,7 +11,6 @@
 
 pub(crate) mod cursor;
 pub(crate) mod index;
-mod late;
 mod pace;
 pub(crate) mod places;
 mod positions;
@@ -30,7 +29,6 @@ use crate::time::Nanos;
 use crate::trust::Shown;
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
-use late::{LATE_MAX, Late, LateHint, Turn};
 use pace::Pace;
 use places::{Places, Run};
 use positions::PositionSet;
@@ -74,9 +72,7 @@ pub(crate) struct Waiting {
     pub(crate) device: DeviceIndex,
     pub(crate) lookup: Lookup,
     /// Of a hint that is placed part by part: the passes after this one.
-    again: Option<Box<Again>>,
-    /// Where it belongs, if others have gone before it.
-    turn: Option<Turn>,
+    pub(crate) again: Option<Box<Again>>,
 }
 
 /// See [`Waiting`].
@@ -104,10 +100,6 @@ pub(crate) enum Lookup {
 }
 
 impl Waiting {
-    pub(crate) fn new(hint: Hint, device: DeviceIndex, lookup: Lookup) -> Self {
-        Waiting { hint, device, lookup, again: None, turn: None }
-    }
-
     /// Bytes that its segments take.
     fn segments_bytes(&self) -> usize {
         self.hint.extent.memory_bytes()
@@ -215,7 +207,6 @@ pub(crate) struct Stream {
     pub(crate) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
-    late: Late,
     index: NextUse,
     /// The run around the front, as far as it is known.
     next: Option<Run>,
@@ -276,7 +267,6 @@ impl Stream {
             hint_bytes_noted: 0,
             limits,
             places: Places::new(limits.block_bytes),
-            late: Late::default(),
             index: NextUse::new(),
             next: None,
             last: None,
@@ -393,11 +383,9 @@ impl Stream {
             match waiting.lookup {
                 // No work: it would be begun again and again.
                 Lookup::Pending | Lookup::InFlight => break,
-                Lookup::Overdue if self.slow.len() + self.late.len() >= LATE_MAX => break,
                 Lookup::Overdue => {
                     work -= 1;
-                    let mut slow = self.waiting.pop_front().expect("it is the first");
-                    slow.turn = Some(Turn { due: self.places.end(), number: self.first_waiting });
+                    let slow = self.waiting.pop_front().expect("it is the first");
                     self.slow.push((self.first_waiting, slow));
                     self.first_waiting += 1;
                     continue;
@@ -411,14 +399,8 @@ impl Stream {
                         *again = Some(Box::new(Again { extent, passes, start: self.places.end() }));
                         hint.repeats = 1;
                     }
-                    let end = self.places.end();
                     let placing =
                         self.places.place(&waiting.hint, waiting.device, file, size_bytes);
-                    if let Some(turn) = waiting.turn.filter(|turn| turn.due < end)
-                        && let Some(placed) = self.places.placed_at(end)
-                    {
-                        self.late.add(end..end + placed.pass_blocks, turn);
-                    }
                     beyond_end = beyond_end.saturating_add(placing.beyond_end);
                     placed = true;
                     rest = placing.rest;
@@ -497,7 +479,6 @@ impl Stream {
         self.index.all_go().for_each(changed);
         // Positions begin anew: what was cancelled may have been all that there are.
         self.places = Places::new(self.limits.block_bytes);
-        self.late.clear();
         self.index = NextUse::new();
         self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
@@ -522,9 +503,7 @@ impl Stream {
             return Some(Fit::Again);
         }
         let position = self.next_use(block)?;
-        let accepts =
-            self.late.contains(position) || self.cursor.accepts(&self.places, reader, position);
-        accepts.then_some(Fit::At(position))
+        self.cursor.accepts(&self.places, reader, position).then_some(Fit::At(position))
     }
 
     /// `reader` reads the block that was read last, in parts perhaps.
@@ -637,11 +616,7 @@ impl Stream {
         let (past, from) = (self.cursor.base(), self.cursor.fetched_from());
         let (front, accuracy) = (self.cursor.front(), self.cursor.accuracy());
         let was_in_set = self.cursor.in_set();
-        let base = match self.late.contains(position) {
-            true => self.read_late(position),
-            false => self.cursor.read(&self.places, position, behind),
-        };
-        let base = self.come_to_late(base);
+        let base = self.cursor.read(&self.places, position, behind);
         if self.cursor.fetched_from() < from {
             self.look_back();
         }
@@ -663,25 +638,6 @@ impl Stream {
                 || self.cursor.accuracy() < accuracy
                 || self.cursor.reads().is_multiple_of(RANKED_READS)
                 || self.has_other_pace())
-    }
-
-    /// The access at `position`, of a hint that has come late, is being made. Returns the cursor's base.
-    #[cold]
-    fn read_late(&mut self, position: u64) -> u64 {
-        self.late.read(position);
-        // What comes after it is due sooner now.
-        self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
-        self.cursor.read_aside(position)
-    }
-
-    /// The front may have come to hints that have come late, and goes on over what was read of them. Returns the base, which
-    /// was `base`.
-    #[inline]
-    fn come_to_late(&mut self, mut base: u64) -> u64 {
-        while self.late.front_comes_to(self.cursor.front()) {
-            base = self.cursor.pass_what_was_read();
-        }
-        base
     }
 
     /// Whether its reads come more slowly than when the arbiter asked, or have come to be late or in time.
@@ -745,7 +701,6 @@ impl Stream {
         {
             base = self.cursor.skip_to(hint.end());
         }
-        let base = self.come_to_late(base);
         self.untrack_before(base, blocks, untracked);
         self.look_for_later_uses(base, blocks);
         self.index.retire(&mut self.places, self.limits.block_bytes, base, changed);
@@ -774,7 +729,7 @@ impl Stream {
             self.overtaken = self.overtaken.min(next);
         }
         if let Some(next) = self.next_use_from(block, from)
-            && self.was_scanned(next)
+            && next < self.scan
             && blocks.find(block).is_none()
         {
             self.of_device(device).misses(next);
@@ -850,8 +805,7 @@ impl Stream {
 
     /// Whether the access at `position` has been looked for.
     pub(crate) fn is_before_scan(&self, position: u64) -> bool {
-        self.was_scanned(position)
-            && self.devices.iter().all(|part| !part.missing.contains(position))
+        position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
     }
 
     /// Notes when a read came, and whether it had to wait.
@@ -866,32 +820,8 @@ impl Stream {
             || self.current.is_some_and(|current| current.position == position)
     }
 
-    /// How far away `position` is.
     pub(crate) fn distance(&self, position: u64) -> Distance {
-        match self.late.contains(position) {
-            true => Distance::Ahead(self.due(position) + 1 - self.cursor.front()),
-            false => self.cursor.distance(position),
-        }
-    }
-
-    /// When the access at `position` is due, as a position: its own, unless its hint has come late.
-    pub(crate) fn due(&self, position: u64) -> u64 {
-        self.late.due(position, self.cursor.front())
-    }
-
-    /// Whether nothing that it waits for has come late.
-    pub(crate) fn is_in_order(&self) -> bool {
-        self.late.is_empty()
-    }
-
-    /// Where hints that have come late begin and end.
-    pub(crate) fn late_ends(&self) -> impl Iterator<Item = u64> {
-        self.late.ends()
-    }
-
-    /// Whether the prefetcher has looked at `position`.
-    fn was_scanned(&self, position: u64) -> bool {
-        position < self.scan || self.late.is_before_scan(position)
+        self.cursor.distance(position)
     }
 
     /// The block that is read at `position`.
@@ -908,7 +838,7 @@ impl Stream {
 
     /// A block whose next use is at `position` has left memory.
     pub(crate) fn lost(&mut self, device: DeviceIndex, position: u64) {
-        if self.was_scanned(position) && self.cursor.expects(position) {
+        if position < self.scan && self.cursor.expects(position) {
             self.of_device(device).misses(position);
         }
     }
@@ -923,8 +853,6 @@ impl Stream {
                 let next = self.scan_run.and_then(|run| run.block_at(next));
                 next.into_iter().for_each(|next| self.load_missing(next, blocks));
             }
-        } else if self.late.is_at_scan(position) {
-            self.late.scanned(position);
         } else {
             self.of_device(device).missing.remove(position);
         }
@@ -951,14 +879,7 @@ impl Stream {
     ) -> Option<u64> {
         self.scan_is_unfinished = false;
         // What is fetched is in the index.
-        let end = self.index.end(&self.places, self.limits.block_bytes);
-        if !self.late.is_empty() {
-            let late = self.first_missing_of_late(blocks, device, (limit, end), &mut resident);
-            if late.is_some() {
-                return late;
-            }
-        }
-        let limit = limit.min(end);
+        let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
         let from = self.cursor.fetched_from();
         // What lies beyond the scan it will come upon again.
         let scan = self.scan;
@@ -1015,61 +936,6 @@ impl Stream {
             self.scan += 1;
         }
         self.scan_is_unfinished = true;
-        None
-    }
-
-    /// The same for hints that have come late and whose turn lies before the scan, as far as they are in the index, which
-    /// ends at `end`, and due before `limit`.
-    #[cold]
-    fn first_missing_of_late(
-        &mut self,
-        blocks: &BlockTable,
-        device: DeviceIndex,
-        (limit, end): (u64, u64),
-        mut resident: impl FnMut(SlotId, u64),
-    ) -> Option<u64> {
-        let mut steps = 0;
-        for place in 0..self.late.len() {
-            let Some(LateHint { start, end: late_end, turn, scan }) = self.late.get(place) else {
-                break;
-            };
-            if turn.due > self.scan {
-                break; // What comes before it has not been looked at.
-            }
-            let (looked_at, ahead) = (start..scan, scan..late_end.min(end));
-            let mut from = looked_at.start;
-            while let Some(position) =
-                self.of_device(device).missing.next(from).filter(|at| looked_at.contains(at))
-            {
-                from = position + 1;
-                if self.cursor.expects(position)
-                    && let Some((block, _)) = self.block_at(position)
-                {
-                    match blocks.find(block) {
-                        None if self.due(position) < limit => return Some(position),
-                        None => break,
-                        Some(slot) => resident(slot, position),
-                    }
-                }
-                self.of_device(device).missing.remove(position);
-            }
-            for position in ahead {
-                if self.due(position) >= limit || steps == SCAN_STEPS {
-                    break;
-                }
-                steps += 1;
-                if self.cursor.expects(position)
-                    && let Some((block, of)) = self.block_at(position)
-                {
-                    match blocks.find(block) {
-                        Some(slot) => resident(slot, position),
-                        None if of == device => return Some(position),
-                        None => self.of_device(of).misses(position),
-                    }
-                }
-                self.late.scanned(position);
-            }
-        }
         None
     }
 
@@ -1182,7 +1048,6 @@ impl Stream {
             + self.waiting.capacity() * size_of::<Waiting>()
             + self.slow.capacity() * size_of::<(u64, Waiting)>()
             + self.places.memory_bytes()
-            + self.late.memory_bytes()
             + self.index.memory_bytes()
             + self.cursor.memory_bytes()
             + self.devices.iter().map(of_part).sum::<usize>()
@@ -1212,7 +1077,7 @@ mod tests {
             let segments = [Segment { offset_bytes, length_bytes }];
             let hint = Hint::segments(target, DeviceId(0), &segments);
             let lookup = Lookup::Known { file: FILE, size_bytes: 1000 };
-            stream.wait(Waiting::new(hint, DISK, lookup));
+            stream.wait(Waiting { hint, device: DISK, lookup, again: None });
         }
         stream.advance(4096, |_| (), |_| ());
         stream
