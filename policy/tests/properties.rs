@@ -29,7 +29,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(60))]
 
     /// The same where lookups take their time, so that hints are placed after others that were disclosed after them.
     #[test]
