@@ -98,20 +98,20 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     if reads.is_empty() {
         return Err(Failure::failed(format!("{}: there is no read in it", shown(&args.trace))));
     }
-    let runs = runs(args);
+    let (runs, width) = (runs(args), capacity_width(args));
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
     // With a file, the table waits: whoever reads its first line only ends this process by that.
     let says_at_once = !to_stdout && json.is_none();
     if says_at_once {
-        progress.suspend(|| say(&header()))?;
+        progress.suspend(|| say(&header(width)))?;
     }
     let mut results = Vec::new();
     for options in &runs {
         progress.set_message(format!("{}, {} blocks", options.policy, options.capacity_blocks));
         let result = run(&reads, options, &mut |reads| progress.inc(reads));
         if says_at_once {
-            progress.suspend(|| say(&row(&result)))?;
+            progress.suspend(|| say(&row(&result, width)))?;
         }
         results.push(Run::new(args, result));
     }
@@ -122,8 +122,8 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     if let Some(file) = json {
         let written = file.write(format!("{}\n", as_json(&results, results.len() > 1)?).as_bytes());
         // The table is what is left where the file's disk is full.
-        say(&header())?;
-        results.iter().try_for_each(|run| say(&row(&run.result)))?;
+        say(&header(width))?;
+        results.iter().try_for_each(|run| say(&row(&run.result, width)))?;
         written.map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -165,17 +165,23 @@ impl Run {
     }
 }
 
-fn header() -> String {
+/// Characters of the column of capacities.
+fn capacity_width(args: &CacheArgs) -> usize {
+    let digits = args.capacity.iter().map(|capacity| capacity.to_string().len());
+    digits.max().unwrap_or(0).max("capacity".len() + 1)
+}
+
+fn header(width: usize) -> String {
     format!(
-        "{:<13} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
+        "{:<13} {:>width$} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
         "policy", "capacity", "reads", "hits", "misses", "hit ratio", "prefetches", "seconds",
     )
 }
 
-fn row(result: &CacheResult) -> String {
+fn row(result: &CacheResult, width: usize) -> String {
     let hit_ratio = result.hit_ratio().map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
     format!(
-        "{:<13} {:>9} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8.3}",
+        "{:<13} {:>width$} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8.3}",
         result.policy,
         result.capacity,
         result.reads,

@@ -42,7 +42,7 @@ pub enum ParameterError {
         message: String,
     },
     /// A value that no device has.
-    #[error("disk parameters: {key} = {value} is absurd; it must be {wanted}")]
+    #[error("disk parameters: {key} = {} is absurd; it must be {wanted}", short(*value))]
     Value {
         /// The key, with its table.
         key: &'static str,
@@ -51,6 +51,12 @@ pub enum ParameterError {
         /// What would be right.
         wanted: &'static str,
     },
+}
+
+/// A number as people write it: none of three hundred digits.
+fn short(value: f64) -> String {
+    let is_plain = value == 0.0 || (1e-6..1e12).contains(&value.abs()) || !value.is_finite();
+    if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
 /// A device's parameters, checked.
@@ -325,6 +331,8 @@ mod tests {
         let table = [
             ("heads = 19", "heads = 0", "geometry.heads = 0 is absurd"),
             ("rpm = 4002.0", "rpm = nan", "timing.rpm = NaN is absurd"),
+            ("rpm = 4002.0", "rpm = 1e300", "timing.rpm = 1e300 is absurd"),
+            ("rpm = 4002.0", "rpm = 1e-300", "timing.rpm = 1e-300 is absurd"),
             ("head_switch_ms = 1.6", "head_switch_ms = -1.6", "timing.head_switch_ms = -1.6"),
             ("usable_cylinders = 1935", "usable_cylinders = 2000", "geometry.usable_cylinders"),
             ("near_sqrt_ms = 0.400", "near_sqrt_ms = inf", "seek.near_sqrt_ms = inf"),
