@@ -2,8 +2,9 @@
 
 mod model;
 
+use foretell_policy::Config;
 use model::Driver;
-use model::events::{configs, events, events_of_slow_lookups};
+use model::events::{Event, configs, events, events_of_slow_lookups};
 use proptest::prelude::*;
 
 /// Cases of a property: those of the environment, if it says so.
@@ -11,6 +12,14 @@ fn cases(usual: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..given }
+}
+
+/// Plays them, and checks what can be checked after each and in the end.
+fn play(config: Config, events: &[Event], is_exact: bool) -> Driver {
+    let mut driver = Driver::new(config, is_exact);
+    events.iter().for_each(|event| driver.play(event));
+    driver.finish();
+    driver
 }
 
 proptest! {
@@ -22,9 +31,7 @@ proptest! {
     fn whatever_happens_the_invariants_hold(
         config in configs(), events in events(240), is_exact in any::<bool>()
     ) {
-        let mut driver = Driver::new(config, is_exact);
-        events.iter().for_each(|event| driver.play(event));
-        driver.finish();
+        play(config, &events, is_exact);
     }
 }
 
@@ -36,9 +43,7 @@ proptest! {
     fn however_slow_lookups_are_the_invariants_hold(
         config in configs(), events in events_of_slow_lookups(240), is_exact in any::<bool>()
     ) {
-        let mut driver = Driver::new(config, is_exact);
-        events.iter().for_each(|event| driver.play(event));
-        driver.finish();
+        play(config, &events, is_exact);
     }
 }
 
@@ -49,9 +54,7 @@ proptest! {
     #[test]
     fn the_policy_is_deterministic(config in configs(), events in events(240)) {
         let run = || {
-            let mut driver = Driver::new(config, false);
-            events.iter().for_each(|event| driver.play(event));
-            driver.finish();
+            let driver = play(config, &events, false);
             (driver.answers, driver.policy.counts(), driver.events)
         };
         prop_assert_eq!(run(), run());
