@@ -100,11 +100,10 @@ fn tip_1995() {
     }
     for column in ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"] {
         // What else is cold waits with hints and without.
-        let cold =
-            ["directories known, ", "", "4 pages of the program, ", "12 pages of the program, "];
+        let cold = ["directories known, ", "", "program cold, "];
         let removed = cold.map(|cold| on(&format!("agrep, {cold}stall removed"), column));
         assert!(removed.is_sorted_by(|one, other| one > other), "{column}: {removed:?}");
-        assert!((75.0..=95.0).contains(&removed[3]), "{column}: {removed:?}");
+        assert!((75.0..96.5).contains(&removed[2]), "{column}: {removed:?}");
         assert!((on("join, time saved further by hints", column) - 45.0).abs() < 10.0);
         assert!((on("sphinx, time saved", column) - 20.0).abs() < 10.0);
     }

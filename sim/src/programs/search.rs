@@ -49,8 +49,9 @@ pub struct Search {
     pub scattering: Scattering,
     /// Work on each block.
     pub block_cpu: Nanos,
-    /// Pages of the program itself that are read before anything else, each by itself; 0: all are in memory.
-    pub program_pages: u64,
+    /// Pages of the program itself in the order in which they are touched, if they are not in memory; all are before anything
+    /// else is read, and each fault reads its own page only.
+    pub program_pages: &'static [u64],
     /// Discloses the names, as long as so many blocks are disclosed and not read; 0: discloses nothing.
     pub disclosed_blocks: u64,
     /// From a file's blocks to the next; see [`Volume::new`].
@@ -70,11 +71,7 @@ impl Search {
         let mut random = SplitMix64::new(self.seed);
         let sizes = sizes_bytes(self.set, &mut random);
         let files = volume.directory(&sizes, self.scattering, &mut random);
-        let pages = (self.program_pages > 0).then(|| volume.file(self.program_pages * BLOCK_BYTES));
-        // Backwards, so that nothing is read ahead.
-        let faults =
-            pages.into_iter().flat_map(|file| (0..file.blocks).rev().map(move |at| file.read(at)));
-        let steps: Vec<Step> = faults.chain(self.steps(files)).collect();
+        let steps = [faults(self.program_pages, volume), self.steps(files)].concat();
         Program::new(self.set.name, reader, Box::new(steps.into_iter()))
     }
 
@@ -101,6 +98,16 @@ impl Search {
     }
 }
 
+/// The start of a program that is not in memory: its inode, and `pages` of it.
+fn faults(pages: &[u64], volume: &mut Volume) -> Vec<Step> {
+    let Some(&last) = pages.iter().max() else { return Vec::new() };
+    // Each is a file by itself beside the others, so that nothing is read ahead.
+    let sizes = vec![BLOCK_BYTES; last as usize + 1];
+    let files = volume.directory(&sizes, Scattering::IN_ORDER, &mut SplitMix64::new(0));
+    let touched = pages.iter().map(|&page| files[page as usize].read(0));
+    std::iter::once(Step::Open(files[0].file, DEVICE)).chain(touched).collect()
+}
+
 /// Sizes that add up to the set's blocks: each file has one, and the others go to files by chance, to large ones
 /// rather than to small ones. The last block of a file is as full as chance will have it.
 fn sizes_bytes(set: FileSet, random: &mut SplitMix64) -> Vec<u64> {
@@ -123,7 +130,7 @@ mod tests {
         set: SETS_1994[2],
         scattering: Scattering::SHUFFLED,
         block_cpu: Nanos(1),
-        program_pages: 0,
+        program_pages: &[],
         disclosed_blocks: 0,
         pitch_sectors: 16,
         seed: 1,

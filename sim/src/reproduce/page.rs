@@ -286,9 +286,10 @@ without, are 48 waits of opens: for 32 blocks of inodes, and since caches were c
 directory's blocks, of which `man3` has five (names of 12 to 15 characters are assumed). That directories are cold is assumed,
 and was looked for because of this figure: whoever made the list of arguments may have read the directory. Without it
 97.5 to 98.1 % go (a row of its own). Programs that open a few files only are left without; it would be a read or
-two. Some 30 to 45 more reads that wait would make it 95. A dozen pages of the program in each search are about that many: a row has
-them, and one has four. They are not assumed, since the paper says neither where the program lies nor how large it is, nor
-whether pages of programs were cold too. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
+two. If the program is cold, too, 95.5 to 96.3 % go (another row): then each search reads its inode and nine pages, one
+at a time as OSF/1 paged: as many as a search by agrep 2.04 touches, compiled for this processor. The directories that lead to it would
+be up to eight reads more in each. None of it is assumed, since the paper does not say
+whether a cold cache was more than that of the file system with the searched files. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
 it and ours does not, would take 0.2 points of the searches' at most, on four disks, and of the slices' up to 4, on four and eight, most likely since the drive
 then passes over addresses that are waited for.
 
