@@ -129,6 +129,11 @@ impl Volume {
         self.directory(&[size_bytes], Scattering::IN_ORDER, &mut SplitMix64::new(0))[0]
     }
 
+    /// Lets what comes next lie in a group of cylinders of its own.
+    pub fn begin_group(&mut self) {
+        self.next_sector = self.next_sector.next_multiple_of(GROUP_SECTORS);
+    }
+
     /// Files of these sizes: their inodes together, and their data behind.
     pub fn directory(
         &mut self,

@@ -40,6 +40,35 @@ pub const SETS_1995: [FileSet; 4] = [
     FileSet { name: "kern", files: 107, blocks: 183 },
 ];
 
+/// The start of a program of which nothing is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdStart {
+    /// Directories that lead to it, the root among them: each lies in a group of its own, and its inode and one block are read.
+    pub directories: u64,
+    /// Its pages in the order in which they are touched: a fault reads its own page only.
+    pub pages: &'static [u64],
+}
+
+impl ColdStart {
+    /// Puts directories and the program into `volume`, and reads them.
+    fn steps(self, volume: &mut Volume) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..self.directories {
+            volume.begin_group();
+            let directory = volume.file(BLOCK_BYTES);
+            steps.extend([Step::Open(directory.file, DEVICE), directory.read(0)]);
+        }
+        // Each page is a file by itself beside the others, so that nothing is read ahead.
+        let pages = self.pages.iter().max().map_or(0, |last| last + 1);
+        let sizes_bytes = vec![BLOCK_BYTES; pages as usize];
+        let no_draws = &mut SplitMix64::new(0);
+        let files = volume.directory(&sizes_bytes, Scattering::IN_ORDER, no_draws);
+        steps.extend(files.first().map(|first| Step::Open(first.file, DEVICE)));
+        steps.extend(self.pages.iter().map(|&page| files[page as usize].read(0)));
+        steps
+    }
+}
+
 /// A search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
@@ -49,9 +78,8 @@ pub struct Search {
     pub scattering: Scattering,
     /// Work on each block.
     pub block_cpu: Nanos,
-    /// Pages of the program itself in the order in which they are touched, if they are not in memory; all are before anything
-    /// else is read, and each fault reads its own page only.
-    pub program_pages: &'static [u64],
+    /// What is read of the program itself; none: all of it is in memory.
+    pub cold_start: Option<ColdStart>,
     /// Discloses the names, as long as so many blocks are disclosed and not read; 0: discloses nothing.
     pub disclosed_blocks: u64,
     /// From a file's blocks to the next; see [`Volume::new`].
@@ -71,7 +99,8 @@ impl Search {
         let mut random = SplitMix64::new(self.seed);
         let sizes = sizes_bytes(self.set, &mut random);
         let files = volume.directory(&sizes, self.scattering, &mut random);
-        let steps = [faults(self.program_pages, volume), self.steps(files)].concat();
+        let start = self.cold_start.map(|start| start.steps(volume)).unwrap_or_default();
+        let steps = [start, self.steps(files)].concat();
         Program::new(self.set.name, reader, Box::new(steps.into_iter()))
     }
 
@@ -98,16 +127,6 @@ impl Search {
     }
 }
 
-/// The start of a program that is not in memory: its inode, and `pages` of it.
-fn faults(pages: &[u64], volume: &mut Volume) -> Vec<Step> {
-    let Some(&last) = pages.iter().max() else { return Vec::new() };
-    // Each is a file by itself beside the others, so that nothing is read ahead.
-    let sizes = vec![BLOCK_BYTES; last as usize + 1];
-    let files = volume.directory(&sizes, Scattering::IN_ORDER, &mut SplitMix64::new(0));
-    let touched = pages.iter().map(|&page| files[page as usize].read(0));
-    std::iter::once(Step::Open(files[0].file, DEVICE)).chain(touched).collect()
-}
-
 /// Sizes that add up to the set's blocks: each file has one, and the others go to files by chance, to large ones
 /// rather than to small ones. The last block of a file is as full as chance will have it.
 fn sizes_bytes(set: FileSet, random: &mut SplitMix64) -> Vec<u64> {
@@ -130,7 +149,7 @@ mod tests {
         set: SETS_1994[2],
         scattering: Scattering::SHUFFLED,
         block_cpu: Nanos(1),
-        program_pages: &[],
+        cold_start: None,
         disclosed_blocks: 0,
         pitch_sectors: 16,
         seed: 1,
@@ -144,6 +163,21 @@ mod tests {
             assert_eq!(blocks.sum::<u64>(), set.blocks);
             assert_eq!(workload.volume.sizes_bytes.len() as u64, set.files);
         }
+    }
+
+    #[test]
+    fn a_cold_start_reads_the_way_to_the_program_and_each_page_once() {
+        let start = ColdStart { directories: 2, pages: &[0, 2, 1] };
+        let cold = Search { cold_start: Some(start), ..SEARCH }.workload();
+        let [cold, warm] = [cold, SEARCH.workload()].map(|workload| {
+            let program = workload.programs.into_iter().next().expect("one");
+            program.steps.collect::<Vec<Step>>()
+        });
+        let (start, search) = cold.split_at(cold.len() - warm.len());
+        assert_eq!(search, warm);
+        let reads = start.iter().filter(|step| matches!(step, Step::Read(..))).count();
+        let opens = start.iter().filter(|step| matches!(step, Step::Open(..))).count();
+        assert_eq!((reads, opens, start.len()), (2 + 3, 2 + 1, 8));
     }
 
     #[test]

@@ -269,8 +269,8 @@ slices lost up to 99 % of their stall on many disks where the paper has at most 
 seconds like the others; of the three together less is saved than in the paper (75 % and a factor of 6). The machine of 1994 is left without,
 for X-Y planes with hints would take 2.8 s there on four disks instead of 2.2. Figure 3 b has rows without. Two are that the striper's SCAN goes one way, as BSD's does, and that a directory of more files than a
 group of cylinders has inodes goes on in others. These two were looked for because sorting saved 50 % of the searches on one disk where the
-paper has 63 %; figure 1 b has rows without either. What is left of the difference is not explained. The fourth is that the directories
-of the searches are cold, and the fifth that `tip2` goes by costs that are fixed; both are said below.
+paper has 63 %; figure 1 b has rows without either. What is left of the difference is not explained. The fourth is that the program
+and the directories of the searches are cold, and the fifth that `tip2` goes by costs that are fixed; both are said below.
 
 Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
 3.5 % instead of 5, it is 20 % off (its own row below).
@@ -281,15 +281,14 @@ to 3 % of Davidson on three disks and more, because read-ahead begins anew with 
 next. On three disks its disks and its processor are nearly as fast as each other, and what is saved there jumps by two
 per cent from one level of processor time to the next.
 
-Of `agrep` 97 % of stall is removed on six disks and more, where the paper has at most 95. What is left with hints, 0.4 to 0.6 s of 16 to 19
-without, are 48 waits of opens: for 32 blocks of inodes, and since caches were cold for the root's inode and block and for the
-directory's blocks, of which `man3` has five (names of 12 to 15 characters are assumed). That directories are cold is assumed,
-and was looked for because of this figure: whoever made the list of arguments may have read the directory. Without it
-97.5 to 98.1 % go (a row of its own). Programs that open a few files only are left without; it would be a read or
-two. If the program is cold, too, 95.5 to 96.3 % go (another row): then each search reads its inode and nine pages, one
-at a time as OSF/1 paged: as many as a search by agrep 2.04 touches, compiled for this processor. The directories that lead to it would
-be up to eight reads more in each. None of it is assumed, since the paper does not say
-whether a cold cache was more than that of the file system with the searched files. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
+Searches begin on \"a system with a cold cache\" (section 3.1): each reads the way to `/usr/local/bin/agrep` (assumed), the program's inode and
+nine of its pages, one at a time as OSF/1 paged: those that a search by agrep 2.04 touches, compiled for this processor. Then come the root's inode and
+block and those of the set's directory, of which `man3` has five blocks (names of 12 to 15 characters are assumed). All of this waits, with hints and
+without, and was looked for because more stall went than the paper's 95 %. Whoever made the list of arguments may have read the directory,
+and a cold cache may have been that of the file system with the sets only: 97 % go on six disks and more if the program is in
+memory, 97.5 to 98.1 if the set's directory is, too (rows of their own). Of the time 80 to 82 % is saved from four disks on, where the paper has up to 84: the processor's time
+of a block was chosen by that while programs were taken to be in memory, and with none at all it would be 82.4. The other programs are left without, since what they are made of is
+not known, and they open a few files only: twenty reads are some per cent of the slices' stall, and less of the others'. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
 it and ours does not, would take 0.2 points of the searches' at most, on four disks, and of the slices' up to 4, on four and eight, most likely since the drive
 then passes over addresses that are waited for.
 

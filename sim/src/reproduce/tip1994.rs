@@ -179,7 +179,7 @@ pub fn search(set: FileSet, scattering: Scattering, hinted: bool, sample: Sample
         set,
         scattering,
         block_cpu: Nanos(1_000_000),
-        program_pages: &[],
+        cold_start: None,
         disclosed_blocks: if hinted { UNREAD_BLOCKS } else { 0 },
         pitch_sectors: sample.unknown.pitch_sectors,
         seed: sample.seed,
