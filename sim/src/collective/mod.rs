@@ -296,7 +296,7 @@ impl CollectiveSpec {
     fn place_in_queue(&self, sector: u64, device: &dyn Device) -> (u64, u32) {
         match (&self.disk, self.order) {
             (DiskParameters::Mechanical(spec), Order::Sstf) => {
-                let cylinder = spec.geometry.cylinder_of(spec.geometry.track_of(sector));
+                let cylinder = spec.geometry.place_of(sector).track.cylinder;
                 let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
                 (cylinder, (sector - cylinder * sectors) as u32)
             }

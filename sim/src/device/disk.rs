@@ -113,18 +113,15 @@ struct Motion {
 impl Disk {
     /// A disk whose head rests on the outermost track, with nothing in its cache.
     pub fn new(spec: DiskSpec) -> Self {
-        let (since, track) = (Nanos::ZERO, Track(0));
+        let (since, track) = (Nanos::ZERO, Track::default());
         let ahead = ReadAhead { from: 0, next: 0, limit: 0, since, track, streams: false };
         Disk { spec, ahead }
     }
 
     /// Moving the head from one track to another.
     fn switch_time(&self, from: Track, to: Track) -> Nanos {
-        let geometry = &self.spec.geometry;
-        let distance = geometry.cylinder_of(from).abs_diff(geometry.cylinder_of(to));
-        let arm = self.spec.seek.time(distance);
-        let head_changes = from.0 % geometry.heads != to.0 % geometry.heads;
-        if head_changes { arm.max(self.spec.head_switch) } else { arm }
+        let arm = self.spec.seek.time(from.cylinder.abs_diff(to.cylinder));
+        if from.head != to.head { arm.max(self.spec.head_switch) } else { arm }
     }
 
     /// Reads `sectors` sectors from `sector` on with a head that is on `track` at `at`.
@@ -132,19 +129,18 @@ impl Disk {
         let geometry = &self.spec.geometry;
         let zero = Nanos::ZERO;
         let mut motion = Motion { end: at, track, seek: zero, rotation: zero, transfer: zero };
-        let (mut sector, mut left) = (sector, sectors);
+        let (mut place, mut left) = (geometry.place_of(sector), sectors);
         while left > 0 {
-            let piece = left.min(geometry.left_on_track(sector));
-            let target = geometry.track_of(sector);
-            let seek = self.switch_time(motion.track, target);
-            let rotation = geometry.wait_for(motion.end + seek, sector);
-            let transfer = geometry.pass_time(sector, piece);
+            let piece = left.min(place.left_on_track);
+            let seek = self.switch_time(motion.track, place.track);
+            let rotation = geometry.wait_for(motion.end + seek, place.slot);
+            let transfer = geometry.pass_time(place.slot, piece);
             motion.seek += seek;
             motion.rotation += rotation;
             motion.transfer += transfer;
             motion.end += seek + rotation + transfer;
-            motion.track = target;
-            sector += piece;
+            motion.track = place.track;
+            place = geometry.next_track(place);
             left -= piece;
         }
         motion
@@ -172,7 +168,7 @@ impl Disk {
         let ahead = &self.ahead;
         let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
         while sector < ahead.limit {
-            let piece = geometry.left_on_track(sector).min(ahead.limit - sector);
+            let piece = geometry.place_of(sector).left_on_track.min(ahead.limit - sector);
             let motion = self.read_media(track, at, sector, piece);
             // The head is moved only when the piece before it is done.
             if at > now {
@@ -208,7 +204,7 @@ impl Disk {
     fn stored_end(&self, request: Request, over_bus: Nanos) -> Nanos {
         let (ahead, geometry) = (&self.ahead, &self.spec.geometry);
         if ahead.streams {
-            let cylinder = |sector| geometry.cylinder_of(geometry.track_of(sector));
+            let cylinder = |sector| geometry.place_of(sector).track.cylinder;
             let from = cylinder(ahead.next.saturating_sub(1));
             return over_bus + self.spec.seek.time(cylinder(request.end() - 1).abs_diff(from));
         }
@@ -251,7 +247,7 @@ impl Disk {
         if self.spec.reading == Reading::Stored {
             let next = request.end();
             if next > self.ahead.next {
-                let track = self.spec.geometry.track_of(next - 1);
+                let track = self.spec.geometry.place_of(next - 1).track;
                 self.ahead = ReadAhead { next, since: end, track, streams: true, ..self.ahead };
             }
         } else if request.end() <= self.ahead.limit && paused <= start {
@@ -286,8 +282,7 @@ impl Device for Disk {
             let transfer = end - start - overhead;
             return Service { overhead, transfer, cache_hit: true, ..Service::default() };
         }
-        let geometry = &self.spec.geometry;
-        let from = geometry.cylinder_of(self.track_at(start));
+        let from = self.track_at(start).cylinder;
         let limit = self.fence_after(request);
         let cache_hit = self.straddles_fence(start, request);
         let read = match self.spec.reading {
@@ -307,7 +302,7 @@ impl Device for Disk {
             seek: mechanical.seek,
             rotation: mechanical.rotation,
             transfer: mechanical.transfer,
-            cylinders_travelled: from.abs_diff(geometry.cylinder_of(mechanical.track)),
+            cylinders_travelled: from.abs_diff(mechanical.track.cylinder),
             cache_hit,
         }
     }

@@ -13,9 +13,25 @@
 
 use foretell_policy::Nanos;
 
-/// A track, counted over the whole disk: cylinder × heads + head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Track(pub u64);
+/// A track.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Track {
+    /// Its cylinder, from the outermost one.
+    pub cylinder: u64,
+    /// Its surface.
+    pub head: u64,
+}
+
+/// Where a sector lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// On which track.
+    pub track: Track,
+    /// In which slot, counted from the index mark, it passes under the head.
+    pub slot: u64,
+    /// Sectors from it to the end of its track, itself included.
+    pub left_on_track: u64,
+}
 
 /// A disk's shape and its speed of rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,40 +49,39 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The track that holds `sector`.
-    pub fn track_of(&self, sector: u64) -> Track {
-        Track(sector / self.sectors_per_track)
-    }
-
-    /// The cylinder that `track` belongs to.
-    pub fn cylinder_of(&self, track: Track) -> u64 {
-        track.0 / self.heads
-    }
-
-    /// Sectors from `sector` to the end of its track, itself included.
-    pub fn left_on_track(&self, sector: u64) -> u64 {
-        self.sectors_per_track - sector % self.sectors_per_track
-    }
-
-    /// The slot, counted from the index mark, in which `sector` passes under the head.
-    pub fn slot_of(&self, sector: u64) -> u64 {
-        let track = self.track_of(sector);
-        let (cylinder, head) = (self.cylinder_of(track), track.0 % self.heads);
+    /// Where `sector` lies.
+    pub fn place_of(&self, sector: u64) -> Place {
+        let (track, on_track) = (sector / self.sectors_per_track, sector % self.sectors_per_track);
+        let (cylinder, head) = (track / self.heads, track % self.heads);
         let head_switches = cylinder * (self.heads - 1) + head;
         let skew = self.track_skew_sectors * head_switches + self.cylinder_skew_sectors * cylinder;
-        (sector % self.sectors_per_track + skew) % self.sectors_per_track
+        Place {
+            track: Track { cylinder, head },
+            slot: (on_track + skew) % self.sectors_per_track,
+            left_on_track: self.sectors_per_track - on_track,
+        }
     }
 
-    /// From `at` until `sector` begins to pass under a head that is on its track.
-    pub fn wait_for(&self, at: Nanos, sector: u64) -> Nanos {
-        let now = at.0 % self.revolution.0;
-        let wanted = self.angle(self.slot_of(sector));
-        Nanos((wanted + self.revolution.0 - now) % self.revolution.0)
+    /// Where the first sector of the track after a sector's lies; without [`place_of`](Self::place_of)'s divisions, since long reads ask for
+    /// one track after another.
+    pub fn next_track(&self, place: Place) -> Place {
+        let Track { cylinder, head } = place.track;
+        let (track, skew) = match head + 1 < self.heads {
+            true => (Track { cylinder, head: head + 1 }, self.track_skew_sectors),
+            false => (Track { cylinder: cylinder + 1, head: 0 }, self.cylinder_skew_sectors),
+        };
+        let slot = (place.slot + place.left_on_track + skew) % self.sectors_per_track;
+        Place { track, slot, left_on_track: self.sectors_per_track }
     }
 
-    /// The time in which `sectors` sectors of one track, from `sector` on, pass under the head.
-    pub fn pass_time(&self, sector: u64, sectors: u64) -> Nanos {
-        let slot = self.slot_of(sector);
+    /// From `at` until `slot` begins to pass under a head.
+    pub fn wait_for(&self, at: Nanos, slot: u64) -> Nanos {
+        let (now, wanted) = (at.0 % self.revolution.0, self.angle(slot));
+        Nanos(if wanted >= now { wanted - now } else { wanted + self.revolution.0 - now })
+    }
+
+    /// The time in which `sectors` sectors of one track, from `slot` on, pass under the head.
+    pub fn pass_time(&self, slot: u64, sectors: u64) -> Nanos {
         Nanos(self.angle(slot + sectors) - self.angle(slot))
     }
 
@@ -90,20 +105,31 @@ mod tests {
 
     #[test]
     fn the_skew_adds_up_over_tracks_and_cylinders() {
-        assert_eq!(HP97560.slot_of(0), 0);
-        assert_eq!(HP97560.slot_of(71), 71);
-        assert_eq!(HP97560.slot_of(72), 8);
-        assert_eq!(HP97560.slot_of(72 * 18), 18 * 8 % 72);
-        assert_eq!(HP97560.slot_of(72 * 19), (18 * 8 + 18) % 72);
+        let slot_of = |sector| HP97560.place_of(sector).slot;
+        assert_eq!(slot_of(0), 0);
+        assert_eq!(slot_of(71), 71);
+        assert_eq!(slot_of(72), 8);
+        assert_eq!(slot_of(72 * 18), 18 * 8 % 72);
+        assert_eq!(slot_of(72 * 19), (18 * 8 + 18) % 72);
+    }
+
+    #[test]
+    fn the_next_track_is_where_its_first_sector_is() {
+        for sector in 0..72 * 60 {
+            let place = HP97560.place_of(sector);
+            let next = HP97560.place_of(sector + place.left_on_track);
+            assert_eq!(HP97560.next_track(place), next, "after {sector}");
+        }
     }
 
     #[test]
     fn the_next_sector_follows_without_a_gap() {
         for sector in 0..72 * 40 - 1 {
-            let begins = HP97560.wait_for(Nanos::ZERO, sector);
-            let ends = begins + HP97560.pass_time(sector, 1);
-            if HP97560.left_on_track(sector) > 1 {
-                assert_eq!(HP97560.wait_for(ends, sector + 1), Nanos::ZERO, "after {sector}");
+            let [place, next] = [sector, sector + 1].map(|sector| HP97560.place_of(sector));
+            let begins = HP97560.wait_for(Nanos::ZERO, place.slot);
+            let ends = begins + HP97560.pass_time(place.slot, 1);
+            if place.left_on_track > 1 {
+                assert_eq!(HP97560.wait_for(ends, next.slot), Nanos::ZERO, "after {sector}");
             }
         }
     }
