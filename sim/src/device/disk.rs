@@ -20,9 +20,10 @@
 //! the bus's. From then on the drive is ahead as far as the fence: B takes what A does, and the arm's way to another cylinder.
 //!
 //! Invariants: a request never ends before `start + overhead`; the model's state is a function of
-//! the requests served alone; between requests nothing is computed (the read-ahead's progress is
-//! derived from the time when somebody asks).
+//! the requests served alone; between requests nothing is computed: the read-ahead's progress is
+//! derived from the time when somebody asks, and where it ends is found once, when it is asked for.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use foretell_policy::Nanos;
@@ -82,6 +83,8 @@ impl DiskSpec {
 pub struct Disk {
     spec: DiskSpec,
     ahead: ReadAhead,
+    /// All that the drive reads by itself from `since` on, if somebody has asked.
+    to_fence: OnceCell<Motion>,
 }
 
 /// The head, and what the drive reads ahead since the last request.
@@ -115,7 +118,16 @@ impl Disk {
     pub fn new(spec: DiskSpec) -> Self {
         let (since, track) = (Nanos::ZERO, Track::default());
         let ahead = ReadAhead { from: 0, next: 0, limit: 0, since, track, streams: false };
-        Disk { spec, ahead }
+        Disk { spec, ahead, to_fence: OnceCell::new() }
+    }
+
+    fn set_ahead(&mut self, ahead: ReadAhead) {
+        self.ahead = ahead;
+        self.to_fence.take();
+    }
+
+    fn to_fence(&self) -> Motion {
+        *self.to_fence.get_or_init(|| self.read_on_to(self.ahead.limit))
     }
 
     /// Moving the head from one track to another.
@@ -150,22 +162,27 @@ impl Disk {
     fn read_on_to(&self, sector: u64) -> Motion {
         let ahead = &self.ahead;
         let sectors = sector.saturating_sub(ahead.next);
-        let motion = self.read_media(ahead.track, ahead.since, ahead.next, sectors);
-        match self.spec.reading {
-            Reading::Streamed => motion,
-            Reading::Stored => Motion { end: ahead.since, ..motion },
-        }
+        self.read_media(ahead.track, ahead.since, ahead.next, sectors)
     }
 
     /// When the drive stops, or stopped, at the fence.
     fn pauses_at(&self) -> Nanos {
-        self.read_on_to(self.ahead.limit).end
+        match self.spec.reading {
+            Reading::Streamed => self.to_fence().end,
+            Reading::Stored => self.ahead.since,
+        }
     }
 
     /// The track under the head at `now`, which the read-ahead may have moved.
     fn track_at(&self, now: Nanos) -> Track {
         let geometry = &self.spec.geometry;
         let ahead = &self.ahead;
+        if ahead.next >= ahead.limit {
+            return ahead.track;
+        }
+        if let Some(all) = self.to_fence.get().filter(|all| all.end <= now) {
+            return all.track;
+        }
         let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
         while sector < ahead.limit {
             let piece = geometry.place_of(sector).left_on_track.min(ahead.limit - sector);
@@ -208,9 +225,7 @@ impl Disk {
             let from = cylinder(ahead.next.saturating_sub(1));
             return over_bus + self.spec.seek.time(cylinder(request.end() - 1).abs_diff(from));
         }
-        let sectors = request.end() - ahead.next;
-        let motion = self.read_media(ahead.track, ahead.since, ahead.next, sectors);
-        over_bus.max(motion.end + self.bus_time(request))
+        over_bus.max(self.read_on_to(request.end()).end + self.bus_time(request))
     }
 
     fn bus_time(&self, request: Request) -> Nanos {
@@ -242,29 +257,25 @@ impl Disk {
 
     /// Moves the fence after a request that was served by reading on until `end`.
     fn move_fence(&mut self, start: Nanos, request: Request, end: Nanos) {
-        let paused = self.pauses_at();
-        let limit = self.fence_after(request).max(self.ahead.limit);
+        let mut ahead = self.ahead;
         if self.spec.reading == Reading::Stored {
             let next = request.end();
-            if next > self.ahead.next {
+            if next > ahead.next {
                 let track = self.spec.geometry.place_of(next - 1).track;
-                self.ahead = ReadAhead { next, since: end, track, streams: true, ..self.ahead };
+                ahead = ReadAhead { next, since: end, track, streams: true, ..ahead };
             }
-        } else if request.end() <= self.ahead.limit && paused <= start {
-            if limit > self.ahead.limit {
-                let begin = start + self.spec.overhead;
-                let track = self.read_on_to(self.ahead.limit).track;
-                self.ahead =
-                    ReadAhead { next: self.ahead.limit, since: begin, track, ..self.ahead };
+        } else if request.end() <= ahead.limit && self.pauses_at() <= start {
+            if self.fence_after(request) > ahead.limit {
+                let (since, track) = (start + self.spec.overhead, self.to_fence().track);
+                ahead = ReadAhead { next: ahead.limit, since, track, ..ahead };
             }
-        } else if request.end() > self.ahead.next {
-            let motion = self.read_on_to(request.end());
-            self.ahead.next = request.end();
-            self.ahead.since = motion.end;
-            self.ahead.track = motion.track;
+        } else if request.end() > ahead.next {
+            let Motion { end: since, track, .. } = self.read_on_to(request.end());
+            ahead = ReadAhead { next: request.end(), since, track, ..ahead };
         }
-        self.ahead.limit = limit;
-        self.ahead.from = self.ahead.from.max(limit.saturating_sub(self.spec.cache_sectors));
+        let limit = self.fence_after(request).max(ahead.limit);
+        let from = ahead.from.max(limit.saturating_sub(self.spec.cache_sectors));
+        self.set_ahead(ReadAhead { from, limit, ..ahead });
     }
 
     fn fence_after(&self, request: Request) -> u64 {
@@ -289,14 +300,14 @@ impl Device for Disk {
             Reading::Streamed => mechanical.end,
             Reading::Stored => mechanical.end - self.bus_time(request),
         };
-        self.ahead = ReadAhead {
+        self.set_ahead(ReadAhead {
             from: request.sector.max(limit.saturating_sub(self.spec.cache_sectors)),
             next: request.end(),
             limit,
             since: read,
             track: mechanical.track,
             streams: false,
-        };
+        });
         Service {
             overhead,
             seek: mechanical.seek,
