@@ -83,7 +83,8 @@ impl DiskSpec {
 pub struct Disk {
     spec: DiskSpec,
     ahead: ReadAhead,
-    /// All that the drive reads by itself from `since` on, if somebody has asked.
+    /// All that a drive that streams reads by itself from `since` on, if somebody has asked. Of `ahead` as it is: who writes that
+    /// goes by [`set_ahead`](Self::set_ahead).
     to_fence: OnceCell<Motion>,
 }
 

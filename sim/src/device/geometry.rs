@@ -62,8 +62,8 @@ impl Geometry {
         }
     }
 
-    /// Where the first sector of the track after a sector's lies; without [`place_of`](Self::place_of)'s divisions, since long reads ask for
-    /// one track after another.
+    /// Where the first sector of the track after a sector's lies; one division instead of [`place_of`](Self::place_of)'s five, since long reads
+    /// go from one track to the next.
     pub fn next_track(&self, place: Place) -> Place {
         let Track { cylinder, head } = place.track;
         let (track, skew) = match head + 1 < self.heads {
@@ -74,7 +74,7 @@ impl Geometry {
         Place { track, slot, left_on_track: self.sectors_per_track }
     }
 
-    /// From `at` until `slot` begins to pass under a head.
+    /// From `at` until `slot`, one of a track, begins to pass under a head.
     pub fn wait_for(&self, at: Nanos, slot: u64) -> Nanos {
         let (now, wanted) = (at.0 % self.revolution.0, self.angle(slot));
         Nanos(if wanted >= now { wanted - now } else { wanted + self.revolution.0 - now })
@@ -115,10 +115,15 @@ mod tests {
 
     #[test]
     fn the_next_track_is_where_its_first_sector_is() {
-        for sector in 0..72 * 60 {
-            let place = HP97560.place_of(sector);
-            let next = HP97560.place_of(sector + place.left_on_track);
-            assert_eq!(HP97560.next_track(place), next, "after {sector}");
+        let one_head = Geometry { heads: 1, track_skew_sectors: 100, ..HP97560 };
+        let far_skews = Geometry { heads: 2, cylinder_skew_sectors: 7 * 72 + 1, ..one_head };
+        let one_sector = Geometry { sectors_per_track: 1, ..HP97560 };
+        for geometry in [HP97560, one_head, far_skews, one_sector] {
+            for sector in 0..72 * 60 {
+                let place = geometry.place_of(sector);
+                let next = geometry.place_of(sector + place.left_on_track);
+                assert_eq!(geometry.next_track(place), next, "after {sector} of {geometry:?}");
+            }
         }
     }
 

@@ -48,9 +48,9 @@ pub static REASONS: [Reason; 15] = [
     Reason {
         experiment: "1995 figure 1b",
         row: "agrep, SCAN, time saved",
-        why: "Ten points less are saved than in the paper, and four by FIFO. One and a half of the ten are that programs start \
-              cold. A scan that goes one way, and groups of cylinders, bring two to three each (rows without them); what else the paper's \
-              striper had for it to sort is not known.",
+        why: "Ten points less are saved than in the paper, and four by FIFO. If programs did not start cold it would be one and \
+              a half more, of the mean of sets three. Without a scan that goes one way, and without groups of cylinders, it would be two \
+              to three less still (rows of them); what else the paper's striper had for it to sort is not known.",
     },
     Reason {
         experiment: "1995 figure 1c",

@@ -281,14 +281,15 @@ to 3 % of Davidson on three disks and more, because read-ahead begins anew with 
 next. On three disks its disks and its processor are nearly as fast as each other, and what is saved there jumps by two
 per cent from one level of processor time to the next.
 
-Searches begin on \"a system with a cold cache\" (section 3.1): each reads the way to `/usr/local/bin/agrep` (assumed), the program's inode and
-nine of its pages, one at a time as OSF/1 paged: those that a search by agrep 2.04 touches, compiled for this processor. Then come the root's inode and
+Searches begin on \"a system with a cold cache\" (section 3.1): each reads the way to `/usr/local/bin/agrep` (assumed; the root and three
+directories of a file system beside that of the sets, on the same disks here), the program's inode and nine of its pages, those that a search by agrep 2.04 touches if gcc compiles it
+for this processor, one at a time (a course on OSF/1's successor says so). Libraries are taken to be in memory. Then come the root's inode and
 block and those of the set's directory, of which `man3` has five blocks (names of 12 to 15 characters are assumed). All of this waits, with hints and
-without, and was looked for because more stall went than the paper's 95 %. Whoever made the list of arguments may have read the directory,
-and a cold cache may have been that of the file system with the sets only: 97 % go on six disks and more if the program is in
-memory, 97.5 to 98.1 if the set's directory is, too (rows of their own). Of the time 80 to 82 % is saved from four disks on, where the paper has up to 84: the processor's time
+without, and was looked for because more stall went than the paper's 95 %. It rests on what is assumed: if the way to the program is in memory, 95.5 to 96.3 % go on
+six disks and more; if the program is, too, 97 % (a cold cache may have been that of the file system with the sets only); and if the set's directory
+is, since whoever made the list of arguments may have read it, 97.5 to 98.1 (with 110 us of work a block). They have rows of their own. Of the time 80 to 82 % is saved from four disks on, where the paper has up to 84: the processor's time
 of a block was chosen by that while programs were taken to be in memory, and with none at all it would be 82.4. The other programs are left without, since what they are made of is
-not known, and they open a few files only: twenty reads are some per cent of the slices' stall, and less of the others'. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
+not known, and they open a few files only. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
 it and ours does not, would take 0.2 points of the searches' at most, on four disks, and of the slices' up to 4, on four and eight, most likely since the drive
 then passes over addresses that are waited for.
 

@@ -10,8 +10,8 @@
 //!   18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs: eight of them less `T_driver` is 7 × 154 µs.
 //! * That FFS waits for a file's blocks of addresses, whoever reads them ([`Metadata::Ffs`]), is assumed: caches were cold,
 //!   and TIP of 1994 leaves names to FFS's own routines, which wait (its authors were about to change that for names). It
-//!   was looked for because slices lost more of their stall than the paper has; figure 3 b has rows without. Of directories,
-//!   which only searches have, [`search`] says the same.
+//!   was looked for because slices lost more of their stall than the paper has; figure 3 b has rows without. Of directories and
+//!   of the program, which only searches have, [`search`] says the same.
 //! * Hints cost the processor "a little" more than read-ahead (section 3.6): 20 µs for each read, chosen so that Davidson
 //!   is within half a per cent of no gain, or slower, on all arrays.
 //! * Processor times of the programs are not stated. Each program's file here says what they were chosen by.
