@@ -296,9 +296,8 @@ impl CollectiveSpec {
     fn place_in_queue(&self, sector: u64, device: &dyn Device) -> (u64, u32) {
         match (&self.disk, self.order) {
             (DiskParameters::Mechanical(spec), Order::Sstf) => {
-                let cylinder = spec.geometry.place_of(sector).track.cylinder;
                 let sectors = spec.geometry.heads * spec.geometry.sectors_per_track;
-                (cylinder, (sector - cylinder * sectors) as u32)
+                (sector / sectors, (sector % sectors) as u32)
             }
             _ => (device.position_of(sector), 0),
         }

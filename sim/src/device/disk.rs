@@ -29,7 +29,7 @@ use std::ops::Range;
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
-use super::geometry::{Geometry, Track};
+use super::geometry::{Geometry, Platter, Track};
 use super::seek::SeekCurve;
 use super::{Device, Request, Service};
 
@@ -82,6 +82,7 @@ impl DiskSpec {
 #[derive(Clone, Debug)]
 pub struct Disk {
     spec: DiskSpec,
+    platter: Platter,
     ahead: ReadAhead,
     /// All that a drive that streams reads by itself from `since` on, if somebody has asked. Of `ahead` as it is: who writes that
     /// goes by [`set_ahead`](Self::set_ahead).
@@ -114,12 +115,20 @@ struct Motion {
     transfer: Nanos,
 }
 
+/// How the drive serves a request.
+enum Way {
+    /// A or B, until then.
+    ReadOn(Nanos),
+    /// C.
+    Moved(Motion),
+}
+
 impl Disk {
     /// A disk whose head rests on the outermost track, with nothing in its cache.
     pub fn new(spec: DiskSpec) -> Self {
         let (since, track) = (Nanos::ZERO, Track::default());
         let ahead = ReadAhead { from: 0, next: 0, limit: 0, since, track, streams: false };
-        Disk { spec, ahead, to_fence: OnceCell::new() }
+        Disk { platter: Platter::new(spec.geometry), spec, ahead, to_fence: OnceCell::new() }
     }
 
     fn set_ahead(&mut self, ahead: ReadAhead) {
@@ -139,21 +148,21 @@ impl Disk {
 
     /// Reads `sectors` sectors from `sector` on with a head that is on `track` at `at`.
     fn read_media(&self, track: Track, at: Nanos, sector: u64, sectors: u64) -> Motion {
-        let geometry = &self.spec.geometry;
+        let platter = &self.platter;
         let zero = Nanos::ZERO;
         let mut motion = Motion { end: at, track, seek: zero, rotation: zero, transfer: zero };
-        let (mut place, mut left) = (geometry.place_of(sector), sectors);
+        let (mut place, mut left) = (platter.place_of(sector), sectors);
         while left > 0 {
             let piece = left.min(place.left_on_track);
             let seek = self.switch_time(motion.track, place.track);
-            let rotation = geometry.wait_for(motion.end + seek, place.slot);
-            let transfer = geometry.pass_time(place.slot, piece);
+            let rotation = platter.wait_for(motion.end + seek, place.slot);
+            let transfer = platter.pass_time(place.slot, piece);
             motion.seek += seek;
             motion.rotation += rotation;
             motion.transfer += transfer;
             motion.end += seek + rotation + transfer;
             motion.track = place.track;
-            place = geometry.next_track(place);
+            place = platter.next_track(place);
             left -= piece;
         }
         motion
@@ -176,7 +185,6 @@ impl Disk {
 
     /// The track under the head at `now`, which the read-ahead may have moved.
     fn track_at(&self, now: Nanos) -> Track {
-        let geometry = &self.spec.geometry;
         let ahead = &self.ahead;
         if ahead.next >= ahead.limit {
             return ahead.track;
@@ -186,7 +194,7 @@ impl Disk {
         }
         let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
         while sector < ahead.limit {
-            let piece = geometry.place_of(sector).left_on_track.min(ahead.limit - sector);
+            let piece = self.platter.place_of(sector).left_on_track.min(ahead.limit - sector);
             let motion = self.read_media(track, at, sector, piece);
             // The head is moved only when the piece before it is done.
             if at > now {
@@ -220,9 +228,9 @@ impl Disk {
 
     /// Case B of a drive that stores.
     fn stored_end(&self, request: Request, over_bus: Nanos) -> Nanos {
-        let (ahead, geometry) = (&self.ahead, &self.spec.geometry);
+        let ahead = &self.ahead;
         if ahead.streams {
-            let cylinder = |sector| geometry.place_of(sector).track.cylinder;
+            let cylinder = |sector| self.platter.place_of(sector).track.cylinder;
             let from = cylinder(ahead.next.saturating_sub(1));
             return over_bus + self.spec.seek.time(cylinder(request.end() - 1).abs_diff(from));
         }
@@ -256,13 +264,28 @@ impl Disk {
         }
     }
 
+    /// The sooner of reading on and moving.
+    fn way(&self, start: Nanos, request: Request) -> Way {
+        let reading_on = self.streaming_end(start, request);
+        // Wherever head and platter are, the data alone takes so long under the head.
+        let least = start + self.spec.overhead + self.platter.least_pass_time(request.sectors);
+        if let Some(end) = reading_on.filter(|&end| end <= least) {
+            return Way::ReadOn(end);
+        }
+        let mechanical = self.mechanical(start, request);
+        match reading_on {
+            Some(end) if end <= mechanical.end => Way::ReadOn(end),
+            _ => Way::Moved(mechanical),
+        }
+    }
+
     /// Moves the fence after a request that was served by reading on until `end`.
     fn move_fence(&mut self, start: Nanos, request: Request, end: Nanos) {
         let mut ahead = self.ahead;
         if self.spec.reading == Reading::Stored {
             let next = request.end();
             if next > ahead.next {
-                let track = self.spec.geometry.place_of(next - 1).track;
+                let track = self.platter.place_of(next - 1).track;
                 ahead = ReadAhead { next, since: end, track, streams: true, ..ahead };
             }
         } else if request.end() <= ahead.limit && self.pauses_at() <= start {
@@ -287,13 +310,14 @@ impl Disk {
 impl Device for Disk {
     fn service(&mut self, start: Nanos, request: Request) -> Service {
         let overhead = self.spec.overhead;
-        let streaming = self.streaming_end(start, request);
-        let mechanical = self.mechanical(start, request);
-        if let Some(end) = streaming.filter(|&end| end <= mechanical.end) {
-            self.move_fence(start, request, end);
-            let transfer = end - start - overhead;
-            return Service { overhead, transfer, cache_hit: true, ..Service::default() };
-        }
+        let mechanical = match self.way(start, request) {
+            Way::ReadOn(end) => {
+                self.move_fence(start, request, end);
+                let transfer = end - start - overhead;
+                return Service { overhead, transfer, cache_hit: true, ..Service::default() };
+            }
+            Way::Moved(mechanical) => mechanical,
+        };
         let from = self.track_at(start).cylinder;
         let limit = self.fence_after(request);
         let cache_hit = self.straddles_fence(start, request);
@@ -330,8 +354,10 @@ impl Device for Disk {
 
     fn positioning_time(&self, now: Nanos, request: Request) -> Nanos {
         let first = Request { sectors: 1, ..request };
-        let mechanical = self.mechanical(now, first).end;
-        let soonest = self.streaming_end(now, first).map_or(mechanical, |end| end.min(mechanical));
-        soonest.saturating_sub(now + self.spec.overhead)
+        let end = match self.way(now, first) {
+            Way::ReadOn(end) => end,
+            Way::Moved(motion) => motion.end,
+        };
+        end.saturating_sub(now + self.spec.overhead)
     }
 }
