@@ -371,10 +371,7 @@ impl Row {
             response_ms: report.response_ms(),
             service_ms: report.service_ms(),
             sequential_share: report.sequential as f64 / report.requests.max(1) as f64,
-            busiest_share: report.busiest_ns as f64
-                / 1e9
-                / report.elapsed.as_secs()
-                / spec.disk.slots() as f64,
+            busiest_share: report.busiest.as_secs() / report.elapsed.as_secs(),
             memory_bytes: spec.memory_blocks() * spec.block_bytes(),
         }
     }

@@ -144,7 +144,16 @@ struct Standing {
     response_ns: u128,
     service_ns: u128,
     sequential: u64,
-    busy_ns: Vec<u128>,
+    disks: Vec<Occupied>,
+}
+
+/// What has kept a disk from doing more.
+#[derive(Clone, Copy, Debug)]
+struct Occupied {
+    /// Services, one after another.
+    busy_ns: u128,
+    /// Data on the link that its requests share.
+    link: Nanos,
 }
 
 struct Machine<'a> {
@@ -332,7 +341,11 @@ impl<'a> Machine<'a> {
             self.to = self.standing();
         }
         let (spec, from, to) = (self.spec, &self.from, &self.to);
-        let busy_ns = from.busy_ns.iter().zip(&to.busy_ns).map(|(from, to)| to - from);
+        let slots = spec.disk.slots() as u128;
+        let occupied = from.disks.iter().zip(&to.disks).map(|(from, to)| {
+            let of_slots = Nanos(((to.busy_ns - from.busy_ns) / slots) as u64);
+            of_slots.max(to.link - from.link)
+        });
         CollectiveReport {
             elapsed: to.at - from.at,
             bytes: spec.file_blocks * spec.block_bytes() * u64::from(spec.files),
@@ -341,14 +354,18 @@ impl<'a> Machine<'a> {
             response_ns: to.response_ns - from.response_ns,
             service_ns: to.service_ns - from.service_ns,
             sequential: to.sequential - from.sequential,
-            busiest_ns: busy_ns.max().unwrap_or(0),
+            busiest: occupied.max().unwrap_or(Nanos::ZERO),
         }
     }
 
     fn standing(&mut self) -> Standing {
         let now = self.now;
-        let busy_ns = self.disks.iter_mut().map(|disk| disk.busy_at(now)).collect();
-        Standing { at: now, busy_ns, ..self.now_at.clone() }
+        let occupied = |disk: &mut DiskState| Occupied {
+            busy_ns: disk.busy_at(now),
+            link: disk.device.link_time(now + disk.turned),
+        };
+        let disks = self.disks.iter_mut().map(occupied).collect();
+        Standing { at: now, disks, ..self.now_at.clone() }
     }
 
     fn compute_time(&self, processor: usize) -> Nanos {

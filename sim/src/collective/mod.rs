@@ -381,8 +381,9 @@ pub struct CollectiveReport {
     pub service_ns: u128,
     /// Requests that began where the one before on their disk had ended.
     pub sequential: u64,
-    /// What the busiest disk's services took, one after another.
-    pub busiest_ns: u128,
+    /// For how long the busiest disk was occupied: its services divided by how many it has at once, or data on the link that
+    /// these share, whichever is longer.
+    pub busiest: Nanos,
 }
 
 impl CollectiveReport {

@@ -71,14 +71,16 @@ pub struct FlatSpec {
 pub struct Flat {
     spec: FlatSpec,
     random: SplitMix64,
-    /// When the link will have brought all that was asked for, but for the latency.
+    /// When the link will have brought all that was asked for, but for the latency; and how long it takes for that.
     link_free_at: Nanos,
+    link_time: Nanos,
 }
 
 impl Flat {
     /// A device whose latencies `seed` determines.
     pub fn new(spec: FlatSpec, seed: u64) -> Self {
-        Flat { spec, random: SplitMix64::new(seed), link_free_at: Nanos::ZERO }
+        let (link_free_at, link_time) = (Nanos::ZERO, Nanos::ZERO);
+        Flat { spec, random: SplitMix64::new(seed), link_free_at, link_time }
     }
 }
 
@@ -86,7 +88,9 @@ impl Device for Flat {
     fn service(&mut self, start: Nanos, request: Request) -> Service {
         let overhead = self.spec.latency.draw(&mut self.random);
         let at_rate = |rate: f64| Nanos::from_secs(request.bytes() as f64 / rate);
-        self.link_free_at = self.link_free_at.max(start) + at_rate(self.spec.link_bytes_per_s);
+        let on_link = at_rate(self.spec.link_bytes_per_s);
+        self.link_free_at = self.link_free_at.max(start) + on_link;
+        self.link_time += on_link;
         let transfer = at_rate(self.spec.bandwidth_bytes_per_s).max(self.link_free_at - start);
         Service { overhead, transfer, ..Service::default() }
     }
@@ -97,6 +101,10 @@ impl Device for Flat {
 
     fn positioning_time(&self, _now: Nanos, _request: Request) -> Nanos {
         Nanos::ZERO
+    }
+
+    fn link_time(&self, now: Nanos) -> Nanos {
+        self.link_time - self.link_free_at.saturating_sub(now)
     }
 
     fn slots(&self) -> usize {
@@ -163,5 +171,8 @@ mod tests {
         // Two fill it, the next ones wait for them; and later nobody does.
         let transfers = [0.0, 0.0, 0.0, 0.0, 1.0, 9.0].map(&mut transfer);
         assert_eq!(transfers, [1.0, 1.0, 1.5, 2.0, 1.5, 1.0].map(Nanos::from_secs));
+        // It carries data from 0 to 2.5 s, and from 9 s on.
+        let carried = |until_s: f64| device.link_time(Nanos::from_secs(until_s)).as_secs();
+        assert_eq!([9.25, 9.5, 20.0].map(carried), [2.75, 3.0, 3.0]);
     }
 }

@@ -93,6 +93,12 @@ pub trait Device: Send {
         0..0
     }
 
+    /// For how long, until `now`, the link that all its requests share has carried data of theirs; no time if there is none.
+    /// `now` is not before the last start.
+    fn link_time(&self, _now: Nanos) -> Nanos {
+        Nanos::ZERO
+    }
+
     /// How many requests the device works on at the same time.
     fn slots(&self) -> usize {
         1

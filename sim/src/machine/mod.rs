@@ -1263,7 +1263,11 @@ impl Machine {
             striper_ns: self.striper_work.0,
             programs: self.runners.iter().map(program).collect(),
             noted: self.noted.clone(),
-            devices: self.devices.iter().map(|(id, server)| server.report(id.0)).collect(),
+            devices: self
+                .devices
+                .iter()
+                .map(|(id, server)| server.report(id.0, self.now))
+                .collect(),
             counts: self.policy.counts(),
         }
     }

@@ -70,7 +70,10 @@ pub struct DeviceReport {
     pub device: u64,
     /// Time of service, summed over its requests: more than the run's if it serves several at once.
     pub busy_ns: u64,
-    /// The same for the busiest of its disks.
+    /// Time in which its disks were occupied, summed over them. Of each it is the time of service of its requests divided by
+    /// how many it serves at once, or the time in which the link that these share carried data, whichever is longer.
+    pub occupied_ns: u64,
+    /// The same of the disk that was occupied longest: no longer than the run.
     pub busiest_disk_ns: u64,
     /// Bytes read of its disks, by requests that did not fail.
     pub bytes: u64,

@@ -422,12 +422,14 @@ impl Server {
         Some(Done { job: part.job, since_dispatch: now - dispatched, arrival })
     }
 
-    pub(super) fn report(&self, device: u64) -> DeviceReport {
-        let busy = self.disks.iter().map(|disk| disk.busy_ns);
+    /// What has come of it until `now`.
+    pub(super) fn report(&self, device: u64, now: Nanos) -> DeviceReport {
+        let occupied = self.disks.iter().map(|disk| disk.occupied_ns(now));
         DeviceReport {
             device,
-            busy_ns: busy.clone().sum(),
-            busiest_disk_ns: busy.max().unwrap_or(0),
+            busy_ns: self.disks.iter().map(|disk| disk.busy_ns).sum(),
+            occupied_ns: occupied.clone().sum(),
+            busiest_disk_ns: occupied.max().unwrap_or(0),
             bytes: self.disks.iter().map(|disk| disk.sectors * SECTOR_BYTES).sum(),
             ..self.report
         }
@@ -523,6 +525,11 @@ impl Disk {
             busy_ns: 0,
             sectors: 0,
         }
+    }
+
+    /// For how long, until `now`, it could have done no more than it did: of its slots on average, or of its link.
+    fn occupied_ns(&self, now: Nanos) -> u64 {
+        (self.busy_ns / self.device.slots() as u64).max(self.device.link_time(now).0)
     }
 
     fn push(&mut self, part: Part) {

@@ -198,13 +198,14 @@ pub struct ReplayResult {
     pub requests: u64,
     /// Bytes read of disks.
     pub bytes: u64,
-    /// Share of the time in which a disk was busy, on average and of the busiest.
+    /// Share of the time in which a disk was busy, on average and of the busiest; of devices that serve several requests at
+    /// once the share of their slots, or that of the link that these share, whichever is more.
     pub busy_share: f64,
     /// See `busy_share`.
     pub busiest_share: f64,
     /// The longest work of one program: no program ends before its own.
     pub bound_cpu_s: f64,
-    /// Service times of the busiest disk.
+    /// Service times of the busiest disk, or what its link took for the data.
     pub bound_disk_s: f64,
     /// The fewest blocks that a cache of this size, and one buffer more to read past it, has to fetch for these reads
     /// in this order; none where several programs read, whose order is not known beforehand, or 2^25 blocks and more.
@@ -380,14 +381,11 @@ impl ReplaySpec {
             report.programs.iter().map(|program| tally(&program.tally)).sum::<u64>()
         };
         let device = report.devices[0];
-        let slots = self.disk.slots() as u64;
-        let whole_ns = slots as f64 * report.end_ns.max(1) as f64;
         let ends = report.programs.iter().map(|program| program.start_ns + program.tally.cpu_ns);
-        let (bound_cpu_ns, bound_disk_ns) =
-            (ends.max().unwrap_or(0), device.busiest_disk_ns / slots);
+        let (bound_cpu_ns, bound_disk_ns) = (ends.max().unwrap_or(0), device.busiest_disk_ns);
         let least_ns = bound_cpu_ns.max(bound_disk_ns);
         assert!(report.end_ns >= least_ns, "{} ns are below the bound {least_ns}", report.end_ns);
-        let share = |busy_ns: u64| busy_ns as f64 / whole_ns;
+        let share = |occupied_ns: u64| occupied_ns as f64 / report.end_ns.max(1) as f64;
         ReplayResult {
             elapsed_s: seconds(report.end_ns),
             cpu_s: seconds(of(|tally| tally.cpu_ns)),
@@ -403,7 +401,7 @@ impl ReplaySpec {
             wasted: report.counts.wasted,
             requests: device.demand_requests + device.prefetch_requests,
             bytes: device.bytes,
-            busy_share: share(device.busy_ns) / self.disks as f64,
+            busy_share: share(device.occupied_ns) / self.disks as f64,
             busiest_share: share(device.busiest_disk_ns),
             bound_cpu_s: seconds(bound_cpu_ns),
             bound_disk_s: seconds(bound_disk_ns),

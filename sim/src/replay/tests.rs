@@ -108,6 +108,22 @@ fn flat(slots: usize, latency_ms: f64) -> DiskParameters {
 }
 
 #[test]
+fn a_device_whose_link_is_full_is_busy() {
+    let text = "model = \"flat\"\nbandwidth_mb_per_s = 100.0\nlink_mb_per_s = 100.0\nslots = 64\n\
+                capacity_gib = 1000\n[latency]\ndistribution = \"constant\"\nlatency_ms = 0.1\n";
+    let disk = DiskParameters::from_toml(text).expect("a device");
+    let activity = searched(&[32 << 20], Nanos::ZERO, Nanos::ZERO);
+    let work = Work { factor: 0.0, ..Work::default() };
+    let spec = ReplaySpec { disks: 1, disk, work, disclosed: Disclosed::All, ..spec() };
+    let result = spec.run(&Recorded::new(&activity));
+    // 32 MiB at 100 MB/s.
+    assert!(result.bound_disk_s > 0.33 && result.bound_disk_s < 0.35, "{result:?}");
+    assert!(result.busiest_share > 0.5, "{result:?}");
+    let free = ReplaySpec { disk: flat(64, 0.1), ..spec }.run(&Recorded::new(&activity));
+    assert!(free.bound_disk_s < 0.05, "{free:?}");
+}
+
+#[test]
 fn requests_that_a_disk_has_no_time_for_are_refused() {
     let activity = searched(&[1 << 40], Nanos(MS), Nanos::ZERO);
     let recorded = Recorded::new(&activity);

@@ -14,6 +14,8 @@ fn begin(server: &mut Server, now: Nanos) -> Vec<Begun> {
 }
 
 const BLOCK_BYTES: u64 = 8192;
+/// After all that is done.
+const LATER: Nanos = Nanos(1_000_000_000);
 
 fn run(index: u64) -> Run {
     Run { first: Block { file: foretell_policy::FileId(1), index }, blocks: 1 }
@@ -49,7 +51,7 @@ fn demand_goes_first() {
     }
     server.submit(key(3), Class::Demand, Piece::Blocks(run(3)));
     assert_eq!(ends(&mut server), [(key(3), 1000), (key(0), 2000), (key(1), 3000), (key(2), 4000)]);
-    let report = server.report(0);
+    let report = server.report(0, LATER);
     assert_eq!((report.demand_requests, report.prefetch_requests), (1, 3));
     assert_eq!(report.busy_ns, 4000);
 }
@@ -63,7 +65,7 @@ fn a_prefetch_that_is_waited_for_goes_first_too() {
     server.promote(key(2));
     server.promote(key(2));
     assert_eq!(ends(&mut server), [(key(2), 1000), (key(0), 2000), (key(1), 3000), (key(3), 4000)]);
-    assert_eq!(server.report(0).promoted, 1);
+    assert_eq!(server.report(0, LATER).promoted, 1);
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn a_disk_holds_no_more_prefetches_than_it_may() {
     server.submit(key(20), Class::Demand, Piece::Blocks(run(99)));
     assert!(begin(&mut server, Nanos::ZERO).is_empty());
     assert_eq!(server.disks[0].held.len(), PREFETCHES_PER_DISK);
-    assert_eq!(server.report(0).prefetch_requests, PREFETCHES_PER_DISK as u64);
+    assert_eq!(server.report(0, LATER).prefetch_requests, PREFETCHES_PER_DISK as u64);
 }
 
 #[test]
@@ -103,7 +105,7 @@ fn a_run_over_several_disks_is_done_when_all_are() {
     // 24 blocks of 8 KiB after the inode's 4 KiB cover units of all four disks.
     server.submit(key(0), Class::Demand, Piece::Blocks(Run { blocks: 24, ..run(0) }));
     assert_eq!(ends(&mut server).len(), 1);
-    let report = server.report(0);
+    let report = server.report(0, LATER);
     assert_eq!(report.demand_requests, 4);
     assert!(report.busiest_disk_ns < report.busy_ns);
 }
@@ -113,9 +115,9 @@ fn what_is_still_being_served_is_not_counted() {
     let mut server = one_at_a_time();
     server.submit(key(0), Class::Demand, Piece::Blocks(run(0)));
     let begun = begin(&mut server, Nanos::ZERO);
-    assert_eq!(server.report(0).busy_ns, 0);
+    assert_eq!(server.report(0, LATER).busy_ns, 0);
     server.ended(begun[0].end, begun[0].service);
-    assert_eq!(server.report(0).busy_ns, 1000);
+    assert_eq!(server.report(0, LATER).busy_ns, 1000);
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn who_is_not_told_of_demand_keeps_the_order_of_the_queue() {
         server.promote(key(2));
         let order = ends(&mut server).into_iter().map(|(job, _)| job).collect::<Vec<_>>();
         // What is waited for counts as such, whatever the array is told.
-        let report = server.report(0);
+        let report = server.report(0, LATER);
         let requests = (report.demand_requests, report.prefetch_requests, report.promoted);
         assert_eq!(requests, (2, 2, 1), "{priority:?}");
         order
