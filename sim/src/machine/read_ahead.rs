@@ -1,7 +1,7 @@
 //! Read-ahead: what a kernel discloses to itself because reads were in sequence.
 //!
 //! It is a hinter like others. For each file that a program reads, a stream of its own names a *window* of
-//! blocks, and the next one when half of it is read; each is twice as long as the one before, up to a limit.
+//! blocks, and the next one, which is longer, when so much of it is read; [`ReadAheadSpec`] says how long and how much.
 //! A call out of sequence takes back what was disclosed, and two in sequence begin anew; of several blocks it asks for
 //! all of them at once, whether anything is read ahead or not. A file whose first block
 //! is read first is taken to be read in sequence. So buffers have one owner: under `tip1` nothing is weighed and a
@@ -20,21 +20,89 @@ const FILES_MAX: usize = 64;
 
 /// How far ahead is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadAheadSpec {
-    /// The first window, blocks.
-    pub first_blocks: u64,
-    /// The longest window, blocks.
-    pub most_blocks: u64,
+pub enum ReadAheadSpec {
+    /// Each window is twice as long as the one before, and is asked for when half of that is read.
+    Doubling {
+        /// The first window, blocks.
+        first_blocks: u64,
+        /// The longest window, blocks.
+        most_blocks: u64,
+    },
+    /// Linux's (`mm/readahead.c`), without what that finds out from the pages in memory. The first window is four times as long as
+    /// the call if that is up to a 32nd of the longest, twice if it is up to a quarter, else the longest; the block after the
+    /// call asks for the next one. That is four times as long as the one before if this is below a 16th of the longest, or
+    /// else twice, and its first block asks for the one after it. A call for a file's first block begins anew.
+    Linux {
+        /// Blocks of a page, or of a block if that is larger: no call is for fewer.
+        page_blocks: u64,
+        /// The longest window, blocks.
+        most_blocks: u64,
+    },
+}
+
+/// Bytes of Linux's page, and of its longest window as it comes.
+const LINUX_PAGE_BYTES: u64 = 4096;
+const LINUX_WINDOW_BYTES: u64 = 128 << 10;
+
+/// A part of a file that is read ahead at once.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    blocks: u64,
+    /// So many blocks before its end is the one whose read asks for the next window.
+    ahead_blocks: u64,
 }
 
 impl ReadAheadSpec {
     /// OSF/1's of TIP 1995: clusters of 8 blocks of 8 KB, up to 8 of them.
-    pub const OSF1: ReadAheadSpec = ReadAheadSpec { first_blocks: 8, most_blocks: 64 };
+    pub const OSF1: ReadAheadSpec = ReadAheadSpec::Doubling { first_blocks: 8, most_blocks: 64 };
 
-    /// Linux's as it comes, for programs that read with large buffers: 128 KiB.
+    /// Linux's as it comes: up to 128 KiB.
     pub fn linux(block_bytes: u64) -> Self {
-        let blocks = ((128 << 10) / block_bytes).max(1);
-        ReadAheadSpec { first_blocks: blocks, most_blocks: blocks }
+        let blocks = |bytes: u64| (bytes / block_bytes).max(1);
+        let (page_blocks, most_blocks) = (blocks(LINUX_PAGE_BYTES), blocks(LINUX_WINDOW_BYTES));
+        ReadAheadSpec::Linux { page_blocks, most_blocks }
+    }
+
+    /// The window that begins with a call for so many blocks.
+    fn first(self, call_blocks: u64) -> Window {
+        match self {
+            ReadAheadSpec::Doubling { first_blocks, .. } => {
+                Window { blocks: first_blocks, ahead_blocks: first_blocks / 2 }
+            }
+            ReadAheadSpec::Linux { page_blocks, most_blocks } => {
+                let call = call_blocks.max(page_blocks);
+                let blocks = match call.min(most_blocks).next_power_of_two() {
+                    call if 32 * call <= most_blocks => 4 * call,
+                    call if 4 * call <= most_blocks => 2 * call,
+                    _ => most_blocks,
+                };
+                let ahead_blocks = if blocks > call { blocks - call } else { blocks };
+                Window { blocks, ahead_blocks }
+            }
+        }
+    }
+
+    /// The window after one of so many blocks.
+    fn next(self, blocks: u64) -> Window {
+        match self {
+            ReadAheadSpec::Doubling { most_blocks, .. } => {
+                let blocks = (2 * blocks).min(most_blocks);
+                Window { blocks, ahead_blocks: blocks / 2 }
+            }
+            ReadAheadSpec::Linux { most_blocks, .. } => {
+                let blocks = match blocks {
+                    few if 16 * few < most_blocks => 4 * few,
+                    some if 2 * some <= most_blocks => 2 * some,
+                    _ => most_blocks,
+                };
+                Window { blocks, ahead_blocks: blocks }
+            }
+        }
+    }
+
+    /// Whether a call for a file's first block is in sequence whatever was read before.
+    fn begins_anew(self) -> bool {
+        matches!(self, ReadAheadSpec::Linux { .. })
     }
 }
 
@@ -49,6 +117,8 @@ struct Followed {
     until: u64,
     /// The present window, blocks; 0 while reads are not in sequence.
     window: u64,
+    /// The block whose read asks for the next window.
+    marked: u64,
 }
 
 /// Blocks that one call asks for.
@@ -99,7 +169,14 @@ impl ReadAhead {
                     *closed = self.files.pop_front().map(|oldest| oldest.stream);
                 }
                 // Its first block would be in sequence; any other is not.
-                Followed { file: call.file, stream: open(), next: 0, until: 0, window: 0 }
+                Followed {
+                    file: call.file,
+                    stream: open(),
+                    next: 0,
+                    until: 0,
+                    window: 0,
+                    marked: 0,
+                }
             }
         };
         let advice = followed.call(spec, call, in_file);
@@ -116,12 +193,16 @@ impl ReadAhead {
 impl Followed {
     fn call(&mut self, spec: Option<ReadAheadSpec>, call: Call, in_file: u64) -> Option<Advice> {
         let Call { first, blocks, .. } = call;
-        let in_sequence = first == self.next || first + 1 == self.next;
+        let goes_on = first == self.next || first + 1 == self.next;
         let end = first.saturating_add(blocks);
         self.next = end;
         let (mut takes_back, mut range) = (false, None);
         match spec {
-            Some(spec) if in_sequence => range = self.go_on(spec, first, end),
+            Some(spec) if goes_on => range = self.go_on(spec, first, end),
+            Some(spec) if first == 0 && spec.begins_anew() => {
+                takes_back = std::mem::take(&mut self.window) > 0;
+                range = self.go_on(spec, first, end);
+            }
             _ => {
                 takes_back = std::mem::take(&mut self.window) > 0;
                 if blocks > 1 {
@@ -135,21 +216,22 @@ impl Followed {
         (advice.takes_back || advice.discloses.is_some()).then_some(advice)
     }
 
-    /// What is disclosed for a call in sequence: the call, and a window.
+    /// What is disclosed for a call in sequence: the call, and windows.
     fn go_on(&mut self, spec: ReadAheadSpec, first: u64, end: u64) -> Option<Range<u64>> {
-        let from = match self.window {
-            0 => {
-                self.window = spec.first_blocks;
-                first
-            }
-            window if end - 1 + window / 2 >= self.until => {
-                self.window = (2 * window).min(spec.most_blocks);
-                self.until
-            }
-            _ => return None,
-        };
-        self.until = (from + self.window).max(end);
-        Some(from..self.until)
+        let from = if self.window == 0 { first } else { self.until };
+        if self.window == 0 {
+            self.extend(first, spec.first(end - first), end);
+        }
+        if self.marked < end {
+            self.extend(self.until, spec.next(self.window), end);
+        }
+        (self.until > from).then_some(from..self.until)
+    }
+
+    fn extend(&mut self, from: u64, window: Window, end: u64) {
+        self.window = window.blocks;
+        self.until = (from + window.blocks).max(end);
+        self.marked = self.until.saturating_sub(window.ahead_blocks);
     }
 }
 
@@ -199,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_call_in_sequence_is_read_ahead_of_and_a_jump_does_both() {
-        let spec = ReadAheadSpec { first_blocks: 4, most_blocks: 8 };
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 8 };
         let expected = [
             (0, false, Some(0..4)),
             (2, false, Some(4..12)),
@@ -213,7 +295,7 @@ mod tests {
 
     #[test]
     fn windows_grow_while_reads_are_in_sequence() {
-        let spec = ReadAheadSpec { first_blocks: 4, most_blocks: 16 };
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 16 };
         let reads: Vec<u64> = (0..40).collect();
         let windows = [(0, 0..4), (2, 4..12), (8, 12..28), (20, 28..40)];
         let windows = windows.map(|(at, range)| (at, Some(range)));
@@ -222,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_jump_takes_back_and_two_in_sequence_begin_anew() {
-        let spec = ReadAheadSpec { first_blocks: 4, most_blocks: 16 };
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 16 };
         let expected = [(0, Some(0..4)), (50, None), (51, Some(51..55))];
         assert_eq!(advice(spec, 100, &[0, 1, 50, 51, 51]), expected);
         // Who begins in the middle has to show that he reads on.
@@ -230,9 +312,35 @@ mod tests {
     }
 
     #[test]
+    fn linux_windows_are_as_long_as_its_own() {
+        // Calls of one page each, then of 64 KiB: what `mm/readahead.c` asks for, in pages.
+        let pages = ReadAheadSpec::linux(4096);
+        let reads: Vec<u64> = (0..60).collect();
+        let windows = [(0, 0..4), (1, 4..12), (4, 12..28), (12, 28..60), (28, 60..92)];
+        assert_eq!(advice(pages, 1000, &reads), windows.map(|(at, range)| (at, Some(range))));
+        // A call as long as the longest window asks for the next one, too.
+        let expected = [(0, false, Some(0..64)), (32, false, Some(64..96))];
+        assert_eq!(advice_of(Some(pages), 1000, &[(0, 32), (32, 16)]), expected);
+        // Blocks of another size are so many pages.
+        let expected = [(0, 0..2), (1, 2..6), (2, 6..14), (6, 14..30)];
+        let expected = expected.map(|(at, range)| (at, Some(range)));
+        assert_eq!(advice(ReadAheadSpec::linux(8192), 1000, &reads[..7]), expected);
+        let few = advice(ReadAheadSpec::linux(512), 1000, &[0]);
+        assert_eq!(few, [(0, Some(0..32))]);
+        let large = advice(ReadAheadSpec::linux(1 << 20), 1000, &[0, 1]);
+        assert_eq!(large, [(0, Some(0..2)), (1, Some(2..3))]);
+    }
+
+    #[test]
+    fn linux_begins_anew_with_the_first_block() {
+        let spec = Some(ReadAheadSpec::linux(4096));
+        let expected = [(0, false, Some(0..4)), (1, false, Some(4..12)), (0, true, Some(0..4))];
+        assert_eq!(advice_of(spec, 100, &[(0, 1), (1, 1), (0, 1)]), expected);
+    }
+
+    #[test]
     fn nothing_is_read_beyond_the_end() {
         assert_eq!(advice(ReadAheadSpec::OSF1, 3, &[0, 1, 2, 2]), [(0, Some(0..3))]);
-        assert_eq!(ReadAheadSpec::linux(8192).first_blocks, 16);
     }
 
     #[test]

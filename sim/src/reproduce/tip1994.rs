@@ -168,7 +168,7 @@ pub fn testbed(disks: usize, unknown: Unknown) -> Testbed {
         metadata: Metadata::Inodes,
         disclosed_read: Nanos::ZERO,
         processors: Processors::Shared,
-        read_ahead: ReadAheadSpec { first_blocks: 2, most_blocks: 2 },
+        read_ahead: ReadAheadSpec::Doubling { first_blocks: 2, most_blocks: 2 },
         fixed_costs: false,
     }
 }
