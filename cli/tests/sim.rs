@@ -50,11 +50,61 @@ fn table(output: &Output) -> Vec<Vec<String>> {
 #[test]
 fn the_table_is_there_though_the_disk_of_its_file_is_full() {
     let (_folder, path) = recording(ANOMALY);
-    let options = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
-    let output = sim_cache(&path, &[&options[..], &["--json", "/dev/full"]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stdout).contains("lru"), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
+    let full = ["--json", "/dev/full"];
+    let cache = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
+    let replay = ["--format", "blocks", "--policy", "lru"];
+    let plot = ["--plot", "/dev/full", "--disks", "1,2"];
+    for (output, shown) in [
+        (sim_cache(&path, &[&cache[..], &full].concat()), "lru"),
+        (sim_replay(&path, &[&replay[..], &full].concat()), "elapsed s"),
+        (sim_replay(&path, &[&replay[..], &plot].concat()), "elapsed s"),
+        (sim_collective(&[&["--file-size", "64KiB", "--files", "1"][..], &full].concat()), "MiB/s"),
+    ] {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stdout).contains(shown), "{}", text(&output.stdout));
+        assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn every_key_that_is_written_has_its_words() {
+    let (_folder, path) = recording(ANOMALY);
+    let blocks = ["--format", "blocks", "--json", "-"];
+    let cache = ["--capacity", "3", "--policy", "lru", "--hints", "none"];
+    let small = ["--file-size", "64KiB", "--files", "1", "--pattern", "interleaved"];
+    let collective = [&small[..], &["--crossover", "--json", "-"]].concat();
+    let words = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/simulator.md"));
+    let words = words.expect("the page");
+    let of_cache = words.split("Of `sim cache`: ").nth(1).expect("its keys");
+    let of_collective = of_cache.split("Of `sim collective`:").nth(1).expect("its keys");
+    let of_replay = words.split("Of `sim replay`:").nth(1).expect("its keys");
+    for (output, words) in [
+        (sim_cache(&path, &[&blocks[..], &cache].concat()), of_cache),
+        (sim_replay(&path, &[&blocks[..], &["--hints", "all"]].concat()), of_replay),
+        (sim_collective(&collective), of_collective),
+    ] {
+        let words = words.split("Of `sim ").next().expect("a part");
+        let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let row = rows.get(0).unwrap_or(&rows).as_object().expect("an object");
+        let crossover = row.get("crossover").and_then(Value::as_object);
+        for key in row.keys().chain(crossover.into_iter().flat_map(|inner| inner.keys())) {
+            assert!(words.contains(&format!("`{key}`")), "{key}");
+        }
+    }
+}
+
+#[test]
+fn what_hints_save_is_of_the_same_policy() {
+    let apart: Vec<String> = (0..40).map(|read| format!("{}\n", read * 77 % 40 * 100)).collect();
+    let (_folder, path) = recording(apart.concat());
+    let options = ["--format", "blocks", "--policy", "lru,tip1", "--hints", "none,all"];
+    let output = sim_replay(&path, &options);
+    let table = text(&output.stdout);
+    let is_row = |line: &&str| line.starts_with("lru ") || line.starts_with("tip1 ");
+    let rows: Vec<&str> = table.lines().filter(is_row).collect();
+    let saved: Vec<bool> = rows.iter().map(|row| row.contains(" 0%")).collect();
+    assert_eq!(saved.len(), 4, "{table}");
+    assert!(saved[0] && saved[2] && !saved[3], "{table}");
 }
 
 #[test]
@@ -207,6 +257,9 @@ fn wrong_usage_names_what_is_right() {
         ("--depth", "-1", "not a number of blocks"),
         ("--depth", "99999999999999999999", "more blocks than can be counted"),
     ];
+    let output = sim_cache(&path, &right.map(|(name, value)| [name, value]).concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has its own blocks"), "{}", text(&output.stderr));
     for (option, wrong, expected) in table {
         let given = |(name, value)| [name, if name == option { wrong } else { value }];
         let output = sim_cache(&path, &right.map(given).concat());
@@ -778,6 +831,15 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
         assert_eq!(fs::read_to_string(&page).expect("there"), "mine\n");
     }
     assert!(!folder.path().join("reproduction").exists(), "nothing is made in vain");
+    let pages = folder.path().join("new/pages");
+    let mut reproduce = foretell();
+    reproduce.args(["sim", "reproduce", "tip1995", "--out"]).arg(&pages);
+    let mut child = reproduce.spawn().expect("foretell runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    assert!(child.wait().expect("it ends").signal().is_some());
+    assert!(!folder.path().join("new").exists(), "no empty folder is left");
     let output = sim_reproduce(&["tip1999"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("tip1994, tip1995, collective, comparators, all"));

@@ -1,7 +1,7 @@
 //! `foretell sim cache`: a cache over recorded reads, without a clock.
 
 use std::num::{IntErrorKind, ParseIntError};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -10,7 +10,8 @@ use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
 use super::{
-    as_json, block_bytes, check_outputs, not_a_recording, output, progress, recorded_at, say, shown,
+    Figures, as_json, block_bytes, check_outputs, not_a_recording, progress, recorded_at, say,
+    shown,
 };
 use crate::failure::Failure;
 
@@ -34,6 +35,9 @@ Examples:
       --hints none
   foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
       --depth 0 --json - | jq .misses";
+
+/// Of a block, where nothing else is given.
+const BLOCK_BYTES: u64 = 8 << 10;
 
 #[derive(Args)]
 pub(crate) struct CacheArgs {
@@ -62,9 +66,9 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "N", value_parser = blocks, allow_negative_numbers = true)]
     depth: Option<u64>,
 
-    /// Bytes of a block, a multiple of 512; a read is of every block it touches (a recording of blocks has its own)
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
-    block: u64,
+    /// Of vscsi and foretell: bytes of a block, a multiple of 512; a read is of every block it touches [default: 8KiB]
+    #[arg(long, value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
+    block: Option<u64>,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
@@ -87,10 +91,15 @@ fn capacity(text: &str) -> Result<u64, String> {
 
 pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     check_outputs(&[("the recording", &args.trace)], &[("--json", args.json.as_deref())])?;
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = output("--json", json)?;
-    let trace = Trace::open(recorded_at(&args.trace), args.format, args.block);
+    let json = Figures::open(args.json.as_deref())?;
+    let block_bytes = match (args.format, args.block) {
+        (Format::Blocks, Some(_)) => {
+            let what = "--block is of requests; a recording of format blocks has its own blocks";
+            return Err(Failure::usage(what));
+        }
+        (_, given) => given.unwrap_or(BLOCK_BYTES),
+    };
+    let trace = Trace::open(recorded_at(&args.trace), args.format, block_bytes);
     let trace = trace.map_err(not_a_recording)?;
     let progress = progress();
     progress.set_message(format!("reading {}", shown(&args.trace)));
@@ -101,8 +110,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let (runs, width) = (runs(args), capacity_width(args));
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
-    // With a file, the table waits: whoever reads its first line only ends this process by that.
-    let says_at_once = !to_stdout && json.is_none();
+    let says_at_once = json.are_unwanted();
     if says_at_once {
         progress.suspend(|| say(&header(width)))?;
     }
@@ -113,18 +121,15 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         if says_at_once {
             progress.suspend(|| say(&row(&result, width)))?;
         }
-        results.push(Run::new(args, result));
+        results.push(Run::new(args, block_bytes, result));
     }
     progress.finish_and_clear();
-    if to_stdout {
-        say(&as_json(&results, results.len() > 1)?)?;
-    }
-    if let Some(file) = json {
-        let written = file.write(format!("{}\n", as_json(&results, results.len() > 1)?).as_bytes());
-        // The table is what is left where the file's disk is full.
-        say(&header(width))?;
-        results.iter().try_for_each(|run| say(&row(&run.result, width)))?;
-        written.map_err(Failure::failed)?;
+    if !says_at_once {
+        let table = || {
+            say(&header(width))?;
+            results.iter().try_for_each(|run| say(&row(&run.result, width)))
+        };
+        json.deliver(|| as_json(&results, results.len() > 1), table)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -154,11 +159,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(args: &CacheArgs, result: CacheResult) -> Self {
+    fn new(args: &CacheArgs, block_bytes: u64, result: CacheResult) -> Self {
         Run {
             trace: args.trace.to_string_lossy().into_owned(),
             format: args.format.name(),
-            block_bytes: (args.format != Format::Blocks).then_some(args.block),
+            block_bytes: (args.format != Format::Blocks).then_some(block_bytes),
             depth: args.depth,
             result,
         }

@@ -15,9 +15,8 @@ use foretell_sim::collective::{
 };
 use serde::Serialize;
 
-use super::{as_json, block_bytes, check_outputs, on_all_processors, progress, say};
+use super::{Figures, as_json, block_bytes, check_outputs, on_all_processors, progress, say};
 use crate::failure::Failure;
-use crate::output_file::OutputFile;
 use crate::{array, input_file, size};
 
 pub(super) const HELP: &str = "\
@@ -436,9 +435,7 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     let read = args.disk.iter().map(|disk| ("a --disk", Path::new(disk)));
     let read = read.chain(args.pattern.iter().map(|file| ("a --pattern", Path::new(file))));
     check_outputs(&read.collect::<Vec<_>>(), &[("--json", args.json.as_deref())])?;
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = json.map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = Figures::open(args.json.as_deref())?;
     check_options(args)?;
     let machines = machines(args)?;
     let progress = progress();
@@ -454,16 +451,14 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
         row
     });
     progress.finish_and_clear();
-    if let Some(file) = json {
-        file.write(format!("{}\n", as_json(&rows, rows.len() > 1)?).as_bytes())
-            .map_err(Failure::failed)?;
-    }
-    if to_stdout {
-        say(&as_json(&rows, rows.len() > 1)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    json.deliver(|| as_json(&rows, rows.len() > 1), || show(&rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The table: rows of each machine below what that is.
+fn show(rows: &[Row]) -> Result<(), Failure> {
     let mut machine = String::new();
-    for row in &rows {
+    for row in rows {
         let of = row.machine();
         if of != machine {
             let gap = if machine.is_empty() { "" } else { "\n" };
@@ -472,7 +467,7 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
         }
         say(&row.line())?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Options that would change nothing.

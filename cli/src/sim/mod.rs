@@ -86,6 +86,44 @@ fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failu
     file.map_err(|error| Failure::failed(format!("{option}: {error}")))
 }
 
+/// Where `--json` puts the figures.
+struct Figures {
+    file: Option<OutputFile>,
+    /// In place of the table.
+    to_stdout: bool,
+}
+
+impl Figures {
+    /// Sees that they can be written.
+    fn open(path: Option<&Path>) -> Result<Self, Failure> {
+        let to_stdout = path == Some(Path::new("-"));
+        let file = output("--json", path.filter(|_| !to_stdout))?;
+        Ok(Figures { file, to_stdout })
+    }
+
+    /// Whether nothing but the table is wanted.
+    fn are_unwanted(&self) -> bool {
+        self.file.is_none() && !self.to_stdout
+    }
+
+    /// Writes them, and shows the table: that is what is left where the file's disk is full. The file comes first, since
+    /// whoever reads the first line of the table only ends this process by that.
+    fn deliver(
+        self,
+        text: impl FnOnce() -> Result<String, Failure>,
+        table: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.to_stdout {
+            return say(&text()?);
+        }
+        let written = self.file.map_or(Ok(()), |file| {
+            file.write(format!("{}\n", text()?).as_bytes()).map_err(Failure::failed)
+        });
+        table()?;
+        written
+    }
+}
+
 const STANDARD_INPUT: &str = "/dev/stdin";
 
 /// Where a recording of this name is: standard input if that is `-`.

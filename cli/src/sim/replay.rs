@@ -19,7 +19,7 @@ use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
-    as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, shown,
+    Figures, as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, shown,
     whole_sectors,
 };
 use crate::array::Switch;
@@ -49,16 +49,31 @@ Hints are each program's own; files and all are those of the programs that it st
 
 Several values with commas between them make a row each, in every combination.
 
-What is the same in all rows stands above the table. Columns: seconds elapsed; saved, of several \
-hints: how much of the time of the first row with the same disks and memory and without hints; \
-seconds of work, and of waiting for devices, these two of all processes together; \
-blocks read and how many of them were in memory, on their way, or missing; requests and bytes of the \
-disks; the busiest disk's share of the time; and the bound: this run cannot be shorter than a \
-program's work, or than the busiest disk's service of what it was asked for. (In another order, or \
-asked for less, that disk may need less.)
+What is the same in all rows stands above the table. Columns:
+  elapsed s  seconds from the first process's beginning to the last one's end
+  saved      of several hints: how much of the time of the same policy on the same machine without
+  work s     seconds of work, of all processes together
+  waiting s  seconds of waiting for devices, likewise
+  reads      blocks read; each of them is one of the next four
+  hits       those that were in memory from an earlier read
+  ahead      those that were fetched before they were read, and there in time
+  late       those that were on their way. A call for several blocks asks for all of them at once:
+             of these, too, all but the first are late, or ahead
+  misses     those that nobody had asked for
+  unread     blocks fetched ahead, by hints or read-ahead, that nobody read
+  requests   to the disks
+  bytes      read of them
+  busiest    the busiest disk's share of the time; of devices that serve several requests at once
+             the share of these that they did, or of what their link can carry
+  bound s    this run cannot be shorter than a program's work, or than the busiest disk's service of
+             what it was asked for. (In another order, or asked for less, it may need less.)
+
+Read-ahead takes room, too: in a memory of few blocks it can do harm, as in a kernel; compare with \
+--read-ahead none.
 
 --json has an object of each run, of several runs an array of them: what was asked for, by the \
-options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out.
+options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out. \
+docs/simulator.md has the keys.
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
@@ -268,9 +283,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     if args.plot.is_some() && !differ(&args.disks) && !differ(&args.cache) {
         return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
     }
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = output("--json", json)?;
+    let json = Figures::open(args.json.as_deref())?;
     let plot = output("--plot", args.plot.as_deref())?;
     if matches!(args.format, Source::Reads(Format::Blocks | Format::Vscsi))
         && args.hints.contains(&Disclosed::Files)
@@ -307,22 +320,15 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     note_small_disks(&runs, &recorded);
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
-    if let Some(file) = plot {
+    let plotted = plot.map_or(Ok(()), |file| {
         let results = runs.iter().zip(&results);
         let points = results.map(|(run, row)| run.point(row.result.elapsed_s)).collect::<Vec<_>>();
         let (title, layout) = (shown(&args.trace), args.layout.to_string());
-        file.write(sweep_plot::svg(&points, &title, &layout).as_bytes())
-            .map_err(Failure::failed)?;
-    }
-    if let Some(file) = json {
-        file.write(format!("{}\n", as_json(&results, is_sweep)?).as_bytes())
-            .map_err(Failure::failed)?;
-    }
-    if to_stdout {
-        say(&as_json(&results, is_sweep)?)?;
-    } else {
-        table(&results).iter().try_for_each(|line| say(line))?;
-    }
+        file.write(sweep_plot::svg(&points, &title, &layout).as_bytes()).map_err(Failure::failed)
+    });
+    let table = || table(&results).iter().try_for_each(|line| say(line));
+    json.deliver(|| as_json(&results, is_sweep), table)?;
+    plotted?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -521,10 +527,10 @@ impl Row {
         }
     }
 
-    /// Whether the machines of the two differ in nothing.
-    fn is_on_machine_of(&self, other: &Row) -> bool {
-        let machine = |row: &Row| (row.disk.clone(), row.disks, row.cache_bytes);
-        machine(self) == machine(other)
+    /// Whether the two differ in nothing but hints.
+    fn is_comparable_with(&self, other: &Row) -> bool {
+        let of = |row: &Row| (row.policy, row.disk.clone(), row.disks, row.cache_bytes);
+        of(self) == of(other)
     }
 }
 
@@ -559,6 +565,7 @@ fn table(rows: &[Row]) -> Vec<String> {
         count("ahead", |result| result.ahead),
         count("late", |result| result.late),
         count("misses", |result| result.misses),
+        count("unread", |result| result.wasted),
         count("requests", |result| result.requests),
         column("bytes", Kind::Figure, &|row| size::display(row.result.bytes)),
         column("busiest", Kind::Figure, &|row| format!("{:.0}%", 100.0 * row.result.busiest_share)),
@@ -567,10 +574,10 @@ fn table(rows: &[Row]) -> Vec<String> {
     table::lines(&columns)
 }
 
-/// How much of the time without hints `row` saves, in per cent; nothing if that is not among `rows`.
+/// How much of its policy's time without hints `row` saves, in per cent; nothing if that is not among `rows`.
 fn saved(rows: &[Row], row: &Row) -> String {
     let none = Disclosed::None.to_string();
-    let without = rows.iter().find(|other| other.hints == none && other.is_on_machine_of(row));
+    let without = rows.iter().find(|other| other.hints == none && other.is_comparable_with(row));
     let without_s = without.map(|other| other.result.elapsed_s).filter(|&seconds| seconds > 0.0);
     without_s.map_or(String::new(), |without_s| {
         let percent = (100.0 * (1.0 - row.result.elapsed_s / without_s)).round();

@@ -11,13 +11,15 @@ use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
-use super::{check_outputs, on_all_processors, output, progress, say};
+use super::{Figures, check_outputs, on_all_processors, progress, say};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
 Runs the programs of the TIP papers on models of their machines, under this project's own \
-policies, and the benchmark of the collective paper. All figures of ours are simulated, and the same every time; seeds are in the programs.
+policies, and the benchmark of the collective paper. All figures of ours are simulated, and the same \
+every time; seeds are in the programs. On two processors, all takes two to five minutes, and each \
+part a minute or two.
 
 Each row has the paper's numbers, where it gives any, above ours. Ours are predictions, but those \
 with *, near which something that the paper does not state was chosen, and those with =, which it \
@@ -108,7 +110,7 @@ impl What {
 
 /// What `--out` writes at the end, opened before anything is run.
 struct Pages {
-    plots: PathBuf,
+    folder: PathBuf,
     /// And what of the page that is there is kept.
     papers: Option<(OutputFile, String)>,
     comparators: Option<OutputFile>,
@@ -117,10 +119,19 @@ struct Pages {
 impl Pages {
     /// Errors are in words and name the file.
     fn open(folder: &Path, what: What) -> Result<Self, String> {
+        let made = missing(folder);
         fs::create_dir_all(folder).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => format!("{}: is not a folder", folder.display()),
             _ => format!("{}: {error}", folder.display()),
         })?;
+        // Whatever ends this before, no empty folder is left.
+        let pages = Pages::open_in(folder, what);
+        made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        pages
+    }
+
+    /// The same in a folder that is there.
+    fn open_in(folder: &Path, what: What) -> Result<Self, String> {
         let papers = what.papers_page().map(|name| {
             let path = folder.join(name);
             let kept = kept(&path)?;
@@ -132,17 +143,19 @@ impl Pages {
             OutputFile::open(&path)
         });
         let (papers, comparators) = (papers.transpose()?, comparators.transpose()?);
-        let plots = folder.join(PLOTS);
-        if papers.is_some() {
-            fs::create_dir_all(&plots).map_err(|error| format!("{}: {error}", plots.display()))?;
-        }
-        Ok(Pages { plots, papers, comparators })
+        Ok(Pages { folder: folder.to_owned(), papers, comparators })
     }
 
     fn write(self, what: What, results: &Results) -> Result<(), String> {
+        let make = |folder: &Path| {
+            fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
+        };
+        make(&self.folder)?;
         if let Some((page, kept)) = self.papers {
+            let plots = self.folder.join(PLOTS);
+            make(&plots)?;
             for figure in &results.papers.figures {
-                let path = self.plots.join(format!("{}.svg", figure.name));
+                let path = plots.join(format!("{}.svg", figure.name));
                 OutputFile::open(&path)?.write(figure.plot.svg().as_bytes())?;
             }
             let text = page::markdown(&results.papers, what.name(), PLOTS);
@@ -155,6 +168,12 @@ impl Pages {
         }
         Ok(())
     }
+}
+
+/// Of `folder` and those that it is in, the ones that are not there, the innermost first.
+fn missing(folder: &Path) -> Vec<PathBuf> {
+    let names = folder.ancestors().filter(|name| !name.as_os_str().is_empty());
+    names.take_while(|name| name.symlink_metadata().is_err()).map(Path::to_owned).collect()
 }
 
 /// What of the page that is at `path` is not written here; the error names the file.
@@ -218,40 +237,35 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         ("--json", args.json.as_deref()),
     ];
     check_outputs(&[], &written)?;
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let json = args.json.as_deref().filter(|_| !to_stdout);
-    let json = output("--json", json)?;
+    let json = Figures::open(args.json.as_deref())?;
     let pages = args.out.as_deref().map(|folder| Pages::open(folder, args.what));
     let pages = pages.transpose().map_err(|error| Failure::failed(format!("--out: {error}")))?;
     let results = run(args.what);
-    let (has_papers, has_comparators) =
-        (!results.papers.cells.is_empty(), !results.comparators.is_empty());
-    if let Some(pages) = pages {
-        pages.write(args.what, &results).map_err(Failure::failed)?;
-    }
-    let text = serde_json::to_string(&results).map_err(Failure::failed)?;
-    if let Some(file) = json {
-        file.write(format!("{text}\n").as_bytes()).map_err(Failure::failed)?;
-    }
-    if to_stdout {
-        say(&text)?;
-    } else {
-        if has_papers {
-            page::lines(&results.papers.cells).iter().try_for_each(|line| say(line))?;
-            say("")?;
-            say(&page::summary(&results.papers.cells))?;
-            page::LEGEND.iter().try_for_each(|line| say(line))?;
-        }
-        if has_comparators {
-            say("")?;
-            say(COMPARED)?;
-            comparators::lines(&results.comparators).iter().try_for_each(|line| say(line))?;
-            say("")?;
-            say(&comparators::summary(&results.comparators))?;
-            say(&pairs::summary(&results.pairs))?;
-        }
-    }
+    let paged = pages.map_or(Ok(()), |pages| pages.write(args.what, &results));
+    let text = || serde_json::to_string(&results).map_err(Failure::failed);
+    json.deliver(text, || show(&results))?;
+    paged.map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tables.
+fn show(results: &Results) -> Result<(), Failure> {
+    let cells = &results.papers.cells;
+    if !cells.is_empty() {
+        page::lines(cells).iter().try_for_each(|line| say(line))?;
+        say("")?;
+        say(&page::summary(cells))?;
+        page::LEGEND.iter().try_for_each(|line| say(line))?;
+    }
+    if !results.comparators.is_empty() {
+        say("")?;
+        say(COMPARED)?;
+        comparators::lines(&results.comparators).iter().try_for_each(|line| say(line))?;
+        say("")?;
+        say(&comparators::summary(&results.comparators))?;
+        say(&pairs::summary(&results.pairs))?;
+    }
+    Ok(())
 }
 
 fn run(what: What) -> Results {
