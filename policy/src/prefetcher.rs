@@ -39,7 +39,7 @@ use crate::hash::NEIGHBOURS;
 use crate::hint::Block;
 use crate::recency::SlotId;
 use crate::rules::Prefetch;
-use crate::stall::LatestStart;
+use crate::stall::{LatestStart, is_certain};
 use crate::stream::Stream;
 use crate::stream::cursor::Distance;
 use crate::time::Nanos;
@@ -251,7 +251,7 @@ impl Cache {
             // That of a busy device, as soon as it has been one.
             let fetch_ns = if prices.block_ns > 0.0 { prices.block_ns } else { prices.disk_ns };
             let missing = stream.missing_from(device, position);
-            return LatestStart::find(front, missing, fetch_ns / gap_ns).is_past(front);
+            return is_certain(front, missing, fetch_ns / gap_ns);
         }
         let in_order = matches!(stream.distance(position), Distance::Ahead(_));
         if !self.rules.runs || terms.overloaded() || !in_order || prices.full_ns <= gap_ns {

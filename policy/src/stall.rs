@@ -8,10 +8,25 @@
 //! Only blocks that follow one another closely can make it earlier than the first one does: a fetch of less than an
 //! access keeps up with any of them.
 
-/// The latest start for positions in order, of which each takes so many accesses to fetch.
+/// p_i − i F of positions in order, of which each takes so many accesses to fetch.
+fn starts(missing: impl Iterator<Item = u64>, fetch_accesses: f64) -> impl Iterator<Item = f64> {
+    missing.zip(1u64..).map(move |(at, number)| at as f64 - number as f64 * fetch_accesses)
+}
+
+/// The least of them.
 fn latest_start(missing: impl Iterator<Item = u64>, fetch_accesses: f64) -> f64 {
-    let starts = missing.zip(1u64..).map(|(at, number)| at as f64 - number as f64 * fetch_accesses);
-    starts.fold(f64::INFINITY, f64::min)
+    starts(missing, fetch_accesses).fold(f64::INFINITY, f64::min)
+}
+
+/// Whether a reader whose front is `front` is bound to wait if it misses these positions, in order. Looks no further than to the
+/// first of them that shows it, which is soon found where many are missing.
+pub(crate) fn is_certain(
+    front: u64,
+    missing: impl Iterator<Item = u64>,
+    fetch_accesses: f64,
+) -> bool {
+    let decide = if fetch_accesses <= 1.0 { 1 } else { usize::MAX };
+    starts(missing.take(decide), fetch_accesses).any(|start| start < front as f64)
 }
 
 /// The latest start of what one stream misses at one device, as it was found last.
@@ -74,7 +89,7 @@ mod tests {
     use super::*;
 
     /// The definition: i F > d_i for some i.
-    fn is_certain(front: u64, missing: &[u64], fetch_accesses: f64) -> bool {
+    fn is_bound_to_wait(front: u64, missing: &[u64], fetch_accesses: f64) -> bool {
         let mut numbered = missing.iter().zip(1u64..);
         numbered.any(|(&at, number)| number as f64 * fetch_accesses > (at - front) as f64)
     }
@@ -84,13 +99,16 @@ mod tests {
         for (missing, fetch_accesses) in [
             (vec![100], 30.0),
             ((100..200).collect(), 1.5),
+            ((100..200).collect(), 1.0),
             ((100..200).collect(), 0.5),
             ((0..50).map(|n| 400 + 3 * n).chain(600..700).collect(), 2.25),
         ] {
             for front in 0..100 {
                 let start = LatestStart::find(front, missing.iter().copied(), fetch_accesses);
-                let certain = is_certain(front, &missing, fetch_accesses);
+                let certain = is_bound_to_wait(front, &missing, fetch_accesses);
                 assert_eq!(start.is_past(front), certain, "{front} {fetch_accesses}");
+                let at_once = is_certain(front, missing.iter().copied(), fetch_accesses);
+                assert_eq!(at_once, certain, "{front} {fetch_accesses}");
             }
         }
     }
