@@ -9,7 +9,7 @@ mod sweep_plot;
 mod table;
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use foretell_sim::SECTOR_BYTES;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::{Failure, written};
@@ -153,8 +153,14 @@ fn progress() -> ProgressBar {
         ProgressDrawTarget::hidden()
     };
     let bar = ProgressBar::with_draw_target(None, target);
-    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed} (left {eta})");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed}{left}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    // Nothing is known of the rest until something is done.
+    let left = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let left = HumanDuration(state.eta());
+        let _ = if state.pos() > 0 { write!(text, " (left {left:#})") } else { Ok(()) };
+    };
+    bar.set_style(style.with_key("left", left));
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }
