@@ -54,15 +54,17 @@ fn the_table_is_there_though_the_disk_of_its_file_is_full() {
     let cache = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
     let replay = ["--format", "blocks", "--policy", "lru"];
     let plot = ["--plot", "/dev/full", "--disks", "1,2"];
-    for (output, shown) in [
-        (sim_cache(&path, &[&cache[..], &full].concat()), "lru"),
-        (sim_replay(&path, &[&replay[..], &full].concat()), "elapsed s"),
-        (sim_replay(&path, &[&replay[..], &plot].concat()), "elapsed s"),
-        (sim_collective(&[&["--file-size", "64KiB", "--files", "1"][..], &full].concat()), "MiB/s"),
+    let small = ["--file-size", "64KiB", "--files", "1"];
+    for (output, shown, option) in [
+        (sim_cache(&path, &[&cache[..], &full].concat()), "lru", "--json"),
+        (sim_replay(&path, &[&replay[..], &full].concat()), "elapsed s", "--json"),
+        (sim_replay(&path, &[&replay[..], &plot].concat()), "elapsed s", "--plot"),
+        (sim_collective(&[&small[..], &full].concat()), "MiB/s", "--json"),
     ] {
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stdout).contains(shown), "{}", text(&output.stdout));
-        assert!(text(&output.stderr).contains("/dev/full"), "{}", text(&output.stderr));
+        let error = text(&output.stderr);
+        assert!(error.starts_with(&format!("foretell: {option}: /dev/full: ")), "{error}");
     }
 }
 

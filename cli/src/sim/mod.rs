@@ -86,6 +86,12 @@ fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failu
     file.map_err(|error| Failure::failed(format!("{option}: {error}")))
 }
 
+/// Writes what `option` names.
+fn write(option: &str, file: OutputFile, content: &str) -> Result<(), Failure> {
+    let written = file.write(content.as_bytes());
+    written.map_err(|error| Failure::failed(format!("{option}: {error}")))
+}
+
 /// Where `--json` puts the figures.
 struct Figures {
     file: Option<OutputFile>,
@@ -116,9 +122,8 @@ impl Figures {
         if self.to_stdout {
             return say(&text()?);
         }
-        let written = self.file.map_or(Ok(()), |file| {
-            file.write(format!("{}\n", text()?).as_bytes()).map_err(Failure::failed)
-        });
+        let written =
+            self.file.map_or(Ok(()), |file| write("--json", file, &format!("{}\n", text()?)));
         table()?;
         written
     }

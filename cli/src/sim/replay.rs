@@ -20,7 +20,7 @@ use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
     Figures, as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, shown,
-    whole_sectors,
+    whole_sectors, write,
 };
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -324,7 +324,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         let results = runs.iter().zip(&results);
         let points = results.map(|(run, row)| run.point(row.result.elapsed_s)).collect::<Vec<_>>();
         let (title, layout) = (shown(&args.trace), args.layout.to_string());
-        file.write(sweep_plot::svg(&points, &title, &layout).as_bytes()).map_err(Failure::failed)
+        write("--plot", file, &sweep_plot::svg(&points, &title, &layout))
     });
     let table = || table(&results).iter().try_for_each(|line| say(line));
     json.deliver(|| as_json(&results, is_sweep), table)?;

@@ -238,13 +238,14 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     ];
     check_outputs(&[], &written)?;
     let json = Figures::open(args.json.as_deref())?;
+    let failed = |error| Failure::failed(format!("--out: {error}"));
     let pages = args.out.as_deref().map(|folder| Pages::open(folder, args.what));
-    let pages = pages.transpose().map_err(|error| Failure::failed(format!("--out: {error}")))?;
+    let pages = pages.transpose().map_err(failed)?;
     let results = run(args.what);
     let paged = pages.map_or(Ok(()), |pages| pages.write(args.what, &results));
     let text = || serde_json::to_string(&results).map_err(Failure::failed);
     json.deliver(text, || show(&results))?;
-    paged.map_err(Failure::failed)?;
+    paged.map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }
 
