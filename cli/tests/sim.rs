@@ -839,7 +839,7 @@ fn what_reproduce_cannot_do_is_said_before_it_begins() {
     let mut child = reproduce.spawn().expect("foretell runs");
     std::thread::sleep(std::time::Duration::from_millis(300));
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert!(child.wait().expect("it ends").signal().is_some());
     assert!(!folder.path().join("new").exists(), "no empty folder is left");
     let output = sim_reproduce(&["tip1999"]);
