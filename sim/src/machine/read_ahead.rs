@@ -28,7 +28,7 @@ pub enum ReadAheadSpec {
         /// The longest window, blocks.
         most_blocks: u64,
     },
-    /// Linux's (`mm/readahead.c`), without what that finds out from the pages in memory. The first window is four times as long as
+    /// Linux's (`mm/readahead.c` with an `io_pages` of no more than a window), without what that finds out from the pages in memory. The first window is four times as long as
     /// the call if that is up to a 32nd of the longest, twice if it is up to a quarter, else the longest; the block after the
     /// call asks for the next one. That is four times as long as the one before if this is below a 16th of the longest, or
     /// else twice, and its first block asks for the one after it. A call for a file's first block begins anew.
@@ -220,17 +220,22 @@ impl Followed {
     fn go_on(&mut self, spec: ReadAheadSpec, first: u64, end: u64) -> Option<Range<u64>> {
         let from = if self.window == 0 { first } else { self.until };
         if self.window == 0 {
-            self.extend(first, spec.first(end - first), end);
+            self.extend(first, spec.first(end - first), 1);
         }
-        if self.marked < end {
-            self.extend(self.until, spec.next(self.window), end);
+        while self.marked < end {
+            let window = spec.next(self.window);
+            // They grow no more: all that a long call asks for, at once.
+            let is_steady = window.blocks == self.window;
+            let windows = if is_steady { (end - self.marked).div_ceil(window.blocks) } else { 1 };
+            self.extend(self.until, window, windows);
         }
         (self.until > from).then_some(from..self.until)
     }
 
-    fn extend(&mut self, from: u64, window: Window, end: u64) {
+    /// So many windows, one after another from `from` on.
+    fn extend(&mut self, from: u64, window: Window, windows: u64) {
         self.window = window.blocks;
-        self.until = (from + window.blocks).max(end);
+        self.until = from.saturating_add(window.blocks.saturating_mul(windows));
         self.marked = self.until.saturating_sub(window.ahead_blocks);
     }
 }
@@ -285,7 +290,7 @@ mod tests {
         let expected = [
             (0, false, Some(0..4)),
             (2, false, Some(4..12)),
-            (8, false, Some(12..40)),
+            (8, false, Some(12..44)),
             (50, true, Some(50..52)),
             (52, false, Some(52..56)),
         ];
@@ -321,6 +326,15 @@ mod tests {
         // A call as long as the longest window asks for the next one, too.
         let expected = [(0, false, Some(0..64)), (32, false, Some(64..96))];
         assert_eq!(advice_of(Some(pages), 1000, &[(0, 32), (32, 16)]), expected);
+        // A longer one for as many as it goes through.
+        let of_call = |blocks: u64, calls: u64| -> Vec<Option<u64>> {
+            let calls: Vec<(u64, u64)> = (0..calls).map(|call| (call * blocks, blocks)).collect();
+            let all = advice_of(Some(pages), 1 << 20, &calls);
+            all.into_iter().map(|(_, _, range)| range.map(|range| range.end)).collect()
+        };
+        assert_eq!(of_call(31, 3), [32, 96, 128].map(Some));
+        assert_eq!(of_call(48, 3), [96, 128, 192].map(Some));
+        assert_eq!(of_call(256, 2), [288, 544].map(Some));
         // Blocks of another size are so many pages.
         let expected = [(0, 0..2), (1, 2..6), (2, 6..14), (6, 14..30)];
         let expected = expected.map(|(at, range)| (at, Some(range)));
