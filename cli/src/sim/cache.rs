@@ -124,14 +124,14 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         results.push(Run::new(args, block_bytes, result));
     }
     progress.finish_and_clear();
-    if !says_at_once {
-        let table = || {
-            say(&header(width))?;
-            results.iter().try_for_each(|run| say(&row(&run.result, width)))
-        };
-        json.deliver(|| as_json(&results, results.len() > 1), table)?;
+    if says_at_once {
+        return Ok(ExitCode::SUCCESS);
     }
-    Ok(ExitCode::SUCCESS)
+    let table = || {
+        say(&header(width))?;
+        results.iter().try_for_each(|run| say(&row(&run.result, width)))
+    };
+    json.deliver(Ok(()), || as_json(&results, results.len() > 1), table)
 }
 
 /// Each capacity with each policy.

@@ -451,8 +451,7 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
         row
     });
     progress.finish_and_clear();
-    json.deliver(|| as_json(&rows, rows.len() > 1), || show(&rows))?;
-    Ok(ExitCode::SUCCESS)
+    json.deliver(Ok(()), || as_json(&rows, rows.len() > 1), || show(&rows))
 }
 
 /// The table: rows of each machine below what that is.

@@ -112,20 +112,25 @@ impl Figures {
         self.file.is_none() && !self.to_stdout
     }
 
-    /// Writes them, and shows the table: that is what is left where the file's disk is full. The file comes first, since
-    /// whoever reads the first line of the table only ends this process by that.
+    /// Writes them, and shows the table: that is what is left where the file's disk is full. The file comes first, and what it
+    /// and `others` have failed by: whoever reads the first line of the table only ends this process by that.
     fn deliver(
         self,
+        others: Result<(), Failure>,
         text: impl FnOnce() -> Result<String, Failure>,
         table: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        if self.to_stdout {
-            return say(&text()?);
+    ) -> Result<ExitCode, Failure> {
+        let (text, written) = match self.file {
+            Some(file) => (None, write("--json", file, &format!("{}\n", text()?))),
+            None => (self.to_stdout.then(text).transpose()?, Ok(())),
+        };
+        let failures = [others, written].into_iter().filter_map(Result::err);
+        let code = failures.fold(ExitCode::SUCCESS, |_, failure| failure.report());
+        match text {
+            Some(text) => say(&text)?,
+            None => table()?,
         }
-        let written =
-            self.file.map_or(Ok(()), |file| write("--json", file, &format!("{}\n", text()?)));
-        table()?;
-        written
+        Ok(code)
     }
 }
 

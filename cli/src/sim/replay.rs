@@ -327,9 +327,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         write("--plot", file, &sweep_plot::svg(&points, &title, &layout))
     });
     let table = || table(&results).iter().try_for_each(|line| say(line));
-    json.deliver(|| as_json(&results, is_sweep), table)?;
-    plotted?;
-    Ok(ExitCode::SUCCESS)
+    json.deliver(plotted, || as_json(&results, is_sweep), table)
 }
 
 /// Whether all runs come to an end.

@@ -244,9 +244,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let results = run(args.what);
     let paged = pages.map_or(Ok(()), |pages| pages.write(args.what, &results));
     let text = || serde_json::to_string(&results).map_err(Failure::failed);
-    json.deliver(text, || show(&results))?;
-    paged.map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
+    json.deliver(paged.map_err(failed), text, || show(&results))
 }
 
 /// The tables.

@@ -29,7 +29,7 @@ pub enum ReadAheadSpec {
         most_blocks: u64,
     },
     /// Linux's (`mm/readahead.c` with an `io_pages` of no more than a window), without what that finds out from the pages in memory. The first window is four times as long as
-    /// the call if that is up to a 32nd of the longest, twice if it is up to a quarter, else the longest; the block after the
+    /// the call, rounded up to a power of two, if that is up to a 32nd of the longest, twice if it is up to a quarter, else the longest; the block after the
     /// call asks for the next one. That is four times as long as the one before if this is below a 16th of the longest, or
     /// else twice, and its first block asks for the one after it. A call for a file's first block begins anew.
     Linux {
