@@ -361,3 +361,74 @@ impl Device for Disk {
         end.saturating_sub(now + self.spec.overhead)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_disk() -> impl Strategy<Value = Disk> {
+        let shape = (1u64..5, 1u64..100, 1u64..200, any::<bool>());
+        let times = (1_000_000u64..60_000_000, 0u64..3_000_000, 0u64..3_000_000, 1u64..100_000);
+        (shape, times, 0u64..300, 0.0..1.0).prop_map(|(shape, times, cache, part)| {
+            let (heads, sectors_per_track, cylinders, stored) = shape;
+            let (revolution, head_switch, overhead, bus_sector) = times;
+            let skew = sectors_per_track / 3;
+            Disk::new(DiskSpec {
+                geometry: Geometry {
+                    heads,
+                    sectors_per_track,
+                    track_skew_sectors: skew,
+                    cylinder_skew_sectors: 2 * skew,
+                    revolution: Nanos(revolution),
+                },
+                capacity_sectors: heads * sectors_per_track * cylinders,
+                seek: SeekCurve::LeeKatz { base_ms: 2.5, sqrt_ms: 0.2, slope_ms: 0.005 },
+                head_switch: Nanos(head_switch),
+                overhead: Nanos(overhead),
+                cache_sectors: cache,
+                read_ahead_sectors: (cache as f64 * part) as u64,
+                bus_sector: Nanos(bus_sector),
+                reading: if stored { Reading::Stored } else { Reading::Streamed },
+            })
+        })
+    }
+
+    /// Where a request begins: after the one before, a little beyond, or anywhere.
+    type Step = (u8, u64, u64, u64);
+
+    proptest! {
+        #[test]
+        fn the_sooner_way_is_taken(
+            mut disk in any_disk(),
+            steps in prop::collection::vec((0u8..4, any::<u64>(), 1u64..40, 0u64..40_000_000), 1..40),
+        ) {
+            let (mut now, mut last) = (Nanos::ZERO, 0);
+            let steps: Vec<Step> = steps;
+            for (kind, drawn, sectors, idle) in steps {
+                let capacity = disk.spec.capacity_sectors;
+                let sectors = sectors.min(capacity);
+                let sector = match kind {
+                    0 | 1 => last,
+                    2 => last + drawn % 50,
+                    _ => drawn % capacity,
+                };
+                let request = Request { sector: sector.min(capacity - sectors), sectors };
+                let mechanical = disk.mechanical(now, request).end;
+                let sooner = disk.streaming_end(now, request).filter(|&end| end <= mechanical);
+                match disk.way(now, request) {
+                    Way::ReadOn(end) => prop_assert_eq!(Some(end), sooner),
+                    Way::Moved(motion) => {
+                        prop_assert_eq!(motion.end, mechanical);
+                        prop_assert_eq!(sooner, None);
+                    }
+                }
+                let service = disk.service(now, request);
+                prop_assert_eq!(now + service.total(), sooner.unwrap_or(mechanical));
+                now = now + service.total() + Nanos(idle);
+                last = request.end();
+            }
+        }
+    }
+}
