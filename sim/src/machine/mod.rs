@@ -211,7 +211,7 @@ enum Kind {
 
 impl Kind {
     /// Earlier ones first; who wants the processor is in one line.
-    fn rank(self) -> u8 {
+    fn rank(self) -> u64 {
         match self {
             Kind::Served => 0,
             Kind::Demanded => 1,
@@ -221,22 +221,50 @@ impl Kind {
     }
 }
 
-/// An event. The order is that of instants, then of kinds; `serial` decides between equals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The order of events of one instant: that of kinds, then of serial numbers, in one number that is soon compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn(u64);
+
+impl Turn {
+    /// Bits of a serial number; above are those of a rank.
+    const SERIAL_BITS: u32 = 62;
+
+    fn new(kind: Kind, serial: u64) -> Self {
+        debug_assert!(serial < 1 << Turn::SERIAL_BITS, "so many events take centuries");
+        Turn(kind.rank() << Turn::SERIAL_BITS | serial)
+    }
+}
+
+/// An event. The order is that of instants, then of turns, of which there is one of each.
+#[derive(Clone, Copy, Debug)]
 struct Event {
     at: Nanos,
+    turn: Turn,
     kind: Kind,
-    serial: u64,
     /// `Program`: program. `Striper`: nothing. Others: device.
-    index: usize,
+    index: u32,
     /// `Served`: service. `Demanded`: job. Others: nothing.
     which: Key,
 }
 
+impl Event {
+    /// `at` above `turn`, so that there is one comparison and no branch.
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << u64::BITS | u128::from(self.turn.0)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
+
 impl Ord for Event {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |event: &Self| (event.at, event.kind.rank(), event.serial);
-        key(self).cmp(&key(other))
+        self.key().cmp(&other.key())
     }
 }
 
@@ -332,7 +360,7 @@ struct Machine {
     striper: Nanos,
     striper_work: Nanos,
     /// Devices to whose disks it has to give requests, and the places in line for the processor, first come first.
-    striper_queue: VecDeque<(usize, u64)>,
+    striper_queue: VecDeque<(usize, Turn)>,
     readers: Readers,
     open: Nanos,
     read_ahead: Option<ReadAheadSpec>,
@@ -464,9 +492,9 @@ impl Machine {
         while self.running > 0 {
             let Some(event) = self.next_event() else { panic!("{}", self.stuck()) };
             match event.kind {
-                Kind::Served => self.served(event.index, event.which),
+                Kind::Served => self.served(event.index as usize, event.which),
                 Kind::Demanded => self.demanded(event.which),
-                Kind::Released => self.released(event.index),
+                Kind::Released => self.released(event.index as usize),
                 Kind::Program => self.proceed(event),
                 Kind::Striper => self.stripe(event),
             }
@@ -494,9 +522,9 @@ impl Machine {
         self.policy.close_all(self.now);
         while let Some(event) = self.next_event() {
             match event.kind {
-                Kind::Served => self.served(event.index, event.which),
+                Kind::Served => self.served(event.index as usize, event.which),
                 Kind::Demanded => self.demanded(event.which),
-                Kind::Released => self.released(event.index),
+                Kind::Released => self.released(event.index as usize),
                 Kind::Program => {}
                 Kind::Striper => self.stripe(event),
             }
@@ -528,10 +556,10 @@ impl Machine {
 
     /// The program's next step, or the rest of the last one.
     fn proceed(&mut self, event: Event) {
-        let index = event.index;
+        let index = event.index as usize;
         let free_at = self.processors[self.runners[index].processor].free_at();
         if free_at > self.now {
-            // It keeps its serial number, and so its place among those who want the processor.
+            // It keeps its turn among those who want the processor.
             self.events.push_again(Event { at: free_at, ..event });
             return;
         }
@@ -890,18 +918,18 @@ impl Machine {
         }
         if self.striper > Nanos::ZERO {
             // Behind the programs that have waited for this.
-            let serial = self.events.serial();
-            self.striper_queue.push_back((at, serial));
+            let turn = self.events.turn(Kind::Striper);
+            self.striper_queue.push_back((at, turn));
             if self.striper_queue.len() == 1 {
-                self.stripe_at(self.now, serial);
+                self.stripe_at(self.now, turn);
             }
         }
     }
 
     /// The only event of the striper, however much it has to do: for the first in its queue.
-    fn stripe_at(&mut self, at: Nanos, serial: u64) {
+    fn stripe_at(&mut self, at: Nanos, turn: Turn) {
         let (kind, index, which) = (Kind::Striper, 0, Key::default());
-        self.events.push_again(Event { at, kind, serial, index, which });
+        self.events.push_again(Event { at, turn, kind, index, which });
     }
 
     /// The striper's turn on the processor: then a disk of the first device in its queue may have its next request.
@@ -909,14 +937,14 @@ impl Machine {
         let processor = &mut self.processors[0];
         if processor.free_at() > self.now {
             let at = processor.free_at();
-            return self.stripe_at(at, event.serial);
+            return self.stripe_at(at, event.turn);
         }
         self.striper_work += self.striper;
         let end = processor.run(self.now, self.striper).end;
         let (device, _) = self.striper_queue.pop_front().expect("it has something to do");
         self.events.push(end, Kind::Released, device, Key::default());
-        if let Some(&(_, serial)) = self.striper_queue.front() {
-            self.stripe_at(end, serial);
+        if let Some(&(_, turn)) = self.striper_queue.front() {
+            self.stripe_at(end, turn);
         }
     }
 
@@ -1292,17 +1320,18 @@ struct Events {
 
 impl Events {
     fn push(&mut self, at: Nanos, kind: Kind, index: usize, which: Key) {
-        let serial = self.serial();
-        self.push_again(Event { at, kind, serial, index, which });
+        let turn = self.turn(kind);
+        let index = u32::try_from(index).expect("less than 2^32 programs and devices");
+        self.push_again(Event { at, turn, kind, index, which });
     }
 
-    /// The next place in line.
-    fn serial(&mut self) -> u64 {
+    /// The next turn of its kind.
+    fn turn(&mut self, kind: Kind) -> Turn {
         self.serials += 1;
-        self.serials
+        Turn::new(kind, self.serials)
     }
 
-    /// Puts in an event that has its serial number.
+    /// Puts in an event that has its turn.
     fn push_again(&mut self, event: Event) {
         let later = match &mut self.soonest {
             Some(soonest) if event < *soonest => std::mem::replace(soonest, event),
