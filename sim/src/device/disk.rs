@@ -23,7 +23,7 @@
 //! the requests served alone; between requests nothing is computed: the read-ahead's progress is
 //! derived from the time when somebody asks, and where it ends is found once, when it is asked for.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 
 use foretell_policy::Nanos;
@@ -87,6 +87,8 @@ pub struct Disk {
     /// All that a drive that streams reads by itself from `since` on, if somebody has asked. Of `ahead` as it is: who writes that
     /// goes by [`set_ahead`](Self::set_ahead).
     to_fence: OnceCell<Motion>,
+    /// The last instant at which somebody asked for the track under the head, and that track. Of `ahead` too.
+    last_track: Cell<Option<(Nanos, Track)>>,
 }
 
 /// The head, and what the drive reads ahead since the last request.
@@ -128,12 +130,14 @@ impl Disk {
     pub fn new(spec: DiskSpec) -> Self {
         let (since, track) = (Nanos::ZERO, Track::default());
         let ahead = ReadAhead { from: 0, next: 0, limit: 0, since, track, streams: false };
-        Disk { platter: Platter::new(spec.geometry), spec, ahead, to_fence: OnceCell::new() }
+        let platter = Platter::new(spec.geometry);
+        Disk { platter, spec, ahead, to_fence: OnceCell::new(), last_track: Cell::new(None) }
     }
 
     fn set_ahead(&mut self, ahead: ReadAhead) {
         self.ahead = ahead;
         self.to_fence.take();
+        self.last_track.take();
     }
 
     fn to_fence(&self) -> Motion {
@@ -183,8 +187,20 @@ impl Disk {
         }
     }
 
-    /// The track under the head at `now`, which the read-ahead may have moved.
+    /// The track under the head at `now`, which the read-ahead may have moved. Of all that a drive holds it is asked
+    /// at one instant.
     fn track_at(&self, now: Nanos) -> Track {
+        match self.last_track.get() {
+            Some((at, track)) if at == now => track,
+            _ => {
+                let track = self.find_track_at(now);
+                self.last_track.set(Some((now, track)));
+                track
+            }
+        }
+    }
+
+    fn find_track_at(&self, now: Nanos) -> Track {
         let ahead = &self.ahead;
         if ahead.next >= ahead.limit {
             return ahead.track;

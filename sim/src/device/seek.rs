@@ -40,9 +40,11 @@ pub enum SeekCurve {
 impl SeekCurve {
     /// The time for a seek over `distance_cylinders`.
     pub fn time(&self, distance_cylinders: u64) -> Nanos {
+        if distance_cylinders == 0 {
+            return Nanos::ZERO;
+        }
         let distance = distance_cylinders as f64;
         let milliseconds = match *self {
-            _ if distance_cylinders == 0 => 0.0,
             SeekCurve::TwoPiece { near_base_ms, near_sqrt_ms, near_limit_cylinders, .. }
                 if distance_cylinders <= near_limit_cylinders =>
             {
