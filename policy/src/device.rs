@@ -341,6 +341,11 @@ impl Device {
         self.lookups.len() + self.overdue
     }
 
+    /// Whether a lookup is under way that may become overdue, or one is overdue and its stream was not told.
+    pub(crate) fn has_lookups(&self) -> bool {
+        !self.lookups.is_empty() || !self.untold.is_empty()
+    }
+
     /// Finds the lookups that have become overdue by now. One that is remains so, though lookups may take
     /// longer later: others have gone before it.
     #[inline]

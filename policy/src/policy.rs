@@ -468,6 +468,9 @@ impl Policy {
         // What is left to be placed is placed here, since there may be no other event: a part of it before
         // each fetch, and all of it before there is said to be none.
         let mut is_more = self.place_more();
+        if !is_more && !self.may_have_something_for(index) {
+            return None;
+        }
         // Data before lookups: what is looked up lies behind everything that is placed.
         loop {
             if let Some(read) = self.next_read(now, index) {
@@ -482,6 +485,16 @@ impl Policy {
         let passed = self.pass_slow_lookups(now);
         let read = if passed { self.next_read(now, index) } else { None };
         read.or_else(|| self.next_lookup(now, index))
+    }
+
+    /// Whether it is worth while to look for something that `device` should do, when nothing is left to be placed: most
+    /// often there is not, and that is soon seen.
+    fn may_have_something_for(&self, device: DeviceIndex) -> bool {
+        let at_device = &self.devices[usize::from(device.0)];
+        !self.cache.stale_candidates.is_empty()
+            || at_device.candidates.first().is_some()
+            || !at_device.unresolved.is_empty()
+            || self.devices.iter().any(Device::has_lookups)
     }
 
     /// `fetch` has ended.
