@@ -142,7 +142,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
     cache: Vec<u64>,
 
-    /// Bytes of a block, a multiple of 512, up to 64 MiB
+    /// Bytes of a block, a multiple of 512, up to 64 MiB; Linux reads pages of 4KiB, which predict short reads out of
+    /// sequence better
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes, allow_negative_numbers = true)]
     pub(super) block: u64,
 

@@ -101,6 +101,16 @@ impl Account {
         before
     }
 
+    /// Blocks that there is memory for.
+    pub(super) fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks
+    }
+
+    /// Whether `block` is in memory or on its way.
+    pub(super) fn holds(&self, block: Block) -> bool {
+        self.held(block).is_some()
+    }
+
     /// The job that brings `block`, if it is on its way.
     pub(super) fn job_of(&self, block: Block) -> Option<Key> {
         match self.held(block) {

@@ -65,7 +65,7 @@ use directory::{Directories, Names};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
 use program::{MarkId, Program, Step};
-use read_ahead::{Advice, Call, ReadAhead, ReadAheadSpec};
+use read_ahead::{Advice, Call, Circumstances, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
 use server::{Begun, DeviceSpec, Done, MetadataBlock, Piece, Run, Server, Sizes};
 use slab::{Key, Slab};
@@ -394,6 +394,7 @@ struct Machine {
     events: Events,
     /// Scratch space of single calls.
     begun: Vec<Begun>,
+    advice: Vec<Advice>,
     now: Nanos,
 }
 
@@ -481,6 +482,7 @@ impl Machine {
             disclosed: HashSet::default(),
             events: Events::default(),
             begun: Vec::new(),
+            advice: Vec::new(),
             now: Nanos::ZERO,
         }
     }
@@ -685,36 +687,44 @@ impl Machine {
         let block_bytes = policy.config().block_bytes;
         let reader = runner.program.reader;
         let hinter = HinterId(reader.0 | READ_AHEAD_HINTER);
-        let open = || policy.open_stream(now, hinter, Some(reader));
         let call = Call { file, first: first.index, blocks };
-        let mut closed = None;
-        let in_file = size.div_ceil(block_bytes);
-        let advice = runner.read_ahead.before(self.read_ahead, call, in_file, open, &mut closed);
-        if let Some(stream) = closed {
-            policy.close(now, stream);
+        let circumstances = Circumstances {
+            in_file: size.div_ceil(block_bytes),
+            open: &mut || policy.open_stream(now, hinter, Some(reader)),
+            is_there: &|index| self.account.holds(Block { file, index }),
+            capacity_blocks: self.account.capacity_blocks(),
+        };
+        let mut advice = std::mem::take(&mut self.advice);
+        runner.read_ahead.before(self.read_ahead, call, circumstances, &mut advice);
+        let is_any = !advice.is_empty();
+        for advice in advice.drain(..) {
+            match advice {
+                Advice::Close(stream) => policy.close(now, stream),
+                Advice::TakeBack(stream) => policy.cancel(now, stream),
+                Advice::Disclose(stream, range) => {
+                    self.disclosers.insert(file, index);
+                    self.watchdog.disclose(range.end - range.start);
+                    let target = Target::File { file, size_bytes: size };
+                    let segment = Segment {
+                        offset_bytes: range.start * block_bytes,
+                        length_bytes: (range.end - range.start) * block_bytes,
+                    };
+                    policy.hint(now, stream, Hint::segments(target, device, &[segment]));
+                }
+            }
         }
-        let Some(Advice { stream, takes_back, discloses }) = advice else { return };
-        if takes_back {
-            policy.cancel(now, stream);
+        self.advice = advice;
+        if is_any {
+            self.evict();
+            self.prefetch();
         }
-        if let Some(range) = discloses {
-            self.disclosers.insert(file, index);
-            self.watchdog.disclose(range.end - range.start);
-            let target = Target::File { file, size_bytes: size };
-            let segment = Segment {
-                offset_bytes: range.start * block_bytes,
-                length_bytes: (range.end - range.start) * block_bytes,
-            };
-            policy.hint(now, stream, Hint::segments(target, device, &[segment]));
-        }
-        self.evict();
-        self.prefetch();
     }
 
     /// The way to the file's inode, and the inode, are read as far as they are not known, each by itself.
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
+        self.runners[index].read_ahead.opened(file);
         self.go_on_opening(index, file, at);
     }
 

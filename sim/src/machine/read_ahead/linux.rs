@@ -1,0 +1,481 @@
+//! Linux's read-ahead of one open file, as `mm/readahead.c` decides on it: by the last call, the last window, and which
+//! pages are in memory.
+//!
+//! Page by page of a call:
+//! * **A. Missing.** With the file's first page, or the page after the last call or the next but one, or in a call longer
+//!   than the longest window, a window begins: four times as long as the call, rounded up to a power of two, if that is up
+//!   to a 32nd of the longest, twice if it is up to a quarter, else the longest. Where more pages than the call has are in
+//!   memory just before it, too: as long as both, or twice those and the call if they go back to the file's first. Else what the call
+//!   asks for is read, and all else stays as it was.
+//! * **B. Marked.** A page of each window is marked when that is asked for: the first after the call, or after the window
+//!   before. Whoever comes to it asks for the next window: four times as long as the last if this is below a 16th of the
+//!   longest, or else twice. If the mark is not of the last window, the next one begins where pages are missing, and it is as much
+//!   longer than what is in memory up to there.
+//!
+//! So a second run in the same file, and reads of what is in memory, do no harm; a mark outlives the window.
+//!
+//! Two things differ from a kernel. What was asked for and is not read yet is taken to be in memory, whatever the policy
+//! does with it. And a kernel lets a window age that nobody reads on in: here it is taken back when half as many blocks as memory has have been
+//! asked for since, or when [`RUNS_MAX`] others of the file are in use. Not modelled are an `io_pages` longer than a window, advice, files opened twice
+//! at once by one program, and that kernels since 6.16 may end a window a few pages early, where a large folio would.
+
+use std::ops::Range;
+
+use foretell_policy::StreamId;
+
+use super::Advice;
+
+/// Runs of a file that may be read in turn.
+const RUNS_MAX: usize = 16;
+
+/// Bytes of a page.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// Pages that were asked for ahead, window after window.
+#[derive(Debug)]
+struct Run {
+    stream: StreamId,
+    /// Up to here they are read, and up to there disclosed.
+    read: u64,
+    until: u64,
+    /// The same, in blocks.
+    until_block: u64,
+    /// The page that asks for the next window.
+    marked: Option<u64>,
+    /// When it was used last.
+    used: Asked,
+}
+
+/// So many blocks had been asked for by a program.
+pub(super) type Asked = u64;
+
+/// What is kept of a file; see the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct OpenFile {
+    /// The page after the last call.
+    next: Option<u64>,
+    /// The last window: its first page, its length, and how much of it lies behind its mark, that page included.
+    start: u64,
+    pages: u64,
+    ahead: u64,
+    /// Used longest ago first.
+    runs: Vec<Run>,
+    /// Discloses calls that nothing is read ahead of.
+    alone: Option<StreamId>,
+}
+
+/// What a call goes by.
+pub(super) struct Scene<'a> {
+    pub(super) block_bytes: u64,
+    /// The longest window.
+    pub(super) most_pages: u64,
+    /// Blocks of the file.
+    pub(super) in_file: u64,
+    /// Makes a stream.
+    pub(super) open: &'a mut dyn FnMut() -> StreamId,
+    /// Whether a block of the file is in memory or on its way.
+    pub(super) is_there: &'a dyn Fn(u64) -> bool,
+    pub(super) advice: &'a mut Vec<Advice>,
+    /// Now.
+    pub(super) asked: &'a mut Asked,
+}
+
+impl Scene<'_> {
+    /// The block that a page begins in.
+    fn block_of(&self, page: u64) -> u64 {
+        page.saturating_mul(PAGE_BYTES) / self.block_bytes
+    }
+
+    /// Blocks that lie in these pages, wholly or in part.
+    fn blocks_of(&self, pages: &Range<u64>) -> Range<u64> {
+        let end = pages.end.saturating_mul(PAGE_BYTES).div_ceil(self.block_bytes);
+        self.block_of(pages.start)..end.min(self.in_file)
+    }
+
+    /// Pages that these blocks lie in, wholly or in part.
+    fn pages_of(&self, blocks: &Range<u64>) -> Range<u64> {
+        let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes);
+        bytes(blocks.start) / PAGE_BYTES..bytes(blocks.end).div_ceil(PAGE_BYTES)
+    }
+
+    /// Discloses what of these blocks is not there.
+    fn disclose(&mut self, stream: StreamId, blocks: Range<u64>) {
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let mut rest = from..blocks.end;
+            let Some(missing) = rest.find(|&block| !(self.is_there)(block)) else { return };
+            let end = rest.find(|&block| (self.is_there)(block)).unwrap_or(blocks.end);
+            self.advice.push(Advice::Disclose(stream, missing..end));
+            *self.asked += end - missing;
+            from = end;
+        }
+    }
+}
+
+impl OpenFile {
+    /// It is opened anew.
+    pub(super) fn opened(&mut self) {
+        (self.next, self.pages) = (None, 0);
+    }
+
+    /// A call is about to be made for `blocks`, which lie in the file.
+    pub(super) fn call(&mut self, blocks: Range<u64>, mut scene: Scene<'_>) {
+        let scene = &mut scene;
+        let Range { start: first, end } = scene.pages_of(&blocks);
+        for page in first..end {
+            let wanted = end - page;
+            if self.is_known(page, scene) {
+                let marked = self
+                    .runs
+                    .iter_mut()
+                    .position(|run| run.marked.take_if(|at| *at == page).is_some());
+                if let Some(run) = marked {
+                    self.go_on(run, page, wanted, scene);
+                }
+            } else if !self.begin(page, wanted, scene) {
+                self.ask_for(page..end, scene);
+                break;
+            }
+            let in_run = |run: &&mut Run| (run.read..run.until).contains(&page);
+            for run in self.runs.iter_mut().filter(in_run) {
+                (run.read, run.used) = (page + 1, *scene.asked);
+            }
+        }
+        self.next = Some(end);
+    }
+
+    /// Takes back what nobody has read on in since `then`.
+    pub(super) fn age(&mut self, then: Asked, advice: &mut Vec<Advice>) {
+        for run in self.runs.iter_mut().filter(|run| run.read < run.until && run.used < then) {
+            advice.push(Advice::TakeBack(run.stream));
+            (run.read, run.marked) = (run.until, None);
+        }
+    }
+
+    /// All streams, which are not needed any more.
+    pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> {
+        self.runs.iter().map(|run| run.stream).chain(self.alone)
+    }
+
+    /// Whether a page is in memory, or was asked for.
+    fn is_known(&self, page: u64, scene: &Scene<'_>) -> bool {
+        self.runs.iter().any(|run| (run.read..run.until).contains(&page))
+            || (scene.is_there)(scene.block_of(page))
+    }
+
+    /// A: a window that begins with a missing page, if one does. The call wants so many pages from there on.
+    fn begin(&mut self, page: u64, wanted: u64, scene: &mut Scene<'_>) -> bool {
+        let most = scene.most_pages;
+        let goes_on = self.next.is_some_and(|next| (next..=next.saturating_add(1)).contains(&page));
+        let (pages, ahead) = if page == 0 || wanted > most || goes_on {
+            let pages = first_window(wanted, most);
+            (pages, if pages > wanted { pages - wanted } else { pages / 2 })
+        } else {
+            let before = (page.saturating_sub(most)..page).rev();
+            let known = before.take_while(|&page| self.is_known(page, scene)).count() as u64;
+            if known <= wanted {
+                return false;
+            }
+            let is_all = known == page;
+            ((if is_all { 2 * known } else { known } + wanted).min(most), 1)
+        };
+        (self.start, self.pages, self.ahead) = (page, pages, ahead);
+        let run = self.run_for(page, scene);
+        self.extend(run, scene);
+        true
+    }
+
+    /// B: the window after a mark.
+    fn go_on(&mut self, run: usize, page: u64, wanted: u64, scene: &mut Scene<'_>) {
+        let most = scene.most_pages;
+        if page == self.start + self.pages - self.ahead {
+            (self.start, self.pages) = (self.start + self.pages, next_window(self.pages, most));
+        } else {
+            let behind = page + 1..page + 1 + most;
+            let known = behind.take_while(|&page| self.is_known(page, scene)).count() as u64;
+            self.start = page + 1 + known;
+            self.pages = next_window(1 + known + wanted, most);
+        }
+        self.ahead = self.pages;
+        let run = self.runs.remove(run);
+        self.runs.push(run);
+        self.extend(self.runs.len() - 1, scene);
+    }
+
+    /// The run that a window which begins with this page goes into: the one that ends there, or one that has been read, or a new one.
+    fn run_for(&mut self, page: u64, scene: &mut Scene<'_>) -> usize {
+        let (read, until_block) = (page, scene.block_of(page));
+        let position = |is_it: &dyn Fn(&Run) -> bool| self.runs.iter().position(is_it);
+        let same =
+            position(&|run| run.until == page).or_else(|| position(&|run| run.read >= run.until));
+        let stream = match same {
+            Some(run) => self.runs.remove(run).stream,
+            None if self.runs.len() < RUNS_MAX => (scene.open)(),
+            None => {
+                let stream = self.runs.remove(0).stream;
+                scene.advice.push(Advice::TakeBack(stream));
+                stream
+            }
+        };
+        let used = *scene.asked;
+        self.runs.push(Run { stream, read, until: page, until_block, marked: None, used });
+        self.runs.len() - 1
+    }
+
+    /// The window is disclosed, and its page marked.
+    fn extend(&mut self, run: usize, scene: &mut Scene<'_>) {
+        let window = self.start..self.start + self.pages;
+        let marked = window.end - self.ahead;
+        // What is in memory already gets no mark; of a block that is longer than a window it was asked for with the one before.
+        let is_of_last = scene.block_of(marked) < self.runs[run].until_block;
+        let marked = (is_of_last || !self.is_known(marked, scene)).then_some(marked);
+        let run = &mut self.runs[run];
+        let blocks = scene.blocks_of(&window);
+        scene.disclose(run.stream, blocks.start.max(run.until_block)..blocks.end);
+        (run.until, run.until_block, run.marked) = (window.end, blocks.end, marked);
+        run.used = *scene.asked;
+    }
+
+    /// What a call asks for, and no more. Of a single block that is known without.
+    fn ask_for(&mut self, pages: Range<u64>, scene: &mut Scene<'_>) {
+        let blocks = scene.blocks_of(&pages);
+        if blocks.end.saturating_sub(blocks.start) > 1 {
+            let stream = *self.alone.get_or_insert_with(|| (scene.open)());
+            scene.disclose(stream, blocks);
+        } else {
+            *scene.asked += 1;
+        }
+    }
+}
+
+/// The length of a window that begins with a call for so many pages.
+fn first_window(wanted: u64, most: u64) -> u64 {
+    match wanted.min(most).next_power_of_two() {
+        few if 32 * few <= most => 4 * few,
+        some if 4 * some <= most => 2 * some,
+        _ => most,
+    }
+}
+
+/// The length of the window after one of so many pages.
+fn next_window(pages: u64, most: u64) -> u64 {
+    match pages {
+        few if 16 * few < most => 4 * few,
+        some if 2 * some <= most => 2 * some,
+        _ => most,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const MOST_PAGES: u64 = 32;
+
+    /// A file, and the blocks of it that are in memory.
+    struct InMemory {
+        file: OpenFile,
+        block_bytes: u64,
+        in_file: u64,
+        blocks: BTreeSet<u64>,
+        streams: u64,
+        asked: Asked,
+    }
+
+    impl InMemory {
+        fn new(block_bytes: u64, in_file: u64) -> Self {
+            let (file, blocks) = (OpenFile::default(), BTreeSet::new());
+            InMemory { file, block_bytes, in_file, blocks, streams: 0, asked: 0 }
+        }
+
+        /// A call for so many blocks, and what it brings into memory: first block and end of each run.
+        fn call(&mut self, first: u64, blocks: u64) -> Vec<(u64, u64)> {
+            let mut advice = Vec::new();
+            let streams = &mut self.streams;
+            let scene = Scene {
+                block_bytes: self.block_bytes,
+                most_pages: MOST_PAGES,
+                in_file: self.in_file,
+                open: &mut || {
+                    *streams += 1;
+                    StreamId(*streams)
+                },
+                is_there: &|block| self.blocks.contains(&block),
+                advice: &mut advice,
+                asked: &mut self.asked,
+            };
+            let asked = first..(first + blocks).min(self.in_file);
+            self.file.call(asked.clone(), scene);
+            let disclosed = advice.into_iter().filter_map(|advice| match advice {
+                Advice::Disclose(_, range) => Some(range),
+                Advice::TakeBack(_) | Advice::Close(_) => None,
+            });
+            let mut new = BTreeSet::new();
+            for range in disclosed.chain([asked]) {
+                assert!(!range.is_empty() && range.end <= self.in_file, "{range:?}");
+                new.extend(range.filter(|block| !self.blocks.contains(block)));
+            }
+            self.blocks.extend(&new);
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for block in new {
+                match runs.last_mut() {
+                    Some((_, end)) if *end == block => *end += 1,
+                    _ => runs.push((block, block + 1)),
+                }
+            }
+            runs
+        }
+
+        /// Of several calls, those that bring something, each with one run.
+        fn calls(&mut self, calls: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64, u64)> {
+            let mut all = Vec::new();
+            for (first, blocks) in calls {
+                let runs = self.call(first, blocks);
+                assert!(runs.len() < 2, "{first}: {runs:?}");
+                all.extend(runs.into_iter().map(|(from, end)| (first, from, end)));
+            }
+            all
+        }
+    }
+
+    /// What calls for single pages of a file of 2048 bring into memory, by the page.
+    fn pages(reads: impl IntoIterator<Item = u64>) -> Vec<(u64, u64, u64)> {
+        InMemory::new(PAGE_BYTES, 2048).calls(reads.into_iter().map(|page| (page, 1)))
+    }
+
+    // What follows was seen of Linux 6.18 with mincore(2), on a FUSE file system, after each call.
+
+    #[test]
+    fn windows_grow_while_reads_are_in_sequence() {
+        let windows = [(0, 0, 4), (1, 4, 12), (4, 12, 28), (12, 28, 60)];
+        assert_eq!(pages(0..14), windows);
+        // A file's head is read again before each page.
+        assert_eq!(pages((1..16).flat_map(|page| [0, page])), windows);
+    }
+
+    #[test]
+    fn a_page_may_be_left_out_but_not_two() {
+        let others = pages((0..24).step_by(2));
+        assert_eq!(
+            others,
+            [(0, 0, 4), (4, 4, 8), (8, 8, 12), (12, 12, 16), (16, 16, 20), (20, 20, 24)]
+        );
+        let thirds = pages((0..18).step_by(3));
+        assert_eq!(thirds, [(0, 0, 4), (6, 6, 7), (9, 9, 10), (12, 12, 13), (15, 15, 16)]);
+        let alone = [30, 29, 28, 700, 30];
+        assert_eq!(pages(alone), [30, 29, 28, 700].map(|page| (page, page, page + 1)));
+    }
+
+    #[test]
+    fn of_two_runs_in_turn_each_is_found_by_what_it_has_left_in_memory() {
+        let runs = (0..5).flat_map(|page| [page, 1000 + page]);
+        let (first, second): (Vec<_>, Vec<_>) = pages(runs).into_iter().partition(|of| of.0 < 1000);
+        assert_eq!(first, [(0, 0, 4), (1, 4, 12), (4, 12, 30)]);
+        // There up to 28 and to 1008, since Linux ended the last ones where large folios would.
+        let windows =
+            [(1000, 1000, 1001), (1001, 1001, 1002), (1002, 1002, 1005), (1004, 1005, 1009)];
+        assert_eq!(second, windows);
+        // In calls of several pages.
+        let mut file = InMemory::new(PAGE_BYTES, 2048);
+        let calls = [100, 200, 103, 203, 106, 206, 109, 209].map(|first| (first, 3));
+        let expected = [
+            (100, 100, 103),
+            (200, 200, 203),
+            (103, 103, 106),
+            (203, 203, 206),
+            (106, 106, 115),
+            (206, 206, 215),
+        ];
+        assert_eq!(file.calls(calls), expected);
+    }
+
+    #[test]
+    fn a_mark_outlives_a_read_elsewhere() {
+        // There up to 112 and 124, for the same reason.
+        let reads = [100, 101, 102, 103, 104, 110, 111, 105, 106];
+        assert_eq!(
+            pages(reads),
+            [(100, 100, 101), (101, 101, 105), (102, 105, 113), (105, 113, 129)]
+        );
+        assert_eq!(
+            pages([0, 1, 500, 2, 3, 4]),
+            [(0, 0, 4), (1, 4, 12), (500, 500, 501), (4, 12, 28)]
+        );
+    }
+
+    // And what follows from its rules.
+
+    #[test]
+    fn a_long_call_goes_through_windows() {
+        let of_call = |blocks: u64, calls: u64| -> Vec<u64> {
+            let mut file = InMemory::new(PAGE_BYTES, 1 << 20);
+            let calls = file.calls((0..calls).map(|call| (call * blocks, blocks)));
+            calls.into_iter().map(|(_, _, end)| end).collect()
+        };
+        assert_eq!(of_call(31, 3), [32, 96, 128]);
+        assert_eq!(of_call(48, 3), [96, 128, 192]);
+        assert_eq!(of_call(256, 2), [288, 544]);
+        let mut file = InMemory::new(PAGE_BYTES, 1000);
+        assert_eq!(file.calls([(0, 32), (32, 16)]), [(0, 0, 64), (32, 64, 96)]);
+    }
+
+    #[test]
+    fn blocks_are_so_many_pages() {
+        let mut file = InMemory::new(8192, 1000);
+        let calls = file.calls((0..7).map(|block| (block, 1)));
+        assert_eq!(calls, [(0, 0, 2), (1, 2, 6), (2, 6, 14), (6, 14, 30)]);
+        let mut file = InMemory::new(512, 1000);
+        assert_eq!(
+            file.calls([(0, 1), (8, 1), (500, 1)]),
+            [(0, 0, 32), (8, 32, 96), (500, 496, 504)]
+        );
+        let mut file = InMemory::new(1 << 20, 1000);
+        assert_eq!(file.calls([(0, 1), (1, 1)]), [(0, 0, 2), (1, 2, 3)]);
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end() {
+        let mut file = InMemory::new(PAGE_BYTES, 6);
+        assert_eq!(
+            file.calls([(0, 1), (1, 9), (5, 1), (7, 1)][..3].to_vec()),
+            [(0, 0, 4), (1, 4, 6)]
+        );
+    }
+
+    #[test]
+    fn who_opens_it_again_has_to_show_that_he_reads_on() {
+        let mut file = InMemory::new(PAGE_BYTES, 100);
+        assert_eq!(file.call(50, 1), [(50, 51)]);
+        file.file.opened();
+        assert_eq!(file.call(51, 1), [(51, 52)]);
+        assert_eq!(file.call(52, 1), [(52, 56)]);
+    }
+
+    #[test]
+    fn few_runs_stay_disclosed() {
+        let mut file = InMemory::new(PAGE_BYTES, 1 << 20);
+        for run in 0..RUNS_MAX as u64 + 9 {
+            file.calls([(1000 * run + 7, 1), (1000 * run + 8, 1)]);
+        }
+        assert_eq!((file.streams, file.file.streams().count()), (RUNS_MAX as u64, RUNS_MAX));
+    }
+
+    #[test]
+    fn what_nobody_reads_on_in_is_taken_back() {
+        let mut file = InMemory::new(PAGE_BYTES, 1 << 20);
+        file.calls([(7, 1), (8, 1), (1007, 1), (1008, 1)]);
+        let first = file.file.runs[0].used;
+        let mut advice = Vec::new();
+        file.file.age(first, &mut advice);
+        assert_eq!(advice, []);
+        file.file.age(first + 1, &mut advice);
+        assert_eq!(advice, [Advice::TakeBack(StreamId(1))]);
+        file.file.age(first + 1, &mut advice);
+        assert_eq!(advice.len(), 1, "once");
+        // Where it ended another one may begin.
+        assert_eq!(file.calls([(2007, 1), (2008, 1)]), [(2007, 2007, 2008), (2008, 2008, 2012)]);
+        assert_eq!(file.streams, 2);
+    }
+}

@@ -1,0 +1,382 @@
+//! Read-ahead: what a kernel discloses to itself because reads were in sequence.
+//!
+//! It is a hinter like others, with a stream of its own for each run of reads. So buffers have one owner: under `tip1` nothing is
+//! weighed and a window is fetched at once, as a kernel does it; under other rules it competes like anything disclosed.
+//! A call for several blocks asks for all of them at once, whether anything is read ahead or not.
+//!
+//! * [`ReadAheadSpec::Doubling`]: for each file that a program reads, a *window* of blocks is disclosed, and the next one,
+//!   which is longer, when half of that is read. A call out of sequence takes back what was disclosed, and two in
+//!   sequence begin anew. A file whose first block is read first is taken to be read in sequence.
+//! * [`ReadAheadSpec::Linux`]: see [`linux`].
+//!
+//! Files that their program discloses have none. The files of a program that are followed are those it read
+//! last, as many as it might have open.
+
+mod linux;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use foretell_policy::{FileId, StreamId};
+
+use linux::{Asked, OpenFile, PAGE_BYTES, Scene};
+
+/// Files that are followed for each program.
+const FILES_MAX: usize = 64;
+
+/// How far ahead is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAheadSpec {
+    /// Each window is twice as long as the one before, and is asked for when half of that is read.
+    Doubling {
+        /// The first window, blocks.
+        first_blocks: u64,
+        /// The longest window, blocks.
+        most_blocks: u64,
+    },
+    /// As Linux does it (`mm/readahead.c`).
+    Linux {
+        /// Bytes of a block.
+        block_bytes: u64,
+        /// The longest window, pages of 4 KiB.
+        most_pages: u64,
+    },
+}
+
+/// Bytes of Linux's longest window as it comes.
+const LINUX_WINDOW_BYTES: u64 = 128 << 10;
+
+impl ReadAheadSpec {
+    /// OSF/1's of TIP 1995: clusters of 8 blocks of 8 KB, up to 8 of them.
+    pub const OSF1: ReadAheadSpec = ReadAheadSpec::Doubling { first_blocks: 8, most_blocks: 64 };
+
+    /// Linux's as it comes: up to 128 KiB.
+    pub fn linux(block_bytes: u64) -> Self {
+        ReadAheadSpec::Linux { block_bytes, most_pages: LINUX_WINDOW_BYTES / PAGE_BYTES }
+    }
+}
+
+/// Blocks that one call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) file: FileId,
+    pub(super) first: u64,
+    pub(super) blocks: u64,
+}
+
+/// What becomes of streams, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// All that this one has disclosed is taken back.
+    TakeBack(StreamId),
+    /// It discloses these blocks of the call's file; some.
+    Disclose(StreamId, Range<u64>),
+    /// It is not needed any more.
+    Close(StreamId),
+}
+
+/// What is known when a call is about to be made.
+pub(super) struct Circumstances<'a> {
+    /// Blocks of its file.
+    pub(super) in_file: u64,
+    /// Makes a stream.
+    pub(super) open: &'a mut dyn FnMut() -> StreamId,
+    /// Whether a block of its file is in memory or on its way.
+    pub(super) is_there: &'a dyn Fn(u64) -> bool,
+    /// Blocks that there is memory for.
+    pub(super) capacity_blocks: u64,
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+enum Followed {
+    Doubling(Sequence),
+    Linux(OpenFile),
+}
+
+/// The read-ahead of one program; see the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    /// Read longest ago first.
+    files: VecDeque<(FileId, Followed)>,
+    /// Of Linux's: blocks asked for so far.
+    asked: Asked,
+}
+
+impl ReadAhead {
+    /// A call is about to be made; what is to be done before it is added to `advice`.
+    pub(super) fn before(
+        &mut self,
+        spec: Option<ReadAheadSpec>,
+        call: Call,
+        circumstances: Circumstances<'_>,
+        advice: &mut Vec<Advice>,
+    ) {
+        if spec.is_none() && call.blocks <= 1 {
+            return;
+        }
+        let Circumstances { in_file, open, is_there, capacity_blocks } = circumstances;
+        let at = self.files.iter().position(|(file, _)| *file == call.file);
+        let mut followed = match at.and_then(|at| self.files.remove(at)) {
+            Some((_, followed)) => followed,
+            None => {
+                if self.files.len() == FILES_MAX
+                    && let Some((_, oldest)) = self.files.pop_front()
+                {
+                    advice.extend(oldest.streams().map(Advice::Close));
+                }
+                match spec {
+                    Some(ReadAheadSpec::Linux { .. }) => Followed::Linux(OpenFile::default()),
+                    _ => Followed::Doubling(Sequence::new(open())),
+                }
+            }
+        };
+        match (&mut followed, spec) {
+            (Followed::Linux(file), Some(ReadAheadSpec::Linux { block_bytes, most_pages })) => {
+                let blocks = call.first..call.first.saturating_add(call.blocks).min(in_file);
+                let before = self.asked;
+                let asked = &mut self.asked;
+                file.call(
+                    blocks,
+                    Scene { block_bytes, most_pages, in_file, open, is_there, advice, asked },
+                );
+                if self.asked > before {
+                    let then = self.asked.saturating_sub(capacity_blocks / 2);
+                    let others = self.files.iter_mut().map(|(_, followed)| followed);
+                    for followed in others.chain([&mut followed]) {
+                        if let Followed::Linux(file) = followed {
+                            file.age(then, advice);
+                        }
+                    }
+                }
+            }
+            (Followed::Doubling(sequence), spec) => sequence.call(spec, call, in_file, advice),
+            (Followed::Linux(_), _) => unreachable!("a machine has one read-ahead"),
+        }
+        self.files.push_back((call.file, followed));
+    }
+
+    /// The program has opened the file.
+    pub(super) fn opened(&mut self, file: FileId) {
+        let followed = self.files.iter_mut().find(|(followed, _)| *followed == file);
+        if let Some((_, Followed::Linux(file))) = followed {
+            file.opened();
+        }
+    }
+
+    /// All streams, which are not needed any more.
+    pub(super) fn end(&mut self) -> Vec<StreamId> {
+        self.files
+            .drain(..)
+            .flat_map(|(_, followed)| followed.streams().collect::<Vec<_>>())
+            .collect()
+    }
+}
+
+impl Followed {
+    fn streams(&self) -> impl Iterator<Item = StreamId> {
+        let (sequence, file) = match self {
+            Followed::Doubling(sequence) => (Some(sequence.stream), None),
+            Followed::Linux(file) => (None, Some(file)),
+        };
+        sequence.into_iter().chain(file.into_iter().flat_map(OpenFile::streams))
+    }
+}
+
+/// A file under [`ReadAheadSpec::Doubling`], or none.
+#[derive(Debug)]
+struct Sequence {
+    stream: StreamId,
+    /// The block that would be next in sequence.
+    next: u64,
+    /// The first block beyond what is disclosed.
+    until: u64,
+    /// The present window, blocks; 0 while reads are not in sequence.
+    window: u64,
+}
+
+impl Sequence {
+    fn new(stream: StreamId) -> Self {
+        // Its first block would be in sequence; any other is not.
+        Sequence { stream, next: 0, until: 0, window: 0 }
+    }
+
+    fn call(
+        &mut self,
+        spec: Option<ReadAheadSpec>,
+        call: Call,
+        in_file: u64,
+        advice: &mut Vec<Advice>,
+    ) {
+        let Call { first, blocks, .. } = call;
+        let goes_on = first == self.next || first + 1 == self.next;
+        let end = first.saturating_add(blocks);
+        self.next = end;
+        let range = match spec {
+            Some(ReadAheadSpec::Doubling { first_blocks, most_blocks }) if goes_on => {
+                self.go_on((first_blocks, most_blocks), first, end)
+            }
+            _ => {
+                if std::mem::take(&mut self.window) > 0 {
+                    advice.push(Advice::TakeBack(self.stream));
+                }
+                (blocks > 1).then_some(first..end)
+            }
+        };
+        let range = range.map(|range| range.start..range.end.min(in_file));
+        if let Some(range) = range.filter(|range| !range.is_empty()) {
+            advice.push(Advice::Disclose(self.stream, range));
+        }
+    }
+
+    /// What is disclosed for a call in sequence: the call, and windows.
+    fn go_on(&mut self, lengths: (u64, u64), first: u64, end: u64) -> Option<Range<u64>> {
+        let (first_blocks, most_blocks) = lengths;
+        let from = if self.window == 0 { first } else { self.until };
+        if self.window == 0 {
+            self.extend(first, first_blocks, 1);
+        }
+        // The block in the middle of the window, which asks for the next one.
+        while self.until.saturating_sub(self.window / 2) < end {
+            let window = (2 * self.window).min(most_blocks);
+            // They grow no more: all that a long call asks for, at once.
+            let is_steady = window == self.window;
+            let marked = self.until - self.window / 2;
+            let windows = if is_steady { (end - marked).div_ceil(window) } else { 1 };
+            self.extend(self.until, window, windows);
+        }
+        (self.until > from).then_some(from..self.until)
+    }
+
+    /// So many windows of so many blocks, one after another from `from` on.
+    fn extend(&mut self, from: u64, window: u64, windows: u64) {
+        self.window = window;
+        self.until = from.saturating_add(window.saturating_mul(windows));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What calls for blocks of one file of `in_file` blocks, of which none is in memory, lead to: of whom, whether something is taken back, and what
+    /// is disclosed.
+    fn advice_of(
+        spec: Option<ReadAheadSpec>,
+        in_file: u64,
+        calls: &[(u64, u64)],
+    ) -> Vec<(u64, bool, Option<Range<u64>>)> {
+        let mut ahead = ReadAhead::default();
+        let mut all = Vec::new();
+        for &(first, blocks) in calls {
+            let call = Call { file: FileId(1), first, blocks };
+            let advice = call_of(&mut ahead, spec, call, in_file, StreamId(9));
+            if advice.is_empty() {
+                continue;
+            }
+            let takes_back = advice.contains(&Advice::TakeBack(StreamId(9)));
+            let range = advice.into_iter().find_map(|advice| match advice {
+                Advice::Disclose(_, range) => Some(range),
+                Advice::TakeBack(_) | Advice::Close(_) => None,
+            });
+            all.push((first, takes_back, range));
+        }
+        all
+    }
+
+    fn call_of(
+        ahead: &mut ReadAhead,
+        spec: Option<ReadAheadSpec>,
+        call: Call,
+        in_file: u64,
+        stream: StreamId,
+    ) -> Vec<Advice> {
+        let mut advice = Vec::new();
+        let circumstances = Circumstances {
+            in_file,
+            open: &mut || stream,
+            is_there: &|_| false,
+            capacity_blocks: 1 << 20,
+        };
+        ahead.before(spec, call, circumstances, &mut advice);
+        advice
+    }
+
+    /// The same for calls for one block, which do not both.
+    fn advice(spec: ReadAheadSpec, blocks: u64, reads: &[u64]) -> Vec<(u64, Option<Range<u64>>)> {
+        let calls: Vec<(u64, u64)> = reads.iter().map(|&read| (read, 1)).collect();
+        let all = advice_of(Some(spec), blocks, &calls);
+        let one = |(read, takes_back, range): (u64, bool, Option<Range<u64>>)| {
+            assert_ne!(takes_back, range.is_some());
+            (read, range)
+        };
+        all.into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_call_out_of_sequence_asks_for_its_blocks_and_no_more() {
+        let random = [(50, 2), (20, 2), (70, 1), (30, 3)];
+        let expected =
+            [(50, false, Some(50..52)), (20, false, Some(20..22)), (30, false, Some(30..33))];
+        for spec in [None, Some(ReadAheadSpec::linux(8192))] {
+            assert_eq!(advice_of(spec, 100, &random), expected);
+        }
+        // Nor is anything read ahead of the first block of a file, but what is asked for.
+        assert_eq!(advice_of(None, 100, &[(0, 2), (2, 1)]), [(0, false, Some(0..2))]);
+    }
+
+    #[test]
+    fn a_call_in_sequence_is_read_ahead_of_and_a_jump_does_both() {
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 8 };
+        let expected = [
+            (0, false, Some(0..4)),
+            (2, false, Some(4..12)),
+            (8, false, Some(12..44)),
+            (50, true, Some(50..52)),
+            (52, false, Some(52..56)),
+        ];
+        let calls = [(0, 2), (2, 2), (4, 4), (8, 32), (50, 2), (52, 2)];
+        assert_eq!(advice_of(Some(spec), 100, &calls), expected);
+    }
+
+    #[test]
+    fn windows_grow_while_reads_are_in_sequence() {
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 16 };
+        let reads: Vec<u64> = (0..40).collect();
+        let windows = [(0, 0..4), (2, 4..12), (8, 12..28), (20, 28..40)];
+        let windows = windows.map(|(at, range)| (at, Some(range)));
+        assert_eq!(advice(spec, 40, &reads), windows);
+    }
+
+    #[test]
+    fn a_jump_takes_back_and_two_in_sequence_begin_anew() {
+        let spec = ReadAheadSpec::Doubling { first_blocks: 4, most_blocks: 16 };
+        let expected = [(0, Some(0..4)), (50, None), (51, Some(51..55))];
+        assert_eq!(advice(spec, 100, &[0, 1, 50, 51, 51]), expected);
+        // Who begins in the middle has to show that he reads on.
+        assert_eq!(advice(spec, 100, &[7, 30, 31]), [(31, Some(31..35))]);
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end() {
+        assert_eq!(advice(ReadAheadSpec::OSF1, 3, &[0, 1, 2, 2]), [(0, Some(0..3))]);
+    }
+
+    #[test]
+    fn what_was_read_longest_ago_is_forgotten() {
+        for spec in [ReadAheadSpec::OSF1, ReadAheadSpec::linux(8192)] {
+            let mut ahead = ReadAhead::default();
+            let mut closed = Vec::new();
+            for file in 0..FILES_MAX as u64 + 2 {
+                let call = Call { file: FileId(file), first: 0, blocks: 1 };
+                let advice = call_of(&mut ahead, Some(spec), call, 9, StreamId(file));
+                closed.extend(advice.into_iter().filter_map(|advice| match advice {
+                    Advice::Close(stream) => Some(stream),
+                    Advice::TakeBack(_) | Advice::Disclose(..) => None,
+                }));
+            }
+            assert_eq!(closed, [StreamId(0), StreamId(1)]);
+            assert_eq!(ahead.end().len(), FILES_MAX);
+        }
+    }
+}
