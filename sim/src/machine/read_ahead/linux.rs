@@ -115,7 +115,7 @@ impl Scene<'_> {
 impl OpenFile {
     /// It is opened anew.
     pub(super) fn opened(&mut self) {
-        (self.next, self.pages) = (None, 0);
+        (self.next, self.start, self.pages, self.ahead) = (None, 0, 0, 0);
     }
 
     /// A call is about to be made for `blocks`, which lie in the file.
@@ -226,14 +226,18 @@ impl OpenFile {
     fn extend(&mut self, run: usize, scene: &mut Scene<'_>) {
         let window = self.start..self.start + self.pages;
         let marked = window.end - self.ahead;
-        // What is in memory already gets no mark; of a block that is longer than a window it was asked for with the one before.
-        let is_of_last = scene.block_of(marked) < self.runs[run].until_block;
-        let marked = (is_of_last || !self.is_known(marked, scene)).then_some(marked);
-        let run = &mut self.runs[run];
         let blocks = scene.blocks_of(&window);
-        scene.disclose(run.stream, blocks.start.max(run.until_block)..blocks.end);
-        (run.until, run.until_block, run.marked) = (window.end, blocks.end, marked);
-        run.used = *scene.asked;
+        // A block that is longer than a window was asked for with the one before.
+        let Run { until, until_block, .. } = self.runs[run];
+        let from = if window.start == until { until_block.max(blocks.start) } else { blocks.start };
+        // What is in memory already gets no mark.
+        let is_new = scene.block_of(marked) < from || !self.is_known(marked, scene);
+        let run = &mut self.runs[run];
+        scene.disclose(run.stream, from..blocks.end);
+        // It may fill a gap of what was left out, and has gone.
+        run.read = run.read.min(window.start);
+        (run.until, run.until_block) = (until.max(window.end), until_block.max(blocks.end));
+        (run.marked, run.used) = (is_new.then_some(marked), *scene.asked);
     }
 
     /// What a call asks for, and no more. Of a single block that is known without.
@@ -269,6 +273,8 @@ fn next_window(pages: u64, most: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -451,6 +457,46 @@ mod tests {
         file.file.opened();
         assert_eq!(file.call(51, 1), [(51, 52)]);
         assert_eq!(file.call(52, 1), [(52, 56)]);
+        // The mark is of the page, whoever opened the file.
+        file.file.opened();
+        assert_eq!(file.call(53, 1), [(56, 64)]);
+    }
+
+    proptest! {
+        /// Runs in turn, jumps, memory that loses blocks, opens and age. What is asked for lies in the file and was missing.
+        #[test]
+        fn whatever_comes_is_borne(
+            shape in (prop::sample::select(vec![512u64, 1536, 4096, 8192, 12_800, 1 << 20]), 1u64..5_000),
+            steps in prop::collection::vec((0u8..10, 0u64..6, any::<u64>(), 1u64..400), 1..200),
+        ) {
+            let (block_bytes, in_file) = shape;
+            let mut file = InMemory::new(block_bytes, in_file);
+            let mut next = [0; 6];
+            for (kind, run, drawn, blocks) in steps {
+                let run = &mut next[run as usize];
+                match kind {
+                    0 => file.file.opened(),
+                    1 => file.blocks.retain(|block| (block ^ drawn) & 3 != 0),
+                    2 => {
+                        let mut advice = Vec::new();
+                        file.file.age(drawn % (file.asked + 2), &mut advice);
+                        prop_assert!(advice.len() <= RUNS_MAX);
+                    }
+                    3 | 4 => *run = drawn % in_file,
+                    _ if *run >= in_file => *run = 0,
+                    _ => {
+                        let blocks = if kind == 9 { blocks } else { 1 + blocks % 3 };
+                        file.call(*run, blocks);
+                        *run += blocks;
+                    }
+                }
+                prop_assert!(file.file.runs.len() <= RUNS_MAX);
+                for run in &file.file.runs {
+                    prop_assert!(run.read <= run.until && run.used <= file.asked, "{:?}", run);
+                    prop_assert!(run.marked.is_none_or(|at| at < run.until), "{:?}", run);
+                }
+            }
+        }
     }
 
     #[test]
