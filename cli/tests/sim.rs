@@ -40,7 +40,7 @@ fn table(output: &Output) -> Vec<Vec<String>> {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar where there is no terminal");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let mut rows: Vec<Vec<String>> = text(&output.stdout).lines().skip(1).map(words).collect();
+    let mut rows: Vec<Vec<String>> = text(&output.stdout).lines().skip(2).map(words).collect();
     for row in &mut rows {
         row.pop();
     }
@@ -52,7 +52,7 @@ fn the_table_is_there_though_the_disk_of_its_file_is_full() {
     let (_folder, path) = recording(ANOMALY);
     let full = ["--json", "/dev/full"];
     let cache = ["--format", "blocks", "--capacity", "3", "--policy", "lru", "--hints", "none"];
-    let replay = ["--format", "blocks", "--policy", "lru"];
+    let replay = ["--format", "blocks", "--policy", "lru", "--hints", "none"];
     let plot = ["--plot", "/dev/full", "--disks", "1,2"];
     let small = ["--file-size", "64KiB", "--files", "1"];
     for (output, shown, option) in [
@@ -134,8 +134,30 @@ fn a_table_of_capacities_and_policies() {
     ];
     assert_eq!(table(&output), expected);
     let lines = text(&output.stdout);
-    let lengths: Vec<usize> = lines.lines().map(str::len).collect();
+    let above = format!("trace: {}  format: blocks  hints: none", path.display());
+    assert_eq!(lines.lines().next(), Some(&above[..]));
+    let lengths: Vec<usize> = lines.lines().skip(1).map(str::len).collect();
     assert!(lengths.iter().all(|&length| length == lengths[0]), "aligned: {lines}");
+}
+
+#[test]
+fn who_makes_no_use_of_hints_is_told() {
+    let (_folder, path) = recording(ANOMALY);
+    let note =
+        |output: &Output| text(&output.stderr).contains("does with hints what it does without");
+    for (policy, hints, is_told) in [
+        ("tip2,lru", "all", true),
+        ("belady", "all", true),
+        ("lru", "none", false),
+        ("tip2", "all", false),
+    ] {
+        let options = ["--format", "blocks", "--policy", policy, "--hints", hints];
+        let cached = sim_cache(&path, &[&options[..], &["--capacity", "3"]].concat());
+        assert_eq!(note(&cached), is_told, "{policy}, {hints}");
+        if policy != "belady" {
+            assert_eq!(note(&sim_replay(&path, &options)), is_told, "{policy}, {hints}");
+        }
+    }
 }
 
 #[test]

@@ -5,20 +5,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use foretell_policy::Rules;
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Trace};
 use serde::Serialize;
 
 use super::{
-    Figures, as_json, block_bytes, check_outputs, not_a_recording, progress, recorded_at, say,
-    shown,
+    Figures, as_json, check_outputs, not_a_recording, progress, recorded_at, recorded_block_bytes,
+    say, shown,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
+use crate::size;
 
 pub(super) const HELP: &str = "\
 Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
 without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the \
-column of prefetches. belady is the off-line optimum of fetching on demand.
+column of prefetches. belady is the off-line optimum of fetching on demand; it and lru do with hints \
+what they do without.
 
 Formats, all of them also compressed with gzip:
   blocks     one block id a line
@@ -36,6 +39,7 @@ Examples:
   foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
       --depth 0 --json - | jq .misses";
 
+const LRU: CachePolicy = CachePolicy::Rules(Rules::LRU);
 /// Of a block, where nothing else is given.
 const BLOCK_BYTES: u64 = 8 << 10;
 
@@ -66,8 +70,9 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "N", value_parser = blocks, allow_negative_numbers = true)]
     depth: Option<u64>,
 
-    /// Of vscsi and foretell: bytes of a block, a multiple of 512; a read is of every block it touches [default: 8KiB]
-    #[arg(long, value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
+    /// Of vscsi and foretell: bytes of a block, a multiple of 512, up to 64 MiB; a read is of every block it touches
+    /// [default: 8KiB]
+    #[arg(long, value_name = "SIZE", value_parser = recorded_block_bytes, allow_negative_numbers = true)]
     block: Option<u64>,
 
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
@@ -110,9 +115,15 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let (runs, width) = (runs(args), capacity_width(args));
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
+    let no_use = |options: &&CacheOptions| {
+        options.hints == Hints::All && [LRU, CachePolicy::Belady].contains(&options.policy)
+    };
+    if let Some(CacheOptions { policy, .. }) = runs.iter().find(no_use) {
+        note(format!("note: {policy} does with hints what it does without"));
+    }
     let says_at_once = json.are_unwanted();
     if says_at_once {
-        progress.suspend(|| say(&header(width)))?;
+        progress.suspend(|| say(&header(args, block_bytes, width)))?;
     }
     let mut results = Vec::new();
     for options in &runs {
@@ -128,7 +139,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let table = || {
-        say(&header(width))?;
+        say(&header(args, block_bytes, width))?;
         results.iter().try_for_each(|run| say(&row(&run.result, width)))
     };
     json.deliver(Ok(()), || as_json(&results, results.len() > 1), table)
@@ -176,9 +187,18 @@ fn capacity_width(args: &CacheArgs) -> usize {
     digits.max().unwrap_or(0).max("capacity".len() + 1)
 }
 
-fn header(width: usize) -> String {
+/// What is the same in all rows, and the names of the columns.
+fn header(args: &CacheArgs, block_bytes: u64, width: usize) -> String {
+    let mut above = format!("trace: {}  format: {}", shown(&args.trace), args.format);
+    if args.format != Format::Blocks {
+        above += &format!("  block: {}", size::display(block_bytes));
+    }
+    above += &format!("  hints: {}", args.hints);
+    if let Some(depth) = args.depth {
+        above += &format!("  depth: {depth}");
+    }
     format!(
-        "{:<13} {:>width$} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
+        "{above}\n{:<13} {:>width$} {:>10} {:>10} {:>10} {:>9} {:>10} {:>8}",
         "policy", "capacity", "reads", "hits", "misses", "hit ratio", "prefetches", "seconds",
     )
 }

@@ -73,10 +73,10 @@ pub(crate) struct CollectiveArgs {
     disk: Vec<String>,
 
     /// Bytes of each file, rounded up to blocks
-    #[arg(long, default_value = "32MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
+    #[arg(long, default_value = "32MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = file_bytes, allow_negative_numbers = true)]
     file_size: Vec<u64>,
 
-    /// How many files are read
+    /// How many files are read, 1 to 1,000,000
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true)]
     files: u32,
 
@@ -217,6 +217,13 @@ fn sweep(text: &str) -> Result<Sweep, String> {
 fn up_to(text: &str, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     (0.0..=most).contains(&number).then_some(number).ok_or_else(|| format!("not from 0 to {most}"))
+}
+
+fn file_bytes(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        0 => Err("there must be a byte in a file".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 fn bandwidth(text: &str) -> Result<u64, String> {

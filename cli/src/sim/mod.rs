@@ -66,6 +66,16 @@ fn block_bytes(text: &str) -> Result<u64, String> {
     whole_sectors(text, "a block")
 }
 
+/// The longest block of a recording that is run again: larger ones would be in more pieces than is worth anybody's while.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// The same of recordings.
+fn recorded_block_bytes(text: &str) -> Result<u64, String> {
+    let bytes = block_bytes(text)?;
+    let most = size::display(BLOCK_BYTES_MAX);
+    (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
+}
+
 /// Bytes of `what`, which is in whole sectors.
 fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
     match size::parse(text)? {

@@ -19,8 +19,8 @@ use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
-    Figures, as_json, block_bytes, check_outputs, on_all_processors, output, progress, say, shown,
-    whole_sectors, write,
+    Figures, as_json, check_outputs, on_all_processors, output, progress, recorded_block_bytes,
+    say, shown, whole_sectors, write,
 };
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -57,11 +57,11 @@ What is the same in all rows stands above the table. Columns:
   reads      blocks read; each of them is one of the next four
   hits       those that were in memory from an earlier read
   ahead      those that were fetched before they were read, and there in time
-  late       those that were on their way. A call for several blocks asks for all of them at once:
-             of these, too, all but the first are late, or ahead
-  misses     those that nobody had asked for
+  late       those that were on their way. A call for several blocks asks for all of them at once, and
+             so does the kernel where it reads ahead: of these, too, all, or all but the first, are late
+  misses     those that were asked for by their read, one by one; few where the kernel reads ahead
   unread     blocks fetched ahead, by hints or read-ahead, that nobody read
-  requests   to the disks
+  requests   to the disks, those for inodes among them
   bytes      read of them
   busiest    the busiest disk's share of the time; of devices that serve several requests at once
              the share of these that they did, or of what their link can carry
@@ -144,7 +144,7 @@ pub(crate) struct ReplayArgs {
 
     /// Bytes of a block, a multiple of 512, up to 64 MiB; Linux reads pages of 4KiB, which predict short reads out of
     /// sequence better
-    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = replay_block_bytes, allow_negative_numbers = true)]
+    #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = recorded_block_bytes, allow_negative_numbers = true)]
     pub(super) block: u64,
 
     /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
@@ -222,17 +222,8 @@ impl ReadAheadChoice {
     }
 }
 
-/// Larger blocks would be in more pieces than is worth anybody's while.
-const BLOCK_BYTES_MAX: u64 = 64 << 20;
-
 fn stripe(text: &str) -> Result<u64, String> {
     whole_sectors(text, "a stripe")
-}
-
-fn replay_block_bytes(text: &str) -> Result<u64, String> {
-    let bytes = block_bytes(text)?;
-    let most = size::display(BLOCK_BYTES_MAX);
-    (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
 }
 
 fn rules(name: &str) -> Result<Rules, String> {
@@ -318,6 +309,12 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     });
     progress.finish_and_clear();
     lacking.iter().for_each(|lacks| note(format!("note: {lacks}")));
+    if runs
+        .iter()
+        .any(|Run { spec, .. }| spec.rules == Rules::LRU && spec.disclosed != Disclosed::None)
+    {
+        note("note: lru does with hints what it does without".to_owned());
+    }
     note_small_disks(&runs, &recorded);
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
