@@ -971,7 +971,7 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--sweep", "depth=9..2"], "depth=FIRST..LAST"),
         (&["--depth", "1", "--sweep", "depth=2"], "cannot be used with"),
         (&["--file-size", "2TiB"], "more than"),
-        (&["--file-size", "0"], "at least one block"),
+        (&["--file-size", "0"], "there must be a byte in a file"),
         (&["--layout", "aged", "--block", "4KiB"], "8 KiB"),
         (&["--method", "mpi"], "two-phase-extended"),
         (&["--method", "demand", "--depth", "4"], "--depth is of --method prefetch"),
