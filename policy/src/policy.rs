@@ -467,10 +467,21 @@ impl Policy {
         }
         // What is left to be placed is placed here, since there may be no other event: a part of it before
         // each fetch, and all of it before there is said to be none.
-        let mut is_more = self.place_more();
-        if !is_more && !self.may_have_something_for(index) {
-            return None;
+        let is_more = self.place_more();
+        if is_more || self.may_have_something_for(index) {
+            return self.look_for_fetch(now, index, is_more);
         }
+        debug_assert_eq!(self.look_for_fetch(now, index, false), None, "there was nothing to find");
+        None
+    }
+
+    /// `is_more`: something may be left to be placed.
+    fn look_for_fetch(
+        &mut self,
+        now: Nanos,
+        index: DeviceIndex,
+        mut is_more: bool,
+    ) -> Option<Fetch> {
         // Data before lookups: what is looked up lies behind everything that is placed.
         loop {
             if let Some(read) = self.next_read(now, index) {
