@@ -503,6 +503,7 @@ impl Policy {
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
         !self.cache.stale_candidates.is_empty()
+            || self.cache.search_is_unfinished
             || at_device.candidates.first().is_some()
             || !at_device.unresolved.is_empty()
             || self.devices.iter().any(Device::has_lookups)

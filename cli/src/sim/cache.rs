@@ -118,8 +118,8 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let no_use = |options: &&CacheOptions| {
         options.hints == Hints::All && [LRU, CachePolicy::Belady].contains(&options.policy)
     };
-    if let Some(CacheOptions { policy, .. }) = runs.iter().find(no_use) {
-        note(format!("note: {policy} does with hints what it does without"));
+    for CacheOptions { policy, .. } in runs.iter().filter(no_use).take(args.policy.len()) {
+        progress.suspend(|| note(format!("note: {policy} does with hints what it does without")));
     }
     let says_at_once = json.are_unwanted();
     if says_at_once {

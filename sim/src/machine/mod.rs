@@ -590,15 +590,22 @@ impl Machine {
             runner.called = None;
         }
         match runner.program.steps.next() {
-            Some(Step::Open(file, device)) => self.open(index, file, device),
-            Some(Step::Call { first, blocks, device }) => {
-                self.look_ahead(index, first, blocks, device);
+            Some(Step::Open(file, device)) => {
+                runner.read_ahead.opened(file);
+                self.open(index, file, device);
+            }
+            Some(Step::Look(file, device)) => self.open(index, file, device),
+            Some(Step::Call { first, blocks, bytes, device }) => {
+                self.look_ahead(index, first, (blocks, bytes), device);
                 let end = first.index.saturating_add(blocks);
                 self.runners[index].called = Some((first.file, first.index..end, device));
                 self.proceed_at(index, self.now);
             }
             Some(Step::Read(block, device)) => {
-                self.look_ahead(index, block, 1, device);
+                let block_bytes = self.policy.config().block_bytes;
+                let offset_bytes = block.index.saturating_mul(block_bytes);
+                let bytes = offset_bytes..offset_bytes.saturating_add(block_bytes);
+                self.look_ahead(index, block, (1, bytes), device);
                 self.read(index, block, device);
             }
             Some(Step::Compute(work)) => self.work_then_proceed(index, work),
@@ -666,6 +673,7 @@ impl Machine {
                 }
             }
             Step::Open(..)
+            | Step::Look(..)
             | Step::Call { .. }
             | Step::Read(..)
             | Step::Compute(_)
@@ -674,8 +682,14 @@ impl Machine {
         }
     }
 
-    /// What a kernel would ask for because of this call, of so many blocks, is disclosed, and begun before it.
-    fn look_ahead(&mut self, index: usize, first: Block, blocks: u64, device: DeviceId) {
+    /// What a kernel would ask for because of this call, of so many blocks and these bytes, is disclosed, and begun before it.
+    fn look_ahead(
+        &mut self,
+        index: usize,
+        first: Block,
+        (blocks, bytes): (u64, Range<u64>),
+        device: DeviceId,
+    ) {
         let file = first.file;
         let Some(&size) = self.sizes_bytes.get(&file) else { return };
         let by_all = self.readers == Readers::Anybody && self.disclosed.contains(&file);
@@ -687,7 +701,8 @@ impl Machine {
         let block_bytes = policy.config().block_bytes;
         let reader = runner.program.reader;
         let hinter = HinterId(reader.0 | READ_AHEAD_HINTER);
-        let call = Call { file, first: first.index, blocks };
+        let bytes = bytes.start..bytes.end.min(size);
+        let call = Call { file, first: first.index, blocks, bytes };
         let circumstances = Circumstances {
             in_file: size.div_ceil(block_bytes),
             open: &mut || policy.open_stream(now, hinter, Some(reader)),
@@ -724,7 +739,6 @@ impl Machine {
     fn open(&mut self, index: usize, file: FileId, device: DeviceId) {
         let at = self.device_index(device);
         self.runners[index].tally.opens += 1;
-        self.runners[index].read_ahead.opened(file);
         self.go_on_opening(index, file, at);
     }
 

@@ -4,6 +4,8 @@
 //! here make the usual ones: passes over a file ([`passes`]) and a list of blocks in any order
 //! ([`list`]), with hints as programs of the literature give them ([`Disclosure`]).
 
+use std::ops::Range;
+
 use foretell_policy::{Block, DeviceId, Extent, FileId, Hint, Nanos, ReaderId, Segment, Target};
 
 /// One thing that a program does. The sequence's end is the program's end.
@@ -12,6 +14,8 @@ pub enum Step {
     /// Opens a file that this device serves: its inode is read, if the machine's opens cost that and nobody has
     /// before.
     Open(FileId, DeviceId),
+    /// Looks at a file by its name: what is read for that is what an open reads.
+    Look(FileId, DeviceId),
     /// Reads a block in a call of its own, and waits for it if need be.
     Read(Block, DeviceId),
     /// Reads several blocks in one call: what of them nobody has disclosed is asked for at once, and then waited for in
@@ -21,6 +25,8 @@ pub enum Step {
         first: Block,
         /// How many.
         blocks: u64,
+        /// The bytes of the file that it asks for, which lie in these blocks.
+        bytes: Range<u64>,
         /// The device that serves them.
         device: DeviceId,
     },
@@ -231,7 +237,7 @@ mod tests {
             Step::Hint(_) => 'h',
             Step::Read(..) | Step::Call { .. } => 'r',
             Step::Compute(_) => 'c',
-            Step::Open(..) | Step::OpenStream | Step::Cancel => '-',
+            Step::Open(..) | Step::Look(..) | Step::OpenStream | Step::Cancel => '-',
             Step::Mark(_) | Step::Await(_) => '-',
         };
         steps.map(letter).collect()

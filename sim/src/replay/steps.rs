@@ -71,8 +71,9 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
             None => steps.extend(work(Nanos(before.0.saturating_add(within.0)))),
         }
         match act.deed {
-            Deed::Open(file) | Deed::Look(file) => steps.push(Step::Open(file, DEVICE)),
-            Deed::Read { .. } => {
+            Deed::Open(file) => steps.push(Step::Open(file, DEVICE)),
+            Deed::Look(file) => steps.push(Step::Look(file, DEVICE)),
+            Deed::Read { offset_bytes, length_bytes, .. } => {
                 if let Disclosed::Ahead(ahead) = spec.disclosed
                     && let Some(next) = reads.get(number.saturating_add(ahead as usize))
                 {
@@ -82,7 +83,8 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
                 if let Some((file, blocks)) = act.deed.range_read(spec.block_bytes) {
                     let first = Block { file, index: blocks.start };
                     let blocks = blocks.end - blocks.start;
-                    steps.push(Step::Call { first, blocks, device: DEVICE });
+                    let bytes = offset_bytes..offset_bytes.saturating_add(length_bytes);
+                    steps.push(Step::Call { first, blocks, bytes, device: DEVICE });
                 }
             }
             Deed::Disclose { file, offset_bytes, length_bytes } => {

@@ -435,6 +435,21 @@ fn advice_for_a_part_of_a_file_leaves_the_rest_to_read_ahead() {
 }
 
 #[test]
+fn looking_at_a_file_does_not_begin_its_read_ahead_anew() {
+    let mut activity = searched(&[8 << 20], Nanos(MS), Nanos::ZERO);
+    let run = |activity: &Activity| {
+        let result =
+            ReplaySpec { disclosed: Disclosed::None, ..spec() }.run(&Recorded::new(activity));
+        (result.requests, result.bytes)
+    };
+    let plain = run(&activity);
+    let with = |deed: Deed| move |act: Act| [Act { deed, took: Nanos::ZERO, ..act }, act];
+    let acts = std::mem::take(&mut activity.acts);
+    activity.acts = acts.into_iter().flat_map(with(Deed::Look(FileId(100)))).collect();
+    assert_eq!(run(&activity), plain);
+}
+
+#[test]
 fn where_no_open_was_recorded_inodes_cost_nothing() {
     let mut activity = searched(&[8192; 100], Nanos(MS), Nanos::ZERO);
     let run = |activity: &Activity, disclosed| {

@@ -10,15 +10,17 @@
 //! * **B. Marked.** A page of each window is marked when that is asked for: the first after the call, or after the window
 //!   before. Whoever comes to it asks for the next window: four times as long as the last if this is below a 16th of the
 //!   longest, or else twice. If the mark is not of the last window, the next one begins where pages are missing, and it is as much
-//!   longer than what is in memory up to there.
+//!   longer than what is in memory up to there; if that is as much as a window, there is none.
 //!
 //! So a second run in the same file, and reads of what is in memory, do no harm; a mark outlives the window.
 //!
-//! Two things differ from a kernel. What was asked for and is not read yet is taken to be in memory, whatever the policy
+//! Some things differ from a kernel. What was asked for and is not read yet is taken to be in memory, whatever the policy
 //! does with it. And a kernel lets a window age that nobody reads on in: here it is taken back when half as many blocks as memory has have been
-//! asked for since, or when [`RUNS_MAX`] others of the file are in use. Not modelled are an `io_pages` longer than a window, advice, files opened twice
-//! at once by one program, and that kernels since 6.16 may end a window a few pages early, where a large folio would.
+//! asked for since, or when [`RUNS_MAX`] others of the file are in use: of more runs in turn a little less is read ahead. Marks, which are the page's there, are the program's, as is what
+//! the last call was, which is the open file's. Not modelled are an `io_pages` longer than a window, advice,
+//! and that kernels since 6.16 may end a window a few pages early, where a large folio would.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use foretell_policy::StreamId;
@@ -27,6 +29,9 @@ use super::Advice;
 
 /// Runs of a file that may be read in turn.
 const RUNS_MAX: usize = 16;
+
+/// Marks of a file that are kept: more than its runs have, as some are of runs that were left.
+const MARKS_MAX: usize = 4 * RUNS_MAX;
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -40,8 +45,6 @@ struct Run {
     until: u64,
     /// The same, in blocks.
     until_block: u64,
-    /// The page that asks for the next window.
-    marked: Option<u64>,
     /// When it was used last.
     used: Asked,
 }
@@ -49,17 +52,27 @@ struct Run {
 /// So many blocks had been asked for by a program.
 pub(super) type Asked = u64;
 
+impl Run {
+    /// Whether a page was asked for, and is not read.
+    fn is_ahead(&self, page: u64) -> bool {
+        (self.read..self.until).contains(&page)
+    }
+}
+
 /// What is kept of a file; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct OpenFile {
-    /// The page after the last call.
+    /// The page in which the last call ended, or after which, if that was at a page's end.
     next: Option<u64>,
+    /// Pages of the present call that it has gone through, or asked for.
+    called: Range<u64>,
     /// The last window: its first page, its length, and how much of it lies behind its mark, that page included.
     start: u64,
     pages: u64,
     ahead: u64,
-    /// Used longest ago first.
     runs: Vec<Run>,
+    /// Pages whose read asks for the next window, marked longest ago first.
+    marks: VecDeque<u64>,
     /// Discloses calls that nothing is read ahead of.
     alone: Option<StreamId>,
 }
@@ -92,19 +105,21 @@ impl Scene<'_> {
         self.block_of(pages.start)..end.min(self.in_file)
     }
 
-    /// Pages that these blocks lie in, wholly or in part.
-    fn pages_of(&self, blocks: &Range<u64>) -> Range<u64> {
-        let bytes = |blocks: u64| blocks.saturating_mul(self.block_bytes);
-        bytes(blocks.start) / PAGE_BYTES..bytes(blocks.end).div_ceil(PAGE_BYTES)
+    /// The page that a block begins in.
+    fn page_of(&self, block: u64) -> u64 {
+        block.saturating_mul(self.block_bytes) / PAGE_BYTES
     }
 
-    /// Discloses what of these blocks is not there.
-    fn disclose(&mut self, stream: StreamId, blocks: Range<u64>) {
+    /// Discloses what of these blocks is not there, nor disclosed by one of the runs.
+    fn disclose(&mut self, stream: StreamId, blocks: Range<u64>, runs: &[Run]) {
+        let is_known = |scene: &Self, block| {
+            (scene.is_there)(block) || runs.iter().any(|run| run.is_ahead(scene.page_of(block)))
+        };
         let mut from = blocks.start;
         while from < blocks.end {
             let mut rest = from..blocks.end;
-            let Some(missing) = rest.find(|&block| !(self.is_there)(block)) else { return };
-            let end = rest.find(|&block| (self.is_there)(block)).unwrap_or(blocks.end);
+            let Some(missing) = rest.find(|&block| !is_known(self, block)) else { return };
+            let end = rest.find(|&block| is_known(self, block)).unwrap_or(blocks.end);
             self.advice.push(Advice::Disclose(stream, missing..end));
             *self.asked += end - missing;
             from = end;
@@ -118,37 +133,40 @@ impl OpenFile {
         (self.next, self.start, self.pages, self.ahead) = (None, 0, 0, 0);
     }
 
-    /// A call is about to be made for `blocks`, which lie in the file.
-    pub(super) fn call(&mut self, blocks: Range<u64>, mut scene: Scene<'_>) {
+    /// A call is about to be made for these bytes, which are in these blocks; both lie in the file.
+    pub(super) fn call(&mut self, bytes: Range<u64>, blocks: Range<u64>, mut scene: Scene<'_>) {
         let scene = &mut scene;
-        let Range { start: first, end } = scene.pages_of(&blocks);
-        for page in first..end {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = bytes.end.div_ceil(PAGE_BYTES);
+        let start = bytes.start / PAGE_BYTES;
+        self.called = start..start;
+        for page in start..end {
             let wanted = end - page;
             if self.is_known(page, scene) {
-                let marked = self
-                    .runs
-                    .iter_mut()
-                    .position(|run| run.marked.take_if(|at| *at == page).is_some());
-                if let Some(run) = marked {
-                    self.go_on(run, page, wanted, scene);
+                if let Some(mark) = self.marks.iter().position(|&mark| mark == page) {
+                    self.marks.remove(mark);
+                    self.go_on(page, wanted, scene);
                 }
             } else if !self.begin(page, wanted, scene) {
-                self.ask_for(page..end, scene);
-                break;
+                self.ask_for(page..end, &blocks, scene);
+                self.called.end = end;
             }
-            let in_run = |run: &&mut Run| (run.read..run.until).contains(&page);
-            for run in self.runs.iter_mut().filter(in_run) {
+            self.called.end = self.called.end.max(page + 1);
+            for run in self.runs.iter_mut().filter(|run| run.is_ahead(page)) {
                 (run.read, run.used) = (page + 1, *scene.asked);
             }
         }
-        self.next = Some(end);
+        self.called = 0..0;
+        self.next = Some(bytes.end / PAGE_BYTES);
     }
 
     /// Takes back what nobody has read on in since `then`.
     pub(super) fn age(&mut self, then: Asked, advice: &mut Vec<Advice>) {
         for run in self.runs.iter_mut().filter(|run| run.read < run.until && run.used < then) {
             advice.push(Advice::TakeBack(run.stream));
-            (run.read, run.marked) = (run.until, None);
+            run.read = run.until;
         }
     }
 
@@ -159,7 +177,8 @@ impl OpenFile {
 
     /// Whether a page is in memory, or was asked for.
     fn is_known(&self, page: u64, scene: &Scene<'_>) -> bool {
-        self.runs.iter().any(|run| (run.read..run.until).contains(&page))
+        self.called.contains(&page)
+            || self.runs.iter().any(|run| run.is_ahead(page))
             || (scene.is_there)(scene.block_of(page))
     }
 
@@ -186,40 +205,48 @@ impl OpenFile {
     }
 
     /// B: the window after a mark.
-    fn go_on(&mut self, run: usize, page: u64, wanted: u64, scene: &mut Scene<'_>) {
+    fn go_on(&mut self, page: u64, wanted: u64, scene: &mut Scene<'_>) {
         let most = scene.most_pages;
         if page == self.start + self.pages - self.ahead {
             (self.start, self.pages) = (self.start + self.pages, next_window(self.pages, most));
         } else {
             let behind = page + 1..page + 1 + most;
             let known = behind.take_while(|&page| self.is_known(page, scene)).count() as u64;
+            if known == most {
+                return;
+            }
             self.start = page + 1 + known;
             self.pages = next_window(1 + known + wanted, most);
         }
         self.ahead = self.pages;
-        let run = self.runs.remove(run);
-        self.runs.push(run);
-        self.extend(self.runs.len() - 1, scene);
+        let run = self.run_for(self.start, scene);
+        self.extend(run, scene);
     }
 
-    /// The run that a window which begins with this page goes into: the one that ends there, or one that has been read, or a new one.
+    /// The run that a window which begins with this page goes into: the one that ends there, or one that has been read, or a
+    /// new one.
     fn run_for(&mut self, page: u64, scene: &mut Scene<'_>) -> usize {
-        let (read, until_block) = (page, scene.block_of(page));
-        let position = |is_it: &dyn Fn(&Run) -> bool| self.runs.iter().position(is_it);
-        let same =
-            position(&|run| run.until == page).or_else(|| position(&|run| run.read >= run.until));
-        let stream = match same {
-            Some(run) => self.runs.remove(run).stream,
-            None if self.runs.len() < RUNS_MAX => (scene.open)(),
-            None => {
-                let stream = self.runs.remove(0).stream;
-                scene.advice.push(Advice::TakeBack(stream));
-                stream
-            }
-        };
-        let used = *scene.asked;
-        self.runs.push(Run { stream, read, until: page, until_block, marked: None, used });
-        self.runs.len() - 1
+        if let Some(same) = self.runs.iter().position(|run| run.until == page) {
+            return same;
+        }
+        let (read, until_block, used) = (page, scene.block_of(page), *scene.asked);
+        let run = |stream| Run { stream, read, until: page, until_block, used };
+        let is_over = |(_, run): &(usize, &Run)| run.read >= run.until;
+        let over = self.runs.iter().enumerate().find(is_over).map(|(index, _)| index);
+        if let Some(index) = over {
+            self.runs[index] = run(self.runs[index].stream);
+            return index;
+        }
+        if self.runs.len() < RUNS_MAX {
+            self.runs.push(run((scene.open)()));
+            return self.runs.len() - 1;
+        }
+        let all = self.runs.iter().enumerate();
+        let (oldest, _) = all.min_by_key(|(_, run)| run.used).expect("there are some");
+        let stream = self.runs[oldest].stream;
+        scene.advice.push(Advice::TakeBack(stream));
+        self.runs[oldest] = run(stream);
+        oldest
     }
 
     /// The window is disclosed, and its page marked.
@@ -228,24 +255,41 @@ impl OpenFile {
         let marked = window.end - self.ahead;
         let blocks = scene.blocks_of(&window);
         // A block that is longer than a window was asked for with the one before.
-        let Run { until, until_block, .. } = self.runs[run];
-        let from = if window.start == until { until_block.max(blocks.start) } else { blocks.start };
-        // What is in memory already gets no mark.
+        let Run { stream, until, until_block, .. } = self.runs[run];
+        debug_assert_eq!(window.start, until, "the run is one for this window");
+        let from = until_block.max(blocks.start);
+        // What is in memory already gets no mark, and what comes anew has none from before.
         let is_new = scene.block_of(marked) < from || !self.is_known(marked, scene);
+        let marks = std::mem::take(&mut self.marks);
+        let stay =
+            marks.into_iter().filter(|mark| !window.contains(mark) || self.is_known(*mark, scene));
+        self.marks = stay.collect();
+        scene.disclose(stream, from..blocks.end, &self.runs);
+        if is_new && !self.marks.contains(&marked) {
+            self.marks.push_back(marked);
+            if self.marks.len() > MARKS_MAX {
+                self.marks.pop_front();
+            }
+        }
         let run = &mut self.runs[run];
-        scene.disclose(run.stream, from..blocks.end);
-        // It may fill a gap of what was left out, and has gone.
-        run.read = run.read.min(window.start);
-        (run.until, run.until_block) = (until.max(window.end), until_block.max(blocks.end));
-        (run.marked, run.used) = (is_new.then_some(marked), *scene.asked);
+        let file_end = scene.in_file.saturating_mul(scene.block_bytes).div_ceil(PAGE_BYTES);
+        (run.until, run.until_block) = (window.end.min(file_end).max(window.start), blocks.end);
+        run.used = *scene.asked;
     }
 
-    /// What a call asks for, and no more. Of a single block that is known without.
-    fn ask_for(&mut self, pages: Range<u64>, scene: &mut Scene<'_>) {
-        let blocks = scene.blocks_of(&pages);
+    /// What a call for these blocks asks for from its first missing page on, and no more. Of a single block that is known without.
+    fn ask_for(&mut self, pages: Range<u64>, of_call: &Range<u64>, scene: &mut Scene<'_>) {
+        let mut blocks = scene.blocks_of(&pages);
+        if scene.block_bytes >= PAGE_BYTES {
+            blocks = blocks.start.max(of_call.start)..blocks.end.min(of_call.end);
+        }
+        let marks = std::mem::take(&mut self.marks);
+        let stay =
+            marks.into_iter().filter(|mark| !pages.contains(mark) || self.is_known(*mark, scene));
+        self.marks = stay.collect();
         if blocks.end.saturating_sub(blocks.start) > 1 {
             let stream = *self.alone.get_or_insert_with(|| (scene.open)());
-            scene.disclose(stream, blocks);
+            scene.disclose(stream, blocks, &self.runs);
         } else {
             *scene.asked += 1;
         }
@@ -298,6 +342,13 @@ mod tests {
 
         /// A call for so many blocks, and what it brings into memory: first block and end of each run.
         fn call(&mut self, first: u64, blocks: u64) -> Vec<(u64, u64)> {
+            let end = (first + blocks).min(self.in_file);
+            self.call_for(first * self.block_bytes..end * self.block_bytes)
+        }
+
+        /// The same of bytes that lie in the file.
+        fn call_for(&mut self, bytes: Range<u64>) -> Vec<(u64, u64)> {
+            let asked = bytes.start / self.block_bytes..bytes.end.div_ceil(self.block_bytes);
             let mut advice = Vec::new();
             let streams = &mut self.streams;
             let scene = Scene {
@@ -312,8 +363,7 @@ mod tests {
                 advice: &mut advice,
                 asked: &mut self.asked,
             };
-            let asked = first..(first + blocks).min(self.in_file);
-            self.file.call(asked.clone(), scene);
+            self.file.call(bytes, asked.clone(), scene);
             let disclosed = advice.into_iter().filter_map(|advice| match advice {
                 Advice::Disclose(_, range) => Some(range),
                 Advice::TakeBack(_) | Advice::Close(_) => None,
@@ -414,6 +464,57 @@ mod tests {
     // And what follows from its rules.
 
     #[test]
+    fn a_call_that_ends_within_a_page_goes_on_in_it() {
+        // Half of every other page: the one after the next is not in sequence.
+        for block_bytes in [512, 2048, PAGE_BYTES] {
+            let mut file = InMemory::new(block_bytes, (1 << 20) / block_bytes);
+            let pages = |file: &mut InMemory, page: u64| {
+                let blocks = file.call_for(page * PAGE_BYTES..page * PAGE_BYTES + 2048);
+                let page = |block: u64| block * block_bytes / PAGE_BYTES;
+                blocks.into_iter().map(|(from, end)| (page(from), page(end))).collect::<Vec<_>>()
+            };
+            for at in [100, 102, 104, 106] {
+                assert_eq!(pages(&mut file, at), [(at, at + 1)], "{block_bytes}");
+            }
+            assert_eq!(pages(&mut file, 107), [(107, 111)]);
+        }
+    }
+
+    #[test]
+    fn a_mark_behind_a_missing_page_is_found() {
+        let mut file = InMemory::new(PAGE_BYTES, 2048);
+        file.calls([(100, 1), (101, 1)]);
+        assert_eq!(file.call(99, 4), [(99, 100), (105, 113)]);
+    }
+
+    #[test]
+    fn where_a_window_is_in_memory_none_begins() {
+        let mut file = InMemory::new(PAGE_BYTES, 2048);
+        file.blocks.extend(12..60);
+        let calls = [0, 1, 500, 501, 2, 3, 4].map(|page| (page, 1));
+        let expected = [(0, 0, 4), (1, 4, 12), (500, 500, 501), (501, 501, 505)];
+        assert_eq!(file.calls(calls), expected);
+    }
+
+    #[test]
+    fn marks_are_the_pages() {
+        let reads = (0..12).chain(17..30).chain([11, 12]);
+        let last = pages(reads).last().copied();
+        assert_eq!(last, Some((12, 40, 72)));
+    }
+
+    #[test]
+    fn a_short_call_of_a_long_block_is_one() {
+        for block_bytes in [12_800, 132 << 10, 1 << 20] {
+            let mut file = InMemory::new(block_bytes, 100);
+            for block in [10, 50, 30] {
+                let at = block * block_bytes + 512;
+                assert_eq!(file.call_for(at..at + 4096), [(block, block + 1)], "{block_bytes}");
+            }
+        }
+    }
+
+    #[test]
     fn a_long_call_goes_through_windows() {
         let of_call = |blocks: u64, calls: u64| -> Vec<u64> {
             let mut file = InMemory::new(PAGE_BYTES, 1 << 20);
@@ -462,7 +563,128 @@ mod tests {
         assert_eq!(file.call(53, 1), [(56, 64)]);
     }
 
+    /// A page cache of one file and the state of one open file, by the kernel's names.
+    #[derive(Default)]
+    struct Kernel {
+        /// In memory, and whether marked.
+        pages: std::collections::BTreeMap<u64, bool>,
+        prev_index: Option<u64>,
+        start: u64,
+        size: u64,
+        async_size: u64,
+    }
+
+    impl Kernel {
+        fn read(&mut self, bytes: Range<u64>, file_pages: u64) {
+            let (mut index, last_index) =
+                (bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
+            while index < last_index {
+                let req_count = last_index - index;
+                if !self.pages.contains_key(&index) {
+                    self.sync(index, req_count, file_pages);
+                }
+                if self.pages.get_mut(&index).is_some_and(std::mem::take) {
+                    self.asynchronous(index, req_count, file_pages);
+                }
+                index += 1;
+            }
+            self.prev_index = Some(bytes.end / PAGE_BYTES);
+        }
+
+        fn sync(&mut self, index: u64, req_count: u64, file_pages: u64) {
+            let is_near = |prev: u64| index.wrapping_sub(prev) <= 1;
+            if index == 0 || req_count > MOST_PAGES || self.prev_index.is_some_and(is_near) {
+                let size = match req_count.next_power_of_two() {
+                    1 => 4,
+                    size @ 2..=8 => 2 * size,
+                    _ => MOST_PAGES,
+                };
+                let async_size = if size > req_count { size - req_count } else { size >> 1 };
+                return self.submit(index, size, async_size, file_pages);
+            }
+            let mut contig_count = 0;
+            while contig_count < MOST_PAGES
+                && index
+                    .checked_sub(1 + contig_count)
+                    .is_some_and(|page| self.pages.contains_key(&page))
+            {
+                contig_count += 1;
+            }
+            if contig_count <= req_count {
+                for page in index..index + req_count {
+                    self.pages.entry(page).or_default();
+                }
+                return;
+            }
+            if contig_count == index {
+                contig_count *= 2;
+            }
+            self.submit(index, (contig_count + req_count).min(MOST_PAGES), 1, file_pages);
+        }
+
+        fn asynchronous(&mut self, index: u64, req_count: u64, file_pages: u64) {
+            let next_size =
+                |size: u64| if size < 2 { 4 * size } else { (2 * size).min(MOST_PAGES) };
+            if index == self.start + self.size - self.async_size {
+                let size = next_size(self.size);
+                return self.submit(self.start + self.size, size, size, file_pages);
+            }
+            let start =
+                (index + 1..).find(|page| !self.pages.contains_key(page)).unwrap_or(u64::MAX);
+            if start - index > MOST_PAGES {
+                return;
+            }
+            let size = next_size(start - index + req_count);
+            self.submit(start, size, size, file_pages);
+        }
+
+        fn submit(&mut self, start: u64, size: u64, async_size: u64, file_pages: u64) {
+            (self.start, self.size, self.async_size) = (start, size, async_size);
+            let mark = start + size - async_size;
+            for page in start..(start + size).min(file_pages) {
+                self.pages.entry(page).or_insert(page == mark);
+            }
+        }
+    }
+
     proptest! {
+        /// Where memory is large enough for all, the same pages come in as in a kernel, whose rules are written down a second time above.
+        #[test]
+        fn what_a_kernel_brings_in_is_brought_in(
+            file_pages in 1u64..400,
+            starts in prop::collection::vec(0u64..400, 1..6),
+            calls in prop::collection::vec((0usize..6, 0u8..12, 1u64..70_000, 0u64..4096), 1..120),
+        ) {
+            let (mut file, mut kernel) = (InMemory::new(PAGE_BYTES, file_pages), Kernel::default());
+            let size = file_pages * PAGE_BYTES;
+            let mut next: Vec<u64> = starts.iter().map(|start| start % file_pages * PAGE_BYTES).collect();
+            for (run, kind, length, skipped) in calls {
+                let run = run % next.len();
+                let at = &mut next[run];
+                match kind {
+                    0 => *at = length.wrapping_mul(7919) % size,
+                    1 => *at += skipped,
+                    2 => *at += PAGE_BYTES,
+                    _ => {}
+                }
+                if *at >= size {
+                    *at = 0;
+                }
+                let length = match kind {
+                    3 => length * 5,
+                    4 | 5 => length,
+                    6 => 100,
+                    _ => PAGE_BYTES,
+                };
+                let bytes = *at..(*at + length).min(size);
+                *at = bytes.end;
+                file.call_for(bytes.clone());
+                kernel.read(bytes.clone(), file_pages);
+                let expected: BTreeSet<u64> = kernel.pages.keys().copied().collect();
+                prop_assert_eq!(&file.blocks, &expected, "after {:?}", bytes);
+            }
+        }
+
         /// Runs in turn, jumps, memory that loses blocks, opens and age. What is asked for lies in the file and was missing.
         #[test]
         fn whatever_comes_is_borne(
@@ -483,6 +705,10 @@ mod tests {
                         prop_assert!(advice.len() <= RUNS_MAX);
                     }
                     3 | 4 => *run = drawn % in_file,
+                    5 => {
+                        let from = drawn % (in_file * block_bytes);
+                        file.call_for(from..(from + 1 + blocks * 37).min(in_file * block_bytes));
+                    }
                     _ if *run >= in_file => *run = 0,
                     _ => {
                         let blocks = if kind == 9 { blocks } else { 1 + blocks % 3 };
@@ -493,7 +719,6 @@ mod tests {
                 prop_assert!(file.file.runs.len() <= RUNS_MAX);
                 for run in &file.file.runs {
                     prop_assert!(run.read <= run.until && run.used <= file.asked, "{:?}", run);
-                    prop_assert!(run.marked.is_none_or(|at| at < run.until), "{:?}", run);
                 }
             }
         }

@@ -56,12 +56,13 @@ impl ReadAheadSpec {
     }
 }
 
-/// Blocks that one call asks for.
-#[derive(Clone, Copy, Debug)]
+/// Blocks that one call asks for, and the bytes of its file.
+#[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) file: FileId,
     pub(super) first: u64,
     pub(super) blocks: u64,
+    pub(super) bytes: Range<u64>,
 }
 
 /// What becomes of streams, in this order.
@@ -116,6 +117,7 @@ impl ReadAhead {
             return;
         }
         let Circumstances { in_file, open, is_there, capacity_blocks } = circumstances;
+        let file = call.file;
         let at = self.files.iter().position(|(file, _)| *file == call.file);
         let mut followed = match at.and_then(|at| self.files.remove(at)) {
             Some((_, followed)) => followed,
@@ -137,6 +139,7 @@ impl ReadAhead {
                 let before = self.asked;
                 let asked = &mut self.asked;
                 file.call(
+                    call.bytes,
                     blocks,
                     Scene { block_bytes, most_pages, in_file, open, is_there, advice, asked },
                 );
@@ -153,7 +156,7 @@ impl ReadAhead {
             (Followed::Doubling(sequence), spec) => sequence.call(spec, call, in_file, advice),
             (Followed::Linux(_), _) => unreachable!("a machine has one read-ahead"),
         }
-        self.files.push_back((call.file, followed));
+        self.files.push_back((file, followed));
     }
 
     /// The program has opened the file.
@@ -269,7 +272,7 @@ mod tests {
         let mut ahead = ReadAhead::default();
         let mut all = Vec::new();
         for &(first, blocks) in calls {
-            let call = Call { file: FileId(1), first, blocks };
+            let call = call(1, first, blocks);
             let advice = call_of(&mut ahead, spec, call, in_file, StreamId(9));
             if advice.is_empty() {
                 continue;
@@ -282,6 +285,12 @@ mod tests {
             all.push((first, takes_back, range));
         }
         all
+    }
+
+    /// Of blocks of 8 KiB.
+    fn call(file: u64, first: u64, blocks: u64) -> Call {
+        let bytes = first * 8192..(first + blocks) * 8192;
+        Call { file: FileId(file), first, blocks, bytes }
     }
 
     fn call_of(
@@ -368,8 +377,7 @@ mod tests {
             let mut ahead = ReadAhead::default();
             let mut closed = Vec::new();
             for file in 0..FILES_MAX as u64 + 2 {
-                let call = Call { file: FileId(file), first: 0, blocks: 1 };
-                let advice = call_of(&mut ahead, Some(spec), call, 9, StreamId(file));
+                let advice = call_of(&mut ahead, Some(spec), call(file, 0, 1), 9, StreamId(file));
                 closed.extend(advice.into_iter().filter_map(|advice| match advice {
                     Advice::Close(stream) => Some(stream),
                     Advice::TakeBack(_) | Advice::Disclose(..) => None,
