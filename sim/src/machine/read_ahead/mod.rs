@@ -7,7 +7,8 @@
 //! * [`ReadAheadSpec::Doubling`]: for each file that a program reads, a *window* of blocks is disclosed, and the next one,
 //!   which is longer, when half of that is read. A call out of sequence takes back what was disclosed, and two in
 //!   sequence begin anew. A file whose first block is read first is taken to be read in sequence.
-//! * [`ReadAheadSpec::Linux`]: see [`linux`].
+//! * [`ReadAheadSpec::Linux`]: page by page, by the last call, the last window, the marks of windows and what is in memory
+//!   (`linux.rs` has the rules, and what is left out). So runs in turn are found, and a read elsewhere does no harm.
 //!
 //! Files that their program discloses have none. The files of a program that are followed are those it read
 //! last, as many as it might have open.
