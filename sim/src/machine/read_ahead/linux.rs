@@ -260,10 +260,7 @@ impl OpenFile {
         let from = until_block.max(blocks.start);
         // What is in memory already gets no mark, and what comes anew has none from before.
         let is_new = scene.block_of(marked) < from || !self.is_known(marked, scene);
-        let marks = std::mem::take(&mut self.marks);
-        let stay =
-            marks.into_iter().filter(|mark| !window.contains(mark) || self.is_known(*mark, scene));
-        self.marks = stay.collect();
+        self.unmark(&window, scene);
         scene.disclose(stream, from..blocks.end, &self.runs);
         if is_new && !self.marks.contains(&marked) {
             self.marks.push_back(marked);
@@ -277,16 +274,20 @@ impl OpenFile {
         run.used = *scene.asked;
     }
 
+    /// Of these pages, those that have left memory have no marks any more.
+    fn unmark(&mut self, pages: &Range<u64>, scene: &Scene<'_>) {
+        let mut marks = std::mem::take(&mut self.marks);
+        marks.retain(|mark| !pages.contains(mark) || self.is_known(*mark, scene));
+        self.marks = marks;
+    }
+
     /// What a call for these blocks asks for from its first missing page on, and no more. Of a single block that is known without.
     fn ask_for(&mut self, pages: Range<u64>, of_call: &Range<u64>, scene: &mut Scene<'_>) {
         let mut blocks = scene.blocks_of(&pages);
         if scene.block_bytes >= PAGE_BYTES {
             blocks = blocks.start.max(of_call.start)..blocks.end.min(of_call.end);
         }
-        let marks = std::mem::take(&mut self.marks);
-        let stay =
-            marks.into_iter().filter(|mark| !pages.contains(mark) || self.is_known(*mark, scene));
-        self.marks = stay.collect();
+        self.unmark(&pages, scene);
         if blocks.end.saturating_sub(blocks.start) > 1 {
             let stream = *self.alone.get_or_insert_with(|| (scene.open)());
             scene.disclose(stream, blocks, &self.runs);
