@@ -115,10 +115,10 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let (runs, width) = (runs(args), capacity_width(args));
     progress.set_length(runs.len() as u64 * reads.len() as u64);
     progress.reset();
-    let no_use = |options: &&CacheOptions| {
-        options.hints == Hints::All && [LRU, CachePolicy::Belady].contains(&options.policy)
+    let no_use = |policy: &&CachePolicy| {
+        args.hints == Hints::All && [LRU, CachePolicy::Belady].contains(policy)
     };
-    for CacheOptions { policy, .. } in runs.iter().filter(no_use).take(args.policy.len()) {
+    for policy in args.policy.iter().filter(no_use) {
         progress.suspend(|| note(format!("note: {policy} does with hints what it does without")));
     }
     let says_at_once = json.are_unwanted();
