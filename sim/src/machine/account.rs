@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use foretell_policy::hash::Mix;
 use foretell_policy::{Access, Block, FileId};
 
+use super::server::Run;
 use super::slab::Key;
 
 /// What is in a buffer.
@@ -19,14 +20,67 @@ pub(super) enum Held {
     InFlight(Key),
 }
 
-/// Neighbours in a file that are entered together: who reads in sequence finds the next ones in the same place.
-const GROUP_BLOCKS: u64 = 4;
+/// Neighbours in a file that are entered together, one bit for each: who reads in sequence finds the next ones in the
+/// same place, and what comes together is entered at once.
+const GROUP_BLOCKS: u64 = u16::BITS as u64;
 
 /// A file, and the number of a group in it.
 type GroupId = (FileId, u64);
 
 /// What is held of a group.
-type Group = [Option<Held>; GROUP_BLOCKS as usize];
+#[derive(Debug, Default)]
+struct Group {
+    /// In memory, and of these, prefetched and not read since.
+    resident: u16,
+    unread: u16,
+    /// On their way by this job. Mostly there is no other.
+    coming: u16,
+    job: Key,
+    /// On their way by others, each with some.
+    coming_too: Vec<(u16, Key)>,
+}
+
+impl Group {
+    fn is_empty(&self) -> bool {
+        self.resident | self.coming == 0 && self.coming_too.is_empty()
+    }
+
+    /// What is on its way by which job.
+    fn jobs(&self) -> impl Iterator<Item = (u16, Key)> {
+        let first = (self.coming != 0).then_some((self.coming, self.job));
+        first.into_iter().chain(self.coming_too.iter().copied())
+    }
+
+    fn held(&self, bit: u16) -> Option<Held> {
+        if self.resident & bit != 0 {
+            return Some(Held::Resident { unread: self.unread & bit != 0 });
+        }
+        self.jobs().find(|(blocks, _)| blocks & bit != 0).map(|(_, job)| Held::InFlight(job))
+    }
+
+    /// These blocks, of which nothing is held, are on their way.
+    fn begin(&mut self, blocks: u16, job: Key) {
+        if self.coming == 0 {
+            (self.coming, self.job) = (blocks, job);
+        } else {
+            self.coming_too.push((blocks, job));
+        }
+    }
+
+    /// These blocks are on their way no more; those that were not.
+    fn end(&mut self, blocks: u16) -> u16 {
+        let mut left = blocks & !self.coming;
+        self.coming &= !blocks;
+        if left != 0 {
+            for (coming, _) in &mut self.coming_too {
+                let ended = *coming & left;
+                (*coming, left) = (*coming & !ended, left & !ended);
+            }
+            self.coming_too.retain(|&(coming, _)| coming != 0);
+        }
+        left
+    }
+}
 
 /// Blocks in buffers.
 #[derive(Debug)]
@@ -40,9 +94,25 @@ pub(super) struct Account {
 }
 
 /// Where `block` is entered.
-fn place(block: Block) -> (GroupId, usize) {
-    let group = (block.file, block.index / GROUP_BLOCKS);
-    (group, (block.index % GROUP_BLOCKS) as usize)
+fn place(block: Block) -> (GroupId, u16) {
+    ((block.file, block.index / GROUP_BLOCKS), 1 << (block.index % GROUP_BLOCKS))
+}
+
+/// Where the blocks of a run are entered.
+fn places(run: Run) -> impl Iterator<Item = (GroupId, u16)> {
+    let Run { first: Block { file, index: first }, blocks } = run;
+    let end = first + blocks;
+    (first / GROUP_BLOCKS..end.div_ceil(GROUP_BLOCKS)).map(move |group| {
+        let begin = group * GROUP_BLOCKS;
+        let above = u16::MAX << first.saturating_sub(begin);
+        let below = u16::MAX >> (begin + GROUP_BLOCKS).saturating_sub(end);
+        ((file, group), above & below)
+    })
+}
+
+/// The first of `blocks`, which are some of the group.
+fn first_of((file, group): GroupId, blocks: u16) -> Block {
+    Block { file, index: group * GROUP_BLOCKS + u64::from(blocks.trailing_zeros()) }
 }
 
 impl Account {
@@ -51,52 +121,30 @@ impl Account {
     }
 
     fn held(&self, block: Block) -> Option<Held> {
-        let (group, at) = place(block);
-        self.groups.get(&group)?[at]
-    }
-
-    fn held_mut(&mut self, block: Block) -> Option<&mut Held> {
-        let (group, at) = place(block);
-        self.groups.get_mut(&group)?[at].as_mut()
+        let (group, bit) = place(block);
+        self.groups.get(&group)?.held(bit)
     }
 
     /// What is on its way, and by which job.
     fn coming(&self) -> impl Iterator<Item = (Block, Key)> {
-        let all = self.groups.iter().flat_map(|(&(file, group), held)| {
-            let blocks = (group * GROUP_BLOCKS..).map(move |index| Block { file, index });
-            blocks.zip(held)
-        });
-        all.filter_map(|(block, held)| match held {
-            Some(Held::InFlight(job)) => Some((block, *job)),
-            Some(Held::Resident { .. }) | None => None,
-        })
-    }
-
-    /// Of `block` nothing is held any more; what was.
-    fn take(&mut self, block: Block) -> Option<Held> {
-        let (id, at) = place(block);
-        let group = self.groups.get_mut(&id)?;
-        let taken = group[at].take()?;
-        if group.iter().all(Option::is_none) {
-            self.groups.remove(&id);
-        }
-        self.held -= 1;
-        Some(taken)
+        let all = self.groups.iter().flat_map(|(&id, group)| group.jobs().map(move |it| (id, it)));
+        all.map(|(id, (blocks, job))| (first_of(id, blocks), job))
     }
 
     /// A read of `block` has found `access`, if that could be. Returns what was held before the read, which makes
     /// a block in memory a read one.
     pub(super) fn read(&mut self, block: Block, access: Access) -> Option<Held> {
-        let held = self.held_mut(block);
-        let before = held.as_deref().copied();
+        let (id, bit) = place(block);
+        let mut group = self.groups.get_mut(&id);
+        let before = group.as_ref().and_then(|group| group.held(bit));
         let expected = match before {
             Some(Held::Resident { .. }) => Access::Hit,
             Some(Held::InFlight(_)) => Access::InFlight,
             None => Access::Miss,
         };
         assert_eq!(access, expected, "reading {block:?}");
-        if let Some(Held::Resident { unread }) = held {
-            *unread = false;
+        if let Some(group) = &mut group {
+            group.unread &= !bit;
         }
         before
     }
@@ -121,10 +169,10 @@ impl Account {
 
     /// `block` is handed to a program, which has read it then.
     pub(super) fn hand_over(&mut self, block: Block) {
-        match self.held_mut(block) {
-            Some(Held::Resident { unread }) => *unread = false,
-            _ => panic!("{block:?} is handed over and has not arrived"),
-        }
+        let (group, bit) = place(block);
+        let group = self.groups.get_mut(&group).filter(|group| group.resident & bit != 0);
+        group.unwrap_or_else(|| panic!("{block:?} is handed over and has not arrived")).unread &=
+            !bit;
     }
 
     /// After an event: the policy says that it holds so many buffers.
@@ -141,45 +189,67 @@ impl Account {
         assert_eq!(self.in_flight, 0, "blocks on their way after the end, and none in the books");
     }
 
-    /// Job `job` will bring `block`, in a buffer that is free.
-    pub(super) fn begin(&mut self, block: Block, job: Key) {
-        let (group, at) = place(block);
-        let held = &mut self.groups.entry(group).or_default()[at];
-        match held.replace(Held::InFlight(job)) {
-            None => {}
-            Some(Held::Resident { .. }) => panic!("fetching {block:?}, which is in memory"),
-            Some(Held::InFlight(_)) => panic!("fetching {block:?}, which is on its way"),
+    /// Job `job` will bring the blocks of `run`, in buffers that are free.
+    pub(super) fn begin(&mut self, run: Run, job: Key) {
+        for (id, blocks) in places(run) {
+            let group = self.groups.entry(id).or_default();
+            let coming = group.jobs().fold(0, |all, (coming, _)| all | coming);
+            let first = |of| first_of(id, of);
+            let (there, under_way) = (group.resident & blocks, coming & blocks);
+            assert!(there == 0, "fetching {:?}, which is in memory", first(there));
+            assert!(under_way == 0, "fetching {:?}, which is on its way", first(under_way));
+            group.begin(blocks, job);
         }
-        self.held += 1;
-        self.in_flight += 1;
+        self.held += run.blocks;
+        self.in_flight += run.blocks;
         let (buffers, capacity) = (self.held, self.capacity_blocks);
-        assert!(buffers <= capacity, "{buffers} buffers of {capacity} for {block:?}");
+        assert!(buffers <= capacity, "{buffers} buffers of {capacity} for {run:?}");
     }
 
-    /// `block` has arrived; nobody has read it.
-    pub(super) fn arrive(&mut self, block: Block) {
-        match self.held_mut(block) {
-            Some(held @ Held::InFlight(_)) => *held = Held::Resident { unread: true },
-            _ => panic!("{block:?} has arrived and was not on its way"),
+    /// The blocks of `run` have arrived; nobody has read them.
+    pub(super) fn arrive(&mut self, run: Run) {
+        for (id, blocks) in places(run) {
+            let group = self.groups.get_mut(&id);
+            let amiss = group.map_or(blocks, |group| {
+                group.resident |= blocks;
+                group.unread |= blocks;
+                group.end(blocks)
+            });
+            let first = |of| first_of(id, of);
+            assert!(amiss == 0, "{:?} has arrived and was not on its way", first(amiss));
         }
-        self.in_flight -= 1;
+        self.in_flight -= run.blocks;
     }
 
-    /// `block` was on its way and has not arrived.
-    pub(super) fn lose(&mut self, block: Block) {
-        match self.take(block) {
-            Some(Held::InFlight(_)) => self.in_flight -= 1,
-            Some(Held::Resident { .. }) | None => {
-                panic!("{block:?} has failed to arrive and was not on its way")
-            }
+    /// The blocks of `run` were on their way and have not arrived.
+    pub(super) fn lose(&mut self, run: Run) {
+        for (id, blocks) in places(run) {
+            let group = self.groups.get_mut(&id);
+            let amiss = group.map_or(blocks, |group| group.end(blocks));
+            let first = |of| first_of(id, of);
+            assert!(amiss == 0, "{:?} has failed to arrive and was not on its way", first(amiss));
+            self.drop_if_empty(id);
         }
+        self.held -= run.blocks;
+        self.in_flight -= run.blocks;
     }
 
     /// `block` gives up its buffer.
     pub(super) fn evict(&mut self, block: Block) {
-        match self.take(block) {
-            Some(Held::Resident { .. }) => {}
-            Some(Held::InFlight(_)) | None => panic!("evicting {block:?}, which is not in memory"),
+        let (id, bit) = place(block);
+        let group = self.groups.get_mut(&id).filter(|group| group.resident & bit != 0);
+        let group = group.unwrap_or_else(|| panic!("evicting {block:?}, which is not in memory"));
+        group.resident &= !bit;
+        group.unread &= !bit;
+        if group.resident == 0 {
+            self.drop_if_empty(id);
+        }
+        self.held -= 1;
+    }
+
+    fn drop_if_empty(&mut self, id: GroupId) {
+        if self.groups.get(&id).is_some_and(Group::is_empty) {
+            self.groups.remove(&id);
         }
     }
 
@@ -192,10 +262,19 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn block(index: u64) -> Block {
         Block { file: FileId(1), index }
+    }
+
+    /// Of one block.
+    fn run(index: u64) -> Run {
+        Run { first: block(index), blocks: 1 }
     }
 
     fn job(place: u32) -> Key {
@@ -205,16 +284,16 @@ mod tests {
     #[test]
     fn a_block_is_unread_until_it_is_read() {
         let mut account = Account::new(2);
-        account.begin(block(1), job(7));
+        account.begin(run(1), job(7));
         assert_eq!(account.read(block(1), Access::InFlight), Some(Held::InFlight(job(7))));
-        account.arrive(block(1));
+        account.arrive(run(1));
         let held = |unread| Some(Held::Resident { unread });
         assert_eq!(account.read(block(1), Access::Hit), held(true));
         assert_eq!(account.read(block(1), Access::Hit), held(false));
         account.evict(block(1));
         assert_eq!(account.read(block(1), Access::Miss), None);
-        account.begin(block(1), job(8));
-        account.arrive(block(1));
+        account.begin(run(1), job(8));
+        account.arrive(run(1));
         account.hand_over(block(1));
         assert_eq!(account.read(block(1), Access::Hit), held(false));
     }
@@ -228,9 +307,9 @@ mod tests {
     #[test]
     fn a_block_that_fails_to_arrive_has_no_buffer() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
+        account.begin(run(1), job(1));
         assert_eq!(account.job_of(block(1)), Some(job(1)));
-        account.lose(block(1));
+        account.lose(run(1));
         assert_eq!(account.job_of(block(1)), None);
         assert_eq!(account.read(block(1), Access::Miss), None);
         account.check_buffers(0);
@@ -241,16 +320,16 @@ mod tests {
     #[should_panic(expected = "has failed to arrive and was not on its way")]
     fn losing_what_is_there_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
-        account.arrive(block(1));
-        account.lose(block(1));
+        account.begin(run(1), job(1));
+        account.arrive(run(1));
+        account.lose(run(1));
     }
 
     #[test]
     #[should_panic(expected = "has not arrived")]
     fn handing_over_what_is_on_its_way_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
+        account.begin(run(1), job(1));
         account.hand_over(block(1));
     }
 
@@ -264,7 +343,7 @@ mod tests {
     #[should_panic(expected = "still on its way")]
     fn what_never_ends_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
+        account.begin(run(1), job(1));
         account.check_idle();
     }
 
@@ -272,53 +351,106 @@ mod tests {
     #[should_panic(expected = "2 buffers of 1")]
     fn more_blocks_than_buffers_are_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
-        account.begin(block(2), job(2));
+        account.begin(run(1), job(1));
+        account.begin(run(2), job(2));
     }
 
     #[test]
     #[should_panic(expected = "which is in memory")]
     fn fetching_what_is_there_is_noticed() {
         let mut account = Account::new(2);
-        account.begin(block(1), job(1));
-        account.arrive(block(1));
-        account.begin(block(1), job(2));
+        account.begin(run(1), job(1));
+        account.arrive(run(1));
+        account.begin(run(1), job(2));
     }
 
     #[test]
     #[should_panic(expected = "which is on its way")]
     fn fetching_what_is_coming_is_noticed() {
         let mut account = Account::new(2);
-        account.begin(block(1), job(1));
-        account.begin(block(1), job(2));
+        account.begin(run(1), job(1));
+        account.begin(run(1), job(2));
     }
 
     #[test]
     #[should_panic(expected = "was not on its way")]
     fn arriving_twice_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
-        account.arrive(block(1));
-        account.arrive(block(1));
+        account.begin(run(1), job(1));
+        account.arrive(run(1));
+        account.arrive(run(1));
     }
 
     #[test]
     #[should_panic(expected = "which is not in memory")]
     fn evicting_what_is_coming_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
+        account.begin(run(1), job(1));
         account.evict(block(1));
+    }
+
+    proptest! {
+        /// Runs that begin, arrive, are lost and evicted anywhere, beside a map of single blocks.
+        #[test]
+        fn it_holds_what_a_map_holds(
+            changes in prop::collection::vec((0u64..60, 1u64..40, 0..4), 1..200)
+        ) {
+            let mut account = Account::new(100);
+            let mut model: BTreeMap<Block, Held> = BTreeMap::new();
+            for (number, (first, blocks, change)) in (0u32..).zip(changes) {
+                let all = || (first..first + blocks).map(block);
+                let run = Run { first: block(first), blocks };
+                let is_coming = |block| matches!(model.get(&block), Some(Held::InFlight(_)));
+                let arrived = Held::Resident { unread: true };
+                match change {
+                    0 if all().all(|block| !model.contains_key(&block)) => {
+                        account.begin(run, job(number));
+                        model.extend(all().map(|block| (block, Held::InFlight(job(number)))));
+                    }
+                    1 if all().all(is_coming) => {
+                        account.arrive(run);
+                        model.extend(all().map(|block| (block, arrived)));
+                    }
+                    2 if all().all(is_coming) => {
+                        account.lose(run);
+                        all().for_each(|block| assert!(model.remove(&block).is_some()));
+                    }
+                    _ => {
+                        let resident = |held: Option<&Held>| matches!(held, Some(Held::Resident { .. }));
+                        for block in all().filter(|block| resident(model.get(block))).collect::<Vec<_>>() {
+                            match change {
+                                3 => {
+                                    account.evict(block);
+                                    model.remove(&block);
+                                }
+                                _ => {
+                                    let before = model.insert(block, Held::Resident { unread: false });
+                                    prop_assert_eq!(account.read(block, Access::Hit), before);
+                                }
+                            }
+                        }
+                    }
+                }
+                for block in (0..100).map(block) {
+                    prop_assert_eq!(account.held(block), model.get(&block).copied(), "{:?}", block);
+                }
+                account.check_buffers(model.len() as u64);
+                let coming = model.values().filter(|held| matches!(held, Held::InFlight(_))).count();
+                prop_assert_eq!(account.in_flight, coming as u64);
+            }
+            prop_assert!(account.groups.values().all(|group| !group.is_empty()));
+        }
     }
 
     #[test]
     fn nothing_is_kept_of_what_is_not_held() {
         let mut account = Account::new(4);
-        for index in [6, 7, 9, 5] {
-            account.begin(block(index), job(1));
-            account.arrive(block(index));
+        for index in [26, 27, 33, 25] {
+            account.begin(run(index), job(1));
+            account.arrive(run(index));
         }
         assert_eq!(account.groups.len(), 2);
-        for index in [5, 6, 9, 7] {
+        for index in [25, 26, 33, 27] {
             account.evict(block(index));
         }
         assert_eq!((account.groups.len(), account.held), (0, 0));
@@ -328,8 +460,8 @@ mod tests {
     #[should_panic(expected = "no buffer")]
     fn refusing_a_buffer_that_is_there_is_noticed() {
         let mut account = Account::new(1);
-        account.begin(block(1), job(1));
-        account.arrive(block(1));
+        account.begin(run(1), job(1));
+        account.arrive(run(1));
         account.check_full(block(2));
     }
 }

@@ -49,6 +49,7 @@ mod watchdog;
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ use foretell_policy::hash::Mix;
 use foretell_policy::queue::Class;
 use foretell_policy::{
     Block, Config, Cost, DeviceId, Fetch, FetchId, FileId, Hint, HinterId, Memory, NameId, Nanos,
-    Outcome, Policy, Segment, StreamId, Target, Work,
+    Outcome, Policy, ReaderId, Segment, StreamId, Target, Work,
 };
 
 use crate::layout::address_blocks;
@@ -64,7 +65,7 @@ use account::{Account, Held};
 use directory::{Directories, Names};
 use fault::{Arrival, Faults, Retries};
 use processor::{Processor, Wait};
-use program::{MarkId, Program, Step};
+use program::{MarkId, Program, Step, Steps};
 use read_ahead::{Advice, Call, Circumstances, ReadAhead, ReadAheadSpec};
 use report::{ProgramReport, Report, Tally};
 use server::{Begun, DeviceSpec, Done, MetadataBlock, Piece, Run, Server, Sizes};
@@ -327,7 +328,11 @@ enum Mark {
 }
 
 struct Runner {
-    program: Program,
+    name: String,
+    reader: ReaderId,
+    start: Nanos,
+    background: bool,
+    steps: Peekable<Steps>,
     processor: usize,
     streams: Vec<StreamId>,
     /// What it has disclosed: nothing is read ahead of these files, and reading them costs more.
@@ -381,6 +386,9 @@ struct Machine {
     runners: Vec<Runner>,
     /// Programs not ended and not in the background.
     running: usize,
+    /// Whether pieces of a program's work that follow each other are one: nobody else wants its processor, and it never
+    /// waits between them.
+    work_is_joined: bool,
     noted_at_end_of: Option<String>,
     /// What each program had done then.
     noted: Vec<Tally>,
@@ -427,8 +435,13 @@ impl Machine {
         let processors = if spec.processors == Processors::Own { programs.len() } else { 1 };
         let is_shared = spec.processors == Processors::Shared;
         assert!(spec.striper == Nanos::ZERO || is_shared, "a striper has no processor of its own");
+        let running = programs.iter().filter(|program| !program.background).count();
         let runner = |(index, program): (usize, Program)| Runner {
-            program,
+            name: program.name,
+            reader: program.reader,
+            start: program.start,
+            background: program.background,
+            steps: program.steps.peekable(),
             processor: index % processors,
             streams: Vec::new(),
             disclosed: HashSet::default(),
@@ -474,7 +487,8 @@ impl Machine {
             processors: vec![Processor::default(); processors],
             noted_at_end_of: spec.noted_at_end_of.clone(),
             noted: Vec::new(),
-            running: programs.iter().filter(|program| !program.background).count(),
+            running,
+            work_is_joined: spec.processors == Processors::Own && !is_ffs,
             runners: programs.into_iter().enumerate().map(runner).collect(),
             jobs: Slab::new(),
             marks: HashMap::default(),
@@ -489,7 +503,7 @@ impl Machine {
 
     fn run(mut self) -> Report {
         for index in 0..self.runners.len() {
-            self.proceed_at(index, self.runners[index].program.start);
+            self.proceed_at(index, self.runners[index].start);
         }
         while self.running > 0 {
             let Some(event) = self.next_event() else { panic!("{}", self.stuck()) };
@@ -540,7 +554,7 @@ impl Machine {
         }
         for runner in &self.runners {
             let waits = runner.wait.is_some();
-            assert!(!waits, "{:?} waits after the end", runner.program.name);
+            assert!(!waits, "{:?} waits after the end", runner.name);
         }
         assert!(self.policy.is_idle(), "the policy waits for a fetch that nobody knows of");
     }
@@ -548,7 +562,7 @@ impl Machine {
     /// Who waits although nothing will happen any more.
     fn stuck(&self) -> String {
         let not_ended = self.runners.iter().filter(|runner| runner.ended.is_none());
-        let names: Vec<&str> = not_ended.map(|runner| &runner.program.name[..]).collect();
+        let names: Vec<&str> = not_ended.map(|runner| &runner.name[..]).collect();
         format!("nothing will happen any more, and {names:?} have not ended")
     }
 
@@ -589,7 +603,7 @@ impl Machine {
             }
             runner.called = None;
         }
-        match runner.program.steps.next() {
+        match runner.steps.next() {
             Some(Step::Open(file, device)) => {
                 runner.read_ahead.opened(file);
                 self.open(index, file, device);
@@ -630,15 +644,29 @@ impl Machine {
     }
 
     fn work_then_proceed(&mut self, index: usize, work: Nanos) {
+        let work = work + self.work_that_follows(index);
         let runner = &mut self.runners[index];
         runner.tally.cpu_ns += work.0;
         let end = self.processors[runner.processor].run(self.now, work).end;
         self.proceed_at(index, end);
     }
 
+    /// The work of the program's next step, which is taken with that before, if it is work and nothing can come between.
+    fn work_that_follows(&mut self, index: usize) -> Nanos {
+        let runner = &mut self.runners[index];
+        let is_called = runner.called.as_ref().is_some_and(|(_, blocks, _)| !blocks.is_empty());
+        if !self.work_is_joined || is_called || runner.goes_on_opening {
+            return Nanos::ZERO;
+        }
+        match runner.steps.next_if(|step| matches!(step, Step::Compute(_))) {
+            Some(Step::Compute(work)) => work,
+            _ => Nanos::ZERO,
+        }
+    }
+
     fn disclose(&mut self, index: usize, step: Step) {
         let (now, runner) = (self.now, &mut self.runners[index]);
-        let own = runner.program.reader;
+        let own = runner.reader;
         let hinter = HinterId(own.0);
         let reader = (self.readers == Readers::Hinter).then_some(own);
         match step {
@@ -699,7 +727,7 @@ impl Machine {
         }
         let (now, runner, policy) = (self.now, &mut self.runners[index], &mut self.policy);
         let block_bytes = policy.config().block_bytes;
-        let reader = runner.program.reader;
+        let reader = runner.reader;
         let hinter = HinterId(reader.0 | READ_AHEAD_HINTER);
         let bytes = bytes.start..bytes.end.min(size);
         let call = Call { file, first: first.index, blocks, bytes };
@@ -799,7 +827,7 @@ impl Machine {
 
     fn read(&mut self, index: usize, block: Block, device: DeviceId) {
         let at = self.device_index(device);
-        let reader = self.runners[index].program.reader;
+        let reader = self.runners[index].reader;
         let access = self.policy.read(self.now, reader, block, false);
         let held = self.account.read(block, access);
         self.runners[index].reading = Some(block);
@@ -866,7 +894,7 @@ impl Machine {
             Some(fetch) => {
                 assert_eq!(fetch.device, device, "a demand fetch for another device");
                 assert_eq!(run_of(&fetch), run, "a demand fetch for something else");
-                self.account.begin(block, job);
+                self.account.begin(run, job);
             }
             None => {
                 self.account.check_full(block);
@@ -1005,13 +1033,9 @@ impl Machine {
     fn blocks_ended(&mut self, job: Job, run: Run, done: Done) {
         let (at, arrived) = (job.device, done.arrival.of(run.blocks));
         if let Some(fetch) = job.fetch {
-            for block in run.iter() {
-                if block.index - run.first.index < arrived {
-                    self.account.arrive(block);
-                } else {
-                    self.account.lose(block);
-                }
-            }
+            let (there, lost) = run.split_at(arrived);
+            self.account.arrive(there);
+            self.account.lose(lost);
             let outcome = match done.arrival {
                 Arrival::Whole => Outcome::Fetched,
                 Arrival::Short { blocks } => Outcome::Short { blocks },
@@ -1185,7 +1209,7 @@ impl Machine {
         let stall = wait.stall(self.now);
         runner.tally.stall_ns += stall.0;
         if runner.reading.is_some() {
-            self.policy.waited(runner.program.reader, stall);
+            self.policy.waited(runner.reader, stall);
         }
     }
 
@@ -1268,9 +1292,7 @@ impl Machine {
         let piece = Piece::Blocks(run);
         let job = Job { in_driver: true, ..Job::prefetch(piece, at, Some(fetch.id)) };
         let job_id = self.jobs.insert(job);
-        for block in run.iter() {
-            self.account.begin(block, job_id);
-        }
+        self.account.begin(run, job_id);
         let program = self.disclosers.get(&run.first.file).copied();
         self.submit_in_turn(program, job_id);
     }
@@ -1286,9 +1308,9 @@ impl Machine {
         for stream in runner.streams.drain(..).chain(runner.read_ahead.end()) {
             self.policy.close(self.now, stream);
         }
-        self.running -= usize::from(!runner.program.background);
+        self.running -= usize::from(!runner.background);
         runner.ended = Some(self.now);
-        if self.noted_at_end_of.as_ref() == Some(&runner.program.name) {
+        if self.noted_at_end_of.as_ref() == Some(&runner.name) {
             self.noted = self.runners.iter().map(|runner| runner.tally).collect();
         }
     }
@@ -1303,9 +1325,9 @@ impl Machine {
         let program = |runner: &Runner| {
             let end = runner.ended.unwrap_or(now);
             ProgramReport {
-                name: runner.program.name.clone(),
-                start_ns: runner.program.start.0,
-                elapsed_ns: end.saturating_sub(runner.program.start).0,
+                name: runner.name.clone(),
+                start_ns: runner.start.0,
+                elapsed_ns: end.saturating_sub(runner.start).0,
                 ended: runner.ended.is_some(),
                 tally: runner.tally,
             }
@@ -1375,9 +1397,11 @@ impl Events {
 }
 
 impl Run {
-    fn iter(self) -> impl Iterator<Item = Block> {
-        let file = self.first.file;
-        (0..self.blocks).map(move |ahead| Block { file, index: self.first.index + ahead })
+    /// Its first `blocks` blocks, and the others.
+    fn split_at(self, blocks: u64) -> (Run, Run) {
+        let Block { file, index } = self.first;
+        let rest = Block { file, index: index + blocks };
+        (Run { blocks, ..self }, Run { first: rest, blocks: self.blocks - blocks })
     }
 }
 
