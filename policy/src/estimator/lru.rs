@@ -30,10 +30,13 @@ pub(crate) struct LruEstimator {
     of_device: Vec<usize>,
     /// Blocks that are loaded and not picked yet, if nothing was read in between.
     loaded_picks: usize,
+    loads_picks: bool,
 }
 
-/// Blocks that are loaded at a time before they are picked.
+/// Blocks that are loaded at a time before they are picked; what is kept of fewer blocks than so many is near the
+/// processor anyway.
 const LOADED_PICKS: usize = 16;
+const LOADED_FROM_BLOCKS: usize = 1 << 14;
 
 impl LruEstimator {
     /// The estimator of `queue` in a cache of `capacity_blocks`; `curve` says whether it keeps ghosts and
@@ -41,7 +44,8 @@ impl LruEstimator {
     pub(crate) fn new(queue: Queue, capacity_blocks: usize, curve: bool) -> Self {
         let stack = Stack::new(capacity_blocks, curve);
         let curve = curve.then(|| HitCurve::new(&stack.segment_ends()));
-        LruEstimator { queue, stack, curve, of_device: Vec::new(), loaded_picks: 0 }
+        let loads_picks = capacity_blocks >= LOADED_FROM_BLOCKS;
+        LruEstimator { queue, stack, curve, of_device: Vec::new(), loaded_picks: 0, loads_picks }
     }
 
     /// An access that this queue might serve.
@@ -226,10 +230,12 @@ impl Estimator for LruEstimator {
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let slot = self.stack.oldest()?;
-        if self.loaded_picks == 0 {
-            self.load_picks(scene);
+        if self.loads_picks {
+            if self.loaded_picks == 0 {
+                self.load_picks(scene);
+            }
+            self.loaded_picks -= 1;
         }
-        self.loaded_picks -= 1;
         self.forget(scene, slot);
         Some(slot)
     }
