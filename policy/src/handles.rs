@@ -1,13 +1,9 @@
 //! A hash table of handles: numbers below 2³¹ that stand for something which the owner of the table keeps
 //! elsewhere, and compares.
 //!
-//! An array of *lines* as long as a processor's cache line, each with eight handles and 32 bits of the
-//! hash of each: enough to know the line that an entry belongs to when it has to move, and to look at what
-//! a handle stands for only when it is the right one. An entry lies in its *home* or, where that is
-//! full, in the next line of its *walk* that is not; walks have one of eight steps, so that full lines do
-//! not gather. A search therefore costs one cache miss; with millions of blocks
-//! nothing else counts. And four neighbouring blocks of a file have the same home (see
-//! [`hash_block`](crate::hash::hash_block)), so that reading on costs one for all of them.
+//! An array of [lines](crate::walk), each with eight handles and 32 bits of the hash of each: enough to know the line that
+//! an entry belongs to when it has to move, and to look at what a handle stands for only when it is the right one. A search
+//! therefore costs one cache miss; with millions of blocks nothing else counts.
 //!
 //! * **A. Overflow.** Each line counts the entries whose walk has passed it because it was full; it does
 //!   so in the bits that its eight handles leave. Where the count is zero, a search ends. An entry that
@@ -19,12 +15,7 @@
 //! less. Growth copies the table, and looks at nothing else.
 
 use crate::line::load_line;
-
-/// Places in use are at most this share of all.
-const LOAD: (usize, usize) = (2, 5);
-
-/// Places of a line.
-const LINE: usize = 8;
+use crate::walk::{LINE, Walks, first, places, tag_of};
 
 /// The bits of a handle, and what stands for none.
 const HANDLE: u32 = u32::MAX >> 1;
@@ -33,29 +24,12 @@ const EMPTY: u32 = HANDLE;
 /// A: the bit of a handle that is one of the count's, the lowest in the first place.
 const COUNT: u32 = !HANDLE;
 
-/// Steps of walks: those that do not divide the number of lines come by all of them.
-const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
-const STEPS: usize = 8;
-
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Line {
     tags: [u32; LINE],
     /// The top bits make up the count of the overflow.
     handles: [u32; LINE],
-}
-
-/// The places whose word is such, each the bit above that of its number: bit 0 would be a case of its own to the
-/// compiler, which makes a dozen instructions for vectors of this.
-#[inline]
-fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
-    words.iter().zip(1..).fold(0, |places, (&word, bit)| places | u32::from(is(word)) << bit)
-}
-
-/// The first of these places.
-#[inline]
-fn first(places: u32) -> Option<usize> {
-    (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
 }
 
 impl Line {
@@ -139,7 +113,7 @@ type Place = (usize, usize);
 #[derive(Debug)]
 pub(crate) struct Handles {
     lines: Vec<Line>,
-    steps: [u32; STEPS],
+    walks: Walks,
     len: usize,
     most: usize,
     /// Whether a count has reached its highest value.
@@ -152,15 +126,11 @@ impl Default for Handles {
     }
 }
 
-/// The part of a hash that is kept: the home by its upper bits, who is who there by all.
-fn tag_of(hash: u64) -> u32 {
-    (hash >> 32) as u32
-}
-
 impl Handles {
     /// An empty table for at most `most` handles.
     pub(crate) fn with_most(most: usize) -> Self {
-        Handles { lines: Vec::new(), steps: [0; STEPS], len: 0, most, is_saturated: false }
+        let walks = Walks::default();
+        Handles { lines: Vec::new(), walks, len: 0, most, is_saturated: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -181,13 +151,13 @@ impl Handles {
     /// Loads the line that a search for this hash begins with.
     #[inline]
     pub(crate) fn load(&self, hash: u64) {
-        self.lines.get(self.home(tag_of(hash))).into_iter().for_each(load_line);
+        self.lines.get(self.walks.home(tag_of(hash))).into_iter().for_each(load_line);
     }
 
     /// Adds a handle that is not in the table.
     pub(crate) fn insert(&mut self, hash: u64, handle: u32) {
         debug_assert!(handle < EMPTY, "handles are numbered below 2³¹");
-        if (self.len + 1) * LOAD.1 > self.lines.len() * LINE * LOAD.0 {
+        if !self.walks.have_room_for(self.len + 1) {
             self.grow();
         }
         self.put(tag_of(hash), handle);
@@ -201,10 +171,10 @@ impl Handles {
         let handle = self.lines[line].handle(place);
         self.lines[line].set(place, EMPTY);
         self.len -= 1;
-        let mut passed = self.home(tag);
+        let mut passed = self.walks.home(tag);
         while passed != line {
             self.lines[passed].uncount();
-            passed = self.after(passed, tag);
+            passed = self.walks.after(passed, tag);
         }
         if self.len == 0 && std::mem::take(&mut self.is_saturated) {
             self.lines.fill(Line::NEW);
@@ -221,7 +191,7 @@ impl Handles {
     /// Where the handle with this tag lies that is the `same`.
     #[inline]
     fn place_of(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
-        let home = self.home(tag);
+        let home = self.walks.home(tag);
         let line = self.lines.get(home)?;
         // Most lie here, and of most that lie nowhere it is known here.
         match line.find(tag, &mut same) {
@@ -241,7 +211,7 @@ impl Handles {
     ) -> Option<Place> {
         let mut index = home;
         for _ in 1..self.lines.len() {
-            index = self.after(index, tag);
+            index = self.walks.after(index, tag);
             let line = &self.lines[index];
             if let Some(place) = line.find(tag, &mut same) {
                 return Some((index, place));
@@ -253,27 +223,14 @@ impl Handles {
         None
     }
 
-    #[inline]
-    fn home(&self, tag: u32) -> usize {
-        ((u64::from(tag) * self.lines.len() as u64) >> 32) as usize
-    }
-
-    /// The line that comes after `line` on the walk of this tag.
-    #[inline]
-    fn after(&self, line: usize, tag: u32) -> usize {
-        // The lowest bits tell neighbours apart, which stay together.
-        let next = line + self.steps[(tag >> 3) as usize % STEPS] as usize;
-        if next < self.lines.len() { next } else { next - self.lines.len() }
-    }
-
     fn put(&mut self, tag: u32, handle: u32) {
-        let mut index = self.home(tag);
+        let mut index = self.walks.home(tag);
         let place = loop {
             if let Some(place) = self.lines[index].empty() {
                 break place;
             }
             self.is_saturated |= self.lines[index].count();
-            index = self.after(index, tag);
+            index = self.walks.after(index, tag);
         };
         let line = &mut self.lines[index];
         line.tags[place] = tag;
@@ -282,13 +239,9 @@ impl Handles {
 
     #[cold]
     fn grow(&mut self) {
-        let at_most = (self.most.max(self.len + 1).saturating_mul(LOAD.1) / LOAD.0).div_ceil(LINE);
-        let lines = (self.lines.len() * 2).min(at_most + 1).max(1);
-        // Any number of lines has fewer than ten of these as divisors.
-        let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
-        self.steps = std::array::from_fn(|_| steps.next().expect("enough of them") % lines as u32);
+        self.walks = self.walks.grown(self.len + 1, self.most);
         self.is_saturated = false;
-        let old = std::mem::replace(&mut self.lines, vec![Line::NEW; lines]);
+        let old = std::mem::replace(&mut self.lines, vec![Line::NEW; self.walks.lines()]);
         for line in old {
             for place in 0..LINE {
                 if let Some(handle) = line.handle(place) {
@@ -367,8 +320,8 @@ mod tests {
             for (index, line) in handles.lines.iter().enumerate() {
                 for place in (0..LINE).filter(|&place| line.handle(place).is_some()) {
                     let tag = line.tags[place];
-                    let walk = std::iter::successors(Some(handles.home(tag)), |&line| {
-                        Some(handles.after(line, tag))
+                    let walk = std::iter::successors(Some(handles.walks.home(tag)), |&line| {
+                        Some(handles.walks.after(line, tag))
                     });
                     looked_at += 1 + walk.take_while(|&line| line != index).count();
                 }

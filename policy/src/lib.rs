@@ -63,6 +63,7 @@ mod stream;
 pub mod time;
 mod trust;
 mod values;
+mod walk;
 
 pub use contract::{
     Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Reason, Work,

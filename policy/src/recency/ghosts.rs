@@ -1,134 +1,259 @@
 //! The headers of blocks whose data has gone.
 //!
-//! A ghost is the hash of a block and the place of its entry in the log, found by block or by number. The
-//! number is what the log's entry holds. Two blocks with the same 64 bits of hash would be one ghost, whose hit
-//! would be counted for the wrong block: with ten million ghosts one search in 10¹² is mistaken, and what hangs on
-//! it is one count in a statistic.
+//! A ghost is 32 bits of its block's hash and the place of its entry in the log, found by block or by number. The number is
+//! what the log's entry holds, and says where in the table the ghost lies: who drops the oldest one, as nearly every
+//! ghost ends, searches for nothing. The table is of [lines](crate::walk); of each it is counted how many ghosts lie in
+//! another because it was full, and where none does, a search ends.
 //!
-//! Memory: 12 bytes a named ghost and 20 to 40 in the table; its share of the log, like a resident's, is another
-//! 4 to 10.
+//! Two blocks with the same 32 bits have the same ghosts, whose hit may be counted for the wrong block: with a million
+//! ghosts one search in 4,000 is mistaken, and what hangs on it is one count in a statistic.
+//!
+//! Memory: 8 bytes for each of at most 5/2 of the most ghosts there can be, less as long as there were fewer, and 4 for each
+//! eight of those. A ghost's share of the log, like a resident's, is another 4 to 10. Growth goes through the whole table,
+//! and through the ghosts' entries in the log.
 
 use super::Stamp;
-use crate::handles::Handles;
 use crate::line::load_line;
+use crate::walk::{LINE, Walks, first, places, tag_of};
 
-/// Ends the list of free numbers.
-const NONE: u32 = u32::MAX;
+/// The tag of a place without a ghost.
+const NONE: u32 = 0;
 
-/// What is kept of a block.
-#[derive(Clone, Copy, Debug)]
-struct Ghost {
-    /// The halves of its hash: together they would have to be aligned to eight bytes, and take four more.
-    hash: [u32; 2],
-    /// Where its entry lies; of a free number, the next free one.
-    stamp: u32,
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Line {
+    tags: [u32; LINE],
+    /// Where their entries lie.
+    stamps: [u32; LINE],
 }
 
-impl Ghost {
-    fn new(hash: u64, stamp: Stamp) -> Self {
-        Ghost { hash: [hash as u32, (hash >> 32) as u32], stamp: stamp.0 }
-    }
+impl Line {
+    const NEW: Line = Line { tags: [NONE; LINE], stamps: [0; LINE] };
 
-    fn hash(self) -> u64 {
-        u64::from(self.hash[1]) << 32 | u64::from(self.hash[0])
+    #[inline]
+    fn find(&self, tag: u32) -> Option<usize> {
+        first(places(&self.tags, |other| other == tag))
     }
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Ghosts {
-    /// By number.
-    ghosts: Vec<Ghost>,
-    /// The first free number.
-    free: u32,
-    /// The numbers in use, by block.
-    table: Handles,
+    lines: Vec<Line>,
+    /// For each line, the ghosts that lie in another because it was full.
+    passed: Vec<u32>,
+    walks: Walks,
+    len: usize,
+    most: usize,
+}
+
+/// What is kept of a hash.
+#[inline]
+fn tag(hash: u64) -> u32 {
+    tag_of(hash).max(NONE + 1)
+}
+
+fn number_of(line: usize, place: usize) -> u32 {
+    (line * LINE + place) as u32
+}
+
+/// Its line, and its place there.
+#[inline]
+fn place_of(number: u32) -> (usize, usize) {
+    (number as usize / LINE, number as usize % LINE)
 }
 
 impl Ghosts {
     /// None yet, and at most `most`.
     pub(super) fn new(most: usize) -> Self {
-        Ghosts { ghosts: Vec::new(), free: NONE, table: Handles::with_most(most) }
+        let (lines, passed) = (Vec::new(), Vec::new());
+        Ghosts { lines, passed, walks: Walks::default(), len: 0, most }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.ghosts.capacity() * size_of::<Ghost>() + self.table.memory_bytes()
+        self.lines.capacity() * size_of::<Line>() + self.passed.capacity() * size_of::<u32>()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.len
     }
 
-    /// Adds the ghost of a block with this hash, which has none, and returns its number.
-    pub(super) fn insert(&mut self, hash: u64, stamp: Stamp) -> u32 {
-        let ghost = Ghost::new(hash, stamp);
-        let number = self.free;
-        let number = if number == NONE {
-            self.ghosts.push(ghost);
-            (self.ghosts.len() - 1) as u32
-        } else {
-            let place = &mut self.ghosts[number as usize];
-            self.free = std::mem::replace(place, ghost).stamp;
-            number
-        };
-        debug_assert!(self.find(ghost.hash()).is_none(), "{ghost:?} is there already");
-        self.table.insert(ghost.hash(), number);
-        number
+    /// Adds the ghost of a block with this hash, which has none, and returns its number. Others may have another one then:
+    /// `renumbered` is told which, each by where its entry lies.
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        hash: u64,
+        stamp: Stamp,
+        renumbered: impl FnMut(Stamp, u32),
+    ) -> u32 {
+        if !self.walks.have_room_for(self.len + 1) {
+            self.grow(renumbered);
+        }
+        self.len += 1;
+        self.put(tag(hash), stamp)
     }
 
     /// Removes the ghost of the block with this hash and says where its entry lies.
     pub(super) fn take(&mut self, hash: u64) -> Option<Stamp> {
-        let ghosts = &self.ghosts;
-        let number = self.table.remove(hash, |number| ghosts[number as usize].hash() == hash)?;
-        Some(self.release(number))
+        let number = self.find(tag(hash))?;
+        let (line, place) = place_of(number);
+        let stamp = Stamp(self.lines[line].stamps[place]);
+        self.remove(number);
+        Some(stamp)
     }
 
     /// Removes the ghost of this number.
+    #[inline]
     pub(super) fn remove(&mut self, number: u32) {
-        let hash = self.ghosts[number as usize].hash();
-        let removed = self.table.remove(hash, |other| other == number);
-        removed.expect("a ghost in the stack is in the table");
-        self.release(number);
+        let (line, place) = place_of(number);
+        let tag = std::mem::replace(&mut self.lines[line].tags[place], NONE);
+        debug_assert!(tag != NONE, "there is no ghost {number}");
+        self.len -= 1;
+        let mut passed = self.walks.home(tag);
+        while passed != line {
+            self.passed[passed] -= 1;
+            passed = self.walks.after(passed, tag);
+        }
     }
 
     /// Loads the ghost with this hash, or the place where it would be, into the processor's caches.
     #[inline]
     pub(super) fn load(&self, hash: u64) {
-        self.table.load(hash);
+        self.lines.get(self.walks.home(tag(hash))).into_iter().for_each(load_line);
     }
 
-    /// Loads the header of this number.
+    /// Loads the ghost of this number.
     #[inline]
-    pub(super) fn load_header(&self, number: u32) {
-        load_line(&self.ghosts[number as usize]);
-    }
-
-    /// The hash of the ghost of this number.
-    #[inline]
-    pub(super) fn hash_of(&self, number: u32) -> u64 {
-        self.ghosts[number as usize].hash()
+    pub(super) fn load_numbered(&self, number: u32) {
+        load_line(&self.lines[place_of(number).0]);
     }
 
     /// Notes that the entry of this number has moved.
+    #[inline]
     pub(super) fn moved(&mut self, number: u32, stamp: Stamp) {
-        self.ghosts[number as usize].stamp = stamp.0;
+        let (line, place) = place_of(number);
+        self.lines[line].stamps[place] = stamp.0;
     }
 
     /// Where the entry of this number lies, if it is the ghost of the block with this hash.
     #[cfg(test)]
     pub(super) fn stamp_of(&self, number: u32, hash: u64) -> Option<Stamp> {
-        let ghost = self.ghosts[number as usize];
-        (ghost.hash() == hash).then_some(Stamp(ghost.stamp))
+        let (line, place) = place_of(number);
+        let line = &self.lines[line];
+        (line.tags[place] == tag(hash)).then_some(Stamp(line.stamps[place]))
     }
 
-    fn find(&self, hash: u64) -> Option<u32> {
-        self.table.find(hash, |number| self.ghosts[number as usize].hash() == hash)
+    /// The number of the ghost with this tag.
+    #[inline]
+    fn find(&self, tag: u32) -> Option<u32> {
+        let mut index = self.walks.home(tag);
+        for _ in 0..self.lines.len() {
+            if let Some(place) = self.lines[index].find(tag) {
+                return Some(number_of(index, place));
+            }
+            if self.passed[index] == 0 {
+                return None;
+            }
+            index = self.walks.after(index, tag);
+        }
+        None
     }
 
-    fn release(&mut self, number: u32) -> Stamp {
-        let place = &mut self.ghosts[number as usize].stamp;
-        let stamp = Stamp(std::mem::replace(place, self.free));
-        self.free = number;
-        stamp
+    fn put(&mut self, tag: u32, stamp: Stamp) -> u32 {
+        let mut index = self.walks.home(tag);
+        loop {
+            let line = &mut self.lines[index];
+            if let Some(place) = line.find(NONE) {
+                (line.tags[place], line.stamps[place]) = (tag, stamp.0);
+                return number_of(index, place);
+            }
+            self.passed[index] += 1;
+            index = self.walks.after(index, tag);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, mut renumbered: impl FnMut(Stamp, u32)) {
+        self.walks = self.walks.grown(self.len + 1, self.most);
+        let lines = self.walks.lines();
+        self.passed = vec![0; lines];
+        for line in std::mem::replace(&mut self.lines, vec![Line::NEW; lines]) {
+            for (tag, stamp) in line.tags.into_iter().zip(line.stamps) {
+                if tag != NONE {
+                    let number = self.put(tag, Stamp(stamp));
+                    renumbered(Stamp(stamp), number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Few different homes, so that lines are full and walks cross; each ghost is told apart from all others.
+        #[test]
+        fn they_are_those_of_a_map(
+            most in 1usize..200,
+            homes in 1u64..20,
+            changes in prop::collection::vec((0..4, any::<u32>()), 1..600),
+        ) {
+            let mut ghosts = Ghosts::new(most);
+            // By hash, where their entries lie; and the numbers that are in those.
+            let mut model: BTreeMap<u64, Stamp> = BTreeMap::new();
+            let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+            let hash_of = |drawn: u64| {
+                (drawn % homes * (u64::from(u32::MAX) / homes) + drawn / homes % 64 + 1) << 32
+            };
+            for (time, (change, drawn)) in (0u32..).zip(changes) {
+                let hash = hash_of(u64::from(drawn));
+                match change {
+                    0 | 1 if !model.contains_key(&hash) => {
+                        if model.len() < most {
+                            let number = ghosts.insert(hash, Stamp(time), |stamp, number| {
+                                numbers.insert(stamp.0, number);
+                            });
+                            numbers.insert(time, number);
+                            model.insert(hash, Stamp(time));
+                        }
+                    }
+                    2 => prop_assert_eq!(ghosts.take(hash), model.remove(&hash)),
+                    _ => {
+                        if let Some((&hash, &stamp)) = model.range(hash..).next() {
+                            if drawn % 2 == 0 {
+                                ghosts.remove(numbers[&stamp.0]);
+                                model.remove(&hash);
+                            } else {
+                                ghosts.moved(numbers[&stamp.0], Stamp(time));
+                                numbers.insert(time, numbers[&stamp.0]);
+                                model.insert(hash, Stamp(time));
+                            }
+                        }
+                    }
+                }
+                prop_assert_eq!(ghosts.len(), model.len());
+            }
+            for (&hash, &stamp) in &model {
+                prop_assert_eq!(ghosts.stamp_of(numbers[&stamp.0], hash), Some(stamp));
+                prop_assert_eq!(ghosts.take(hash), Some(stamp));
+            }
+            prop_assert!(ghosts.passed.iter().all(|&passed| passed == 0), "counted, and gone");
+        }
+    }
+
+    #[test]
+    fn the_hash_of_nothing_is_told_from_nothing() {
+        let mut ghosts = Ghosts::new(4);
+        assert_eq!(ghosts.take(0), None);
+        let number = ghosts.insert(0, Stamp(7), |_, _| ());
+        assert_eq!((ghosts.stamp_of(number, 0), ghosts.take(0)), (Some(Stamp(7)), Some(Stamp(7))));
+        assert_eq!(ghosts.len(), 0);
     }
 }

@@ -30,7 +30,7 @@
 //! In a large stack one ghost in two, four or eight is *named*: it has a header to be found by. The others hold their
 //! places, so that depths are what they would be, and leave with a named one near them, whose hit stands for
 //! theirs. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
-//! with SHARDS", FAST 2015). A header is three cache misses in its life, and 32 bytes and more, which
+//! with SHARDS", FAST 2015). A header is two cache misses in its life, and 20 bytes and more, which
 //! such a stack has no need to pay for each of a hundred thousand ghosts.
 //!
 //! Invariants: residents and ghosts together are at most `limit` unless the residents alone are more;
@@ -277,7 +277,13 @@ impl Stack {
         let position = self.resident_at(stamp);
         let hash = hash_block(block);
         let entry = match self.is_named(hash) {
-            true => GHOST | self.ghosts.insert(hash, stamp),
+            true => {
+                let log = &mut self.log;
+                GHOST
+                    | self.ghosts.insert(hash, stamp, |Stamp(at), number| {
+                        log.set(log.position(at), GHOST | number);
+                    })
+            }
             false => UNNAMED,
         };
         self.unnamed += usize::from(entry == UNNAMED);
@@ -369,19 +375,14 @@ impl Stack {
         self.log.load(self.log.position(stamp.0));
     }
 
-    /// Loads what is kept of the ghosts that will be the next to be dropped, among so many entries, and the headers
-    /// of those among as many after them.
+    /// Loads what is kept of the ghosts that will be the next to be dropped, among so many entries.
     pub(crate) fn load_deepest_ghosts(&self, entries: usize) {
         if self.ghosts.len() == 0 {
             return;
         }
-        for (number, entry) in (0..2 * entries).zip(self.entries_from(self.oldest_ghost)) {
-            match entry {
-                Entry::Ghost(ghost) if number < entries => {
-                    self.ghosts.load(self.ghosts.hash_of(ghost));
-                }
-                Entry::Ghost(ghost) => self.ghosts.load_header(ghost),
-                Entry::Resident(_) | Entry::Unnamed => {}
+        for entry in self.entries_from(self.oldest_ghost).take(entries) {
+            if let Entry::Ghost(ghost) = entry {
+                self.ghosts.load_numbered(ghost);
             }
         }
     }

@@ -1,0 +1,82 @@
+//! Hash tables whose places lie in *lines* as long as a processor's cache line: which line is an entry's home, and which
+//! ones come after it where that is full.
+//!
+//! An entry is known by its *tag*, 32 bits of a hash, and lies in its *home* or in the next line of its *walk* that is
+//! not full; walks have one of eight steps, so that full lines do not gather. Four neighbouring blocks of a file have
+//! the same home (see [`hash_block`](crate::hash::hash_block)), so that reading on costs one cache miss for all of them.
+
+/// Places of a line.
+pub(crate) const LINE: usize = 8;
+
+/// Places in use are at most this share of all.
+const LOAD: (usize, usize) = (2, 5);
+
+/// Steps of walks: those that do not divide the number of lines come by all of them.
+const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
+const STEPS: usize = 8;
+
+/// The part of a hash that is kept: the home by its upper bits, who is who there by all.
+#[inline]
+pub(crate) fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// The places whose word is such, each the bit above that of its number: bit 0 would be a case of its own to the
+/// compiler, which makes a dozen instructions for vectors of this.
+#[inline]
+pub(crate) fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
+    words.iter().zip(1..).fold(0, |places, (&word, bit)| places | u32::from(is(word)) << bit)
+}
+
+/// The first of these places.
+#[inline]
+pub(crate) fn first(places: u32) -> Option<usize> {
+    (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
+}
+
+/// The walks through so many lines; see the [module](self).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Walks {
+    lines: usize,
+    steps: [u32; STEPS],
+}
+
+impl Walks {
+    fn new(lines: usize) -> Self {
+        // Any number of lines has fewer than ten of these as divisors.
+        let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
+        let mut step = || steps.next().expect("enough of them") % lines as u32;
+        Walks { lines, steps: std::array::from_fn(|_| step()) }
+    }
+
+    /// Those through twice as many lines, or as many as it takes for `most` entries and for `entries`.
+    pub(crate) fn grown(&self, entries: usize, most: usize) -> Self {
+        let at_most = (most.max(entries).saturating_mul(LOAD.1) / LOAD.0).div_ceil(LINE);
+        Walks::new((self.lines * 2).min(at_most + 1).max(1))
+    }
+
+    /// Lines that there are.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// Whether there are enough lines for so many entries.
+    #[inline]
+    pub(crate) fn have_room_for(&self, entries: usize) -> bool {
+        entries * LOAD.1 <= self.lines * LINE * LOAD.0
+    }
+
+    /// The line that an entry with this tag belongs to.
+    #[inline]
+    pub(crate) fn home(&self, tag: u32) -> usize {
+        ((u64::from(tag) * self.lines as u64) >> 32) as usize
+    }
+
+    /// The line that comes after `line` on the walk of this tag.
+    #[inline]
+    pub(crate) fn after(&self, line: usize, tag: u32) -> usize {
+        // The lowest bits tell neighbours apart, which stay together.
+        let next = line + self.steps[(tag >> 3) as usize % STEPS] as usize;
+        if next < self.lines { next } else { next - self.lines }
+    }
+}
