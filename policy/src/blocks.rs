@@ -300,28 +300,6 @@ impl BlockTable {
         self.load_home(hash_block(next));
     }
 
-    /// The slots of blocks that have some, from `first` on, one for each of `slots`; loaded together.
-    pub(crate) fn find_run(&self, first: Block, slots: &mut [SlotId]) {
-        let block = |offset: usize| Block { index: first.index + offset as u64, ..first };
-        let find = |block: Block| self.find(block).expect("a block of a fetch has a slot");
-        if let [slot] = slots {
-            *slot = find(first);
-            return;
-        }
-        (0..slots.len()).for_each(|offset| self.load_home(hash_block(block(offset))));
-        for (offset, slot) in slots.iter_mut().enumerate() {
-            // Most probably: see `load`.
-            let found = self.handles.find(hash_block(block(offset)), |_| true);
-            *slot = found.map_or(NO_SLOT, SlotId);
-        }
-        for (offset, slot) in slots.iter_mut().enumerate() {
-            let known = self.slots.get(slot.0 as usize);
-            if known.is_none_or(|known| known.block() != block(offset)) {
-                *slot = find(block(offset));
-            }
-        }
-    }
-
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
     #[inline]
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
@@ -442,20 +420,5 @@ mod tests {
         assert_eq!((table.find_loaded(block(3)), table.has(block(3))), (None, false));
         let slot = table.insert(Slot::in_flight(block(3), DeviceIndex(0), false));
         assert_eq!((table.has(block(3)), table.find_loaded(block(3))), (true, Some(slot)));
-    }
-
-    #[test]
-    fn a_run_is_found_wherever_its_slots_lie() {
-        let mut table = BlockTable::new(1000);
-        let mut slots: Vec<SlotId> = (0..500)
-            .rev()
-            .map(|index| table.insert(Slot::in_flight(block(index), DeviceIndex(0), false)))
-            .collect();
-        slots.reverse();
-        for (first, blocks) in [(0, 1), (7, 16), (484, 16)] {
-            let mut found = vec![NO_SLOT; blocks];
-            table.find_run(block(first), &mut found);
-            assert_eq!(found, slots[first as usize..][..blocks]);
-        }
     }
 }

@@ -46,6 +46,7 @@ mod depth;
 mod device;
 mod estimator;
 mod files;
+mod flights;
 mod handles;
 pub mod hash;
 mod heap;

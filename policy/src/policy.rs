@@ -33,12 +33,13 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::blocks::{Claim, DeviceIndex, LOADED_MAX, Queue, StreamIndex};
+use crate::blocks::{DeviceIndex, LOADED_MAX, Queue, StreamIndex};
 use crate::cache::{Cache, Need};
 use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Reason, Work};
 use crate::costs::Cost;
 use crate::decisions::Decision;
 use crate::device::Device;
+use crate::flights::{Demand, FlightWork, Flights};
 use crate::hash::Mix;
 use crate::hint::{
     Block, DeviceId, FetchId, FileId, Hint, HinterId, NameId, ReaderId, StreamId, Target,
@@ -68,30 +69,6 @@ const WINDOW_BLOCKS: std::ops::RangeInclusive<u64> = 64..=65_536;
 const PLACED_CAPACITIES: u64 = 16;
 const PLACED_MIN: u64 = 1 << 20;
 
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    device: DeviceIndex,
-    started: Nanos,
-    /// Fetches under way at the device when it was started, itself included.
-    outstanding: usize,
-    work: FlightWork,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum FlightWork {
-    Resolve { stream: StreamId, index: StreamIndex, number: u64 },
-    Read { first: Block, blocks: u64, demand: Option<Demand> },
-}
-
-/// For whom a demand fetch is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Demand {
-    /// A read that no hint foretold.
-    Unhinted,
-    /// One that a hint did, at this position.
-    Hinted(Claim),
-}
-
 /// The policy object; see the [module](self).
 #[derive(Debug)]
 pub struct Policy {
@@ -100,7 +77,7 @@ pub struct Policy {
     devices: Vec<Device>,
     device_ids: HashMap<DeviceId, DeviceIndex, Mix>,
     stream_ids: HashMap<StreamId, StreamIndex, Mix>,
-    flights: HashMap<FetchId, Flight, Mix>,
+    flights: Flights,
     /// The stream that a reader's last hinted read was one of.
     last_stream: HashMap<ReaderId, StreamIndex, Mix>,
     /// The read that found nothing, for the demand that follows.
@@ -110,7 +87,6 @@ pub struct Policy {
     unplaced: VecDeque<StreamIndex>,
     next_ticket: u64,
     next_stream: u64,
-    next_fetch: u64,
     dropped_names: Vec<NameId>,
     /// Scratch space of single calls.
     untracked: Vec<SlotId>,
@@ -135,14 +111,13 @@ impl Policy {
             devices: Vec::new(),
             device_ids: HashMap::with_hasher(Mix),
             stream_ids: HashMap::with_hasher(Mix),
-            flights: HashMap::with_hasher(Mix),
+            flights: Flights::default(),
             last_stream: HashMap::with_hasher(Mix),
             missed: None,
             load: 0,
             unplaced: VecDeque::new(),
             next_ticket: 0,
             next_stream: 0,
-            next_fetch: 0,
             dropped_names: Vec::new(),
             untracked: Vec::new(),
             waiting_done: Vec::new(),
@@ -441,7 +416,9 @@ impl Policy {
             self.cache.accessed(Some(slot), Some(claim.stream));
             self.linger(slot, claim);
         }
-        let work = FlightWork::Read { first: block, blocks: 1, demand: Some(demand) };
+        let mut slots = self.flights.room_for_slots();
+        slots.push(slot);
+        let work = FlightWork::Read { slots, demand: Some(demand) };
         let id = self.start(now, device, work);
         let work = Work::Read { file: block.file, first_block: block.index, blocks: 1 };
         self.check();
@@ -514,7 +491,7 @@ impl Policy {
     /// # Panics
     /// If the fetch is not under way, or the outcome is not one for its kind of work.
     pub fn completed(&mut self, now: Nanos, fetch: FetchId, outcome: Outcome) {
-        let flight = self.flights.remove(&fetch).expect("a fetch completes once");
+        let flight = self.flights.remove(fetch).expect("a fetch completes once");
         let device = &mut self.devices[usize::from(flight.device.0)];
         if !matches!(flight.work, FlightWork::Read { demand: Some(_), .. }) {
             device.depth.completed(now, flight.started, outcome == Outcome::Fetched);
@@ -529,12 +506,12 @@ impl Policy {
                 device.lookup_ended(now, fetch, now.saturating_sub(flight.started));
                 self.looked_up(flight.device, (stream, index, number), outcome);
             }
-            FlightWork::Read { first, blocks, demand } => {
+            FlightWork::Read { slots, demand } => {
                 device.outstanding -= usize::from(demand.is_none());
                 device.read_ended(now);
                 if outcome == Outcome::Fetched {
                     let begun = (flight.started, flight.outstanding);
-                    let seen = device.completed(now, begun, blocks);
+                    let seen = device.completed(now, begun, slots.len() as u64);
                     if let Some((ns, requests)) = seen.block_ns {
                         self.cache.costs.observe_block(flight.device, ns, requests, seen.was_full);
                     }
@@ -544,7 +521,7 @@ impl Policy {
                         self.cache.costs.observe_disk(flight.device, took);
                     }
                 }
-                self.blocks_completed(now, (first, blocks), demand, outcome);
+                self.blocks_completed(now, slots, demand, outcome);
             }
         }
         self.check();

@@ -104,13 +104,6 @@ pub(crate) struct Candidate {
     pub(crate) near_from: u64,
 }
 
-/// Adjacent blocks to be fetched by one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cluster {
-    pub(crate) first: Block,
-    pub(crate) blocks: u64,
-}
-
 impl Cache {
     /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
     ///
@@ -328,14 +321,16 @@ impl Cache {
         self.touch_candidate(index);
     }
 
-    /// B, C: the next cluster for `device`, its buffers taken.
+    /// B, C: the first block of the next cluster for `device`. Its buffers are taken: their slots are in `slots`, which
+    /// were empty.
     pub(crate) fn next_cluster(
         &mut self,
         now: Nanos,
         config: &Config,
         devices: &mut [Device],
         device: DeviceIndex,
-    ) -> Option<Cluster> {
+        slots: &mut Vec<SlotId>,
+    ) -> Option<Block> {
         let fresh = self.refresh_candidates(config, devices, device);
         let at_device = &mut devices[usize::from(device.0)];
         let is_busy = at_device.is_busy();
@@ -411,9 +406,9 @@ impl Cache {
                     return None;
                 }
             };
-            let cluster = self.take_cluster(now, config, device, (candidate, cost));
+            self.take_cluster(now, config, device, (candidate, cost), slots);
             self.touch_candidate(index);
-            return Some(cluster);
+            return Some(candidate.block);
         }
     }
 
@@ -451,8 +446,9 @@ impl Cache {
         config: &Config,
         device: DeviceIndex,
         (first, cost): (Candidate, f64),
-    ) -> Cluster {
-        self.take(now, DecisionKind::Prefetch, device, (first, cost));
+        slots: &mut Vec<SlotId>,
+    ) {
+        slots.push(self.take(now, DecisionKind::Prefetch, device, (first, cost)));
         let index = first.claim.stream;
         let terms = self.terms(index, device);
         let mut blocks = 1;
@@ -466,10 +462,9 @@ impl Cache {
             };
             let need = Need { block, by: Some(index), worth: next.benefit };
             let Ok(cost) = self.make_room(now, need) else { break };
-            self.take(now, DecisionKind::Cluster, device, (next, cost));
+            slots.push(self.take(now, DecisionKind::Cluster, device, (next, cost)));
             blocks += 1;
         }
-        Cluster { first: first.block, blocks }
     }
 
     fn terms(&mut self, index: StreamIndex, device: DeviceIndex) -> Terms {
@@ -530,13 +525,13 @@ impl Cache {
         kind: DecisionKind,
         device: DeviceIndex,
         (candidate, cost): (Candidate, f64),
-    ) {
+    ) -> SlotId {
         self.note(now, kind, &candidate, candidate.benefit, cost);
         self.counts.prefetched += 1;
         let Claim { stream, position } = candidate.claim;
         let known = self.streams[stream.0 as usize].as_mut().expect("a stream in use");
         known.taken(&self.blocks, device, position);
-        self.begin(candidate.block, device, Some(candidate.claim));
+        self.begin(candidate.block, device, Some(candidate.claim))
     }
 
     fn note(

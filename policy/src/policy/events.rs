@@ -2,10 +2,11 @@
 
 use hashbrown::HashMap;
 
-use super::{DOZE_STRIDE, Demand, Flight, FlightWork, Policy, STREAMS_ASKED_MAX, Work};
-use crate::blocks::{Claim, DeviceIndex, NO_SLOT, Queue, StreamIndex};
+use super::{DOZE_STRIDE, Policy, STREAMS_ASKED_MAX, Work};
+use crate::blocks::{Claim, DeviceIndex, Queue, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Lookup as UnderWay, Ticket};
+use crate::flights::{Demand, Flight, FlightWork};
 use crate::hash::Mix;
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId, Target};
 use crate::prefetcher;
@@ -25,9 +26,6 @@ const LOAD_CAPACITIES: u64 = 4;
 const LOAD_LEAST: usize = 1 << 19;
 const LOAD_SHARE_DIVISOR: usize = 2;
 const LOAD_MIN: usize = 512;
-
-/// Blocks of a fetch that are looked up together.
-const FOUND_MAX: usize = 16;
 
 /// A stream leaves this share of the device's lookups behind its reader at most, as a divisor.
 const LEFT_OUT_DIVISOR: usize = 4;
@@ -56,15 +54,12 @@ impl Policy {
     }
 
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
-        let id = FetchId(self.next_fetch);
-        self.next_fetch += 1;
         let at_device = self.device_mut(device);
         let outstanding = at_device.working_on() + 1;
         if let FlightWork::Read { .. } = work {
             at_device.read_begun(now);
         }
-        self.flights.insert(id, Flight { device, started: now, outstanding, work });
-        id
+        self.flights.insert(Flight { device, started: now, outstanding, work })
     }
 
     pub(super) fn add_hint(&mut self, index: StreamIndex, hint: Hint) {
@@ -168,16 +163,21 @@ impl Policy {
 
     /// The next blocks to prefetch from `device`.
     pub(super) fn next_read(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
-        let mut cluster = None;
+        let mut slots = self.flights.room_for_slots();
+        let mut first = None;
         for _ in 0..SEARCHES_MAX {
-            cluster = self.cache.next_cluster(now, &self.config, &mut self.devices, device);
-            if cluster.is_some() || !std::mem::take(&mut self.cache.search_is_unfinished) {
+            let (config, devices) = (&self.config, &mut self.devices);
+            first = self.cache.next_cluster(now, config, devices, device, &mut slots);
+            if first.is_some() || !std::mem::take(&mut self.cache.search_is_unfinished) {
                 break;
             }
         }
-        let cluster = cluster?;
-        let (first, blocks) = (cluster.first, cluster.blocks);
-        let id = self.start(now, device, FlightWork::Read { first, blocks, demand: None });
+        let Some(first) = first else {
+            self.flights.reuse(slots);
+            return None;
+        };
+        let blocks = slots.len() as u64;
+        let id = self.start(now, device, FlightWork::Read { slots, demand: None });
         self.device_mut(device).outstanding += 1;
         self.check();
         let work = Work::Read { file: first.file, first_block: first.index, blocks };
@@ -563,21 +563,15 @@ impl Policy {
 
     /// Blocks on their way that `index` claims.
     pub(super) fn claimed_in_flight(&self, index: StreamIndex) -> Vec<SlotId> {
-        let mut fetches: Vec<(&FetchId, &Flight)> = self.flights.iter().collect();
-        fetches.sort_unstable_by_key(|&(id, _)| *id);
-        let mut slots = Vec::new();
-        for (_, flight) in fetches {
-            let FlightWork::Read { first, blocks, .. } = flight.work else { continue };
-            for offset in 0..blocks {
-                let block = Block { index: first.index + offset, ..first };
-                let slot = self.cache.blocks.find(block);
-                slots.extend(slot.filter(|&slot| {
-                    let claim = self.cache.blocks[slot].claim();
-                    claim.is_some_and(|claim| claim.stream == index)
-                }));
-            }
-        }
-        slots
+        let slots = self.flights.in_order().flat_map(|flight| match &flight.work {
+            FlightWork::Read { slots, .. } => &slots[..],
+            FlightWork::Resolve { .. } => &[],
+        });
+        let claims = |&slot: &SlotId| {
+            let claim = self.cache.blocks[slot].claim();
+            claim.is_some_and(|claim| claim.stream == index)
+        };
+        slots.copied().filter(claims).collect()
     }
 
     /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
@@ -593,20 +587,15 @@ impl Policy {
     pub(super) fn blocks_completed(
         &mut self,
         now: Nanos,
-        (first, blocks): (Block, u64),
+        slots: Vec<SlotId>,
         demand: Option<Demand>,
         outcome: Outcome,
     ) {
-        let mut slots = [NO_SLOT; FOUND_MAX];
-        for from in (0..blocks).step_by(FOUND_MAX) {
-            let slots = &mut slots[..FOUND_MAX.min((blocks - from) as usize)];
-            let first = Block { index: first.index + from, ..first };
-            // Those in flight keep their slots, whatever becomes of the ones before.
-            self.cache.blocks.find_run(first, slots);
-            for (&mut slot, offset) in slots.iter_mut().zip(from..) {
-                self.block_completed(now, slot, offset, demand, outcome);
-            }
+        slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
+        for (offset, &slot) in (0..).zip(&slots) {
+            self.block_completed(now, slot, offset, demand, outcome);
         }
+        self.flights.reuse(slots);
     }
 
     fn block_completed(

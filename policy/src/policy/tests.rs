@@ -1,4 +1,5 @@
 use super::*;
+use crate::blocks::Claim;
 use crate::contract::{CostModel, CostSource, Work};
 
 use crate::depth::DEPTH_FIRST;
