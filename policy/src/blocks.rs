@@ -245,11 +245,12 @@ impl BlockTable {
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.loaded.clear();
         self.expected = 0;
-        for block in blocks.take(LOADED_MAX) {
+        let handles = &self.handles;
+        self.loaded.extend(blocks.take(LOADED_MAX).map(|block| {
             let hash = hash_block(block);
-            self.load_home(hash);
-            self.loaded.push(Loaded { block, hash, slot: NO_SLOT });
-        }
+            handles.load(hash);
+            Loaded { block, hash, slot: NO_SLOT }
+        }));
         for loaded in &mut self.loaded {
             // Not the right one now and then, and so it is compared when it is used.
             if let Some(handle) = self.handles.find(loaded.hash, |_| true) {

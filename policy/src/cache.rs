@@ -391,11 +391,14 @@ impl Cache {
     }
 
     /// Counts an access of a stream, or of the unhinted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
-        if self.rules.replacement == Replacement::Lru {
-            return;
+        if self.rules.replacement != Replacement::Lru {
+            self.count_share(stream);
         }
+    }
+
+    fn count_share(&mut self, stream: Option<StreamIndex>) {
         if self.rates.access(stream.map_or(UNHINTED, share_of)) {
             for index in 0..self.streams.len() {
                 self.touch(StreamIndex(index as u32));
@@ -438,7 +441,12 @@ impl Cache {
     fn least_of_queues(&mut self) -> (Option<(Member, f64)>, f64) {
         let reach = self.capacity_blocks.saturating_sub(self.unread as usize);
         let unhinted = self.rates.count(UNHINTED);
+        let is_lru = self.rules.replacement == Replacement::Lru;
         let (scene, recent, consumed) = self.scene();
+        if is_lru {
+            // All that has arrived lies there, and is worth the same.
+            return (recent.declare(&scene).map(|_| (Member::Recent, 0.0)), 0.0);
+        }
         recent.set_reach(reach);
         consumed.set_reach(reach);
         let from_recent = recent.declare(&scene).map(|value| (Member::Recent, value * unhinted));
@@ -853,6 +861,7 @@ impl Cache {
     }
 
     /// An unhinted read of a block in memory: it goes on top of the recent.
+    #[inline]
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
         let block = scene.blocks[slot].block();
@@ -892,7 +901,9 @@ impl Cache {
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.blocks.load(blocks);
         for queue in [&self.recent, &self.consumed] {
-            queue.load_ghosts(self.blocks.loaded_hashes());
+            if queue.has_ghosts() {
+                queue.load_ghosts(self.blocks.loaded_hashes());
+            }
         }
         for (queue, stamp) in self.blocks.loaded_places() {
             match queue {

@@ -432,7 +432,7 @@ impl Policy {
         if self.stream_ids.is_empty() || self.cache.rules.prefetch == Prefetch::Never {
             return None;
         }
-        let &index = self.device_ids.get(&device)?;
+        let index = self.known_device(device)?;
         let at_device = &mut self.devices[usize::from(index.0)];
         at_device.find_overdue(now);
         let depth = match self.config.memory {

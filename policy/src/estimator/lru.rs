@@ -49,6 +49,7 @@ impl LruEstimator {
     }
 
     /// An access that this queue might serve.
+    #[inline]
     pub(crate) fn access(&mut self) {
         if let Some(curve) = &mut self.curve {
             curve.access();
@@ -187,6 +188,11 @@ impl LruEstimator {
         mean.map_or(0.0, |(_, mean_ns)| mean_ns)
     }
 
+    /// Whether a block that is not in memory may have a ghost.
+    pub(crate) fn has_ghosts(&self) -> bool {
+        self.stack.has_named_ghosts()
+    }
+
     /// Loads the ghosts of blocks with these hashes, or the places where they would be.
     pub(crate) fn load_ghosts(&self, hashes: impl Iterator<Item = u64>) {
         hashes.for_each(|hash| self.stack.load_ghost(hash));
@@ -224,8 +230,7 @@ impl LruEstimator {
 impl Estimator for LruEstimator {
     /// Eq. 4 at the queue's length.
     fn declare(&mut self, scene: &Scene<'_>) -> Option<f64> {
-        self.stack.oldest()?;
-        Some(self.value(scene))
+        (self.stack.residents() > 0).then(|| self.value(scene))
     }
 
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {

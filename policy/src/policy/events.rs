@@ -37,9 +37,19 @@ const LOOKUPS_KEPT_DIVISOR: usize = 8;
 const LOOKUPS_FEW_DIVISOR: usize = 4;
 
 impl Policy {
+    /// The policy's own number for a device that it knows.
+    #[inline]
+    pub(super) fn known_device(&self, id: DeviceId) -> Option<DeviceIndex> {
+        // Mostly there is one.
+        match self.devices.first() {
+            Some(first) if first.id == id => Some(DeviceIndex(0)),
+            _ => self.device_ids.get(&id).copied(),
+        }
+    }
+
     /// The policy's own number for a device.
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
-        if let Some(&index) = self.device_ids.get(&id) {
+        if let Some(index) = self.known_device(id) {
             return index;
         }
         let devices = &mut self.devices;

@@ -104,11 +104,13 @@ impl Log {
         position
     }
 
-    /// Marks the live entry at `position` dead.
+    /// Marks the entry at `position` dead, and says whether it was live.
     #[inline]
-    pub(super) fn kill(&mut self, position: Position) {
-        let word = self.word_index(position);
-        self.live[word] &= !(1 << (position % WORD));
+    pub(super) fn kill(&mut self, position: Position) -> bool {
+        let (word, bit) = (self.word_index(position), 1 << (position % WORD));
+        let was_live = position < self.end && self.live[word] & bit != 0;
+        self.live[word] &= !bit;
+        was_live
     }
 
     /// Puts `entry` in the place of the dead one at `position`.

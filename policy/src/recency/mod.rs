@@ -181,6 +181,11 @@ impl Stack {
         self.log.memory_bytes() + self.ghosts.memory_bytes()
     }
 
+    /// Whether there is a ghost that can be found.
+    pub(crate) fn has_named_ghosts(&self) -> bool {
+        self.ghosts.len() > 0
+    }
+
     /// Ghosts in the stack.
     #[cfg(test)]
     pub(crate) fn ghosts(&self) -> usize {
@@ -240,9 +245,7 @@ impl Stack {
         stamp: Stamp,
         moved: impl FnMut(SlotId, Stamp),
     ) -> Stamp {
-        let position = self.resident_at(stamp);
-        self.segments.removed(position);
-        self.log.kill(position);
+        self.end_resident(stamp);
         if self.log.end().is_multiple_of(TURN_PUSHES) {
             self.compact(moved);
         }
@@ -253,10 +256,8 @@ impl Stack {
     /// Removes a resident without a trace.
     #[inline]
     pub(crate) fn remove(&mut self, stamp: Stamp) {
-        let position = self.resident_at(stamp);
         self.residents -= 1;
-        self.segments.removed(position);
-        self.log.kill(position);
+        self.end_resident(stamp);
     }
 
     /// Removes a resident and says in which segment it lay: what a hit does before the block's
@@ -330,6 +331,16 @@ impl Stack {
     fn lose(&mut self, position: Position) {
         self.segments.removed(position);
         self.log.kill(position);
+    }
+
+    /// That of a resident is no more.
+    #[inline(always)]
+    fn end_resident(&mut self, stamp: Stamp) {
+        let position = self.log.position(stamp.0);
+        let was_live = self.log.kill(position);
+        assert!(was_live, "{stamp:?} is of no live entry");
+        debug_assert!(matches!(Entry::decode(self.log.get(position)), Entry::Resident(_)));
+        self.segments.removed(position);
     }
 
     /// The segment of a resident; 0 is the top one.

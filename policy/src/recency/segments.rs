@@ -77,6 +77,10 @@ impl Segments {
     /// so many changes.
     #[inline]
     pub(super) fn find(&self, position: Position) -> usize {
+        // As long as nobody has asked, all are in the first.
+        if self.segments.first().is_none_or(|first| first.floor <= position) {
+            return 0;
+        }
         self.segments.partition_point(|segment| segment.floor > position)
     }
 
@@ -92,8 +96,9 @@ impl Segments {
     /// The entry at `position` is about to be removed (case A).
     #[inline]
     pub(super) fn removed(&mut self, position: Position) {
+        let Some(last) = self.segments.last() else { return };
         // What is dropped is the oldest.
-        let is_deepest = self.segments.last().is_some_and(|last| last.floor > position);
+        let is_deepest = last.floor > position;
         let index = if is_deepest { self.segments.len() } else { self.find(position) };
         if let Some(segment) = self.segments.get_mut(index) {
             segment.entries -= 1;
