@@ -142,6 +142,7 @@ impl Policy {
     }
 
     /// Blocks in memory or on their way: never above the capacity.
+    #[inline]
     pub fn held_blocks(&self) -> u64 {
         self.cache.blocks.len() as u64
     }
@@ -179,6 +180,7 @@ impl Policy {
 
     /// The next block that has left memory, and that the driver is to forget. To be drained before the
     /// buffers of a new fetch are used.
+    #[inline]
     pub fn next_eviction(&mut self) -> Option<Block> {
         self.cache.evicted.pop_front()
     }
@@ -547,6 +549,7 @@ impl Policy {
 
     /// Takes in a measured cost. `T_hit` and `T_driver` are the machine's, whatever the `device`; `T_disk` is
     /// the device's. Where the memory is the kernel's, `T_disk` is found from the fetches themselves.
+    #[inline]
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
         match cost {
             Cost::Hit => self.cache.costs.observe_hit(sample),
