@@ -5,14 +5,15 @@
 //! ghost ends, searches for nothing. The table is of [lines](crate::walk); of each it is counted how many ghosts lie in
 //! another because it was full, and where none does, a search ends.
 //!
-//! Two blocks with the same 32 bits have the same ghosts, whose hit may be counted for the wrong block: with a million
-//! ghosts one search in 4,000 is mistaken, and what hangs on it is one count in a statistic.
+//! Of two blocks with the same 32 bits one may take the other's ghost, so that a hit is counted for the wrong one, and one ghost
+//! stays that nobody takes, until it is the oldest: with a million ghosts one search in 4,000 is mistaken, and what hangs on it
+//! is one count in a statistic.
 //!
-//! Memory: 8 bytes for each of at most 5/2 of the most ghosts there can be, less as long as there were fewer, and 4 for each
-//! eight of those. A ghost's share of the log, like a resident's, is another 4 to 10. Growth goes through the whole table,
+//! Memory: 8 bytes for each of 5/2 to 5 times the most ghosts that there were at once, and 4 for each eight of those: 21 to 42
+//! bytes a ghost. A ghost's share of the log, like a resident's, is another 4 to 10. Growth goes through the whole table,
 //! and through the ghosts' entries in the log.
 
-use super::Stamp;
+use super::{NUMBER_MAX, Stamp};
 use crate::line::load_line;
 use crate::walk::{LINE, Walks, first, places, tag_of};
 
@@ -78,7 +79,7 @@ impl Ghosts {
         self.len
     }
 
-    /// Adds the ghost of a block with this hash, which has none, and returns its number. Others may have another one then:
+    /// Adds the ghost of a block with this hash, and returns its number. Others may have another one then:
     /// `renumbered` is told which, each by where its entry lies.
     #[inline]
     pub(super) fn insert(
@@ -166,7 +167,9 @@ impl Ghosts {
             let line = &mut self.lines[index];
             if let Some(place) = line.find(NONE) {
                 (line.tags[place], line.stamps[place]) = (tag, stamp.0);
-                return number_of(index, place);
+                let number = number_of(index, place);
+                debug_assert!(number < NUMBER_MAX, "more ghosts than their entries can tell apart");
+                return number;
             }
             self.passed[index] += 1;
             index = self.walks.after(index, tag);

@@ -30,7 +30,7 @@
 //! In a large stack one ghost in two, four or eight is *named*: it has a header to be found by. The others hold their
 //! places, so that depths are what they would be, and leave with a named one near them, whose hit stands for
 //! theirs. Which blocks have named ghosts their hashes say (Waldspurger et al., "Efficient MRC construction
-//! with SHARDS", FAST 2015). A header is two cache misses in its life, and 20 bytes and more, which
+//! with SHARDS", FAST 2015). A header is two cache misses in its life, and 21 to 42 bytes, which
 //! such a stack has no need to pay for each of a hundred thousand ghosts.
 //!
 //! Invariants: residents and ghosts together are at most `limit` unless the residents alone are more;
@@ -68,6 +68,8 @@ const SLACK: usize = 128;
 /// Marks an entry as the number of a named ghost; all ones are one without a name.
 const GHOST: u32 = 1 << 31;
 const UNNAMED: u32 = u32::MAX;
+/// Numbers of named ghosts are below. They go up to five times as many as ever were named at once: one in eight, of the largest stacks.
+const NUMBER_MAX: u32 = UNNAMED & !GHOST;
 /// Of ghosts one in so many has a name, a power of two; fewer do not where that would leave less than so many of a full
 /// stack.
 const NAMED_ONE_IN: u64 = 8;

@@ -93,7 +93,7 @@ impl Segments {
         }
     }
 
-    /// The entry at `position` is about to be removed (case A).
+    /// The entry at `position` is removed (case A).
     #[inline]
     pub(super) fn removed(&mut self, position: Position) {
         let Some(last) = self.segments.last() else { return };

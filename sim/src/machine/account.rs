@@ -101,12 +101,14 @@ fn place(block: Block) -> (GroupId, u16) {
 /// Where the blocks of a run are entered.
 fn places(run: Run) -> impl Iterator<Item = (GroupId, u16)> {
     let Run { first: Block { file, index: first }, blocks } = run;
-    let end = first + blocks;
-    (first / GROUP_BLOCKS..end.div_ceil(GROUP_BLOCKS)).map(move |group| {
+    // Of no block there is none; the last block may be the last of all.
+    let last = blocks.checked_sub(1).map(|more| first + more);
+    let groups = last.map(|last| first / GROUP_BLOCKS..=last / GROUP_BLOCKS);
+    groups.into_iter().flatten().map(move |group| {
         let begin = group * GROUP_BLOCKS;
         let above = u16::MAX << first.saturating_sub(begin);
-        let below = u16::MAX >> (begin + GROUP_BLOCKS).saturating_sub(end);
-        ((file, group), above & below)
+        let after_last = (GROUP_BLOCKS - 1).saturating_sub(last.map_or(0, |last| last - begin));
+        ((file, group), above & u16::MAX >> after_last)
     })
 }
 
@@ -125,7 +127,7 @@ impl Account {
         self.groups.get(&group)?.held(bit)
     }
 
-    /// What is on its way, and by which job.
+    /// The first that is on its way of each group and job.
     fn coming(&self) -> impl Iterator<Item = (Block, Key)> {
         let all = self.groups.iter().flat_map(|(&id, group)| group.jobs().map(move |it| (id, it)));
         all.map(|(id, (blocks, job))| (first_of(id, blocks), job))
@@ -440,6 +442,22 @@ mod tests {
             }
             prop_assert!(account.groups.values().all(|group| !group.is_empty()));
         }
+    }
+
+    #[test]
+    fn a_file_may_have_as_many_blocks_as_there_are_numbers() {
+        let mut account = Account::new(40);
+        for (first, blocks) in [(u64::MAX, 1), (u64::MAX - 30, 20), (u64::MAX - 10, 1)] {
+            let run = Run { first: block(first), blocks };
+            account.begin(run, job(1));
+            account.arrive(run);
+        }
+        let held = (0..40).filter(|back| account.holds(block(u64::MAX - back)));
+        assert_eq!(
+            held.collect::<Vec<_>>(),
+            [0, 10].into_iter().chain(11..=30).collect::<Vec<_>>()
+        );
+        account.check_buffers(22);
     }
 
     #[test]

@@ -13,8 +13,9 @@
 //! * a *program* goes on with its next step, as soon as its processor is free.
 //!
 //! Events of one instant come in that order, and then in the order in which they were made, so that
-//! a run is a function of its inputs. After each event the policy is asked for prefetches, device
-//! by device, until it has none. The policy sees a read at its beginning; a block that was read may
+//! a run is a function of its inputs. Work of a program that follows on other work of it is one event with that, unless
+//! others want its processor, or it may have to wait in between for addresses. After each event the policy is asked for
+//! prefetches, device by device, until it has none. The policy sees a read at its beginning; a block that was read may
 //! give up its buffer from then on (a block waited for, from its arrival on).
 //!
 //! The machine keeps its own books of what is in memory or on its way (`account`) and panics if the
@@ -386,8 +387,9 @@ struct Machine {
     runners: Vec<Runner>,
     /// Programs not ended and not in the background.
     running: usize,
-    /// Whether pieces of a program's work that follow each other are one: nobody else wants its processor, and it never
-    /// waits between them.
+    /// Whether pieces of a program's work that follow each other are one event: no other program wants its processor, and it
+    /// never waits between them. (`T_driver` of prefetches that comes between them is behind both then, and the end of all is
+    /// the same.)
     work_is_joined: bool,
     noted_at_end_of: Option<String>,
     /// What each program had done then.
@@ -1400,7 +1402,8 @@ impl Run {
     /// Its first `blocks` blocks, and the others.
     fn split_at(self, blocks: u64) -> (Run, Run) {
         let Block { file, index } = self.first;
-        let rest = Block { file, index: index + blocks };
+        // Of none the place does not matter.
+        let rest = Block { file, index: index.saturating_add(blocks) };
         (Run { blocks, ..self }, Run { first: rest, blocks: self.blocks - blocks })
     }
 }

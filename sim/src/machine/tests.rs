@@ -86,6 +86,24 @@ fn with_a_processor_of_its_own_a_program_works_or_stalls() {
     }
 }
 
+/// Alone, work after work is one event with a processor of its own, and two where others could come between.
+#[test]
+fn alone_it_makes_no_difference_whose_the_processor_is() {
+    for rules in Rules::ALL {
+        for device in [flat(None), flat(Some(2)), array(1), array(4)] {
+            for which in 0..3 {
+                let run = |processors| {
+                    let mut spec = machine(rules, 100, device.clone());
+                    spec.processors = processors;
+                    spec.run(vec![mixture(5).swap_remove(which)])
+                };
+                let name = format!("{}, {device:?}, program {which}", rules.name);
+                assert_eq!(run(Processors::Own), run(Processors::Shared), "{name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_same_inputs_give_the_same_report() {
     for rules in [Rules::LRU, Rules::FORETELL] {
