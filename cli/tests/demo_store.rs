@@ -91,7 +91,11 @@ fn it_measures_and_reports() {
     // What the page cache has is not asked for; what nobody knows is asked for one by one.
     let of = |way: usize, name: &str| cases[0]["ways"][way]["median"][name].as_u64();
     assert_eq!(of(4, "requests"), Some(0), "{figures}");
-    assert!(of(0, "requests") >= Some(64) && of(1, "in_flight_max") > Some(8), "{figures}");
+    assert!(of(0, "requests") >= Some(64), "{figures}");
+    // How many are under way depends on how fast this machine asks; one by one it does not.
+    for way in [1, 2] {
+        assert!(of(way, "in_flight_max") > Some(1), "{figures}");
+    }
     assert!(figures["conditions"]["cores"].as_u64() > Some(0));
     let report = fs::read_to_string(folder.path().join("report.html")).expect("written");
     assert!(report.contains("a slow object store") && report.contains("</html>"));
