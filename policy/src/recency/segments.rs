@@ -6,13 +6,15 @@
 //! ones; several positions will do when dead entries lie between.
 //!
 //! * A. An entry is pushed or removed: it is counted in the segment that it lies in. No floor moves.
-//! * B. A segment is asked for: once there were more than a few changes (a quarter of the smallest
-//!   segment), every floor moves by as many live entries as its segment and those above have too many
-//!   or too few. The bitmap is passed 64 entries at a time, so that many changes cost hardly more than
-//!   one. A small stack allows no change, and is exact.
+//! * B. A segment is asked for: floors move by as many live entries as their segments and those above have too many
+//!   or too few. That is not done for every change: it waits for so many that each segment may be wrong by a quarter of
+//!   itself. The first few are the smallest and wait for the fewest changes, and the next ones, each as large as all
+//!   before it, for twice as many each, as the digits of a counter do; so most moves are of the first few, and all take
+//!   part in one of dozens. The bitmap is passed 64 entries at a time, so that many changes cost hardly more than one. A
+//!   small stack allows no change, and is exact.
 //!
-//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and O(s) for some changes
-//! together, as many as a quarter of the smallest segment.
+//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and where it waits, less than ten floors together for as
+//! many changes as a quarter of the smallest segment.
 
 use super::log::{Log, Position};
 
@@ -20,8 +22,13 @@ use super::log::{Log, Position};
 const EQUAL: usize = 32;
 /// Halvings of the first of them, so that small depths are told apart.
 const HALVINGS: u32 = 6;
-/// So much of the smallest segment, as a divisor, may have changed before floors move.
+/// So much of a segment, as a divisor, may have changed before its floor moves.
 const CHANGES_DIVISOR: usize = 4;
+/// Segments whose floors move whenever any do: with the smallest twice, and each as large as all before it, the change
+/// that the others wait for is a quarter of them, too.
+const ALWAYS: usize = 4;
+/// Stacks of fewer entries are exact.
+const INEXACT_FROM: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Segment {
@@ -39,10 +46,16 @@ pub(super) struct Segments {
     /// From the top of the stack down, without the last one, which takes whatever is deeper: it has
     /// no floor, and room for all.
     segments: Vec<Segment>,
-    /// Pushes and removals since the floors were moved, and how many may be.
-    changes: usize,
-    changes_max: usize,
-    /// The deepest segment that has had a removal since.
+    /// The first of the equal ones, but for what is rounded.
+    halved: usize,
+    /// Whether all floors move with every change.
+    is_exact: bool,
+    /// Pushes and removals that there have been, of which `seen` had been when floors last moved. That is done after
+    /// 2^`pace` of them.
+    changes: u64,
+    seen: u64,
+    pace: u32,
+    /// The deepest segment that has had a removal since its floor was moved, or the entries that one above it had too many.
     deepest: usize,
     /// Floors above the gap of the compaction under way; see [`Segments::lift`].
     lifted: usize,
@@ -68,9 +81,11 @@ impl Segments {
             .zip(&ends[..ends.len() - 1])
             .map(|(start, end)| Segment { floor: 0, entries: 0, room: end - start })
             .collect();
-        let smallest = segments.iter().map(|segment| segment.room).min().unwrap_or(0);
-        let changes_max = smallest / CHANGES_DIVISOR;
-        Segments { segments, changes: 0, changes_max, deepest: 0, lifted: 0 }
+        let halved = segments.partition_point(|segment| segment.room < limit / EQUAL);
+        let smallest = segments.first().map_or(0, |segment| segment.room);
+        let pace = (smallest / CHANGES_DIVISOR + 1).ilog2();
+        let is_exact = limit < INEXACT_FROM;
+        Segments { segments, halved, is_exact, changes: 0, seen: 0, pace, deepest: 0, lifted: 0 }
     }
 
     /// The segment of a position. The newest is 0. Right after [`settle`](Segments::settle), to within
@@ -110,15 +125,24 @@ impl Segments {
     /// Makes [`find`](Segments::find) right (case B). `live` is the number of entries.
     #[inline]
     pub(super) fn settle(&mut self, log: &Log, live: usize) {
-        if self.changes > self.changes_max {
+        if self.changes - self.seen >> self.pace > 0 {
             self.move_floors(log, live);
         }
     }
 
+    /// Segments whose floors are to move after the changes since they last did.
+    fn due(&self) -> usize {
+        // The highest digit that counting on has changed.
+        let digit = ((self.changes ^ self.seen) >> self.pace).checked_ilog2().unwrap_or(0);
+        let due = ALWAYS + digit as usize;
+        if self.is_exact || due > self.halved { self.segments.len() } else { due }
+    }
+
     fn move_floors(&mut self, log: &Log, live: usize) {
+        let due = self.due();
         // Entries down to the floor: as it lies, where it belongs, and where the one above belongs.
         let (mut found, mut wanted, mut above) = (0, 0, 0);
-        for (index, segment) in self.segments.iter_mut().enumerate() {
+        for (index, segment) in self.segments[..due].iter_mut().enumerate() {
             found += segment.entries;
             wanted = live.min(wanted + segment.room);
             if found < wanted {
@@ -132,7 +156,17 @@ impl Segments {
                 break; // So it is with those below.
             }
         }
-        (self.changes, self.deepest, self.lifted) = (0, 0, 0);
+        if let Some(next) = self.segments.get_mut(due)
+            && found != wanted
+        {
+            // No more are taken from it than it has: it is a quarter too small at most.
+            next.entries = next.entries + found - wanted;
+            self.deepest = self.deepest.max(due);
+        } else if self.deepest < due {
+            self.deepest = 0;
+        }
+        self.seen = self.changes;
+        self.lifted = 0;
     }
 
     /// A compaction starts.
