@@ -51,6 +51,15 @@ extern "C" fn remember() {
     }
 }
 
+/// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. For
+/// those that start no program, which would inherit it.
+pub(crate) fn make_file_limits_errors() {
+    // SAFETY: ignoring a signal runs no handler.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Runs `remember` before the Rust runtime.
 // SAFETY: the section holds pointers to functions without arguments that need nothing of the Rust
 // runtime; this is one.

@@ -344,8 +344,13 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     assert_eq!(saved.filter(|saved| saved.ends_with('%')).count(), 4, "{table}");
     assert!(table.lines().all(|line| line.len() <= 100 && line == line.trim_end()), "{table}");
     let plot = fs::read_to_string(plot).expect("written");
-    assert!(plot.contains(">none</text>") && plot.contains(">files</text>"), "{plot}");
-    let rows: Value = serde_json::from_slice(&fs::read(json).expect("written")).expect("JSON");
+    assert!(plot.contains(">hints none</text>") && plot.contains(">hints files</text>"), "{plot}");
+    let written = fs::read(json).expect("written");
+    let rows: Value = serde_json::from_slice(&written).expect("JSON");
+    // Asked for in the other way.
+    let sweeps = ["--sweep", "hints=none,files", "--sweep", "disks=1,2", "--sweep", "cache=256MiB"];
+    let output = sim_replay(&path, &[&sweeps[..], &["--root", "/data", "--json", "-"]].concat());
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).expect("JSON"), rows);
     let rows = rows.as_array().expect("several runs");
     let asked = serde_json::json!({
         "trace": path.to_string_lossy(), "format": "strace", "root": "/data", "policy": "foretell",
@@ -441,7 +446,14 @@ fn why_nothing_is_read_below_the_root_is_told() {
     let fork = "; process 8 was made and has no line: was strace run with -f?";
     let map = "; 8 KiB of files were mapped into memory: reads of that are not recorded and not run again";
     let none = "; nor is there one of any other file";
+    let unnamed = "7 102.0 openat(9, \"x\", O_RDONLY) = 5\n".to_owned();
+    let of_unnamed = "; 1 file was opened in a folder that the recording does not tell of: what was read of it is not run \
+                      again (strace -y tells, and so do all calls, without -e trace=)";
+    let apart = lines.clone() + "7 102.1 pread64(4</x/y>, \"\"..., 4096, 0) = 4096\n";
+    let apart = apart.replace("/data/a/b/g", "/c/g");
     for (lines, why) in [
+        (unnamed, format!("{none}{of_unnamed}")),
+        (apart, "; 4 are elsewhere, and no folder has most of them".to_owned()),
         (lines, why.to_owned()),
         (forked, format!("{why}{fork}")),
         (mapped, format!("{why}{fork}{map}")),
@@ -792,6 +804,13 @@ fn files_are_whole_or_not_there() {
     // SAFETY: a system call with a process of ours, which has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     assert_eq!(child.wait().expect("a child").signal(), Some(libc::SIGTERM));
+    // A file may not be as long.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_foretell"));
+    command.args(["sim", "replay", "--json"]).arg(&json).arg(&path);
+    let output = command.output().expect("sh runs");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).ends_with("File too large\n"), "{}", text(&output.stderr));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing is left");
 }
 

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, written};
 use crate::output_file::{self, Named, OutputFile};
-use crate::size;
+use crate::{signals, size};
 
 #[derive(Args)]
 pub(crate) struct SimArgs {
@@ -54,6 +54,7 @@ enum SimCommand {
 }
 
 pub(crate) fn sim(args: &SimArgs) -> Result<ExitCode, Failure> {
+    signals::make_file_limits_errors();
     match &args.command {
         SimCommand::Cache(args) => cache::cache(args),
         SimCommand::Replay(args) => replay::replay(args),

@@ -101,6 +101,9 @@ fn elsewhere(recording: &Recording) -> String {
     let own: Vec<&Path> = read.iter().copied().filter(|path| !is_system(path)).collect();
     let (below, folder) = most_below(if own.is_empty() { &read } else { &own });
     let reads = read.len();
+    if folder == Path::new("/") {
+        return format!("{reads} are elsewhere, and no folder has most of them");
+    }
     format!("of {reads} elsewhere, {below} are below {}; give that for --root", folder.display())
 }
 
@@ -171,12 +174,20 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         let unnamed = size::display(recording.unnamed_bytes);
         format!("{unnamed} were read from files opened before the recording: they are not run again (strace -y names them)")
     });
+    let opens = recording.unnamed_opens;
+    let opened = (opens > 0).then(|| {
+        let opened = match opens {
+            1 => "1 file was opened in a folder that the recording does not tell of: what was read of it",
+            _ => &format!("{opens} files were opened in folders that the recording does not tell of: what was read of them"),
+        };
+        format!("{opened} is not run again (strace -y tells, and so do all calls, without -e trace=)")
+    });
     let rings = recording.ring_calls;
     let rings = (rings > 0).then(|| {
         format!("{rings} calls of io_uring or aio: what they read is not recorded, and their time counts as work")
     });
     let all = damage(&recording.state).into_iter().chain(unknown).chain(some_mapped);
-    all.chain(unnamed).chain(rings).collect()
+    all.chain(unnamed).chain(opened).chain(rings).collect()
 }
 
 /// What of the recording's text cannot be run again.

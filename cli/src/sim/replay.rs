@@ -30,7 +30,7 @@ pub(super) const HELP: &str = "\
 A recording says which bytes were read, in which order, and how much work lay between; the rest is \
 a model: figures are predictions. Record a run with
   strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
-and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the \
+(all calls, or with -e trace=%desc,%file,%process those that are needed: what others took counts as work) and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the \
 files, as far as they are still there. Of strace without -T, and of the other formats, times are \
 not used: --think-us is the work before each read. Of several processes, each begins when another \
 makes it, and waits for the others where it did when it was recorded.
@@ -47,7 +47,8 @@ Hints are each program's own; files and all are those of the programs that it st
   all        exactly what it reads, before the first read
   N-ahead    each read N reads before it
 
-Several values with commas between them make a row each, in every combination.
+Several values with commas between them make a row each, in every combination; --disks 1,2,4,8 and \
+--sweep disks=1,2,4,8 are the same.
 
 What is the same in all rows stands above the table. Columns:
   elapsed s  seconds from the first process's beginning to the last one's end
@@ -79,7 +80,7 @@ Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
   foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -";
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
     pub(super) trace: PathBuf,
@@ -163,6 +164,11 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     pub(super) think_us: f64,
 
+    /// The same as --NAME VALUE,... with one of the options that take several values, in its place: disks=1,2,4,8; may be
+    /// given of several
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = sweep)]
+    sweep: Vec<Sweep>,
+
     /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -222,6 +228,32 @@ impl ReadAheadChoice {
     }
 }
 
+/// What is gone through, and in which values.
+#[derive(Clone)]
+enum Sweep {
+    Disks(Vec<u16>),
+    Disk(Vec<String>),
+    Policy(Vec<Rules>),
+    Hints(Vec<Disclosed>),
+    Cache(Vec<u64>),
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    fn all<T>(values: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+        let named = |value| one(value).map_err(|error| format!("{value:?}: {error}"));
+        values.split(',').map(named).collect()
+    }
+    let (name, values) = text.split_once('=').unwrap_or((text, ""));
+    match name {
+        "disks" => all(values, disks).map(Sweep::Disks),
+        "disk" => all(values, |name| Ok(name.to_owned())).map(Sweep::Disk),
+        "policy" => all(values, rules).map(Sweep::Policy),
+        "hints" => all(values, str::parse).map(Sweep::Hints),
+        "cache" => all(values, size::parse).map(Sweep::Cache),
+        _ => Err("give disks=, disk=, policy=, hints= or cache=, as disks=1,2,4,8".into()),
+    }
+}
+
 fn stripe(text: &str) -> Result<u64, String> {
     whole_sectors(text, "a stripe")
 }
@@ -234,7 +266,7 @@ fn rules(name: &str) -> Result<Rules, String> {
 }
 
 fn disks(text: &str) -> Result<u16, String> {
-    if text.trim().trim_start_matches('-').contains('-') {
+    if text.contains("..") || text.trim().trim_start_matches('-').contains('-') {
         return Err("not a range: give numbers with commas between, as 1,2,4".into());
     }
     let disks = text.trim().parse().ok().filter(|disks| (1..=256).contains(disks));
@@ -258,6 +290,21 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 impl ReplayArgs {
+    /// With the values of --sweep in their places.
+    fn swept(&self) -> ReplayArgs {
+        let mut args = self.clone();
+        for sweep in std::mem::take(&mut args.sweep) {
+            match sweep {
+                Sweep::Disks(values) => args.disks = values,
+                Sweep::Disk(values) => args.disk = values,
+                Sweep::Policy(values) => args.policy = values,
+                Sweep::Hints(values) => args.hints = values,
+                Sweep::Cache(values) => args.cache = values,
+            }
+        }
+        args
+    }
+
     /// What is disclosed.
     pub(super) fn hints(&self) -> &[Disclosed] {
         match self.format {
@@ -269,6 +316,7 @@ impl ReplayArgs {
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
+    let args = &args.swept();
     let mut read = vec![("the recording", args.trace.as_path())];
     read.extend(args.disk.iter().map(|disk| ("a --disk", Path::new(disk))));
     check_outputs(&read, &[("--json", args.json.as_deref()), ("--plot", args.plot.as_deref())])?;
@@ -413,7 +461,11 @@ impl Run {
         Point {
             disks: spec.disks,
             cache_bytes: spec.cache_bytes,
-            names: [spec.rules.name.to_owned(), spec.disclosed.to_string(), self.disk.clone()],
+            names: [
+                spec.rules.name.to_owned(),
+                format!("hints {}", spec.disclosed),
+                self.disk.clone(),
+            ],
             elapsed_s,
         }
     }

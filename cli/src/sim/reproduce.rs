@@ -143,6 +143,13 @@ impl Pages {
             OutputFile::open(&path)
         });
         let (papers, comparators) = (papers.transpose()?, comparators.transpose()?);
+        let plots = folder.join(PLOTS);
+        if papers.is_some() && plots.exists() && !plots.is_dir() {
+            return Err(format!(
+                "{}: is not a folder, and plots are to be put there",
+                plots.display()
+            ));
+        }
         Ok(Pages { folder: folder.to_owned(), papers, comparators })
     }
 

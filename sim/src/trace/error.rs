@@ -79,7 +79,9 @@ pub enum Fault {
         version: u8,
     },
     /// The whole file holds no line of strace.
-    #[error("no line is a call with a time; record with `strace -f -ttt -T -y -o FILE PROGRAM`")]
+    #[error(
+        "no line is a call with a time; is the file of another --format? (record with `strace -f -ttt -T -y -o FILE PROGRAM`)"
+    )]
     NotStrace,
     /// A call of strace whose line does not say when it began.
     #[error("a call without its time in seconds since 1970; record with the option -ttt of strace")]

@@ -26,6 +26,11 @@ pub(super) fn reads_at_offset(name: &[u8]) -> bool {
     matches!(name, b"pread64" | b"pread" | b"preadv" | b"preadv2")
 }
 
+/// Whether a call of this name opens a file.
+pub(super) fn opens(name: &[u8]) -> bool {
+    matches!(name, b"open" | b"creat" | b"openat" | b"openat2")
+}
+
 /// Whether a call of this name may read by io_uring or aio.
 pub(super) fn is_of_ring(name: &[u8]) -> bool {
     matches!(name, b"io_uring_enter" | b"io_submit" | b"io_getevents" | b"io_pgetevents")

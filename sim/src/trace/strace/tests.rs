@@ -55,9 +55,13 @@ fn reads_that_no_file_is_known_of_are_counted() {
          1 2.0 preadv2(7, [], 1, 0, 0) = -1 EAGAIN (Resource temporarily unavailable) <0.1>\n\
          1 3.0 pread64(8</a>, \"\"..., 4096, 8192) = 4096 <0.1>\n\
          1 4.0 io_uring_enter(4, 1, 1, IORING_ENTER_GETEVENTS, NULL, 8) = 1 <0.5>\n\
-         1 5.0 io_getevents(0x7f, 1, 1, [{}], NULL) = 1 <0.2>\n",
+         1 5.0 io_getevents(0x7f, 1, 1, [{}], NULL) = 1 <0.2>\n\
+         1 6.0 openat(9, \"b\", O_RDONLY) = 3 <0.1>\n\
+         1 7.0 openat(9, \"c\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.1>\n\
+         1 8.0 openat(9, \"/d\", O_RDONLY) = 5 <0.1>\n",
     );
     assert_eq!((recording.unnamed_bytes, recording.ring_calls), (4096, 2));
+    assert_eq!(recording.unnamed_opens, 1);
 }
 
 #[test]
@@ -510,8 +514,8 @@ fn lines_that_are_not_needed_are_counted() {
 #[test]
 fn what_is_no_recording_is_refused() {
     let message = |text: &str| outcome(text).expect_err("refused").to_string();
-    let not_strace = "no line is a call with a time; \
-        record with `strace -f -ttt -T -y -o FILE PROGRAM`";
+    let not_strace = "no line is a call with a time; is the file of another --format? \
+        (record with `strace -f -ttt -T -y -o FILE PROGRAM`)";
     let no_time =
         "a call without its time in seconds since 1970; record with the option -ttt of strace";
     assert_eq!(message(""), "r.strace: is empty");
