@@ -260,8 +260,8 @@ fn show(results: &Results) -> Result<(), Failure> {
     if !cells.is_empty() {
         page::lines(cells).iter().try_for_each(|line| say(line))?;
         say("")?;
-        say(&page::summary(cells))?;
-        page::LEGEND.iter().try_for_each(|line| say(line))?;
+        page::summary(cells).iter().try_for_each(|line| say(line))?;
+        page::legend(cells).iter().try_for_each(|line| say(line))?;
     }
     if !results.comparators.is_empty() {
         say("")?;

@@ -125,7 +125,7 @@ impl Segments {
     /// Makes [`find`](Segments::find) right (case B). `live` is the number of entries.
     #[inline]
     pub(super) fn settle(&mut self, log: &Log, live: usize) {
-        if self.changes - self.seen >> self.pace > 0 {
+        if (self.changes - self.seen) >> self.pace > 0 {
             self.move_floors(log, live);
         }
     }

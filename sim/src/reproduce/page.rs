@@ -74,7 +74,8 @@ pub fn lines(cells: &[Cell]) -> Vec<String> {
         table.columns.iter().for_each(|column| {
             let _ = write!(head, " {column:>9}");
         });
-        lines.extend([String::new(), head]);
+        lines.extend((!lines.is_empty()).then(String::new));
+        lines.push(head);
         for (name, unit, cells) in &table.rows {
             if cells.iter().any(|cell| cell.paper.is_some()) {
                 let mut line = format!("{name:<48} {:>5} {unit:>5}", "paper");
@@ -101,10 +102,10 @@ pub fn lines(cells: &[Cell]) -> Vec<String> {
     lines
 }
 
-/// The line that follows both: by unit, since what is off by so many per cent of a time is not like what is off by so
+/// The lines that follow both: by unit, since what is off by so many per cent of a time is not like what is off by so
 /// many points, or like a ratio of two cells that are there too.
-pub fn summary(cells: &[Cell]) -> String {
-    let units = [("s", "times"), ("x", "speed-ups"), ("%", "percentages, by points")];
+pub fn summary(cells: &[Cell]) -> Vec<String> {
+    let units = [("s", "times"), ("x", "speed-ups"), ("%", "percentages")];
     let known = |unit: &str| units.iter().any(|(of, _)| *of == unit);
     let mut parts: Vec<String> = units
         .iter()
@@ -112,14 +113,16 @@ pub fn summary(cells: &[Cell]) -> String {
         .collect();
     parts.extend(of_unit(cells, "others", |cell| !known(&cell.unit)));
     if parts.is_empty() {
-        return "The paper gives no numbers for these.".into();
+        return vec!["The paper gives no numbers for these.".into()];
     }
-    format!(
-        "Predicted figures that have one of the paper's beside them, and no range, how many of them are within {EXPLAINED_FROM:.0} % of it \
-         (percentages: and as many points), and how far off the median is: {}. Where ours is a mean over disks that fit, the mean is counted, not each \
-         disk.",
-        parts.join("; ")
-    )
+    vec![
+        format!(
+            "Within {EXPLAINED_FROM:.0} % of the paper's number (percentages: {EXPLAINED_FROM:.0} points), of the figures that are predicted: {}.",
+            parts.join("; ")
+        ),
+        "In brackets: how far off the median is. Ranges are not counted; of a mean over disks that fit, the mean is."
+            .into(),
+    ]
 }
 
 /// Of the cells that are chosen, if any are predicted and compared with a number. Ranges are left out: whoever gives one of
@@ -134,7 +137,8 @@ fn of_unit(cells: &[Cell], name: &str, is_chosen: impl Fn(&Cell) -> bool) -> Opt
     deviations.sort_by(f64::total_cmp);
     let median = deviations.get(deviations.len() / 2)?;
     let within = compared.iter().filter(|cell| !cell.is_off_by(EXPLAINED_FROM)).count();
-    Some(format!("{name} {} of {}, {median:.1}", within, deviations.len()))
+    let unit = if compared.iter().all(|cell| cell.unit == "%") { "points" } else { "%" };
+    Some(format!("{name} {within} of {} ({median:.1} {unit})", deviations.len()))
 }
 
 /// Whether the paper says "more than".
@@ -142,29 +146,42 @@ fn is_open(cell: &Cell) -> bool {
     cell.unit == "%" && cell.paper_to.is_some_and(|to| to >= 100.0)
 }
 
-/// What a terminal shows below the summary.
-pub const LEGEND: [&str; 5] = [
-    "No mark: predicted. *: what the paper does not state was chosen so that it comes out near. =: stated, and put in.",
-    ">: the paper says only that it is more.",
-    "Medians are in per cent of the paper's figure; of percentages, in points.",
-    "disks: ours is a mean over disks that fit what is known; the least and the most of them.",
-    "draws: ours is the median of several seeds, or of turns of the disks; the least and the most of them.",
-];
+/// What a terminal shows below the summary: the marks that there are.
+pub fn legend(cells: &[Cell]) -> Vec<&'static str> {
+    let spread = |of| {
+        let is_of = |cell: &Cell| cell.spread.is_some() && ranges_of(&cell.experiment) == of;
+        cells.iter().any(is_of)
+    };
+    let lines = [
+        (
+            true,
+            "No mark: predicted. *: what the paper does not state was chosen so that it comes out near. =: stated, and put in.",
+        ),
+        (cells.iter().any(is_open), ">: the paper says only that it is more."),
+        (
+            spread("disks"),
+            "disks: ours is a mean over disks that fit what is known; the least and the most of them.",
+        ),
+        (
+            spread("draws"),
+            "draws: ours is the median of several seeds, or of turns of the disks; the least and the most of them.",
+        ),
+    ];
+    lines.into_iter().filter(|(is_there, _)| *is_there).map(|(_, line)| line).collect()
+}
 
 /// The page of `what` was reproduced. `folder` is where its figures are.
 pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     let mut page = HEAD.replace("WHAT", what);
-    let _ = writeln!(page, "{}\n", summary(&outcome.cells));
-    for (paper, title) in
-        [("1994", "## TIP 1994"), ("1995", "## TIP 1995"), ("1999", "## Collective 1999")]
-    {
+    let _ = writeln!(page, "{}\n", summary(&outcome.cells).join(" "));
+    for (paper, title, chosen) in PAPERS {
         let tables = tables(&outcome.cells);
         let tables: Vec<_> =
             tables.iter().filter(|table| table.experiment.starts_with(paper)).collect();
         if tables.is_empty() {
             continue;
         }
-        let _ = writeln!(page, "{title}\n");
+        let _ = writeln!(page, "## {title}\n");
         let mut last = "";
         for table in tables {
             if table.experiment != last {
@@ -177,6 +194,7 @@ pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
             }
             table_of(&mut page, table);
         }
+        let _ = write!(page, "### What was chosen for {title}\n\n{chosen}");
     }
     reasons(&mut page, &outcome.cells);
     page
@@ -252,11 +270,24 @@ A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
 * `=`: the paper states it, and it was put in;
 * `*`: something that the paper does not state was chosen so that it comes out near. What that was is said at the top of
   the experiment's source in `sim/src/reproduce`, and was chosen by times *without* hints on *one* disk where the paper
-  gives any, but for what follows. TIP 1995 has lost its plots in our copy: there, levels of processor time are chosen by
-  what the text says, and so is the first reduction that rests on them. Those of Davidson, the join and Sphinx decide
-  what hints save there: rows of other levels, or of other bursts, follow, and say how far the figures can be relied on.
+  gives any, but for what is said below a paper's tables.
 
-Three things of TIP 1994 were chosen by other times. The time of an open is the difference that hints make to the
+Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
+one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/simulator.md says what it
+changes. Single disks, each with places of files and a plane of its own, are far apart: a row of least and most, which is of
+what was run, follows each such row of times.
+
+";
+
+/// Of each paper, by the year that its experiments begin with: its title, and what is said below its tables.
+const PAPERS: [(&str, &str, &str); 3] = [
+    ("1994", "TIP 1994", OF_1994),
+    ("1995", "TIP 1995", OF_1995),
+    ("1999", "Collective 1999", OF_1999),
+];
+
+const OF_1994: &str = "\
+Three things were chosen by other times. The time of an open is the difference that hints make to the
 processor in table 2, bboard and mail on two disks, so that this set's times with hints on several disks are marked, and its speed-ups
 there; those of the other sets rest on it too. The drive's read-ahead (16 KiB): times on one disk do not tell 8, 16, 24
 and 32 apart, and Y-Z planes without hints on two to four disks decided; so these, and man pages without hints, are marked on
@@ -264,16 +295,25 @@ all arrays. And the form of the striper: that disks wait for the processor, and 
 first, are both assumed; other forms were compared by times *with* hints, and the one that is nearest was kept. Those times
 are not marked, as no number was fitted to them, but that X-Y planes come so near is owed to it in part.
 
-The same is so of five forms of TIP 1995. One is that prefetches wait for a file's blocks of addresses, in cold caches: assumed, since
+Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
+3.5 % instead of 5, it is 20 % off (its own row below).
+
+Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
+
+";
+
+const OF_1995: &str = "\
+The paper has lost its plots in our copy: levels of processor time are chosen by what the text says, and so is the first reduction
+that rests on them. Those of Davidson, the join and Sphinx decide what hints save there: rows of other levels, or of other
+bursts, follow, and say how far the figures can be relied on.
+
+Five forms were looked for by times *with* hints and assumed, as that of the striper of 1994. One is that prefetches wait for a file's blocks of addresses, in cold caches: assumed, since
 slices lost up to 99 % of their stall on many disks where the paper has at most 95. With it X-Y planes with hints come to two
 seconds like the others; of the three together less is saved than in the paper (75 % and a factor of 6). The machine of 1994 is left without,
 for X-Y planes with hints would take 2.8 s there on four disks instead of 2.2. Figure 3 b has rows without. Two are that the striper's SCAN goes one way, as BSD's does, and that a directory of more files than a
 group of cylinders has inodes goes on in others. These two were looked for because sorting saved 50 % of the searches on one disk where the
 paper has 63 %; figure 1 b has rows without either. What is left of the difference is not explained. The fourth is that the program
 and the directories of the searches are cold, and the fifth that `tip2` goes by costs that are fixed; both are said below.
-
-Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
-3.5 % instead of 5, it is 20 % off (its own row below).
 
 Davidson without hints should be slightly better than with them, since read-ahead \"incurs a little less overhead\" (section
 3.6). What a read costs more that was disclosed is chosen by that, within half a per cent: 20 us of the processor. Without it `tip1` would save up
@@ -300,23 +340,20 @@ so that a farther horizon makes itself longer, and with three disks that are jus
 blocks. With a fixed one of 10, 20, 25 or 30 ms more than 16 % would be saved there, too. It also makes of figure 10 b what the paper
 says of it: each buffer more saves as much as the last.
 
-Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
-one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/simulator.md says what it
-changes. Single disks, each with places of files and a plane of its own, are far apart: a row of least and most, which is of
-what was run, follows each such row of times.
-
-Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
 Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
 device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
 
-TIP 1995 has two numbers for the sum of three slices: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\" saved (section
+There are two numbers for the sum of three slices: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\" saved (section
 3.7). They cannot both be of one array, with hints and without: there a factor of 6 is 83 % saved. It would also need, with
 about 2 s for each plane with hints and 15 s for X-Y without, 21 s for the other two planes without hints, which read-ahead
 serves, though OSF/1 \"is only able to take advantage of two disks in the array\". The 75 % belong to figure 3, which shows
 shares on the same array. The 6 is taken to be the whole range of figure 1 c, from one disk without hints to the best array
 with them; that is our reading, the paper does not say it. Most of its terms are calibrated.
 
-Of Collective 1999 the order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
+";
+
+const OF_1999: &str = "\
+The order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
 collective calls' throughputs, which are marked, as is what follows from them alone; collective.md says how. That SSTF knows what the drive's
 cache holds is chosen by the crossovers of drawn owners, which are marked too. Other crossovers are predicted. Ours is the median of eight seeds, of four for the largest files; a row of least and most follows where they differ.
 
@@ -351,13 +388,17 @@ mod tests {
         ];
         let lines = lines(&cells);
         assert_eq!(lines.iter().filter(|line| line.contains("unit")).count(), 2, "{lines:#?}");
-        assert!(lines[3].ends_with("2.10       123"), "{:?}", lines[3]);
+        assert!(lines[2].ends_with("2.10       123"), "{:?}", lines[2]);
+        assert_eq!(legend(&cells).len(), 2, "no draws, and none is only more");
         let page = markdown(&Outcome { cells: cells.to_vec(), figures: Vec::new() }, "all", "x");
         assert!(page.contains("| X-Y | s | 2.00 / 2.10 | 123 |"), "{page}");
         assert!(page.contains("| …, least–most of the disks | s | 3.00–5.50 |  |"), "{page}");
         assert!(page.contains("1.00 / **3.00**"), "{page}");
         assert!(page.contains("most (+200 %)"), "{page}");
-        assert!(page.contains("times 3 of 4, 5.0."), "{page}");
+        assert!(page.contains("times 3 of 4 (5.0 %)."), "{page}");
+        let [table, notes] =
+            ["| X-Y | s |", "### What was chosen for TIP 1994"].map(|part| page.find(part));
+        assert!(table < notes && !page.contains("Davidson"), "{page}");
         assert!(page.contains("`foretell sim reproduce all --out docs`"), "{page}");
     }
 }
