@@ -51,6 +51,13 @@ extern "C" fn remember() {
     }
 }
 
+/// Runs `remember` before the Rust runtime.
+// SAFETY: the section holds pointers to functions without arguments that need nothing of the Rust
+// runtime; this is one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn() = remember;
+
 /// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. For
 /// those that start no program, which would inherit it.
 pub(crate) fn make_file_limits_errors() {
@@ -59,13 +66,6 @@ pub(crate) fn make_file_limits_errors() {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
-
-/// Runs `remember` before the Rust runtime.
-// SAFETY: the section holds pointers to functions without arguments that need nothing of the Rust
-// runtime; this is one.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static REMEMBER: extern "C" fn() = remember;
 
 /// Which of standard input, output and error this process was started without.
 pub(crate) fn closed_at_start() -> [bool; 3] {

@@ -348,7 +348,8 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let written = fs::read(json).expect("written");
     let rows: Value = serde_json::from_slice(&written).expect("JSON");
     // Asked for in the other way.
-    let sweeps = ["--sweep", "hints=none,files", "--sweep", "disks=1,2", "--sweep", "cache=256MiB"];
+    let sweeps = ["hints=none,files", "disks=1", "disks=2", "cache=256MiB"];
+    let sweeps: Vec<&str> = sweeps.iter().flat_map(|sweep| ["--sweep", sweep]).collect();
     let output = sim_replay(&path, &[&sweeps[..], &["--root", "/data", "--json", "-"]].concat());
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).expect("JSON"), rows);
     let rows = rows.as_array().expect("several runs");
@@ -447,13 +448,13 @@ fn why_nothing_is_read_below_the_root_is_told() {
     let map = "; 8 KiB of files were mapped into memory: reads of that are not recorded and not run again";
     let none = "; nor is there one of any other file";
     let unnamed = "7 102.0 openat(9, \"x\", O_RDONLY) = 5\n".to_owned();
-    let of_unnamed = "; 1 file was opened in a folder that the recording does not tell of: what was read of it is not run \
-                      again (strace -y tells, and so do all calls, without -e trace=)";
+    let of_unnamed = "; 1 file was opened in a folder that the recording does not tell of: what was read of it, if \
+                      anything, is not run again (strace -y tells, and so do all calls, without -e trace=)";
     let apart = lines.clone() + "7 102.1 pread64(4</x/y>, \"\"..., 4096, 0) = 4096\n";
     let apart = apart.replace("/data/a/b/g", "/c/g");
     for (lines, why) in [
         (unnamed, format!("{none}{of_unnamed}")),
-        (apart, "; 4 are elsewhere, and no folder has most of them".to_owned()),
+        (apart, "; 4 are elsewhere, and no folder has most of them; leave --root out".to_owned()),
         (lines, why.to_owned()),
         (forked, format!("{why}{fork}")),
         (mapped, format!("{why}{fork}{map}")),
@@ -625,7 +626,22 @@ fn what_replay_cannot_use_is_said_in_one_line() {
     let long = ["--format", "blocks", "--think-us", "1000000000", "--cpu-factor", "1000000"];
     let (_blocks, blocks) = recording(ANOMALY);
     let (_leaps, leaps) = recording(STRACE.replace("7 101.258000 read", "7 9000000000.0 read"));
-    let table: [(&Path, &[&str], &str, i32); 33] = [
+    let table: [(&Path, &[&str], &str, i32); 38] = [
+        (&path, &["--disks", "1..4"], "not a range: give numbers with commas between, as 1,2,4", 2),
+        (
+            &path,
+            &["--sweep", "disks"],
+            "give disks=, disk=, policy=, hints= or cache= and values",
+            2,
+        ),
+        (&path, &["--sweep", "depth=1,2"], "give disks=, disk=, policy=, hints= or cache= and", 2),
+        (&path, &["--sweep", "disks=1,x"], "not a whole number from 1 to 256", 2),
+        (
+            &path,
+            &["--disks", "8", "--sweep", "disks=1,2"],
+            "--disks cannot be used with --sweep disks=; leave one of them out",
+            2,
+        ),
         (
             &leaps,
             &[],

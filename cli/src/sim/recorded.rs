@@ -101,8 +101,9 @@ fn elsewhere(recording: &Recording) -> String {
     let own: Vec<&Path> = read.iter().copied().filter(|path| !is_system(path)).collect();
     let (below, folder) = most_below(if own.is_empty() { &read } else { &own });
     let reads = read.len();
-    if folder == Path::new("/") {
-        return format!("{reads} are elsewhere, and no folder has most of them");
+    let are_apart = own.iter().any(|path| path.components().count() > 2);
+    if folder == Path::new("/") && are_apart {
+        return format!("{reads} are elsewhere, and no folder has most of them; leave --root out");
     }
     format!("of {reads} elsewhere, {below} are below {}; give that for --root", folder.display())
 }
@@ -177,8 +178,8 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
     let opens = recording.unnamed_opens;
     let opened = (opens > 0).then(|| {
         let opened = match opens {
-            1 => "1 file was opened in a folder that the recording does not tell of: what was read of it",
-            _ => &format!("{opens} files were opened in folders that the recording does not tell of: what was read of them"),
+            1 => "1 file was opened in a folder that the recording does not tell of: what was read of it, if anything,",
+            _ => &format!("{opens} files were opened in folders that the recording does not tell of: what was read of them, if anything,"),
         };
         format!("{opened} is not run again (strace -y tells, and so do all calls, without -e trace=)")
     });

@@ -30,8 +30,9 @@ pub(super) const HELP: &str = "\
 A recording says which bytes were read, in which order, and how much work lay between; the rest is \
 a model: figures are predictions. Record a run with
   strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
-(all calls, or with -e trace=%desc,%file,%process those that are needed: what others took counts as work) and have only what lies below --root on the modelled disks. Sizes and inode numbers come from the \
-files, as far as they are still there. Of strace without -T, and of the other formats, times are \
+or, where that slows it down, with -e trace=%desc,%file,%process before PROGRAM: what other calls \
+took counts as work then. Have only what lies below --root on the modelled disks. Sizes and inode \
+numbers come from the files, as far as they are still there. Of strace without -T, and of the other formats, times are \
 not used: --think-us is the work before each read. Of several processes, each begins when another \
 makes it, and waits for the others where it did when it was recorded.
 
@@ -94,13 +95,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(super) root: Option<PathBuf>,
 
-    /// Number of disks, 1 to 256
-    #[arg(long, default_value = "4", value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
+    /// Number of disks, 1 to 256 [default: 4]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
     disks: Vec<u16>,
 
     /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; hp97560 is a
-    /// drive of the early 1990s: of what is in use today, choose ssd, nvme, network or object-store
-    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
+    /// drive of the early 1990s: of what is in use today, choose ssd, nvme, network or object-store [default: hp97560]
+    #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
     disk: Vec<String>,
 
     /// Bytes of a file on one disk before the next disk's turn
@@ -130,8 +131,8 @@ pub(crate) struct ReplayArgs {
     metadata: Switch,
 
     /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches no blocks
-    /// ahead, not even those that a kernel reads ahead
-    #[arg(long, default_value = "foretell", value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
+    /// ahead, not even those that a kernel reads ahead [default: foretell]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
     /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks and vscsi, which have no
@@ -139,8 +140,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "HINTS,...", value_delimiter = ',')]
     hints: Vec<Disclosed>,
 
-    /// Memory for blocks
-    #[arg(long, default_value = "256MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
+    /// Memory for blocks [default: 256MiB]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
     cache: Vec<u64>,
 
     /// Bytes of a block, a multiple of 512, up to 64 MiB; Linux reads pages of 4KiB, which predict short reads out of
@@ -164,8 +165,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     pub(super) think_us: f64,
 
-    /// The same as --NAME VALUE,... with one of the options that take several values, in its place: disks=1,2,4,8; may be
-    /// given of several
+    /// The same as one of the options above that take several values, in the place of it: disks=1,2,4,8 is --disks
+    /// 1,2,4,8; may be given for each of them
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = sweep)]
     sweep: Vec<Sweep>,
 
@@ -239,19 +240,38 @@ enum Sweep {
 }
 
 fn sweep(text: &str) -> Result<Sweep, String> {
-    fn all<T>(values: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
-        let named = |value| one(value).map_err(|error| format!("{value:?}: {error}"));
-        values.split(',').map(named).collect()
+    fn all<T, E: ToString>(
+        values: &str,
+        one: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Vec<T>, String> {
+        values.split(',').map(|value| one(value).map_err(|error| error.to_string())).collect()
     }
-    let (name, values) = text.split_once('=').unwrap_or((text, ""));
-    match name {
-        "disks" => all(values, disks).map(Sweep::Disks),
-        "disk" => all(values, |name| Ok(name.to_owned())).map(Sweep::Disk),
-        "policy" => all(values, rules).map(Sweep::Policy),
-        "hints" => all(values, str::parse).map(Sweep::Hints),
-        "cache" => all(values, size::parse).map(Sweep::Cache),
-        _ => Err("give disks=, disk=, policy=, hints= or cache=, as disks=1,2,4,8".into()),
+    let known = "give disks=, disk=, policy=, hints= or cache= and values, as disks=1,2,4,8";
+    match text.split_once('=') {
+        None | Some((_, "")) => Err(known.into()),
+        Some(("disks", values)) => all(values, disks).map(Sweep::Disks),
+        Some(("disk", values)) => all(values, str::parse::<String>).map(Sweep::Disk),
+        Some(("policy", values)) => all(values, rules).map(Sweep::Policy),
+        Some(("hints", values)) => all(values, str::parse).map(Sweep::Hints),
+        Some(("cache", values)) => all(values, size::parse).map(Sweep::Cache),
+        Some(_) => Err(known.into()),
     }
+}
+
+/// Adds what is gone through to what the option `name` has brought, which is one or the other.
+fn add<T: Clone>(
+    name: &str,
+    option: &mut Vec<T>,
+    given: &[T],
+    values: Vec<T>,
+) -> Result<(), Failure> {
+    if !given.is_empty() {
+        let message =
+            format!("--{name} cannot be used with --sweep {name}=; leave one of them out");
+        return Err(Failure::usage(message));
+    }
+    option.extend(values);
+    Ok(())
 }
 
 fn stripe(text: &str) -> Result<u64, String> {
@@ -290,19 +310,28 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 impl ReplayArgs {
-    /// With the values of --sweep in their places.
-    fn swept(&self) -> ReplayArgs {
+    /// With the values of --sweep in their places, and what is usual where none is given.
+    fn completed(&self) -> Result<ReplayArgs, Failure> {
         let mut args = self.clone();
         for sweep in std::mem::take(&mut args.sweep) {
             match sweep {
-                Sweep::Disks(values) => args.disks = values,
-                Sweep::Disk(values) => args.disk = values,
-                Sweep::Policy(values) => args.policy = values,
-                Sweep::Hints(values) => args.hints = values,
-                Sweep::Cache(values) => args.cache = values,
+                Sweep::Disks(values) => add("disks", &mut args.disks, &self.disks, values)?,
+                Sweep::Disk(values) => add("disk", &mut args.disk, &self.disk, values)?,
+                Sweep::Policy(values) => add("policy", &mut args.policy, &self.policy, values)?,
+                Sweep::Hints(values) => add("hints", &mut args.hints, &self.hints, values)?,
+                Sweep::Cache(values) => add("cache", &mut args.cache, &self.cache, values)?,
             }
         }
-        args
+        fn or_else<T>(values: &mut Vec<T>, usual: T) {
+            if values.is_empty() {
+                values.push(usual);
+            }
+        }
+        or_else(&mut args.disks, 4);
+        or_else(&mut args.disk, "hp97560".to_owned());
+        or_else(&mut args.policy, Rules::FORETELL);
+        or_else(&mut args.cache, 256 << 20);
+        Ok(args)
     }
 
     /// What is disclosed.
@@ -316,7 +345,7 @@ impl ReplayArgs {
 }
 
 pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
-    let args = &args.swept();
+    let args = &args.completed()?;
     let mut read = vec![("the recording", args.trace.as_path())];
     read.extend(args.disk.iter().map(|disk| ("a --disk", Path::new(disk))));
     check_outputs(&read, &[("--json", args.json.as_deref()), ("--plot", args.plot.as_deref())])?;

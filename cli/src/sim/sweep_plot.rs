@@ -79,7 +79,7 @@ impl<'a> Sweep<'a> {
         let [policies, hintings, disks, _] = self.differ();
         let parts = [
             (!policies).then(|| policy.clone()),
-            (!hintings).then(|| format!("hints: {hints}")),
+            (!hintings).then(|| hints.clone()),
             (!disks).then_some(disk),
             (disks && !self.is_over_disks()).then(|| format!("{} disks", first.disks)),
             cache.map(|cache| format!("cache of {cache}")),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn point(disks: usize, mib: u64, policy: &str, elapsed_s: f64) -> Point {
-        let names = [policy, "none", "hp97560"].map(str::to_owned);
+        let names = [policy, "hints none", "hp97560"].map(str::to_owned);
         Point { disks, cache_bytes: mib << 20, names, elapsed_s }
     }
 
@@ -158,7 +158,7 @@ mod tests {
         ];
         let svg = svg(&points, "t", "aged");
         assert!(svg.contains(">1 MiB<") && svg.contains(">8 MiB<"), "{svg}");
-        assert!(svg.contains("simulation: lru, hints: none, hp97560, aged layout."), "{svg}");
+        assert!(svg.contains("simulation: lru, hints none, hp97560, aged layout."), "{svg}");
         assert!(svg.contains("disks"));
         let caches = [point(1, 1, "lru", 3.0), point(1, 8, "tip2", 2.0)];
         let svg = super::svg(&caches, "t", "aged");
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn disks_have_short_names_and_lines_an_end() {
         let named = |disk: &str, policy: &str, disks: usize| {
-            let names = [policy, "none", disk].map(str::to_owned);
+            let names = [policy, "hints none", disk].map(str::to_owned);
             Point { disks, cache_bytes: 1 << 20, names, elapsed_s: 1.0 }
         };
         let points = [named("/a/b.toml", "lru", 1), named("/a/c.toml", "lru", 2)];

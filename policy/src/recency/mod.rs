@@ -1,4 +1,5 @@
-//! An LRU stack of residents and ghosts, exact but for ghosts of large ones.
+//! An LRU stack of residents and ghosts, exact but for ghosts of large ones, and for segments of those of 1,024 entries
+//! and more, which are right to within a quarter.
 //!
 //! The LRU estimator (TIP 1995, section 5.2) wants three things of its queue: which resident block
 //! was used longest ago; what would have been a hit with more buffers, for which the places of

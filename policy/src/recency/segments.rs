@@ -7,14 +7,14 @@
 //!
 //! * A. An entry is pushed or removed: it is counted in the segment that it lies in. No floor moves.
 //! * B. A segment is asked for: floors move by as many live entries as their segments and those above have too many
-//!   or too few. That is not done for every change: it waits for so many that each segment may be wrong by a quarter of
-//!   itself. The first few are the smallest and wait for the fewest changes, and the next ones, each as large as all
-//!   before it, for twice as many each, as the digits of a counter do; so most moves are of the first few, and all take
-//!   part in one of dozens. The bitmap is passed 64 entries at a time, so that many changes cost hardly more than one. A
-//!   small stack allows no change, and is exact.
+//!   or too few. Not all of them at every change: there is a turn after 2^`pace` changes, and turns are counted in
+//!   binary. The first four floors move at every turn, one more for each digit above the lowest that counting has
+//!   changed, and all equal ones together. Since each of the others is as large as all before it, a segment is right to within a
+//!   quarter of itself, and in large stacks to within a sixteenth, but for the first four. The bitmap is passed 64 entries at a time, so that
+//!   many changes cost hardly more than one. A small stack has its turn, of all floors, at every change, and is exact.
 //!
-//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and where it waits, less than ten floors together for as
-//! many changes as a quarter of the smallest segment.
+//! Cost: O(1) a push, O(log s) a removal or question, with s segments; and about ten floors a turn: all of them in one of
+//! sixteen, of stacks of fewer than 8,192 entries in one of four or eight.
 
 use super::log::{Log, Position};
 
@@ -24,8 +24,8 @@ const EQUAL: usize = 32;
 const HALVINGS: u32 = 6;
 /// So much of a segment, as a divisor, may have changed before its floor moves.
 const CHANGES_DIVISOR: usize = 4;
-/// Segments whose floors move whenever any do: with the smallest twice, and each as large as all before it, the change
-/// that the others wait for is a quarter of them, too.
+/// Segments whose floors move at every turn. With fewer, the next ones would be wrong by more than a quarter where the
+/// smallest have one entry.
 const ALWAYS: usize = 4;
 /// Stacks of fewer entries are exact.
 const INEXACT_FROM: usize = 1024;
@@ -88,8 +88,7 @@ impl Segments {
         Segments { segments, halved, is_exact, changes: 0, seen: 0, pace, deepest: 0, lifted: 0 }
     }
 
-    /// The segment of a position. The newest is 0. Right after [`settle`](Segments::settle), to within
-    /// so many changes.
+    /// The segment of a position. The newest is 0. Right after [`settle`](Segments::settle), to within a quarter of it.
     #[inline]
     pub(super) fn find(&self, position: Position) -> usize {
         // As long as nobody has asked, all are in the first.
@@ -122,7 +121,7 @@ impl Segments {
         self.deepest = self.deepest.max(index);
     }
 
-    /// Makes [`find`](Segments::find) right (case B). `live` is the number of entries.
+    /// Makes [`find`](Segments::find) as right as it is to be (case B). `live` is the number of entries.
     #[inline]
     pub(super) fn settle(&mut self, log: &Log, live: usize) {
         if (self.changes - self.seen) >> self.pace > 0 {
@@ -159,14 +158,37 @@ impl Segments {
         if let Some(next) = self.segments.get_mut(due)
             && found != wanted
         {
-            // No more are taken from it than it has: it is a quarter too small at most.
+            // No more are taken from it than it has: it lacks a quarter at most. Those below have not heard of it yet.
             next.entries = next.entries + found - wanted;
             self.deepest = self.deepest.max(due);
-        } else if self.deepest < due {
+        } else if self.deepest < due || due == self.segments.len() {
             self.deepest = 0;
         }
         self.seen = self.changes;
         self.lifted = 0;
+    }
+
+    /// Asserts, of a stack that has just been asked, that its floors are where they may be.
+    #[cfg(test)]
+    pub(super) fn check(&self, log: &Log, live: usize) {
+        let mut positions: Vec<Position> = Vec::new();
+        while let Some(position) = log.next_live(positions.last().map_or(0, |last| last + 1)) {
+            positions.push(position);
+        }
+        assert_eq!(positions.len(), live);
+        let (mut above, mut counted, mut wanted) = (Position::MAX, 0, 0);
+        let unseen = (self.changes - self.seen) as usize;
+        for (index, segment) in self.segments.iter().enumerate() {
+            assert!(segment.floor <= above, "{index}: floors fall");
+            above = segment.floor;
+            counted += segment.entries;
+            let found = live - positions.partition_point(|&position| position < segment.floor);
+            assert_eq!(found, counted, "{index}: entries down to its floor");
+            wanted = live.min(wanted + segment.room);
+            let error = found.abs_diff(wanted);
+            assert!(error <= segment.room / 4 + unseen, "{index}: {error} of {}", segment.room);
+        }
+        assert!(!self.is_exact || self.deepest == 0, "all is settled down to {}", self.deepest);
     }
 
     /// A compaction starts.

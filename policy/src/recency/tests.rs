@@ -189,6 +189,7 @@ impl Pair {
         assert_eq!(self.stack.residents(), residents);
         assert_eq!(self.stack.ghosts(), entries.len() - residents);
         self.check_oldest();
+        self.check_floors();
         for (slot, _) in entries {
             self.check_segment(slot);
         }
@@ -219,6 +220,14 @@ impl Pair {
         }
     }
 
+    /// That segments are as right as they are to be once they are asked for.
+    fn check_floors(&mut self) {
+        let (stack, live) = (&mut self.stack, self.model.len());
+        assert_eq!(stack.live(), live);
+        stack.segments.settle(&stack.log, live);
+        stack.segments.check(&stack.log, live);
+    }
+
     fn run(&mut self, operations: &[u32]) {
         for &operation in operations {
             self.apply(operation);
@@ -244,6 +253,25 @@ proptest! {
         operations in operations(),
     ) {
         Pair::new(limit, true, (1 << 32) - before_wrap).run(&operations);
+    }
+
+    #[test]
+    fn floors_of_a_large_stack_are_where_they_may_be(
+        limit in 1024usize..10_000,
+        before_wrap in 0u64..20_000,
+        operations in operations(),
+        asked_one_in in 1usize..200,
+    ) {
+        let mut pair = Pair::new(limit, true, (1 << 32) - before_wrap);
+        for (number, operation) in operations.into_iter().enumerate() {
+            if operation % 64 < 61 || operation >> 28 == 0 {
+                pair.apply(operation);
+            }
+            if number % asked_one_in == 0 && number % 7 == 0 {
+                pair.check_floors();
+            }
+        }
+        pair.check_floors();
     }
 
     #[test]
@@ -358,6 +386,22 @@ fn segments_of_a_large_stack_are_right_to_within_a_quarter() {
             touch(&mut stack, &mut stamps, slot);
             used[slot] = count + time;
         }
+    }
+}
+
+#[test]
+fn what_is_handed_down_is_not_forgotten() {
+    let mut pair = Pair::new(2048, true, 0);
+    (0..128).for_each(|slot| pair.push(slot));
+    pair.check_segment(0);
+    for slot in (128..928).step_by(2) {
+        pair.push(slot);
+        pair.push(slot + 1);
+        pair.check_segment(0);
+        // As many as before above all but the first floor: a turn that could end there, were it not for the last one.
+        pair.renew(slot + 1);
+        pair.check_segment(0);
+        pair.check_floors();
     }
 }
 

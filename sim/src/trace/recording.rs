@@ -20,7 +20,7 @@ pub struct Recording {
     pub mapped: Vec<(PathIndex, u64)>,
     /// Bytes read at offsets of files whose opens are not recorded: which files is not known.
     pub unnamed_bytes: u64,
-    /// Opens in folders that are known by no call, so that it is not known of which files.
+    /// Opens to read in folders that are known by no call, so that it is not known of which files.
     pub unnamed_opens: u64,
     /// Calls of io_uring and aio, which do not say what is read.
     pub ring_calls: u64,

@@ -26,9 +26,11 @@ pub(super) fn reads_at_offset(name: &[u8]) -> bool {
     matches!(name, b"pread64" | b"pread" | b"preadv" | b"preadv2")
 }
 
-/// Whether a call of this name opens a file.
-pub(super) fn opens(name: &[u8]) -> bool {
-    matches!(name, b"open" | b"creat" | b"openat" | b"openat2")
+/// Whether a call of this name and with these arguments opens a file to read of it.
+pub(super) fn opens(name: &[u8], text: &[u8]) -> bool {
+    matches!(name, b"open" | b"openat" | b"openat2")
+        && !has(text, b"O_WRONLY")
+        && !has(text, b"O_DIRECTORY")
 }
 
 /// Whether a call of this name may read by io_uring or aio.

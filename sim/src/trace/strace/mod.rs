@@ -357,7 +357,8 @@ impl Recorder {
         if call.what == What::Other && calls::reads_at_offset(name) {
             self.recording.unnamed_bytes += done.returned.unwrap_or_default();
         }
-        let is_unnamed = call.what == What::Other && calls::opens(name) && done.returned.is_some();
+        let is_unnamed =
+            call.what == What::Other && calls::opens(name, text) && done.returned.is_some();
         self.recording.unnamed_opens += u64::from(is_unnamed);
         self.recording.ring_calls += u64::from(calls::is_of_ring(name));
         if calls::makes_process(name) {

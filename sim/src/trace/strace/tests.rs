@@ -58,7 +58,9 @@ fn reads_that_no_file_is_known_of_are_counted() {
          1 5.0 io_getevents(0x7f, 1, 1, [{}], NULL) = 1 <0.2>\n\
          1 6.0 openat(9, \"b\", O_RDONLY) = 3 <0.1>\n\
          1 7.0 openat(9, \"c\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.1>\n\
-         1 8.0 openat(9, \"/d\", O_RDONLY) = 5 <0.1>\n",
+         1 8.0 openat(9, \"/d\", O_RDONLY) = 5 <0.1>\n\
+         1 9.0 openat(9, \"e\", O_WRONLY|O_CREAT, 0666) = 6 <0.1>\n\
+         1 9.5 openat(9, \"f\", O_RDONLY|O_DIRECTORY) = 7 <0.1>\n",
     );
     assert_eq!((recording.unnamed_bytes, recording.ring_calls), (4096, 2));
     assert_eq!(recording.unnamed_opens, 1);
