@@ -259,12 +259,7 @@ fn sweep(text: &str) -> Result<Sweep, String> {
 }
 
 /// Adds what is gone through to what the option `name` has brought, which is one or the other.
-fn add<T: Clone>(
-    name: &str,
-    option: &mut Vec<T>,
-    given: &[T],
-    values: Vec<T>,
-) -> Result<(), Failure> {
+fn add<T>(name: &str, option: &mut Vec<T>, given: &[T], values: Vec<T>) -> Result<(), Failure> {
     if !given.is_empty() {
         let message =
             format!("--{name} cannot be used with --sweep {name}=; leave one of them out");
