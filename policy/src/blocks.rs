@@ -251,14 +251,11 @@ impl BlockTable {
             handles.load(hash);
             Loaded { block, hash, slot: NO_SLOT }
         }));
+        // Which blocks are there the processor could not guess, so that no jump hangs on it: of any that is not, the last
+        // slot is loaded. That and others are the wrong one now and then, and so they are compared when they are used.
+        let Some(last) = self.slots.len().checked_sub(1) else { return };
         for loaded in &mut self.loaded {
-            // Not the right one now and then, and so it is compared when it is used.
-            if let Some(handle) = self.handles.find(loaded.hash, |_| true) {
-                loaded.slot = SlotId(handle);
-            }
-        }
-        // In a loop of their own: a guess of the processor's that the search disproves would lose them.
-        for loaded in &self.loaded {
+            loaded.slot = SlotId(self.handles.guess(loaded.hash, last as u32));
             if let Some(slot) = self.slots.get(loaded.slot.0 as usize) {
                 slot.load();
             }
@@ -270,12 +267,13 @@ impl BlockTable {
         self.loaded.iter().map(|loaded| loaded.hash)
     }
 
-    /// Where those of them that are in a queue lie in it.
+    /// Where those of them that are in a queue lie in it; for any that has no slot, where another one does.
     pub(crate) fn loaded_places(&self) -> impl Iterator<Item = (Queue, Stamp)> {
         self.loaded.iter().filter_map(|loaded| self.slots.get(loaded.slot.0 as usize)?.queue())
     }
 
-    /// The stream that claims the block so many after the one that was last found of those loaded, if it had a slot then.
+    /// The stream that claims the block so many after the one that was last found of those loaded, if it had a slot then;
+    /// any stream if it had none.
     #[inline]
     pub(crate) fn stream_of_loaded(&self, ahead: usize) -> Option<StreamIndex> {
         let loaded = self.loaded.get(self.expected + ahead)?;
@@ -302,7 +300,7 @@ impl BlockTable {
     }
 
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
         while let Some(&Loaded { block: loaded, hash, slot }) = self.loaded.get(self.expected) {
             self.expected += 1;

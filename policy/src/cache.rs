@@ -49,6 +49,9 @@ const OFFERS_MAX: usize = 16;
 /// queue from it: that of a stream which has stopped reading, not of one that is in competition.
 const BEYOND_REACH_DIVISOR: f64 = 16.0;
 
+/// With fewer blocks, what says of a queue's entries whether they are live is near the processor anyway.
+const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
+
 /// Streams that are told that a block has left: others come upon it when they read it.
 const TOLD_MAX: usize = 256;
 
@@ -691,6 +694,7 @@ impl Cache {
     }
 
     /// C: the block leaves memory, to make room for something of worth.
+    #[inline(always)]
     fn leave(
         &mut self,
         now: Nanos,
@@ -763,6 +767,7 @@ impl Cache {
     }
 
     /// A block whose fetch begins, for the stream that will read it.
+    #[inline(always)]
     pub(crate) fn begin(
         &mut self,
         block: Block,
@@ -864,11 +869,21 @@ impl Cache {
     #[inline]
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
-        let block = scene.blocks[slot].block();
         recent.access();
         consumed.access();
         match scene.blocks[slot].queue() {
-            Some((Queue::Recent, _)) => return recent.hit_again(&mut scene, slot),
+            Some((Queue::Recent, stamp)) => recent.hit_again(&mut scene, slot, stamp),
+            _ => self.join_recent(slot),
+        }
+    }
+
+    /// The same for one that is not among them.
+    #[inline(never)]
+    fn join_recent(&mut self, slot: SlotId) {
+        let (mut scene, recent, consumed) = self.scene();
+        let block = scene.blocks[slot].block();
+        match scene.blocks[slot].queue() {
+            Some((Queue::Recent, _)) => unreachable!("it is among them"),
             Some((Queue::Consumed, _)) => {
                 consumed.hit(&mut scene, slot);
                 recent.missed(block);
@@ -883,9 +898,9 @@ impl Cache {
 
     /// A hinted read of a block in memory, which may have been read so before and be kept for that too.
     pub(crate) fn read_consumed(&mut self, slot: SlotId) {
-        if let Some((Queue::Consumed, _)) = self.blocks[slot].queue() {
+        if let Some((Queue::Consumed, stamp)) = self.blocks[slot].queue() {
             let (mut scene, _, consumed) = self.scene();
-            consumed.renew(&mut scene, slot);
+            consumed.renew(&mut scene, slot, stamp);
         }
     }
 
@@ -904,6 +919,9 @@ impl Cache {
             if queue.has_ghosts() {
                 queue.load_ghosts(self.blocks.loaded_hashes());
             }
+        }
+        if self.capacity_blocks < PLACES_LOADED_FROM_BLOCKS {
+            return;
         }
         for (queue, stamp) in self.blocks.loaded_places() {
             match queue {
@@ -967,7 +985,7 @@ impl Cache {
             }
         }
         if was_read_unhinted || self.rules.replacement == Replacement::Lru {
-            self.enqueue(slot, Queue::Recent);
+            return self.enqueue(slot, Queue::Recent);
         }
         self.settle(slot, None);
     }

@@ -349,14 +349,27 @@ impl Policy {
     /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had
     /// to wait: a block that the driver has not yet reported, but for which nobody waited, had arrived.
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
-        let slot = self.cache.blocks.find_loaded(block);
         self.missed = None;
-        if self.stream_ids.is_empty() {
-            let access = self.read_unhinted(block, slot, stalled);
-            self.note_stall(access, stalled);
-            self.check();
-            return access;
+        if !self.stream_ids.is_empty() {
+            return self.read_among_streams(now, reader, block, stalled);
         }
+        let slot = self.cache.blocks.find_loaded(block);
+        let access = self.read_unhinted(block, slot, stalled);
+        self.note_stall(access, stalled);
+        self.check();
+        access
+    }
+
+    /// The same where there are streams, one of which may have disclosed it.
+    #[inline(never)]
+    fn read_among_streams(
+        &mut self,
+        now: Nanos,
+        reader: ReaderId,
+        block: Block,
+        stalled: bool,
+    ) -> Access {
+        let slot = self.cache.blocks.find_loaded(block);
         self.cache.load_next_streams();
         if let Some(index) = self.goes_on(reader, block, slot) {
             let position = self.cache.stream(index).cursor.front();

@@ -31,7 +31,13 @@ pub(crate) fn places(words: &[u32; LINE], is: impl Fn(u32) -> bool) -> u32 {
 /// The first of these places.
 #[inline]
 pub(crate) fn first(places: u32) -> Option<usize> {
-    (places != 0).then(|| (places.trailing_zeros() as usize - 1) % LINE)
+    (places != 0).then(|| first_or_any(places))
+}
+
+/// The first of these places, or any if there is none.
+#[inline]
+pub(crate) fn first_or_any(places: u32) -> usize {
+    (places.trailing_zeros() as usize).wrapping_sub(1) % LINE
 }
 
 /// The walks through so many lines; see the [module](self).

@@ -311,7 +311,8 @@ impl Fixture for Lru {
             }
             _ if tracked && self.queue == Queue::Recent => {
                 lru.access();
-                lru.hit_again(&mut scene, slot);
+                let (_, stamp) = scene.blocks[slot].queue().expect("it is tracked");
+                lru.hit_again(&mut scene, slot, stamp);
                 change.came.push(slot);
             }
             _ => {
@@ -508,7 +509,8 @@ fn worth_after(reads: &[usize], in_one: bool) -> f64 {
         let slot = world.slots[read];
         lru.access();
         if in_one {
-            lru.hit_again(&mut world.scene(), slot);
+            let (_, stamp) = world.scene().blocks[slot].queue().expect("it was put there");
+            lru.hit_again(&mut world.scene(), slot, stamp);
         } else {
             lru.hit(&mut world.scene(), slot);
             lru.put(&mut world.scene(), slot);

@@ -22,8 +22,10 @@ impl OrphanEstimator {
     }
 
     /// Hands over a block that can be let go now; whether it was one of these.
+    #[inline]
     pub(crate) fn release(&mut self, slot: SlotId) -> bool {
-        self.slots.remove(&slot)
+        // Mostly there is none.
+        !self.slots.is_empty() && self.slots.remove(&slot)
     }
 }
 

@@ -63,6 +63,7 @@ impl Policy {
         &mut self.devices[usize::from(device.0)]
     }
 
+    #[inline(always)]
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let at_device = self.device_mut(device);
         let outstanding = at_device.working_on() + 1;
@@ -536,6 +537,7 @@ impl Policy {
         access
     }
 
+    #[inline]
     pub(super) fn read_unhinted(
         &mut self,
         block: Block,
@@ -551,6 +553,12 @@ impl Policy {
             self.cache.read_recent(slot);
             return Access::Hit;
         }
+        self.read_unsettled(block, slot, stalled)
+    }
+
+    /// The same for a block that is not there, has not arrived, has not been read, or is the kernel's.
+    #[inline(never)]
+    fn read_unsettled(&mut self, block: Block, slot: Option<SlotId>, stalled: bool) -> Access {
         let access = self.access_of(slot, stalled);
         if self.config.memory != Memory::Owned {
             return access;
@@ -601,7 +609,9 @@ impl Policy {
         demand: Option<Demand>,
         outcome: Outcome,
     ) {
-        slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
+        if slots.len() > 1 {
+            slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
+        }
         for (offset, &slot) in (0..).zip(&slots) {
             self.block_completed(now, slot, offset, demand, outcome);
         }

@@ -197,7 +197,8 @@ impl Pair {
 
     fn check_length(&self, live_max: usize) {
         let length = self.stack.log.len();
-        assert!(length <= live_max * 26 / 10 + SLACK + 64, "{length} for {live_max} live");
+        let most = length_max(live_max, self.stack.keeps_ghosts) + 64;
+        assert!(length <= most, "{length} for {live_max} live");
     }
 
     fn apply(&mut self, operation: u32) {
@@ -313,9 +314,18 @@ fn random(state: &mut u64, below: usize) -> usize {
     ((u128::from(*state) * below as u128) >> 64) as usize
 }
 
+/// The longest that a log may be in which so many entries live.
+fn length_max(live: usize, keeps_ghosts: bool) -> usize {
+    live * if keeps_ghosts { 26 } else { 39 } / 10 + SLACK
+}
+
 /// A stack of residents only, with their stamps by slot.
 fn residents(count: usize) -> (Stack, Vec<Stamp>) {
-    let mut stack = Stack::new(count, true);
+    all_residents(count, true)
+}
+
+fn all_residents(count: usize, keeps_ghosts: bool) -> (Stack, Vec<Stamp>) {
+    let mut stack = Stack::new(count, keeps_ghosts);
     let mut stamps = vec![Stamp(0); count];
     for slot in 0..count {
         stamps[slot] =
@@ -333,22 +343,26 @@ fn touch(stack: &mut Stack, stamps: &mut [Stamp], slot: usize) {
 #[test]
 fn compaction_keeps_up_with_uniform_use_and_keeps_the_order() {
     let count = if cfg!(miri) { 300 } else { 20_000 };
-    let (mut stack, mut stamps) = residents(count);
-    let mut used = vec![0; count];
-    let mut state = 1;
-    for time in 1..=10 * count {
-        let slot = random(&mut state, count);
-        touch(&mut stack, &mut stamps, slot);
-        used[slot] = time;
-        assert!(stack.log.len() <= count * 26 / 10 + SLACK);
+    for keeps_ghosts in [true, false] {
+        let (mut stack, mut stamps) = all_residents(count, keeps_ghosts);
+        let (mut used, mut longest) = (vec![0; count], 0);
+        let mut state = 1;
+        for time in 1..=10 * count {
+            let slot = random(&mut state, count);
+            touch(&mut stack, &mut stamps, slot);
+            used[slot] = time;
+            longest = longest.max(stack.log.len());
+        }
+        let most = length_max(count, keeps_ghosts);
+        assert!((most * 9 / 10..=most).contains(&longest), "{longest}, at most {most}");
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by_key(|&slot| (used[slot], slot));
+        for slot in order {
+            assert_eq!(stack.oldest(), Some(SlotId(slot as u32)));
+            stack.remove(stamps[slot]);
+        }
+        assert_eq!(stack.oldest(), None);
     }
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by_key(|&slot| (used[slot], slot));
-    for slot in order {
-        assert_eq!(stack.oldest(), Some(SlotId(slot as u32)));
-        stack.remove(stamps[slot]);
-    }
-    assert_eq!(stack.oldest(), None);
 }
 
 /// The depths, counted from 1, at which what is said to lie in a segment may lie: what ends it may be wrong by a quarter
