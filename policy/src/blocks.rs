@@ -251,8 +251,8 @@ impl BlockTable {
             handles.load(hash);
             Loaded { block, hash, slot: NO_SLOT }
         }));
-        // Which blocks are there the processor could not guess, so that no jump hangs on it: of any that is not, the last
-        // slot is loaded. That and others are the wrong one now and then, and so they are compared when they are used.
+        // Which blocks are there the processor could not guess, so that no jump hangs on it: for one that is not, or does not
+        // lie in its home, the last slot is loaded. What was loaded is compared with the block when it is used.
         let Some(last) = self.slots.len().checked_sub(1) else { return };
         for loaded in &mut self.loaded {
             loaded.slot = SlotId(self.handles.guess(loaded.hash, last as u32));
@@ -273,7 +273,7 @@ impl BlockTable {
     }
 
     /// The stream that claims the block so many after the one that was last found of those loaded, if it had a slot then;
-    /// any stream if it had none.
+    /// the one that claims the last slot, if any, if it had none.
     #[inline]
     pub(crate) fn stream_of_loaded(&self, ahead: usize) -> Option<StreamIndex> {
         let loaded = self.loaded.get(self.expected + ahead)?;
@@ -300,7 +300,7 @@ impl BlockTable {
     }
 
     /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
-    #[inline(always)]
+    #[inline(always)] // On the way of every read, in two places.
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
         while let Some(&Loaded { block: loaded, hash, slot }) = self.loaded.get(self.expected) {
             self.expected += 1;
@@ -396,21 +396,50 @@ mod tests {
         Block { file: FileId(7), index }
     }
 
-    #[test]
-    fn blocks_that_are_there_or_not_can_be_loaded_and_nothing_changes() {
-        let mut table = BlockTable::new(1000);
-        table.load((0..3).map(block)); // An empty table, and fewer than are loaded together.
-        let slots: Vec<SlotId> = (0..1000)
-            .map(|index| table.insert(Slot::in_flight(block(index), DeviceIndex(0), false)))
-            .collect();
-        table.load((900..1100).map(block));
-        for (index, &slot) in (0..1000).zip(&slots) {
-            assert_eq!(table.find(block(index)), Some(slot));
+    /// Loads these blocks, lets `meanwhile` do something, and finds each of them as a search does.
+    fn found_as_searched(
+        table: &mut BlockTable,
+        indices: impl Iterator<Item = u64> + Clone,
+        meanwhile: impl FnOnce(&mut BlockTable),
+    ) {
+        table.load(indices.clone().map(block));
+        meanwhile(table);
+        for index in indices {
+            let searched = table.find(block(index));
+            assert_eq!(table.find_loaded(block(index)), searched, "{index}");
+            assert_eq!(
+                searched.is_some_and(|slot| table[slot].block() == block(index)),
+                searched.is_some()
+            );
         }
-        slots.iter().step_by(2).for_each(|&slot| table.remove(slot));
-        table.load((0..1000).map(block));
-        let found = (0..1000).filter(|&index| table.find(block(index)).is_some()).count();
-        assert_eq!((found, table.len()), (500, 500));
+    }
+
+    #[test]
+    fn blocks_that_are_there_or_not_are_found_as_they_are_then() {
+        let insert = |table: &mut BlockTable, index| {
+            table.insert(Slot::in_flight(block(index), DeviceIndex(0), false))
+        };
+        let mut table = BlockTable::new(1000);
+        found_as_searched(&mut table, 0..3, |_| ()); // An empty table, and fewer than are loaded together.
+        let slots: Vec<SlotId> = (0..1000).map(|index| insert(&mut table, index)).collect();
+        for first in (0..1100).step_by(50) {
+            found_as_searched(&mut table, first..first + LOADED_MAX as u64 + 10, |_| ());
+        }
+        // They have gone since, all of them or some; others have their slots, or they have come back with others.
+        found_as_searched(&mut table, 0..50, |table| {
+            slots[..50].iter().for_each(|&slot| table.remove(slot))
+        });
+        found_as_searched(&mut table, 0..100, |_| ());
+        found_as_searched(&mut table, 50..100, |table| {
+            slots[50..100].iter().for_each(|&slot| table.remove(slot));
+            (2000..2025).for_each(|index| _ = insert(table, index));
+            (50..75).for_each(|index| _ = insert(table, index));
+        });
+        // The last slot, which stands in for those that are absent, is of none.
+        let last = *slots.last().expect("there are some");
+        table.remove(last);
+        found_as_searched(&mut table, 970..1030, |_| ());
+        assert_eq!(table.len(), 1000 - 50 - 1);
     }
 
     #[test]

@@ -694,7 +694,7 @@ impl Cache {
     }
 
     /// C: the block leaves memory, to make room for something of worth.
-    #[inline(always)]
+    #[inline(always)] // On the way of every miss.
     fn leave(
         &mut self,
         now: Nanos,
@@ -767,7 +767,7 @@ impl Cache {
     }
 
     /// A block whose fetch begins, for the stream that will read it.
-    #[inline(always)]
+    #[inline(always)] // On the way of every miss.
     pub(crate) fn begin(
         &mut self,
         block: Block,
@@ -882,16 +882,10 @@ impl Cache {
     fn join_recent(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
         let block = scene.blocks[slot].block();
+        recent.missed(block);
         match scene.blocks[slot].queue() {
-            Some((Queue::Recent, _)) => unreachable!("it is among them"),
-            Some((Queue::Consumed, _)) => {
-                consumed.hit(&mut scene, slot);
-                recent.missed(block);
-            }
-            None => {
-                recent.missed(block);
-                consumed.missed(block);
-            }
+            Some(_) => consumed.hit(&mut scene, slot),
+            None => consumed.missed(block),
         }
         recent.put(&mut scene, slot);
     }

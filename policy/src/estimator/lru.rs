@@ -64,7 +64,7 @@ impl LruEstimator {
     }
 
     /// The access was to a block of this queue, in memory, whose place was this: it goes on top.
-    #[inline(always)]
+    #[inline(always)] // On the way of every hit.
     pub(crate) fn hit_again(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if let Some(curve) = &mut self.curve {
             curve.hit(self.stack.segment_of(stamp));
@@ -73,7 +73,7 @@ impl LruEstimator {
     }
 
     /// A block of this queue was read, and this queue has not to do with it: it goes on top.
-    #[inline(always)]
+    #[inline(always)] // On the way of every hit.
     pub(crate) fn renew(&mut self, scene: &mut Scene<'_>, slot: SlotId, stamp: Stamp) {
         if !self.stack.is_top(stamp) {
             let blocks = &mut *scene.blocks;
@@ -137,7 +137,7 @@ impl LruEstimator {
         &mut self.of_device[index]
     }
 
-    #[inline(always)]
+    #[inline(always)] // On the way of every miss.
     fn leaves(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         scene.blocks[slot].set_queue(None);
         *self.blocks_of(scene.blocks[slot].device) -= 1;
@@ -249,7 +249,7 @@ impl Estimator for LruEstimator {
     }
 
     /// The block goes, its ghost stays.
-    #[inline(always)]
+    #[inline(always)] // On the way of every miss.
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let Some(stamp) = self.stamp(scene, slot) else { return };
         if self.curve.is_some() {

@@ -63,7 +63,7 @@ impl Policy {
         &mut self.devices[usize::from(device.0)]
     }
 
-    #[inline(always)]
+    #[inline(always)] // On the way of every miss.
     pub(super) fn start(&mut self, now: Nanos, device: DeviceIndex, work: FlightWork) -> FetchId {
         let at_device = self.device_mut(device);
         let outstanding = at_device.working_on() + 1;

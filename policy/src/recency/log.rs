@@ -61,6 +61,11 @@ impl Log {
         (self.end - self.front) as usize
     }
 
+    /// Entries that can be pushed before the ring is full.
+    pub(super) fn room(&self) -> usize {
+        self.entries.len() - self.len() - WORD as usize
+    }
+
     /// The position within the log whose low 32 bits these are.
     #[inline]
     pub(super) fn position(&self, low: u32) -> Position {
@@ -95,7 +100,7 @@ impl Log {
     /// Appends an entry and says where. A full ring doubles, at the cost of copying it.
     #[inline]
     pub(super) fn push(&mut self, entry: u32) -> Position {
-        if self.len() + 1 + WORD as usize > self.entries.len() {
+        if self.room() == 0 {
             self.grow();
         }
         let position = self.end;
@@ -228,6 +233,7 @@ impl Log {
     #[cold]
     fn grow(&mut self) {
         let words = self.live.len() * 2;
+        assert!(words as u64 * WORD <= 1 << u32::BITS, "positions that 32 bits cannot tell apart");
         let mut grown = Log {
             entries: vec![0; words * WORD as usize],
             live: vec![0; words],

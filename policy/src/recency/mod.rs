@@ -25,8 +25,12 @@
 //! * B. The gap has reached the front: the front moves to its end, and the compaction is over.
 //!
 //! The log is a valid stack at every moment between. Its length stays below 2.6 times the live
-//! entries and some hundreds (3.9 times, in a stack without ghosts), for as long as their number does not fall; after
-//! a fall the excess is worked off, some 200 entries a push.
+//! entries and some hundreds, for as long as their number does not fall; after a fall the excess is
+//! worked off, some 200 entries a push. In a stack without ghosts, where it costs less, the log is as long as its ring,
+//! which has room for 3.3 to 6.6 times the live entries, and a compaction starts when that is nearly full.
+//!
+//! Memory: 4 bytes and a bit for each entry of the ring, of which there are a power of two: 11 to 21 bytes for each live
+//! one, 14 to 27 without ghosts, and half as much again while the ring grows.
 //!
 //! In a large stack one ghost in two, four or eight is *named*: it has a header to be found by. The others hold their
 //! places, so that depths are what they would be, and leave with a named one near them, whose hit stands for
@@ -65,9 +69,10 @@ const TURN_PUSHES: u64 = 8;
 /// live entries then takes about `n / 4` pushes.
 const COMPACTED_PER_TURN: usize = 32;
 /// A log of more than so many quarters of what lives in it is long. Where there are no ghosts to take memory it may be
-/// longer: where blocks come and go, most leave, or are read again, before they would have to be moved.
+/// longer, and may fill its ring: where blocks come and go, most leave, or are read again, before they would have to be
+/// moved. A compaction is over before half as many as live have been pushed.
 const LONG_QUARTERS: usize = 9;
-const LONG_QUARTERS_PLAIN: usize = 14;
+const LONG_QUARTERS_PLAIN: usize = 12;
 /// Dead entries that are never worth a compaction.
 const SLACK: usize = 128;
 /// Marks an entry as the number of a named ghost; all ones are one without a name.
@@ -449,8 +454,11 @@ impl Stack {
     #[inline]
     fn is_long(&self) -> bool {
         let live = self.live();
-        let quarters = if self.keeps_ghosts { LONG_QUARTERS } else { LONG_QUARTERS_PLAIN };
-        self.log.len() > live * quarters / 4 + SLACK
+        if self.keeps_ghosts {
+            return self.log.len() > live * LONG_QUARTERS / 4 + SLACK;
+        }
+        self.log.len() > live * LONG_QUARTERS_PLAIN / 4 + SLACK
+            && self.log.room() < live / 2 + SLACK
     }
 
     /// One turn: trims the front, and does a bounded amount of compaction.
