@@ -173,7 +173,7 @@ proptest! {
         for (place, sectors, idle) in reads {
             let sector = if near_by { place % 2000 } else { place % (spec.capacity_sectors - 600) };
             let request = Request { sector, sectors };
-            let promised = disk.positioning_time(now, request);
+            let promised = disk.positioning_time(now, &disk.start_at(sector));
             let service = disk.service(now, request);
             prop_assert_eq!(service, twin.service(now, request));
             prop_assert!(service.total() >= spec.overhead);

@@ -29,9 +29,9 @@ use std::ops::Range;
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
-use super::geometry::{Geometry, Platter, Track};
+use super::geometry::{Geometry, Place, Platter, Track};
 use super::seek::SeekCurve;
-use super::{Device, Request, Service};
+use super::{Device, Request, Service, Start};
 
 /// What the cache has to do with time; see the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -152,21 +152,36 @@ impl Disk {
 
     /// Reads `sectors` sectors from `sector` on with a head that is on `track` at `at`.
     fn read_media(&self, track: Track, at: Nanos, sector: u64, sectors: u64) -> Motion {
-        let platter = &self.platter;
-        let zero = Nanos::ZERO;
+        self.read_media_while(track, at, (sector, sectors), |_| true)
+    }
+
+    /// The same, as long as `goes_on` says so before what lies on another track.
+    #[inline]
+    fn read_media_while(
+        &self,
+        track: Track,
+        at: Nanos,
+        (sector, sectors): (u64, u64),
+        goes_on: impl Fn(&Motion) -> bool,
+    ) -> Motion {
+        let (platter, zero) = (&self.platter, Nanos::ZERO);
         let mut motion = Motion { end: at, track, seek: zero, rotation: zero, transfer: zero };
-        let (mut place, mut left) = (platter.place_of(sector), sectors);
-        while left > 0 {
+        let (mut place, mut left) = (Place::default(), sectors);
+        while left > 0 && goes_on(&motion) {
+            place = match left == sectors {
+                true => platter.place_of(sector),
+                false => platter.next_track(place),
+            };
             let piece = left.min(place.left_on_track);
             let seek = self.switch_time(motion.track, place.track);
-            let rotation = platter.wait_for(motion.end + seek, place.slot);
-            let transfer = platter.pass_time(place.slot, piece);
+            let begins = platter.angle(place.slot);
+            let rotation = platter.wait_for(motion.end + seek, begins);
+            let transfer = platter.angle(place.slot + piece) - begins;
             motion.seek += seek;
             motion.rotation += rotation;
             motion.transfer += transfer;
             motion.end += seek + rotation + transfer;
             motion.track = place.track;
-            place = platter.next_track(place);
             left -= piece;
         }
         motion
@@ -208,18 +223,9 @@ impl Disk {
         if let Some(all) = self.to_fence.get().filter(|all| all.end <= now) {
             return all.track;
         }
-        let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
-        while sector < ahead.limit {
-            let piece = self.platter.place_of(sector).left_on_track.min(ahead.limit - sector);
-            let motion = self.read_media(track, at, sector, piece);
-            // The head is moved only when the piece before it is done.
-            if at > now {
-                break;
-            }
-            (track, at) = (motion.track, motion.end);
-            sector += piece;
-        }
-        track
+        let run = (ahead.next, ahead.limit - ahead.next);
+        // The head is moved only when the piece before it is done.
+        self.read_media_while(ahead.track, ahead.since, run, |motion| motion.end <= now).track
     }
 
     /// When the last byte of `request` is there if the drive just goes on reading (A or B), or
@@ -368,13 +374,27 @@ impl Device for Disk {
         self.ahead.from..self.ahead.next
     }
 
-    fn positioning_time(&self, now: Nanos, request: Request) -> Nanos {
-        let first = Request { sectors: 1, ..request };
-        let end = match self.way(now, first) {
-            Way::ReadOn(end) => end,
-            Way::Moved(motion) => motion.end,
-        };
-        end.saturating_sub(now + self.spec.overhead)
+    fn start_at(&self, sector: u64) -> Start {
+        let place = self.platter.place_of(sector);
+        let angle = self.platter.angle(place.slot);
+        let pass = self.platter.angle(place.slot + 1) - angle;
+        Start { sector, track: place.track, angle, pass }
+    }
+
+    /// What the [way](Self::way) of a request for the first sector takes.
+    fn positioning_time(&self, now: Nanos, start: &Start) -> Nanos {
+        let first = Request { sector: start.sector, sectors: 1 };
+        let (begin, reading_on) = (now + self.spec.overhead, self.streaming_end(now, first));
+        if let Some(end) = reading_on.filter(|&end| end <= begin + self.platter.least_pass_time(1))
+        {
+            return end - begin;
+        }
+        let seek = self.switch_time(self.track_at(now), start.track);
+        let mut moved = seek + self.platter.wait_for(begin + seek, start.angle) + start.pass;
+        if self.spec.reading == Reading::Stored {
+            moved += self.bus_time(first);
+        }
+        reading_on.map_or(moved, |end| moved.min(end - begin))
     }
 }
 
@@ -431,6 +451,14 @@ mod tests {
                     _ => drawn % capacity,
                 };
                 let request = Request { sector: sector.min(capacity - sectors), sectors };
+                let first_sector = Request { sectors: 1, ..request };
+                let positioned = match disk.way(now, first_sector) {
+                    Way::ReadOn(end) => end,
+                    Way::Moved(motion) => motion.end,
+                };
+                let begin = now + disk.spec.overhead;
+                let positioning = disk.positioning_time(now, &disk.start_at(request.sector));
+                prop_assert_eq!(begin + positioning, positioned);
                 let mechanical = disk.mechanical(now, request).end;
                 let sooner = disk.streaming_end(now, request).filter(|&end| end <= mechanical);
                 match disk.way(now, request) {

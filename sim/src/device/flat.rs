@@ -13,7 +13,7 @@
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
-use super::{Device, Request, Service};
+use super::{Device, Request, Service, Start};
 use crate::random::SplitMix64;
 
 /// How long the first byte takes.
@@ -99,7 +99,7 @@ impl Device for Flat {
         self.spec.capacity_sectors
     }
 
-    fn positioning_time(&self, _now: Nanos, _request: Request) -> Nanos {
+    fn positioning_time(&self, _now: Nanos, _start: &Start) -> Nanos {
         Nanos::ZERO
     }
 

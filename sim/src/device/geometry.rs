@@ -23,7 +23,7 @@ pub struct Track {
 }
 
 /// Where a sector lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// On which track.
     pub track: Track,
@@ -48,11 +48,14 @@ pub struct Geometry {
     pub revolution: Nanos,
 }
 
-/// A divisor of many dividends: two multiplications take the place of a division, which takes several times as long.
+/// A divisor of many dividends: one multiplication takes the place of a division, which takes several times as long.
+///
+/// `inverse` is `(2^64 - c) / by` with `c` from 1 to `by`. So `(dividend + 1) * inverse / 2^64` is less than
+/// `(dividend + 1) / by`, and by no more than `(dividend + 1) / 2^64`: for dividends below `2^64 / by` by no more than
+/// `1 / by`, the distance to the next lower multiple of that, and rounded down it is the quotient.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     by: u64,
-    /// 2^64 / `by`, less 1 at most: so no quotient is found too large, and none is short by more than 1.
     inverse: u64,
 }
 
@@ -61,20 +64,34 @@ impl Divisor {
         Divisor { by, inverse: u64::MAX / by }
     }
 
-    /// Quotient and remainder.
-    fn divide(self, dividend: u64) -> (u64, u64) {
-        let product = u128::from(dividend) * u128::from(self.inverse);
-        let quotient = (product >> 64) as u64;
-        let rest = dividend - quotient * self.by;
-        if rest < self.by { (quotient, rest) } else { (quotient + 1, rest - self.by) }
-    }
-
+    /// The quotient of a dividend below 2^64 / `by`.
     fn quotient(self, dividend: u64) -> u64 {
-        self.divide(dividend).0
+        let quotient = self.estimate(dividend + 1);
+        debug_assert_eq!(quotient, dividend / self.by, "{dividend} is too large for {}", self.by);
+        quotient
     }
 
+    /// Quotient and remainder of such a dividend.
+    fn divide(self, dividend: u64) -> (u64, u64) {
+        let quotient = self.quotient(dividend);
+        (quotient, dividend - quotient * self.by)
+    }
+
+    /// The remainder of such a dividend.
     fn rest(self, dividend: u64) -> u64 {
         self.divide(dividend).1
+    }
+
+    /// The remainder of any dividend.
+    fn rest_of_any(self, dividend: u64) -> u64 {
+        // The quotient may be short by 1.
+        let rest = dividend - self.estimate(dividend) * self.by;
+        if rest < self.by { rest } else { rest - self.by }
+    }
+
+    fn estimate(self, dividend: u64) -> u64 {
+        let product = u128::from(dividend) * u128::from(self.inverse);
+        (product >> u64::BITS) as u64
     }
 }
 
@@ -126,15 +143,10 @@ impl Platter {
         Place { track, slot, left_on_track: shape.sectors_per_track }
     }
 
-    /// From `at` until `slot`, one of a track, begins to pass under a head.
-    pub fn wait_for(&self, at: Nanos, slot: u64) -> Nanos {
-        let (now, wanted) = (self.revolution.rest(at.0), self.angle(slot));
-        Nanos(if wanted >= now { wanted - now } else { wanted + self.revolution.by - now })
-    }
-
-    /// The time in which `sectors` sectors of one track, from `slot` on, pass under the head.
-    pub fn pass_time(&self, slot: u64, sectors: u64) -> Nanos {
-        Nanos(self.angle(slot + sectors) - self.angle(slot))
+    /// From `at` until what lies at `angle`, which is less than a revolution, begins to pass under a head.
+    pub fn wait_for(&self, at: Nanos, angle: Nanos) -> Nanos {
+        let now = Nanos(self.revolution.rest_of_any(at.0));
+        if angle >= now { angle - now } else { angle + Nanos(self.revolution.by) - now }
     }
 
     /// No more than what so many sectors take to pass under the head, on whichever tracks.
@@ -143,8 +155,8 @@ impl Platter {
     }
 
     /// When slot `slot` begins after the index mark; slots beyond a track go on into the next turn.
-    fn angle(&self, slot: u64) -> u64 {
-        self.sectors_per_track.quotient(slot * self.revolution.by)
+    pub fn angle(&self, slot: u64) -> Nanos {
+        Nanos(self.sectors_per_track.quotient(slot * self.revolution.by))
     }
 }
 
@@ -168,11 +180,17 @@ mod tests {
     fn quotients_are_exact() {
         let some = [1, 2, 3, 19, 64, 72, 14_992_504, (1 << 32) - 1, 1 << 32, u64::MAX / 2 + 1];
         for by in some.into_iter().chain([u64::MAX - 1, u64::MAX]) {
-            let multiples = [1, 2, 3, 1000, u64::MAX / by].map(|times| by.saturating_mul(times));
+            let (divisor, limit) = (Divisor::new(by), (1u128 << 64).div_ceil(by.into()));
+            let multiples = [1, 2, 3, 1000, limit as u64 / by, u64::MAX / by];
+            let multiples = multiples.map(|times| by.saturating_mul(times));
             let near = |at: u64| (at.saturating_sub(2)..at).chain(at..=at.saturating_add(2));
-            for dividend in multiples.into_iter().chain([0, u64::MAX]).flat_map(near) {
-                let expected = (dividend / by, dividend % by);
-                assert_eq!(Divisor::new(by).divide(dividend), expected, "{dividend} by {by}");
+            let ends = [0, (limit - 1) as u64, u64::MAX];
+            for dividend in multiples.into_iter().chain(ends).flat_map(near) {
+                let (quotient, rest) = (dividend / by, dividend % by);
+                assert_eq!(divisor.rest_of_any(dividend), rest, "{dividend} by {by}");
+                if u128::from(dividend) < limit && dividend < u64::MAX {
+                    assert_eq!(divisor.divide(dividend), (quotient, rest), "{dividend} by {by}");
+                }
             }
         }
     }
@@ -207,11 +225,12 @@ mod tests {
         for sector in 0..72 * 40 - 1 {
             let platter = platter();
             let [place, next] = [sector, sector + 1].map(|sector| platter.place_of(sector));
-            let begins = platter.wait_for(Nanos::ZERO, place.slot);
-            let ends = begins + platter.pass_time(place.slot, 1);
+            let [begins, ends] = [place.slot, place.slot + 1].map(|slot| platter.angle(slot));
+            assert_eq!(platter.wait_for(Nanos::ZERO, begins), begins);
             assert!(platter.least_pass_time(1) <= ends - begins);
             if place.left_on_track > 1 {
-                assert_eq!(platter.wait_for(ends, next.slot), Nanos::ZERO, "after {sector}");
+                let wait = platter.wait_for(ends, platter.angle(next.slot));
+                assert_eq!(wait, Nanos::ZERO, "after {sector}");
             }
         }
     }

@@ -6,16 +6,23 @@
 
 use foretell_policy::Nanos;
 
-use super::{Device, Request};
+use super::{Device, Start};
 
 /// How often a command is passed over at most. Drives do not publish theirs; this is four rounds of the five
 /// commands that the TIP papers' striper gave them.
 pub const PASSED_OVER_MAX: u32 = 20;
 
+#[derive(Clone, Debug)]
+struct Command<T> {
+    start: Start,
+    passed_over: u32,
+    what: T,
+}
+
 /// Commands in the order in which they came.
 #[derive(Clone, Debug)]
 pub struct Held<T> {
-    commands: Vec<(Request, T, u32)>,
+    commands: Vec<Command<T>>,
 }
 
 impl<T> Default for Held<T> {
@@ -25,9 +32,9 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// One more.
-    pub fn push(&mut self, request: Request, command: T) {
-        self.commands.push((request, command, 0));
+    /// One more, whose request begins at `start`.
+    pub fn push(&mut self, start: Start, what: T) {
+        self.commands.push(Command { start, passed_over: 0, what });
     }
 
     /// How many there are.
@@ -42,7 +49,7 @@ impl<T> Held<T> {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.commands.iter().map(|(_, command, _)| command)
+        self.commands.iter().map(|command| &command.what)
     }
 
     /// Takes the next one for `device`.
@@ -50,9 +57,9 @@ impl<T> Held<T> {
         let at = match self.commands.len() {
             0 | 1 => 0,
             _ => {
-                let wait = |(request, _, passed): &(Request, T, u32)| match *passed {
+                let wait = |command: &Command<T>| match command.passed_over {
                     PASSED_OVER_MAX.. => None, // Before any that waits.
-                    _ => Some(device.positioning_time(now, *request)),
+                    _ => Some(device.positioning_time(now, &command.start)),
                 };
                 let all = self.commands.iter().enumerate();
                 all.min_by_key(|(_, command)| wait(command)).map_or(0, |(at, _)| at)
@@ -61,27 +68,26 @@ impl<T> Held<T> {
         if self.commands.is_empty() {
             return None;
         }
-        self.commands[..at].iter_mut().for_each(|(_, _, passed)| *passed += 1);
-        Some(self.commands.remove(at).1)
+        self.commands[..at].iter_mut().for_each(|command| command.passed_over += 1);
+        Some(self.commands.remove(at).what)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DiskParameters;
+    use crate::device::{DiskParameters, Request};
 
     #[test]
     fn nothing_is_passed_over_for_ever() {
         let mut device = DiskParameters::hp97560().device(0);
         let mut held = Held::default();
-        let far = Request { sector: 2_000_000, sectors: 16 };
-        held.push(far, "far");
+        held.push(device.start_at(2_000_000), "far");
         let (mut now, mut sector) = (Nanos::ZERO, 0);
         let mut turns = 0;
         // There is always one that follows the last one served.
         loop {
-            held.push(Request { sector, sectors: 16 }, "next");
+            held.push(device.start_at(sector), "next");
             sector += 16;
             let next = held.take_next(device.as_ref(), now);
             let Some("next") = next else { break };
@@ -97,7 +103,7 @@ mod tests {
         let device = DiskParameters::by_name("network").expect("built in").device(0);
         let mut held = Held::default();
         for number in 0..3 {
-            held.push(Request { sector: 99 - number, sectors: 1 }, number);
+            held.push(device.start_at(99 - number), number);
         }
         assert_eq!(held.iter().count(), 3);
         let order: Vec<u64> =

@@ -20,6 +20,7 @@ use foretell_policy::Nanos;
 
 pub use disk::Disk;
 pub use flat::Flat;
+use geometry::Track;
 pub use parameters::{DiskParameters, ParameterError};
 
 /// A read of `sectors` sectors of 512 bytes from `sector` on.
@@ -41,6 +42,19 @@ impl Request {
     pub fn bytes(self) -> u64 {
         self.sectors * crate::SECTOR_BYTES
     }
+}
+
+/// Where a request begins: what a drive that holds several has to know of each to choose among them, found once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// First sector.
+    pub sector: u64,
+    /// The track that it lies on.
+    pub track: Track,
+    /// When it begins to pass under a head, after the index mark.
+    pub angle: Nanos,
+    /// How long it takes to pass.
+    pub pass: Nanos,
 }
 
 /// The time that one request took at a device, by cause.
@@ -84,9 +98,14 @@ pub trait Device: Send {
         sector
     }
 
-    /// How long the device would take from `now` until `request`'s first byte; what a drive that
-    /// holds several commands uses to choose among them.
-    fn positioning_time(&self, now: Nanos, request: Request) -> Nanos;
+    /// Where a request that begins with `sector` begins.
+    fn start_at(&self, sector: u64) -> Start {
+        Start { sector, ..Start::default() }
+    }
+
+    /// How long the device would take from `now` until it has the first sector of a request that begins at `start`;
+    /// what a drive that holds several commands uses to choose among them.
+    fn positioning_time(&self, now: Nanos, start: &Start) -> Nanos;
 
     /// Sectors that are in the device's own cache, and so need no arm; none if it has no cache.
     fn cached(&self) -> Range<u64> {

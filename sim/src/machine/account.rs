@@ -135,6 +135,7 @@ impl Account {
 
     /// A read of `block` has found `access`, if that could be. Returns what was held before the read, which makes
     /// a block in memory a read one.
+    #[inline(always)] // On the way of every read.
     pub(super) fn read(&mut self, block: Block, access: Access) -> Option<Held> {
         let (id, bit) = place(block);
         let mut group = self.groups.get_mut(&id);

@@ -618,10 +618,12 @@ impl Machine {
                 self.proceed_at(index, self.now);
             }
             Some(Step::Read(block, device)) => {
-                let block_bytes = self.policy.config().block_bytes;
-                let offset_bytes = block.index.saturating_mul(block_bytes);
-                let bytes = offset_bytes..offset_bytes.saturating_add(block_bytes);
-                self.look_ahead(index, block, (1, bytes), device);
+                if self.read_ahead.is_some() {
+                    let block_bytes = self.policy.config().block_bytes;
+                    let offset_bytes = block.index.saturating_mul(block_bytes);
+                    let bytes = offset_bytes..offset_bytes.saturating_add(block_bytes);
+                    self.look_ahead(index, block, (1, bytes), device);
+                }
                 self.read(index, block, device);
             }
             Some(Step::Compute(work)) => self.work_then_proceed(index, work),
@@ -1318,6 +1320,12 @@ impl Machine {
     }
 
     fn device_index(&self, device: DeviceId) -> usize {
+        // Mostly there is one.
+        if let Some((first, _)) = self.devices.first()
+            && *first == device
+        {
+            return 0;
+        }
         let found = self.device_indices.get(&device).copied();
         found.unwrap_or_else(|| panic!("the machine has no {device:?}"))
     }
