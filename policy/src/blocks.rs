@@ -214,6 +214,7 @@ impl BlockTable {
         self.find_hashed(block, hash_block(block))
     }
 
+    #[inline]
     fn find_hashed(&self, block: Block, hash: u64) -> Option<SlotId> {
         let slots = &self.slots;
         let same = |handle: u32| slots[handle as usize].block() == block;
@@ -260,6 +261,12 @@ impl BlockTable {
                 slot.load();
             }
         }
+    }
+
+    /// Whether there are loaded blocks that have not been asked for.
+    #[inline]
+    pub(crate) fn has_loaded(&self) -> bool {
+        self.expected < self.loaded.len()
     }
 
     /// The hashes of the blocks that were loaded last.
@@ -316,6 +323,7 @@ impl BlockTable {
         self.find_or_note(block, hash_block(block))
     }
 
+    #[inline(never)]
     fn find_or_note(&mut self, block: Block, hash: u64) -> Option<SlotId> {
         let slot = self.find_hashed(block, hash);
         if slot.is_none() {
@@ -326,6 +334,7 @@ impl BlockTable {
 
     /// # Panics
     /// If the block has a slot already (debug builds).
+    #[inline(always)] // On the way of every miss.
     pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
         debug_assert!(self.find(slot.block).is_none(), "{slot:?} twice");
         self.absent = None;
@@ -355,6 +364,7 @@ impl BlockTable {
     }
 
     /// Room for a slot more: twice as many, but not more than there can be.
+    #[cold]
     fn reserve(&mut self) {
         let slots = self.slots.len();
         if slots == self.slots.capacity() {

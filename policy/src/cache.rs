@@ -396,16 +396,17 @@ impl Cache {
     /// Counts an access of a stream, or of the unhinted.
     #[inline(always)]
     pub(crate) fn count_access(&mut self, stream: Option<StreamIndex>) {
-        if self.rules.replacement != Replacement::Lru {
-            self.count_share(stream);
+        if self.rules.replacement != Replacement::Lru
+            && self.rates.access(stream.map_or(UNHINTED, share_of))
+        {
+            self.touch_all();
         }
     }
 
-    fn count_share(&mut self, stream: Option<StreamIndex>) {
-        if self.rates.access(stream.map_or(UNHINTED, share_of)) {
-            for index in 0..self.streams.len() {
-                self.touch(StreamIndex(index as u32));
-            }
+    #[cold]
+    fn touch_all(&mut self) {
+        for index in 0..self.streams.len() {
+            self.touch(StreamIndex(index as u32));
         }
     }
 
@@ -514,20 +515,22 @@ impl Cache {
 
     fn pick(&mut self, of: Member) -> Option<SlotId> {
         let (mut scene, recent, consumed) = self.scene();
-        match of {
-            Member::Recent => recent.pick(&mut scene),
-            Member::Consumed => consumed.pick(&mut scene),
-            Member::Stream(index) => {
-                let stream = self.streams[index.0 as usize].as_mut()?;
-                let mut scene =
-                    Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-                let slot = HintEstimator { index, stream }.pick(&mut scene)?;
-                if self.blocks[slot].is_unread() {
-                    self.touch_shown(index);
-                }
-                Some(slot)
-            }
+        let queue = match of {
+            Member::Recent => recent,
+            Member::Consumed => consumed,
+            Member::Stream(index) => return self.pick_of_stream(index),
+        };
+        queue.pick(&mut scene)
+    }
+
+    fn pick_of_stream(&mut self, index: StreamIndex) -> Option<SlotId> {
+        let stream = self.streams[index.0 as usize].as_mut()?;
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let slot = HintEstimator { index, stream }.pick(&mut scene)?;
+        if self.blocks[slot].is_unread() {
+            self.touch_shown(index);
         }
+        Some(slot)
     }
 
     /// Whether a quarter of all buffers are free, or hold what was read as hinted, is not hinted again, and is worth
@@ -680,12 +683,19 @@ impl Cache {
     }
 
     /// Offers a block that no stream claims to the streams that name its file.
+    #[inline(always)] // Mostly nobody names it, and that is soon seen.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
+        match self.named_by(self.blocks[slot].block().file) {
+            [] => false,
+            [only] if asked == Some(*only) => false,
+            _ => self.offered_to_others(slot, asked, floor),
+        }
+    }
+
+    #[inline(never)]
+    fn offered_to_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         let file = self.blocks[slot].block().file;
-        let named = match self.named_by(file) {
-            [only] if asked == Some(*only) => 0,
-            streams => streams.len(),
-        };
+        let named = self.named_by(file).len();
         self.offers_from = self.offers_from.wrapping_add(1);
         (0..named.min(OFFERS_MAX)).any(|turn| {
             let index = self.named_by(file)[(self.offers_from + turn) % named];
@@ -774,9 +784,12 @@ impl Cache {
         device: DeviceIndex,
         prefetched_for: Option<Claim>,
     ) -> SlotId {
-        let slot = self.blocks.insert(Slot::in_flight(block, device, prefetched_for.is_some()));
+        let mut known = Slot::in_flight(block, device, prefetched_for.is_some());
+        known.set_claim(prefetched_for);
+        let slot = self.blocks.insert(known);
         if let Some(claim) = prefetched_for {
-            self.claim(slot, claim);
+            self.stream(claim.stream).unread += 1;
+            self.touch_shown(claim.stream);
             self.unread += 1;
         }
         self.accessed(Some(slot), prefetched_for.map(|claim| claim.stream));
@@ -784,21 +797,27 @@ impl Cache {
     }
 
     /// The block is read, or given up: it is unread no more.
+    #[inline(always)] // Mostly it is read already, and that is soon seen.
     pub(crate) fn mark_read(&mut self, slot: SlotId) {
         if self.blocks[slot].is_unread() {
-            self.blocks[slot].read();
-            self.unread -= 1;
-            if let Some(claim) = self.blocks[slot].claim() {
-                self.stream(claim.stream).unread -= 1;
-                self.touch_shown(claim.stream);
-                self.touch_candidate(claim.stream);
+            self.mark_unread_read(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn mark_unread_read(&mut self, slot: SlotId) {
+        self.blocks[slot].read();
+        self.unread -= 1;
+        if let Some(claim) = self.blocks[slot].claim() {
+            self.stream(claim.stream).unread -= 1;
+            self.touch_shown(claim.stream);
+            self.touch_candidate(claim.stream);
+        }
+        if let Some(parked) = self.parked.pop() {
+            if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
+                stream.is_parked = false;
             }
-            if let Some(parked) = self.parked.pop() {
-                if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
-                    stream.is_parked = false;
-                }
-                self.touch_candidate(parked);
-            }
+            self.touch_candidate(parked);
         }
     }
 
@@ -986,11 +1005,16 @@ impl Cache {
 
     /// A block in memory that may have no reason to be there: finds one, or lets it go. The stream that is
     /// `asked` has been, in vain.
+    #[inline(always)] // Mostly it has a reason to be there, and that is soon seen.
     pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let known = &self.blocks[slot];
-        if known.is_in_flight() || known.claim().is_some() || known.queue().is_some() {
-            return;
+        if !known.is_in_flight() && known.claim().is_none() && known.queue().is_none() {
+            self.settle_idle(slot, asked);
         }
+    }
+
+    #[inline(never)]
+    fn settle_idle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;
         if keeps && self.wanted_by_others(slot, asked, -1.0) {

@@ -136,6 +136,7 @@ impl HitCurve {
 
     /// `H'(n)`: the hits for each access that the last of `buffers` buffers brings; for none, those
     /// that a first would bring. 0 beyond the last segment, of which nothing is known.
+    #[inline]
     pub(crate) fn slope(&mut self, buffers: usize) -> f64 {
         // Case C.
         if self.since_refresh >= self.refresh {
@@ -150,6 +151,7 @@ impl HitCurve {
         if self.is_bounded { self.slope_of(&self.unbounded, buffers) } else { slope }
     }
 
+    #[inline]
     fn slope_of(&self, pieces: &[Piece], buffers: usize) -> f64 {
         let piece = pieces.partition_point(|piece| piece.end < buffers);
         pieces.get(piece).map_or(0.0, |piece| piece.slope / self.accesses_seen)
@@ -164,6 +166,7 @@ impl HitCurve {
         self.since_halving = 0;
     }
 
+    #[cold]
     fn recompute(&mut self) {
         self.since_refresh = 0;
         self.accesses_seen = self.accesses;

@@ -350,9 +350,13 @@ impl Device {
     /// longer later: others have gone before it.
     #[inline]
     pub(crate) fn find_overdue(&mut self, now: Nanos) {
-        if self.lookups.is_empty() {
-            return;
+        if !self.lookups.is_empty() {
+            self.find_overdue_lookups(now);
         }
+    }
+
+    #[inline(never)]
+    fn find_overdue_lookups(&mut self, now: Nanos) {
         let patience = self.lookup_patience();
         let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;
         let turns = LOOKUP_TURNS * self.most_under_way as u64;

@@ -370,7 +370,9 @@ impl Policy {
         stalled: bool,
     ) -> Access {
         let slot = self.cache.blocks.find_loaded(block);
-        self.cache.load_next_streams();
+        if self.cache.blocks.has_loaded() {
+            self.cache.load_next_streams();
+        }
         if let Some(index) = self.goes_on(reader, block, slot) {
             let position = self.cache.stream(index).cursor.front();
             let access = self.read_hinted(now, reader, (index, position), (block, slot), stalled);
@@ -468,6 +470,7 @@ impl Policy {
     }
 
     /// `is_more`: something may be left to be placed.
+    #[inline(never)]
     fn look_for_fetch(
         &mut self,
         now: Nanos,
@@ -492,6 +495,7 @@ impl Policy {
 
     /// Whether it is worth while to look for something that `device` should do, when nothing is left to be placed: most
     /// often there is not, and that is soon seen.
+    #[inline(always)]
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
         !self.cache.stale_candidates.is_empty()

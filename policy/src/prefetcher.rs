@@ -87,13 +87,18 @@ pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
     first.saturating_add_signed(stream.balance).max(rounded_up(least))
 }
 
-/// A block to be prefetched.
+/// A block to be prefetched, for whom, and what that is worth, normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Candidate {
+pub(crate) struct Choice {
     pub(crate) claim: Claim,
     pub(crate) block: Block,
-    /// Normalised.
     pub(crate) benefit: f64,
+}
+
+/// The choice of a stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Candidate {
+    pub(crate) choice: Choice,
     /// Whether its use is beyond the horizon; whether the device cannot keep up; whether it, or what comes after it, is
     /// late for that or for a run of them (G); and what it is worth if the device has enough to do.
     pub(crate) is_early: bool,
@@ -211,16 +216,8 @@ impl Cache {
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
         let near_from = (position + 1).saturating_sub(terms.horizon() as u64);
-        Some(Candidate {
-            claim,
-            block,
-            benefit,
-            is_early,
-            is_late,
-            is_needed,
-            spare_benefit,
-            near_from,
-        })
+        let choice = Choice { claim, block, benefit };
+        Some(Candidate { choice, is_early, is_late, is_needed, spare_benefit, near_from })
     }
 
     /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
@@ -292,7 +289,7 @@ impl Cache {
                 let Some(stream) = self.streams[index.0 as usize].as_ref() else { break };
                 let at = stream.devices[part].device;
                 let candidate = self.candidate(config, index, at);
-                let key = candidate.map(|candidate| candidate.benefit);
+                let key = candidate.map(|candidate| candidate.choice.benefit);
                 let at_device = &mut devices[usize::from(at.0)];
                 at_device.candidates.set(index.0, key);
                 at_device.first_waits.take_if(|first| first.stream == index);
@@ -349,25 +346,30 @@ impl Cache {
             }
             // Costs, and the blocks that others have fetched, move without anybody being touched.
             let candidate = match fresh {
-                Some(fresh) if fresh.claim.stream == index && fresh.benefit == key => Some(fresh),
+                Some(fresh)
+                    if (fresh.choice.claim.stream, fresh.choice.benefit) == (index, key) =>
+                {
+                    Some(fresh)
+                }
                 _ if self.streams[stream as usize].is_none() => None,
                 _ => self.candidate(config, index, device),
             };
-            candidates.set(stream, candidate.map(|candidate| candidate.benefit));
+            candidates.set(stream, candidate.map(|candidate| candidate.choice.benefit));
             let Some(candidate) = candidate else {
                 if self.streams[stream as usize].as_ref().is_some_and(|s| s.scan_is_unfinished) {
                     self.search_goes_on(index);
                 }
                 continue;
             };
-            if candidate.benefit < key && candidates.second_key() > Some(candidate.benefit) {
+            let choice = candidate.choice;
+            if choice.benefit < key && candidates.second_key() > Some(choice.benefit) {
                 continue; // Another one has come before it.
             }
             let allowed = self.streams[stream as usize]
                 .as_ref()
                 .is_some_and(|stream| self.may_claim(config, stream, false));
             if !allowed {
-                self.note(now, DecisionKind::Unearned, &candidate, candidate.benefit, 0.0);
+                self.note(now, DecisionKind::Unearned, choice, (choice.benefit, 0.0));
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
                 if self.rules.prefetch == Prefetch::HintOrder {
                     self.park(index); // Or, where there is one bound for all, of another.
@@ -376,11 +378,11 @@ impl Cache {
             }
             let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
             if may_wait && self.is_disclosing(now, index, device) {
-                let (block, costs) = (candidate.block, self.costs.changes());
+                let (block, costs) = (choice.block, self.costs.changes());
                 *waits = Some(Waits { stream: index, block, was_busy: is_busy, costs });
                 return None;
             }
-            let mut worth = candidate.benefit;
+            let mut worth = choice.benefit;
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
@@ -398,17 +400,17 @@ impl Cache {
                     continue;
                 }
             }
-            let need = Need { block: candidate.block, by: Some(index), worth };
+            let need = Need { block: choice.block, by: Some(index), worth };
             let cost = match self.make_room(now, need) {
                 Ok(cost) => cost,
                 Err(TooDear(cost)) => {
-                    self.note(now, DecisionKind::Refuse, &candidate, worth, cost);
+                    self.note(now, DecisionKind::Refuse, choice, (worth, cost));
                     return None;
                 }
             };
-            self.take_cluster(now, config, device, (candidate, cost), slots);
+            self.take_cluster(now, config, device, (choice, cost), slots);
             self.touch_candidate(index);
-            return Some(candidate.block);
+            return Some(choice.block);
         }
     }
 
@@ -445,25 +447,26 @@ impl Cache {
         now: Nanos,
         config: &Config,
         device: DeviceIndex,
-        (first, cost): (Candidate, f64),
+        (first, cost): (Choice, f64),
         slots: &mut Vec<SlotId>,
     ) {
-        slots.push(self.take(now, DecisionKind::Prefetch, device, (first, cost)));
         let index = first.claim.stream;
         let terms = self.terms(index, device);
-        let mut blocks = 1;
-        while blocks < config.cluster_blocks_max {
+        let (mut kind, mut choice, mut cost) = (DecisionKind::Prefetch, first, cost);
+        for blocks in 1.. {
+            slots.push(self.take(now, kind, device, (choice, cost)));
+            if blocks == config.cluster_blocks_max {
+                break;
+            }
             let block = Block { index: first.block.index + blocks, ..first.block };
             if blocks % NEIGHBOURS == 1 {
                 self.blocks.load_next_home(block);
             }
-            let Some(next) = self.neighbour(config, &terms, first.claim, blocks, block) else {
-                break;
-            };
+            let next = self.neighbour(config, &terms, first.claim, blocks, block);
+            let Some(next) = next else { break };
             let need = Need { block, by: Some(index), worth: next.benefit };
-            let Ok(cost) = self.make_room(now, need) else { break };
-            slots.push(self.take(now, DecisionKind::Cluster, device, (next, cost)));
-            blocks += 1;
+            let Ok(next_cost) = self.make_room(now, need) else { break };
+            (kind, choice, cost) = (DecisionKind::Cluster, next, next_cost);
         }
     }
 
@@ -481,7 +484,7 @@ impl Cache {
         first: Claim,
         offset: u64,
         block: Block,
-    ) -> Option<Candidate> {
+    ) -> Option<Choice> {
         if self.blocks.seems_to_have(block) {
             return None;
         }
@@ -491,10 +494,8 @@ impl Cache {
         }
         let stream = self.stream(index);
         let in_a_row = first.position + offset;
-        let position = match stream.block_at(in_a_row) {
-            Some((next, _)) if next == block && stream.cursor.expects(in_a_row) => in_a_row,
-            _ => stream.next_use(block)?,
-        };
+        let is_in_a_row = stream.reads_at(in_a_row, block) && stream.cursor.expects(in_a_row);
+        let position = if is_in_a_row { in_a_row } else { stream.next_use(block)? };
         // Further ahead than memory reaches it would have to make room again before it is read.
         let reach = config.capacity_blocks;
         if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
@@ -506,47 +507,42 @@ impl Cache {
             _ => self.normalised(index, value),
         };
         let claim = Claim { stream: index, position };
-        Some(Candidate {
-            claim,
-            block,
-            benefit,
-            is_early: false,
-            is_late: false,
-            is_needed: true,
-            spare_benefit: benefit,
-            near_from: 0,
-        })
+        Some(Choice { claim, block, benefit })
     }
 
-    /// Gives the candidate a buffer, for which there is room.
+    /// Gives what was chosen a buffer, for which there is room.
     fn take(
         &mut self,
         now: Nanos,
         kind: DecisionKind,
         device: DeviceIndex,
-        (candidate, cost): (Candidate, f64),
+        (choice, cost): (Choice, f64),
     ) -> SlotId {
-        self.note(now, kind, &candidate, candidate.benefit, cost);
+        self.note(now, kind, choice, (choice.benefit, cost));
         self.counts.prefetched += 1;
-        let Claim { stream, position } = candidate.claim;
+        let Claim { stream, position } = choice.claim;
         let known = self.streams[stream.0 as usize].as_mut().expect("a stream in use");
         known.taken(&self.blocks, device, position);
-        self.begin(candidate.block, device, Some(candidate.claim))
+        self.begin(choice.block, device, Some(choice.claim))
     }
 
-    fn note(
+    #[inline]
+    fn note(&mut self, at: Nanos, kind: DecisionKind, choice: Choice, values: (f64, f64)) {
+        if self.log.is_on() {
+            self.put_down(at, kind, choice, values);
+        }
+    }
+
+    #[cold]
+    fn put_down(
         &mut self,
         at: Nanos,
         kind: DecisionKind,
-        candidate: &Candidate,
-        value: f64,
-        against: f64,
+        choice: Choice,
+        (value, against): (f64, f64),
     ) {
-        if self.log.is_on() {
-            let stream = Some(self.stream(candidate.claim.stream).id);
-            let (value_ns, against_ns) = (self.as_share(value), self.as_share(against));
-            let block = candidate.block;
-            self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
-        }
+        let (block, stream) = (choice.block, Some(self.stream(choice.claim.stream).id));
+        let (value_ns, against_ns) = (self.as_share(value), self.as_share(against));
+        self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
     }
 }

@@ -108,6 +108,7 @@ impl Stream {
     }
 
     /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
+    #[inline]
     pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
         let in_set = self.cursor.in_set();
         self.ranked_at = None;

@@ -165,6 +165,7 @@ impl LruEstimator {
     }
 
     /// What a buffer would be worth if those with prefetched blocks gave theirs up.
+    #[inline]
     pub(crate) fn value_beyond_reach(&mut self, scene: &Scene<'_>) -> f64 {
         if scene.rules.replacement != Replacement::MinMax {
             return 0.0;
@@ -232,6 +233,7 @@ impl Estimator for LruEstimator {
         (self.stack.residents() > 0).then(|| self.value(scene))
     }
 
+    #[inline(always)] // On the way of every miss.
     fn pick(&mut self, scene: &mut Scene<'_>) -> Option<SlotId> {
         let slot = self.stack.oldest()?;
         if self.loads_picks {

@@ -101,15 +101,19 @@ impl Policy {
     }
 
     /// Places what can be placed of a stream.
+    #[inline(always)] // Mostly all is placed, and that is soon seen.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
         if stream.load() != stream.load_noted || stream.hint_bytes() != stream.hint_bytes_noted {
             self.note_load(index);
         }
-        let stream = self.cache.stream(index);
-        if stream.is_placed() {
-            return;
+        if !self.cache.stream(index).is_placed() {
+            self.place(index);
         }
+    }
+
+    #[inline(never)]
+    fn place(&mut self, index: StreamIndex) {
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
         let load = self.load;
@@ -136,6 +140,7 @@ impl Policy {
     }
 
     /// Takes the size of a stream's index, and of its hints, into the account.
+    #[inline(never)]
     pub(super) fn note_load(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
         let load = stream.load();
@@ -370,6 +375,7 @@ impl Policy {
     }
 
     /// What a read finds, and what becomes of a prefetch by it.
+    #[inline(always)] // On the way of every hinted read.
     pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let Some(slot) = slot else { return Access::Miss };
         let known = &mut self.cache.blocks[slot];
@@ -419,7 +425,6 @@ impl Policy {
                 self.cache.unclaim(slot);
             }
         }
-        let mut untracked = std::mem::take(&mut self.untracked);
         let capacity = self.config.capacity_blocks;
         let hit_ns = self.cache.costs.hit_ns();
         let (stream, blocks, changed) = self.cache.stream_and_names(index);
@@ -439,7 +444,7 @@ impl Policy {
         }
         let showed = std::mem::replace(&mut stream.shown_is_stale, true);
         let may_lose_value =
-            stream.read((block, position), behind, blocks, changed, &mut untracked);
+            stream.read((block, position), behind, blocks, changed, &mut self.untracked);
         if !showed {
             self.cache.stale_shown.push(index);
         }
@@ -464,13 +469,21 @@ impl Policy {
                 }
             }
         }
+        if !self.untracked.is_empty() {
+            self.abandon_untracked(now);
+        }
+        self.advance(index);
+        self.cache.touch_candidate(index);
+        access
+    }
+
+    #[cold]
+    fn abandon_untracked(&mut self, now: Nanos) {
+        let mut untracked = std::mem::take(&mut self.untracked);
         for slot in untracked.drain(..) {
             self.abandon(now, slot);
         }
         self.untracked = untracked;
-        self.advance(index);
-        self.cache.touch_candidate(index);
-        access
     }
 
     /// Whether a block that is being read is kept for that.
@@ -479,6 +492,7 @@ impl Policy {
     }
 
     /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
+    #[inline]
     pub(super) fn linger(&mut self, slot: SlotId, claim: Claim) {
         if !self.lets_linger() {
             return self.find_next_use(claim.stream, slot);

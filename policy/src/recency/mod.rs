@@ -430,8 +430,10 @@ impl Stack {
     /// Drops the oldest ghosts until `room` more entries fit, or no ghost is left.
     #[inline]
     fn drop_ghosts(&mut self, room: usize) {
-        while self.live() > self.residents && self.live() + room > self.limit {
+        let mut live = self.live();
+        while live > self.residents && live + room > self.limit {
             self.drop_oldest_ghost();
+            live -= 1;
         }
     }
 

@@ -211,10 +211,25 @@ impl Cursor {
     /// The access at `position` has been made. What was left out and lies more than `behind` before
     /// the front, or before the sets that are being read, is given up. Returns the base, before which
     /// everything is past now.
+    #[inline]
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
         (self.seen, self.ahead_of_reader) = (true, false);
         self.reads += 1;
+        let is_in_order = position == self.front && self.ordered.contains(&position);
+        let has_left_out = self.front > self.base || self.leapt_at.is_some();
+        if is_in_order && !has_left_out && self.sets.is_empty() && self.read_ahead.is_empty() {
+            // Mostly it is the next one, and everything before it is past.
+            self.front += 1;
+            (self.base, self.back) = (self.front, None);
+            self.furthest = self.furthest.max(self.front);
+            return self.base;
+        }
+        self.read_out_of_order(places, position, behind)
+    }
+
+    #[inline(never)]
+    fn read_out_of_order(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         // What needed nothing any more was counted then.
         let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);

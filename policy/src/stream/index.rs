@@ -595,6 +595,9 @@ impl NextUse {
         }
         let first = places.ordinals().start;
         let hint = places.get(first + u64::from(ordinal.wrapping_sub(first as u32)))?;
+        if hint.passes == 1 {
+            return None; // Mostly; a division is slow.
+        }
         let passes = (from - position).div_ceil(hint.pass_blocks);
         (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
     }

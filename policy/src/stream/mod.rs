@@ -533,6 +533,7 @@ impl Stream {
     }
 
     /// Position of the first access to `block` that is still to come.
+    #[inline]
     pub(crate) fn next_use(&mut self, block: Block) -> Option<u64> {
         self.next_use_from(block, self.cursor.base())
     }
@@ -822,6 +823,16 @@ impl Stream {
 
     pub(crate) fn distance(&self, position: u64) -> Distance {
         self.cursor.distance(position)
+    }
+
+    /// Whether `block` is read at `position`.
+    #[inline]
+    pub(crate) fn reads_at(&self, position: u64, block: Block) -> bool {
+        // Mostly it is searched for blocks there.
+        match self.scan_run.and_then(|run| run.block_at(position)) {
+            Some(known) => known == block,
+            None => self.block_at(position).is_some_and(|(known, _)| known == block),
+        }
     }
 
     /// The block that is read at `position`.

@@ -154,13 +154,18 @@ impl PositionSet {
     }
 
     /// Adds a position that is not in the set.
+    #[inline]
     pub(crate) fn insert(&mut self, position: u64) {
         debug_assert!(!self.contains(position), "{position} twice");
         let (word, bit) = place(position);
-        if let Some(index) = self.in_row(word) {
-            self.row[index] |= bit;
-            return;
+        match self.in_row(word) {
+            Some(index) => self.row[index] |= bit,
+            None => self.insert_beyond(word, bit),
         }
+    }
+
+    #[inline(never)]
+    fn insert_beyond(&mut self, word: u64, bit: u64) {
         if self.row.is_empty() {
             self.row_start = word;
             self.row.push_back(bit);
@@ -185,12 +190,17 @@ impl PositionSet {
     }
 
     /// Takes `bits` out of a word.
+    #[inline]
     fn clear(&mut self, word: u64, bits: u64) {
         if let Some(index) = self.in_row(word) {
             self.row[index] &= !bits;
-            self.trim();
+            if self.row[index] == 0 {
+                self.trim();
+            }
         }
-        self.far.clear(word, bits);
+        if !self.far.is_empty() {
+            self.far.clear(word, bits);
+        }
     }
 
     /// Takes out what lies before `position`. Returns how many there were.
@@ -229,6 +239,7 @@ impl PositionSet {
         near + self.far.range(start..=end).map(|(word, bits)| count(word, bits)).sum::<u64>()
     }
 
+    #[inline(never)]
     fn trim(&mut self) {
         while self.row.front() == Some(&0) {
             self.row.pop_front();
@@ -245,11 +256,15 @@ impl PositionSet {
     }
 
     /// The last position.
+    #[inline]
     pub(crate) fn last(&self) -> Option<u64> {
         let near = self.row.back().map(|&bits| {
             let word = self.row_start + self.row.len() as u64 - 1;
             last_of(word, bits)
         });
+        if self.far.is_empty() {
+            return near;
+        }
         let far = self.far.last().map(|(word, bits)| last_of(word, bits));
         near.max(far)
     }
