@@ -344,6 +344,7 @@ impl Cache {
     }
 
     /// What `index` would have fetched may be something else.
+    #[inline]
     pub(crate) fn touch_candidate(&mut self, index: StreamIndex) {
         let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
         // Who is quiet has no candidate.
@@ -808,10 +809,10 @@ impl Cache {
     fn mark_unread_read(&mut self, slot: SlotId) {
         self.blocks[slot].read();
         self.unread -= 1;
-        if let Some(claim) = self.blocks[slot].claim() {
-            self.stream(claim.stream).unread -= 1;
-            self.touch_shown(claim.stream);
-            self.touch_candidate(claim.stream);
+        if let Some(Claim { stream: index, .. }) = self.blocks[slot].claim() {
+            self.stream(index).unread -= 1;
+            self.touch_shown(index);
+            self.touch_candidate(index);
         }
         if let Some(parked) = self.parked.pop() {
             if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
@@ -885,7 +886,7 @@ impl Cache {
     }
 
     /// An unhinted read of a block in memory: it goes on top of the recent.
-    #[inline]
+    #[inline(always)] // On the way of every hit.
     pub(crate) fn read_recent(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
         recent.access();

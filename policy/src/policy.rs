@@ -350,9 +350,15 @@ impl Policy {
     /// to wait: a block that the driver has not yet reported, but for which nobody waited, had arrived.
     pub fn read(&mut self, now: Nanos, reader: ReaderId, block: Block, stalled: bool) -> Access {
         self.missed = None;
-        if !self.stream_ids.is_empty() {
-            return self.read_among_streams(now, reader, block, stalled);
+        match self.stream_ids.is_empty() {
+            true => self.read_without_streams(block, stalled),
+            false => self.read_among_streams(now, reader, block, stalled),
         }
+    }
+
+    /// The same where nothing is disclosed.
+    #[inline(never)]
+    fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
         let slot = self.cache.blocks.find_loaded(block);
         let access = self.read_unhinted(block, slot, stalled);
         self.note_stall(access, stalled);

@@ -48,10 +48,16 @@ impl Policy {
     }
 
     /// The policy's own number for a device.
+    #[inline]
     pub(super) fn device(&mut self, id: DeviceId) -> DeviceIndex {
-        if let Some(index) = self.known_device(id) {
-            return index;
+        match self.known_device(id) {
+            Some(index) => index,
+            None => self.new_device(id),
         }
+    }
+
+    #[cold]
+    fn new_device(&mut self, id: DeviceId) -> DeviceIndex {
         let devices = &mut self.devices;
         *self.device_ids.entry(id).or_insert_with(|| {
             devices.push(Device::new(id));
@@ -551,7 +557,7 @@ impl Policy {
         access
     }
 
-    #[inline]
+    #[inline(always)] // On the way of every unhinted read.
     pub(super) fn read_unhinted(
         &mut self,
         block: Block,

@@ -98,7 +98,7 @@ impl Log {
     }
 
     /// Appends an entry and says where. A full ring doubles, at the cost of copying it.
-    #[inline]
+    #[inline(always)] // On the way of every hit.
     pub(super) fn push(&mut self, entry: u32) -> Position {
         if self.room() == 0 {
             self.grow();
@@ -110,7 +110,7 @@ impl Log {
     }
 
     /// Marks the entry at `position` dead, and says whether it was live.
-    #[inline]
+    #[inline(always)] // On the way of every hit, as are those it calls.
     pub(super) fn kill(&mut self, position: Position) -> bool {
         let (word, bit) = (self.word_index(position), 1 << (position % WORD));
         let was_live = position < self.end && self.live[word] & bit != 0;

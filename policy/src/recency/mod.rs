@@ -250,7 +250,7 @@ impl Stack {
 
     /// Puts a resident on top that has been in the stack before: [`remove`](Stack::remove) and
     /// [`push`](Stack::push).
-    #[inline]
+    #[inline(always)] // On the way of every hit.
     pub(crate) fn renew(
         &mut self,
         slot: SlotId,

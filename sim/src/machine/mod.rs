@@ -1364,13 +1364,14 @@ fn first_indices(spec: &MachineSpec) -> HashMap<DeviceId, usize, Mix> {
 
 /// What is to happen, soonest first.
 ///
-/// What was put in is very often what is taken out next: a program that finds its block goes on before any device is
-/// done. So the soonest is kept apart, and the heap is passed by.
+/// What happens mostly leads to something else. So what is taken out keeps its place in the heap until something else is
+/// put in or taken out: the next event takes the place of the last, and goes down from there as far as it is later than
+/// others, which a program that finds its block while no device is about to be done is not at all.
 #[derive(Default)]
 struct Events {
-    /// Sooner than all others.
-    soonest: Option<Event>,
-    others: BinaryHeap<Reverse<Event>>,
+    heap: BinaryHeap<Reverse<Event>>,
+    /// Whether the first one has been taken out.
+    first_is_over: bool,
     serials: u64,
 }
 
@@ -1389,20 +1390,22 @@ impl Events {
 
     /// Puts in an event that has its turn.
     fn push_again(&mut self, event: Event) {
-        let later = match &mut self.soonest {
-            Some(soonest) if event < *soonest => std::mem::replace(soonest, event),
-            Some(_) => event,
-            None if self.others.peek().is_none_or(|Reverse(other)| event < *other) => {
-                self.soonest = Some(event);
-                return;
-            }
-            None => event,
-        };
-        self.others.push(Reverse(later));
+        if std::mem::take(&mut self.first_is_over)
+            && let Some(mut first) = self.heap.peek_mut()
+        {
+            *first = Reverse(event);
+        } else {
+            self.heap.push(Reverse(event));
+        }
     }
 
     fn pop(&mut self) -> Option<Event> {
-        self.soonest.take().or_else(|| self.others.pop().map(|Reverse(event)| event))
+        if self.first_is_over {
+            self.heap.pop();
+        }
+        let first = self.heap.peek().map(|Reverse(event)| *event);
+        self.first_is_over = first.is_some();
+        first
     }
 }
 
