@@ -96,6 +96,10 @@ impl Slot {
         }
     }
 
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queue != 0
+    }
+
     pub(crate) fn set_queue(&mut self, place: Option<(Queue, Stamp)>) {
         self.queue = match place {
             None => 0,

@@ -641,10 +641,12 @@ impl Cache {
         if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
             return true;
         }
-        let local = self.rates.own(UNHINTED, floor);
-        let (mut scene, recent, consumed) = self.scene();
-        if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
-            return true;
+        if self.blocks[slot].is_queued() {
+            let local = self.rates.own(UNHINTED, floor);
+            let (mut scene, recent, consumed) = self.scene();
+            if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
+                return true;
+            }
         }
         let Some(claim) = claim else {
             return self.wanted_by_others(slot, picker.stream(), floor);
@@ -737,11 +739,8 @@ impl Cache {
         self.mark_read(slot);
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device);
         let claim = self.blocks[slot].claim();
-        let (mut scene, recent, consumed) = self.scene();
-        match scene.blocks[slot].queue() {
-            None => {} // Mostly: its queue has picked it.
-            Some((Queue::Recent, _)) => recent.forget(&mut scene, slot),
-            Some((Queue::Consumed, _)) => consumed.forget(&mut scene, slot),
+        if self.blocks[slot].is_queued() {
+            self.leaves_queue(slot); // Seldom: its queue has picked it.
         }
         self.orphans.release(slot);
         if let Some(allocation) = &mut self.allocation {
@@ -775,6 +774,16 @@ impl Cache {
             }
         }
         self.blocks.remove(slot);
+    }
+
+    #[inline(never)]
+    fn leaves_queue(&mut self, slot: SlotId) {
+        let (mut scene, recent, consumed) = self.scene();
+        match scene.blocks[slot].queue() {
+            None => {}
+            Some((Queue::Recent, _)) => recent.forget(&mut scene, slot),
+            Some((Queue::Consumed, _)) => consumed.forget(&mut scene, slot),
+        }
     }
 
     /// A block whose fetch begins, for the stream that will read it.
@@ -971,7 +980,7 @@ impl Cache {
                 recent.put(&mut scene, slot);
             }
             Queue::Consumed => {
-                if scene.blocks[slot].queue().is_none() {
+                if !scene.blocks[slot].is_queued() {
                     consumed.forget_ghost(scene.blocks[slot].block());
                     consumed.put(&mut scene, slot);
                 }
@@ -1009,7 +1018,7 @@ impl Cache {
     #[inline(always)] // Mostly it has a reason to be there, and that is soon seen.
     pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let known = &self.blocks[slot];
-        if !known.is_in_flight() && known.claim().is_none() && known.queue().is_none() {
+        if !known.is_in_flight() && known.claim().is_none() && !known.is_queued() {
             self.settle_idle(slot, asked);
         }
     }

@@ -379,34 +379,16 @@ impl Policy {
         if self.cache.blocks.has_loaded() {
             self.cache.load_next_streams();
         }
-        if let Some(index) = self.goes_on(reader, block, slot) {
-            let position = self.cache.stream(index).cursor.front();
-            let access = self.read_hinted(now, reader, (index, position), (block, slot), stalled);
-            self.note_stall(access, stalled);
-            self.check();
-            return access;
-        }
-        let last = self.last_stream.get(&reader).copied();
-        let access = match self.match_read(reader, last, block, slot) {
+        let matched = match self.goes_on(reader, block, slot) {
+            Some(index) => Some((index, Fit::At(self.cache.stream(index).cursor.front()))),
+            None => self.find_match(reader, block, slot),
+        };
+        let access = match matched {
             Some((index, Fit::At(position))) => {
-                if last != Some(index) {
-                    self.last_stream.insert(reader, index);
-                    if let Some(before) = last {
-                        self.cache.stream(before).is_left_by(reader);
-                    }
-                }
-                let access =
-                    self.read_hinted(now, reader, (index, position), (block, slot), stalled);
-                self.cache.stream(index).lingers_with(reader);
-                access
+                self.read_hinted(now, reader, (index, position), (block, slot), stalled)
             }
             Some((_, Fit::Again)) => self.read_again(slot, stalled),
-            None => {
-                if let Some(before) = last {
-                    self.cache.stream(before).is_left_by(reader);
-                }
-                self.read_unhinted(block, slot, stalled)
-            }
+            None => self.read_unhinted(block, slot, stalled),
         };
         self.note_stall(access, stalled);
         self.check();

@@ -335,8 +335,35 @@ impl Policy {
         goes_on.then_some(index)
     }
 
+    /// Which stream's disclosed access a read is, if any: that stream is the reader's from now on, and the one before it is not.
+    #[inline(never)]
+    pub(super) fn find_match(
+        &mut self,
+        reader: ReaderId,
+        block: Block,
+        slot: Option<SlotId>,
+    ) -> Option<(StreamIndex, Fit)> {
+        let last = self.last_stream.get(&reader).copied();
+        let matched = self.match_read(reader, last, block, slot);
+        let stays = match matched {
+            Some((_, Fit::Again)) => true,
+            Some((index, Fit::At(_))) => {
+                self.cache.stream(index).lingers_with(reader);
+                last == Some(index)
+            }
+            None => false,
+        };
+        if let Some(before) = last.filter(|_| !stays) {
+            self.cache.stream(before).is_left_by(reader);
+        }
+        if let Some((index, _)) = matched.filter(|_| !stays) {
+            self.last_stream.insert(reader, index);
+        }
+        matched
+    }
+
     /// Which stream's disclosed access a read is, if any. The reader's last hinted read was one of `last`.
-    pub(super) fn match_read(
+    fn match_read(
         &mut self,
         reader: ReaderId,
         last: Option<StreamIndex>,
