@@ -440,16 +440,16 @@ impl Policy {
         let index = self.known_device(device)?;
         let at_device = &mut self.devices[usize::from(index.0)];
         at_device.find_overdue(now);
-        let depth = match self.config.memory {
-            Memory::Owned => usize::MAX,
-            Memory::Kernel { .. } => at_device.depth.depth(),
+        let is_deep = match self.config.memory {
+            Memory::Owned => false,
+            Memory::Kernel { .. } => at_device.working_on() >= at_device.depth.depth(),
         };
-        if at_device.outstanding >= self.config.outstanding_max || at_device.working_on() >= depth {
+        if is_deep || at_device.outstanding >= self.config.outstanding_max {
             return None;
         }
         // What is left to be placed is placed here, since there may be no other event: a part of it before
         // each fetch, and all of it before there is said to be none.
-        let is_more = self.place_more();
+        let is_more = !self.unplaced.is_empty() && self.place_more();
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
         }
