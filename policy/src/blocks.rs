@@ -327,7 +327,7 @@ impl BlockTable {
         self.find_or_note(block, hash_block(block))
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rarer part where blocks are loaded.
     fn find_or_note(&mut self, block: Block, hash: u64) -> Option<SlotId> {
         let slot = self.find_hashed(block, hash);
         if slot.is_none() {
@@ -344,7 +344,9 @@ impl BlockTable {
         self.absent = None;
         let hash = hash_block(slot.block);
         let handle = if self.free == NONE_FREE {
-            self.reserve();
+            if self.slots.len() == self.slots.capacity() {
+                self.grow();
+            }
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2³² blocks")
         } else {
@@ -369,12 +371,10 @@ impl BlockTable {
 
     /// Room for a slot more: twice as many, but not more than there can be.
     #[cold]
-    fn reserve(&mut self) {
+    fn grow(&mut self) {
         let slots = self.slots.len();
-        if slots == self.slots.capacity() {
-            let more = slots.max(SLOTS_MIN).min(self.most.saturating_sub(slots)).max(1);
-            self.slots.reserve_exact(more);
-        }
+        let more = slots.max(SLOTS_MIN).min(self.most.saturating_sub(slots)).max(1);
+        self.slots.reserve_exact(more);
     }
 
     /// Bytes that the table takes.

@@ -688,6 +688,7 @@ impl Cache {
     /// Offers a block that no stream claims to the streams that name its file.
     #[inline(always)] // Mostly nobody names it, and that is soon seen.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
+        self.offers_from = self.offers_from.wrapping_add(1);
         match self.named_by(self.blocks[slot].block().file) {
             [] => false,
             [only] if asked == Some(*only) => false,
@@ -695,11 +696,10 @@ impl Cache {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rare part.
     fn offered_to_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         let file = self.blocks[slot].block().file;
         let named = self.named_by(file).len();
-        self.offers_from = self.offers_from.wrapping_add(1);
         (0..named.min(OFFERS_MAX)).any(|turn| {
             let index = self.named_by(file)[(self.offers_from + turn) % named];
             asked != Some(index) && self.stream_saves(index, slot, floor)
@@ -776,14 +776,11 @@ impl Cache {
         self.blocks.remove(slot);
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rare part.
     fn leaves_queue(&mut self, slot: SlotId) {
         let (mut scene, recent, consumed) = self.scene();
-        match scene.blocks[slot].queue() {
-            None => {}
-            Some((Queue::Recent, _)) => recent.forget(&mut scene, slot),
-            Some((Queue::Consumed, _)) => consumed.forget(&mut scene, slot),
-        }
+        recent.forget(&mut scene, slot);
+        consumed.forget(&mut scene, slot);
     }
 
     /// A block whose fetch begins, for the stream that will read it.
@@ -795,13 +792,12 @@ impl Cache {
         prefetched_for: Option<Claim>,
     ) -> SlotId {
         let mut known = Slot::in_flight(block, device, prefetched_for.is_some());
-        known.set_claim(prefetched_for);
-        let slot = self.blocks.insert(known);
         if let Some(claim) = prefetched_for {
-            self.stream(claim.stream).unread += 1;
+            self.stream(claim.stream).put_claim(&mut known, claim);
             self.touch_shown(claim.stream);
             self.unread += 1;
         }
+        let slot = self.blocks.insert(known);
         self.accessed(Some(slot), prefetched_for.map(|claim| claim.stream));
         slot
     }
@@ -814,7 +810,7 @@ impl Cache {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rarer part, with several callers.
     fn mark_unread_read(&mut self, slot: SlotId) {
         self.blocks[slot].read();
         self.unread -= 1;
@@ -1023,7 +1019,7 @@ impl Cache {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rarer part, with several callers.
     fn settle_idle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;

@@ -355,7 +355,7 @@ impl Device {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rare part.
     fn find_overdue_lookups(&mut self, now: Nanos) {
         let patience = self.lookup_patience();
         let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;

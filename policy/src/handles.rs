@@ -240,7 +240,7 @@ impl Handles {
         None
     }
 
-    #[inline(always)] // On the way of every miss, and in the growth of the table.
+    #[inline(always)] // On the way of every miss.
     fn put(&mut self, tag: u32, handle: u32) {
         let mut index = self.walks.home(tag);
         let place = loop {

@@ -449,7 +449,7 @@ impl Policy {
         }
         // What is left to be placed is placed here, since there may be no other event: a part of it before
         // each fetch, and all of it before there is said to be none.
-        let is_more = !self.unplaced.is_empty() && self.place_more();
+        let is_more = !self.unplaced.is_empty() && self.place_more(); // Mostly without a call.
         if is_more || self.may_have_something_for(index) {
             return self.look_for_fetch(now, index, is_more);
         }
@@ -458,7 +458,7 @@ impl Policy {
     }
 
     /// `is_more`: something may be left to be placed.
-    #[inline(never)]
+    #[inline(never)] // The rarer part of what is asked with every event.
     fn look_for_fetch(
         &mut self,
         now: Nanos,
@@ -483,7 +483,7 @@ impl Policy {
 
     /// Whether it is worth while to look for something that `device` should do, when nothing is left to be placed: most
     /// often there is not, and that is soon seen.
-    #[inline(always)]
+    #[inline(always)] // With every event.
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
         !self.cache.stale_candidates.is_empty()

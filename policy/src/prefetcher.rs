@@ -89,16 +89,16 @@ pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
 
 /// A block to be prefetched, for whom, and what that is worth, normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct Wanted {
     pub(crate) claim: Claim,
     pub(crate) block: Block,
     pub(crate) benefit: f64,
 }
 
-/// The choice of a stream.
+/// What a stream wants first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
-    pub(crate) choice: Choice,
+    pub(crate) wanted: Wanted,
     /// Whether its use is beyond the horizon; whether the device cannot keep up; whether it, or what comes after it, is
     /// late for that or for a run of them (G); and what it is worth if the device has enough to do.
     pub(crate) is_early: bool,
@@ -216,8 +216,8 @@ impl Cache {
         };
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
         let near_from = (position + 1).saturating_sub(terms.horizon() as u64);
-        let choice = Choice { claim, block, benefit };
-        Some(Candidate { choice, is_early, is_late, is_needed, spare_benefit, near_from })
+        let wanted = Wanted { claim, block, benefit };
+        Some(Candidate { wanted, is_early, is_late, is_needed, spare_benefit, near_from })
     }
 
     /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
@@ -289,7 +289,7 @@ impl Cache {
                 let Some(stream) = self.streams[index.0 as usize].as_ref() else { break };
                 let at = stream.devices[part].device;
                 let candidate = self.candidate(config, index, at);
-                let key = candidate.map(|candidate| candidate.choice.benefit);
+                let key = candidate.map(|candidate| candidate.wanted.benefit);
                 let at_device = &mut devices[usize::from(at.0)];
                 at_device.candidates.set(index.0, key);
                 at_device.first_waits.take_if(|first| first.stream == index);
@@ -347,29 +347,29 @@ impl Cache {
             // Costs, and the blocks that others have fetched, move without anybody being touched.
             let candidate = match fresh {
                 Some(fresh)
-                    if (fresh.choice.claim.stream, fresh.choice.benefit) == (index, key) =>
+                    if (fresh.wanted.claim.stream, fresh.wanted.benefit) == (index, key) =>
                 {
                     Some(fresh)
                 }
                 _ if self.streams[stream as usize].is_none() => None,
                 _ => self.candidate(config, index, device),
             };
-            candidates.set(stream, candidate.map(|candidate| candidate.choice.benefit));
+            candidates.set(stream, candidate.map(|candidate| candidate.wanted.benefit));
             let Some(candidate) = candidate else {
                 if self.streams[stream as usize].as_ref().is_some_and(|s| s.scan_is_unfinished) {
                     self.search_goes_on(index);
                 }
                 continue;
             };
-            let choice = candidate.choice;
-            if choice.benefit < key && candidates.second_key() > Some(choice.benefit) {
+            let wanted = candidate.wanted;
+            if wanted.benefit < key && candidates.second_key() > Some(wanted.benefit) {
                 continue; // Another one has come before it.
             }
             let allowed = self.streams[stream as usize]
                 .as_ref()
                 .is_some_and(|stream| self.may_claim(config, stream, false));
             if !allowed {
-                self.note(now, DecisionKind::Unearned, choice, (choice.benefit, 0.0));
+                self.note(now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
                 if self.rules.prefetch == Prefetch::HintOrder {
                     self.park(index); // Or, where there is one bound for all, of another.
@@ -378,11 +378,11 @@ impl Cache {
             }
             let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
             if may_wait && self.is_disclosing(now, index, device) {
-                let (block, costs) = (choice.block, self.costs.changes());
+                let (block, costs) = (wanted.block, self.costs.changes());
                 *waits = Some(Waits { stream: index, block, was_busy: is_busy, costs });
                 return None;
             }
-            let mut worth = choice.benefit;
+            let mut worth = wanted.benefit;
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
@@ -400,17 +400,17 @@ impl Cache {
                     continue;
                 }
             }
-            let need = Need { block: choice.block, by: Some(index), worth };
+            let need = Need { block: wanted.block, by: Some(index), worth };
             let cost = match self.make_room(now, need) {
                 Ok(cost) => cost,
                 Err(TooDear(cost)) => {
-                    self.note(now, DecisionKind::Refuse, choice, (worth, cost));
+                    self.note(now, DecisionKind::Refuse, wanted, (worth, cost));
                     return None;
                 }
             };
-            self.take_cluster(now, config, device, (choice, cost), slots);
+            self.take_cluster(now, config, device, (wanted, cost), slots);
             self.touch_candidate(index);
-            return Some(choice.block);
+            return Some(wanted.block);
         }
     }
 
@@ -447,15 +447,16 @@ impl Cache {
         now: Nanos,
         config: &Config,
         device: DeviceIndex,
-        (first, cost): (Choice, f64),
+        (first, cost): (Wanted, f64),
         slots: &mut Vec<SlotId>,
     ) {
         let index = first.claim.stream;
         let terms = self.terms(index, device);
-        let (mut kind, mut choice, mut cost) = (DecisionKind::Prefetch, first, cost);
+        let (mut kind, mut wanted, mut cost) = (DecisionKind::Prefetch, first, cost);
         for blocks in 1.. {
-            slots.push(self.take(now, kind, device, (choice, cost)));
-            if blocks == config.cluster_blocks_max {
+            // In one place, so that it is no call.
+            slots.push(self.take(now, kind, device, (wanted, cost)));
+            if blocks >= config.cluster_blocks_max {
                 break;
             }
             let block = Block { index: first.block.index + blocks, ..first.block };
@@ -466,7 +467,7 @@ impl Cache {
             let Some(next) = next else { break };
             let need = Need { block, by: Some(index), worth: next.benefit };
             let Ok(next_cost) = self.make_room(now, need) else { break };
-            (kind, choice, cost) = (DecisionKind::Cluster, next, next_cost);
+            (kind, wanted, cost) = (DecisionKind::Cluster, next, next_cost);
         }
     }
 
@@ -484,7 +485,7 @@ impl Cache {
         first: Claim,
         offset: u64,
         block: Block,
-    ) -> Option<Choice> {
+    ) -> Option<Wanted> {
         if self.blocks.seems_to_have(block) {
             return None;
         }
@@ -507,29 +508,29 @@ impl Cache {
             _ => self.normalised(index, value),
         };
         let claim = Claim { stream: index, position };
-        Some(Choice { claim, block, benefit })
+        Some(Wanted { claim, block, benefit })
     }
 
-    /// Gives what was chosen a buffer, for which there is room.
+    /// Gives what is wanted a buffer, for which there is room.
     fn take(
         &mut self,
         now: Nanos,
         kind: DecisionKind,
         device: DeviceIndex,
-        (choice, cost): (Choice, f64),
+        (wanted, cost): (Wanted, f64),
     ) -> SlotId {
-        self.note(now, kind, choice, (choice.benefit, cost));
+        self.note(now, kind, wanted, (wanted.benefit, cost));
         self.counts.prefetched += 1;
-        let Claim { stream, position } = choice.claim;
+        let Claim { stream, position } = wanted.claim;
         let known = self.streams[stream.0 as usize].as_mut().expect("a stream in use");
         known.taken(&self.blocks, device, position);
-        self.begin(choice.block, device, Some(choice.claim))
+        self.begin(wanted.block, device, Some(wanted.claim))
     }
 
     #[inline]
-    fn note(&mut self, at: Nanos, kind: DecisionKind, choice: Choice, values: (f64, f64)) {
+    fn note(&mut self, at: Nanos, kind: DecisionKind, wanted: Wanted, values: (f64, f64)) {
         if self.log.is_on() {
-            self.put_down(at, kind, choice, values);
+            self.put_down(at, kind, wanted, values);
         }
     }
 
@@ -538,10 +539,10 @@ impl Cache {
         &mut self,
         at: Nanos,
         kind: DecisionKind,
-        choice: Choice,
+        wanted: Wanted,
         (value, against): (f64, f64),
     ) {
-        let (block, stream) = (choice.block, Some(self.stream(choice.claim.stream).id));
+        let (block, stream) = (wanted.block, Some(self.stream(wanted.claim.stream).id));
         let (value_ns, against_ns) = (self.as_share(value), self.as_share(against));
         self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
     }

@@ -165,7 +165,7 @@ impl<T> ArrayModel<T> {
     fn begin(&mut self, index: usize, now: Nanos) {
         let disk = &mut self.disks[index];
         while let Some((_, _, part)) = disk.queue.pop() {
-            disk.held.push(disk.device.start_at(part.request.sector), part);
+            disk.held.push(part.request, part);
         }
         while disk.serving < disk.device.slots()
             && let Some(part) = disk.held.take_next(disk.device.as_ref(), now)

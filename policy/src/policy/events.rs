@@ -118,7 +118,7 @@ impl Policy {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // The rare part of a read.
     fn place(&mut self, index: StreamIndex) {
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
@@ -146,7 +146,7 @@ impl Policy {
     }
 
     /// Takes the size of a stream's index, and of its hints, into the account.
-    #[inline(never)]
+    #[inline(never)] // The rare part of a read.
     pub(super) fn note_load(&mut self, index: StreamIndex) {
         let stream = self.cache.stream(index);
         let load = stream.load();
@@ -320,7 +320,8 @@ impl Policy {
     }
 
     /// The stream that `reader` read last, if `block` is the next one in it and in memory for it: what
-    /// [`match_read`](Self::match_read) would say, most often, told by the stream itself.
+    /// [`find_match`](Self::find_match) would say, most often, told by the stream itself. It is known there that the reader
+    /// was the last one, and nothing is to be noted.
     #[inline]
     pub(super) fn goes_on(
         &self,
@@ -335,8 +336,9 @@ impl Policy {
         goes_on.then_some(index)
     }
 
-    /// Which stream's disclosed access a read is, if any: that stream is the reader's from now on, and the one before it is not.
-    #[inline(never)]
+    /// Which stream's disclosed access a read is, if any. If it is the access at a position, that stream is the one that
+    /// the reader read last from now on; with that, and with what nobody has disclosed, it has left the one before.
+    #[inline(never)] // The rarer part.
     pub(super) fn find_match(
         &mut self,
         reader: ReaderId,
@@ -510,7 +512,7 @@ impl Policy {
         access
     }
 
-    #[cold]
+    #[inline(never)] // Of readers that skip, or come back, alone.
     fn abandon_untracked(&mut self, now: Nanos) {
         let mut untracked = std::mem::take(&mut self.untracked);
         for slot in untracked.drain(..) {

@@ -906,7 +906,7 @@ fn a_block_is_near_from_when_it_is_said_to_be_on_and_not_before() {
     let first = candidate(&mut policy).expect("there is more");
     for front in 0..first.near_from + 2 {
         let same = candidate(&mut policy).expect("it is missing");
-        assert_eq!((same.choice.claim, same.near_from), (first.choice.claim, first.near_from));
+        assert_eq!((same.wanted.claim, same.near_from), (first.wanted.claim, first.near_from));
         assert_eq!(same.is_early, front < first.near_from, "{front}: {first:?}");
         policy.read(NOW, READER, block(1, front), false);
     }

@@ -110,7 +110,7 @@ impl Log {
     }
 
     /// Marks the entry at `position` dead, and says whether it was live.
-    #[inline(always)] // On the way of every hit, as are those it calls.
+    #[inline(always)] // On the way of every hit.
     pub(super) fn kill(&mut self, position: Position) -> bool {
         let (word, bit) = (self.word_index(position), 1 << (position % WORD));
         let was_live = position < self.end && self.live[word] & bit != 0;

@@ -435,6 +435,7 @@ impl Stack {
             self.drop_oldest_ghost();
             live -= 1;
         }
+        debug_assert_eq!(live, self.live());
     }
 
     /// Amortised O(1) while blocks are demoted in about the order of the stack. A demotion far below

@@ -87,6 +87,7 @@ impl Set {
 
 /// See the [module](self).
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Cursor {
     base: u64,
     front: u64,
@@ -213,23 +214,35 @@ impl Cursor {
     /// everything is past now.
     #[inline]
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
-        self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
-        (self.seen, self.ahead_of_reader) = (true, false);
-        self.reads += 1;
-        let is_in_order = position == self.front && self.ordered.contains(&position);
-        let has_left_out = self.front > self.base || self.leapt_at.is_some();
-        if is_in_order && !has_left_out && self.sets.is_empty() && self.read_ahead.is_empty() {
-            // Mostly it is the next one, and everything before it is past.
+        self.count_read();
+        if self.is_plainly_next(position) {
             self.front += 1;
             (self.base, self.back) = (self.front, None);
             self.furthest = self.furthest.max(self.front);
             return self.base;
         }
-        self.read_out_of_order(places, position, behind)
+        self.read_anywhere(places, position, behind)
     }
 
-    #[inline(never)]
-    fn read_out_of_order(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
+    fn count_read(&mut self) {
+        self.accuracy += ACCURACY_WEIGHT * (1.0 - self.accuracy);
+        (self.seen, self.ahead_of_reader) = (true, false);
+        self.reads += 1;
+    }
+
+    /// Whether `position` is the next one in order, and all before it and nothing after it is past: mostly it is so.
+    fn is_plainly_next(&self, position: u64) -> bool {
+        position == self.front
+            && self.front == self.base
+            && self.ordered.contains(&position)
+            && self.leapt_at.is_none()
+            && self.sets.is_empty()
+            && self.read_ahead.is_empty()
+    }
+
+    /// The same wherever it is.
+    #[inline(never)] // The rarer part.
+    fn read_anywhere(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         // What needed nothing any more was counted then.
         let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);
@@ -413,6 +426,8 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::blocks::DeviceIndex;
     use crate::hint::{DeviceId, FileId, Hint, Target};
@@ -562,5 +577,43 @@ mod tests {
         assert!(try_read(&mut cursor, &places, 1));
         assert!(try_read(&mut cursor, &places, 4) && try_read(&mut cursor, &places, 7));
         assert_eq!((cursor.base(), cursor.front()), (8, 8));
+    }
+
+    proptest! {
+        /// The short way of what is plainly next leads where the long one does.
+        #[test]
+        fn the_short_way_is_the_long_one(
+            hints in prop::collection::vec((any::<bool>(), 1u64..20), 1..6),
+            steps in prop::collection::vec((0u8..10, 0u64..40, 0u64..20), 1..120),
+        ) {
+            let orders: Vec<(Order, u64)> = hints
+                .into_iter()
+                .map(|(given, blocks)| (if given { Order::Given } else { Order::Any }, blocks))
+                .collect();
+            let places = places(&orders);
+            let mut cursor = Cursor::new(16);
+            for (what, drawn, behind) in steps {
+                let position = match what {
+                    0 => drawn,
+                    1 => cursor.front().saturating_sub(drawn % 4),
+                    2 => cursor.front() + drawn % 4,
+                    3 => {
+                        cursor.settle(cursor.front() + drawn % 3);
+                        continue;
+                    }
+                    _ => cursor.front(),
+                };
+                if position < cursor.base() || position >= places.end() {
+                    continue;
+                }
+                let mut other = cursor.clone();
+                other.count_read();
+                let is_short = other.is_plainly_next(position);
+                let base = other.read_anywhere(&places, position, behind);
+                prop_assert_eq!(cursor.read(&places, position, behind), base);
+                prop_assert_eq!(format!("{cursor:?}"), format!("{other:?}"), "{}", is_short);
+                prop_assert!(cursor.front() >= cursor.base());
+            }
+        }
     }
 }

@@ -25,6 +25,7 @@ const ROW_MAX: u64 = 1024;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct PositionSet {
     /// Neither its first nor its last word is zero.
     row: VecDeque<u64>,
@@ -36,6 +37,7 @@ pub(crate) struct PositionSet {
 /// Words that are not zero, by their numbers. Mostly there are none, and then it takes little room among
 /// what is looked at with each read.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 #[expect(clippy::box_collection, reason = "a third of the room for those that have none")]
 struct Far(Option<Box<BTreeMap<u64, u64>>>);
 
@@ -164,7 +166,7 @@ impl PositionSet {
         }
     }
 
-    #[inline(never)]
+    #[inline(never)] // One in 64.
     fn insert_beyond(&mut self, word: u64, bit: u64) {
         if self.row.is_empty() {
             self.row_start = word;
@@ -239,7 +241,7 @@ impl PositionSet {
         near + self.far.range(start..=end).map(|(word, bits)| count(word, bits)).sum::<u64>()
     }
 
-    #[inline(never)]
+    #[inline(never)] // One in 64.
     fn trim(&mut self) {
         while self.row.front() == Some(&0) {
             self.row.pop_front();

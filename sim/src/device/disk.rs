@@ -29,7 +29,7 @@ use std::ops::Range;
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
-use super::geometry::{Geometry, Place, Platter, Track};
+use super::geometry::{Geometry, Platter, Track};
 use super::seek::SeekCurve;
 use super::{Device, Request, Service, Start};
 
@@ -166,13 +166,10 @@ impl Disk {
     ) -> Motion {
         let (platter, zero) = (&self.platter, Nanos::ZERO);
         let mut motion = Motion { end: at, track, seek: zero, rotation: zero, transfer: zero };
-        let (mut place, mut left) = (Place::default(), sectors);
-        while left > 0 && goes_on(&motion) {
-            place = match left == sectors {
-                true => platter.place_of(sector),
-                false => platter.next_track(place),
-            };
-            let piece = left.min(place.left_on_track);
+        for (place, piece) in platter.pieces(sector, sectors) {
+            if !goes_on(&motion) {
+                break;
+            }
             let seek = self.switch_time(motion.track, place.track);
             let begins = platter.angle(place.slot);
             let rotation = platter.wait_for(motion.end + seek, begins);
@@ -182,7 +179,6 @@ impl Disk {
             motion.transfer += transfer;
             motion.end += seek + rotation + transfer;
             motion.track = place.track;
-            left -= piece;
         }
         motion
     }
@@ -431,6 +427,19 @@ mod tests {
         })
     }
 
+    /// Where the head is at `now`, piece by piece.
+    fn track_by_pieces(disk: &Disk, now: Nanos) -> Track {
+        let ahead = disk.ahead;
+        let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
+        while sector < ahead.limit && at <= now {
+            let piece = disk.platter.place_of(sector).left_on_track.min(ahead.limit - sector);
+            let motion = disk.read_media(track, at, sector, piece);
+            (track, at) = (motion.track, motion.end);
+            sector += piece;
+        }
+        track
+    }
+
     /// Where a request begins: after the one before, a little beyond, or anywhere.
     type Step = (u8, u64, u64, u64);
 
@@ -451,6 +460,11 @@ mod tests {
                     _ => drawn % capacity,
                 };
                 let request = Request { sector: sector.min(capacity - sectors), sectors };
+                // Before and after it is known where the drive will stop.
+                for _ in 0..2 {
+                    prop_assert_eq!(disk.find_track_at(now), track_by_pieces(&disk, now));
+                    disk.to_fence();
+                }
                 let first_sector = Request { sectors: 1, ..request };
                 let positioned = match disk.way(now, first_sector) {
                     Way::ReadOn(end) => end,

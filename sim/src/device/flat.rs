@@ -99,6 +99,10 @@ impl Device for Flat {
         self.spec.capacity_sectors
     }
 
+    fn start_at(&self, sector: u64) -> Start {
+        Start { sector, ..Start::default() }
+    }
+
     fn positioning_time(&self, _now: Nanos, _start: &Start) -> Nanos {
         Nanos::ZERO
     }

@@ -23,7 +23,7 @@ pub struct Track {
 }
 
 /// Where a sector lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// On which track.
     pub track: Track,
@@ -50,9 +50,10 @@ pub struct Geometry {
 
 /// A divisor of many dividends: one multiplication takes the place of a division, which takes several times as long.
 ///
-/// `inverse` is `(2^64 - c) / by` with `c` from 1 to `by`. So `(dividend + 1) * inverse / 2^64` is less than
-/// `(dividend + 1) / by`, and by no more than `(dividend + 1) / 2^64`: for dividends below `2^64 / by` by no more than
-/// `1 / by`, the distance to the next lower multiple of that, and rounded down it is the quotient.
+/// `inverse` is `(2^64 - c) / by` with a `c` from 1 to `by`. So `(dividend + 1) * inverse / 2^64` is less than
+/// `(dividend + 1) / by`, by `(dividend + 1) * c / (by * 2^64)`. That is no more than `1 / by`, the distance to the next
+/// lower multiple of it, for dividends up to `inverse`, since `(inverse + 1) * c` is no more than `by * inverse + c`, or 2^64.
+/// Rounded down it is the quotient then.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     by: u64,
@@ -64,7 +65,7 @@ impl Divisor {
         Divisor { by, inverse: u64::MAX / by }
     }
 
-    /// The quotient of a dividend below 2^64 / `by`.
+    /// The quotient of a dividend up to `inverse`, and below 2^64 - 1.
     fn quotient(self, dividend: u64) -> u64 {
         let quotient = self.estimate(dividend + 1);
         debug_assert_eq!(quotient, dividend / self.by, "{dividend} is too large for {}", self.by);
@@ -108,15 +109,25 @@ pub struct Platter {
 
 impl Platter {
     /// Of disks of this shape; none of its heads, sectors and times may be 0.
+    ///
+    /// # Panics
+    /// If two revolutions take longer than 2^64 ns divided by the square of the sectors on a track: nineteen minutes
+    /// with 4,000 of them.
     pub fn new(geometry: Geometry) -> Self {
         let Geometry { sectors_per_track, heads, revolution, .. } = geometry;
+        let sectors = u128::from(sectors_per_track);
+        let longest = 2 * u128::from(revolution.0) * sectors * sectors;
+        assert!(
+            longest < 1 << u64::BITS,
+            "a revolution that cannot be reckoned with: {geometry:?}"
+        );
         let sector = Nanos(revolution.0 / sectors_per_track);
         let [sectors_per_track, heads, revolution] =
             [sectors_per_track, heads, revolution.0].map(Divisor::new);
         Platter { geometry, sectors_per_track, heads, revolution, sector }
     }
 
-    /// Where `sector` lies.
+    /// Where `sector` lies, which is less than 2^64 divided by the sectors on a track.
     pub fn place_of(&self, sector: u64) -> Place {
         let shape = &self.geometry;
         let (track, on_track) = self.sectors_per_track.divide(sector);
@@ -129,6 +140,23 @@ impl Platter {
             slot: self.sectors_per_track.rest(on_track + skew),
             left_on_track: shape.sectors_per_track - on_track,
         }
+    }
+
+    /// Where each of the pieces lies into which tracks divide `sectors` sectors from `sector` on, and how long it is.
+    pub fn pieces(&self, sector: u64, sectors: u64) -> impl Iterator<Item = (Place, u64)> {
+        let (mut last, mut left) = (None, sectors);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let place = match last {
+                None => self.place_of(sector),
+                Some(last) => self.next_track(last),
+            };
+            let piece = left.min(place.left_on_track);
+            (last, left) = (Some(place), left - piece);
+            Some((place, piece))
+        })
     }
 
     /// Where the first sector of the track after a sector's lies: for long reads, which go from one to the next.
@@ -146,6 +174,7 @@ impl Platter {
     /// From `at` until what lies at `angle`, which is less than a revolution, begins to pass under a head.
     pub fn wait_for(&self, at: Nanos, angle: Nanos) -> Nanos {
         let now = Nanos(self.revolution.rest_of_any(at.0));
+        debug_assert!(angle.0 < self.revolution.by, "{angle} is more than a revolution");
         if angle >= now { angle - now } else { angle + Nanos(self.revolution.by) - now }
     }
 
@@ -154,7 +183,7 @@ impl Platter {
         Nanos(self.sector.0 * sectors)
     }
 
-    /// When slot `slot` begins after the index mark; slots beyond a track go on into the next turn.
+    /// When slot `slot` begins after the index mark; slots beyond a track go on into the next turn, as far as its end.
     pub fn angle(&self, slot: u64) -> Nanos {
         Nanos(self.sectors_per_track.quotient(slot * self.revolution.by))
     }
@@ -180,15 +209,16 @@ mod tests {
     fn quotients_are_exact() {
         let some = [1, 2, 3, 19, 64, 72, 14_992_504, (1 << 32) - 1, 1 << 32, u64::MAX / 2 + 1];
         for by in some.into_iter().chain([u64::MAX - 1, u64::MAX]) {
-            let (divisor, limit) = (Divisor::new(by), (1u128 << 64).div_ceil(by.into()));
-            let multiples = [1, 2, 3, 1000, limit as u64 / by, u64::MAX / by];
+            let divisor = Divisor::new(by);
+            let most = divisor.inverse;
+            let multiples = [1, 2, 3, 1000, most / by, u64::MAX / by];
             let multiples = multiples.map(|times| by.saturating_mul(times));
             let near = |at: u64| (at.saturating_sub(2)..at).chain(at..=at.saturating_add(2));
-            let ends = [0, (limit - 1) as u64, u64::MAX];
+            let ends = [0, most, u64::MAX];
             for dividend in multiples.into_iter().chain(ends).flat_map(near) {
                 let (quotient, rest) = (dividend / by, dividend % by);
                 assert_eq!(divisor.rest_of_any(dividend), rest, "{dividend} by {by}");
-                if u128::from(dividend) < limit && dividend < u64::MAX {
+                if dividend <= most && dividend < u64::MAX {
                     assert_eq!(divisor.divide(dividend), (quotient, rest), "{dividend} by {by}");
                 }
             }

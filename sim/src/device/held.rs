@@ -1,12 +1,12 @@
 //! The commands that a drive holds, and which of them it carries out next.
 //!
-//! A drive that holds several begins with the one whose first byte comes under its head soonest, and would leave one
+//! A drive that holds several begins with the one whose first sector has passed under its head soonest, and would leave one
 //! that is always a little further for ever. So one that was passed over as often as [`PASSED_OVER_MAX`] is next
 //! whatever it costs, the oldest of several.
 
 use foretell_policy::Nanos;
 
-use super::{Device, Start};
+use super::{Device, Request, Start};
 
 /// How often a command is passed over at most. Drives do not publish theirs; this is four rounds of the five
 /// commands that the TIP papers' striper gave them.
@@ -14,7 +14,9 @@ pub const PASSED_OVER_MAX: u32 = 20;
 
 #[derive(Clone, Debug)]
 struct Command<T> {
-    start: Start,
+    request: Request,
+    /// Where it begins, found when there is first another one.
+    start: Option<Start>,
     passed_over: u32,
     what: T,
 }
@@ -32,9 +34,9 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// One more, whose request begins at `start`.
-    pub fn push(&mut self, start: Start, what: T) {
-        self.commands.push(Command { start, passed_over: 0, what });
+    /// One more.
+    pub fn push(&mut self, request: Request, what: T) {
+        self.commands.push(Command { request, start: None, passed_over: 0, what });
     }
 
     /// How many there are.
@@ -57,12 +59,16 @@ impl<T> Held<T> {
         let at = match self.commands.len() {
             0 | 1 => 0,
             _ => {
-                let wait = |command: &Command<T>| match command.passed_over {
+                let wait = |command: &mut Command<T>| match command.passed_over {
                     PASSED_OVER_MAX.. => None, // Before any that waits.
-                    _ => Some(device.positioning_time(now, &command.start)),
+                    _ => {
+                        let sector = command.request.sector;
+                        let start = command.start.get_or_insert_with(|| device.start_at(sector));
+                        Some(device.positioning_time(now, start))
+                    }
                 };
-                let all = self.commands.iter().enumerate();
-                all.min_by_key(|(_, command)| wait(command)).map_or(0, |(at, _)| at)
+                let waits = self.commands.iter_mut().map(wait).enumerate();
+                waits.min_by_key(|&(_, wait)| wait).map_or(0, |(at, _)| at)
             }
         };
         if self.commands.is_empty() {
@@ -76,18 +82,19 @@ impl<T> Held<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{DiskParameters, Request};
+    use crate::device::DiskParameters;
 
     #[test]
     fn nothing_is_passed_over_for_ever() {
         let mut device = DiskParameters::hp97560().device(0);
         let mut held = Held::default();
-        held.push(device.start_at(2_000_000), "far");
+        let far = Request { sector: 2_000_000, sectors: 16 };
+        held.push(far, "far");
         let (mut now, mut sector) = (Nanos::ZERO, 0);
         let mut turns = 0;
         // There is always one that follows the last one served.
         loop {
-            held.push(device.start_at(sector), "next");
+            held.push(Request { sector, sectors: 16 }, "next");
             sector += 16;
             let next = held.take_next(device.as_ref(), now);
             let Some("next") = next else { break };
@@ -103,7 +110,7 @@ mod tests {
         let device = DiskParameters::by_name("network").expect("built in").device(0);
         let mut held = Held::default();
         for number in 0..3 {
-            held.push(device.start_at(99 - number), number);
+            held.push(Request { sector: 99 - number, sectors: 1 }, number);
         }
         assert_eq!(held.iter().count(), 3);
         let order: Vec<u64> =

@@ -49,11 +49,11 @@ impl Request {
 pub struct Start {
     /// First sector.
     pub sector: u64,
-    /// The track that it lies on.
+    /// The track that the sector lies on.
     pub track: Track,
-    /// When it begins to pass under a head, after the index mark.
+    /// When the sector begins to pass under a head, after the index mark.
     pub angle: Nanos,
-    /// How long it takes to pass.
+    /// How long the sector takes to pass.
     pub pass: Nanos,
 }
 
@@ -99,9 +99,7 @@ pub trait Device: Send {
     }
 
     /// Where a request that begins with `sector` begins.
-    fn start_at(&self, sector: u64) -> Start {
-        Start { sector, ..Start::default() }
-    }
+    fn start_at(&self, sector: u64) -> Start;
 
     /// How long the device would take from `now` until it has the first sector of a request that begins at `start`;
     /// what a drive that holds several commands uses to choose among them.

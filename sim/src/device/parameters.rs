@@ -236,7 +236,7 @@ impl MechanicalFile {
         check("geometry.cylinders", shape.cylinders as f64, 1.0..=1e7, "from 1 to 10000000")?;
         check("geometry.heads", shape.heads as f64, 1.0..=1000.0, "from 1 to 1000")?;
         let sectors = shape.sectors_per_track as f64;
-        check("geometry.sectors_per_track", sectors, 1.0..=1e5, "from 1 to 100000")?;
+        check("geometry.sectors_per_track", sectors, 1.0..=1e4, "from 1 to 10000")?;
         let usable = shape.usable_cylinders.unwrap_or(shape.cylinders);
         let wanted = "from 1 to geometry.cylinders";
         check("geometry.usable_cylinders", usable as f64, 1.0..=shape.cylinders as f64, wanted)?;
@@ -244,7 +244,7 @@ impl MechanicalFile {
         let (track, cylinder) = (shape.track_skew_sectors, shape.cylinder_skew_sectors);
         check("geometry.track_skew_sectors", track as f64, 0.0..=sectors - 1.0, wanted)?;
         check("geometry.cylinder_skew_sectors", cylinder as f64, 0.0..=sectors - 1.0, wanted)?;
-        check("timing.rpm", self.timing.rpm, 1.0..=1e6, "from 1 to 1000000")?;
+        check("timing.rpm", self.timing.rpm, 10.0..=1e6, "from 10 to 1000000")?;
         check_ms("timing.head_switch_ms", self.timing.head_switch_ms)?;
         check_ms("timing.overhead_ms", self.timing.overhead_ms)?;
         for (key, value) in self.seek.constants() {
@@ -332,7 +332,8 @@ mod tests {
             ("heads = 19", "heads = 0", "geometry.heads = 0 is absurd"),
             ("rpm = 4002.0", "rpm = nan", "timing.rpm = NaN is absurd"),
             ("rpm = 4002.0", "rpm = 1e300", "timing.rpm = 1e300 is absurd"),
-            ("rpm = 4002.0", "rpm = 1e-300", "timing.rpm = 1e-300 is absurd"),
+            ("rpm = 4002.0", "rpm = 9.9", "timing.rpm = 9.9 is absurd"),
+            ("sectors_per_track = 72", "sectors_per_track = 10001", "geometry.sectors_per_track"),
             ("head_switch_ms = 1.6", "head_switch_ms = -1.6", "timing.head_switch_ms = -1.6"),
             ("usable_cylinders = 1935", "usable_cylinders = 2000", "geometry.usable_cylinders"),
             ("near_sqrt_ms = 0.400", "near_sqrt_ms = inf", "seek.near_sqrt_ms = inf"),

@@ -618,6 +618,7 @@ impl Machine {
                 self.proceed_at(index, self.now);
             }
             Some(Step::Read(block, device)) => {
+                // A call of one block asks for nothing of itself.
                 if self.read_ahead.is_some() {
                     let block_bytes = self.policy.config().block_bytes;
                     let offset_bytes = block.index.saturating_mul(block_bytes);
@@ -1364,9 +1365,9 @@ fn first_indices(spec: &MachineSpec) -> HashMap<DeviceId, usize, Mix> {
 
 /// What is to happen, soonest first.
 ///
-/// What happens mostly leads to something else. So what is taken out keeps its place in the heap until something else is
-/// put in or taken out: the next event takes the place of the last, and goes down from there as far as it is later than
-/// others, which a program that finds its block while no device is about to be done is not at all.
+/// Mostly what is taken out puts in something else. So [`pop`](Events::pop) leaves it on top, done with; the next
+/// [`push`](Events::push) takes its place and goes down from there, or the next `pop` removes it. What is the soonest again
+/// does not move.
 #[derive(Default)]
 struct Events {
     heap: BinaryHeap<Reverse<Event>>,

@@ -504,7 +504,7 @@ impl Server {
                 disk.prefetches_dispatched += 1;
             }
             disk.demands_held += usize::from(part.class == Class::Demand);
-            disk.held.push(disk.device.start_at(part.request.sector), part);
+            disk.held.push(part.request, part);
         }
     }
 }

@@ -5,6 +5,8 @@ use super::server::ArraySpec;
 use super::*;
 use crate::random::SplitMix64;
 use foretell_policy::{ReaderId, Rules};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 pub(super) const BLOCK_BYTES: u64 = 8192;
 pub(super) const HIT: Nanos = Nanos(243_000);
@@ -456,4 +458,39 @@ fn who_waits_for_what_nobody_does_is_noticed() {
     let three = steps([Step::Compute(CPU)]);
     let programs = vec![program(1, one), program(2, two), program(3, three)];
     machine(Rules::LRU, 1, flat(Some(1))).run(programs);
+}
+
+proptest! {
+    /// Whatever is put in after one was taken out, and though that comes again, later, with its turn.
+    #[test]
+    fn events_come_in_the_order_of_instants_and_turns(
+        steps in prop::collection::vec((0u8..5, 0u64..6), 1..200),
+    ) {
+        let (mut events, mut model) = (Events::default(), BTreeMap::new());
+        let (mut now, mut last): (u64, Option<Event>) = (0, None);
+        // All that is left is taken out in the end, and once more.
+        let rest = std::iter::repeat_n((4, 0), steps.len() + 1);
+        for (what, later) in steps.into_iter().chain(rest) {
+            let at = Nanos(now + later);
+            match (what, last) {
+                (0 | 1, _) => {
+                    let kind = if what == 0 { Kind::Served } else { Kind::Program };
+                    events.push(at, kind, later as usize, Key::default());
+                    model.insert((at, Turn::new(kind, events.serials)), later as u32);
+                }
+                (2, Some(event)) => {
+                    events.push_again(Event { at, ..event });
+                    model.insert((at, event.turn), event.index);
+                    last = None;
+                }
+                _ => {
+                    last = events.pop();
+                    let expected = model.pop_first();
+                    prop_assert_eq!(last.map(|it| ((it.at, it.turn), it.index)), expected);
+                    now = last.map_or(now, |event| event.at.0);
+                }
+            }
+        }
+        prop_assert!(model.is_empty());
+    }
 }
