@@ -5,6 +5,7 @@
 
 use foretell_policy::Nanos;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::Device;
@@ -30,7 +31,10 @@ const BUILT_IN: [(&str, &str); 8] = [
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ParameterError {
     /// No built-in file has this name.
-    #[error("unknown disk {name:?}; known are {}", DiskParameters::names().collect::<Vec<_>>().join(", "))]
+    #[error(
+        "unknown disk {name:?}; known are {}, and files of parameters (NAME.toml)",
+        DiskParameters::names().collect::<Vec<_>>().join(", ")
+    )]
     Unknown {
         /// The name asked for.
         name: String,
@@ -76,15 +80,12 @@ impl DiskParameters {
 
     /// Reads a parameter file's text.
     pub fn from_toml(text: &str) -> Result<Self, ParameterError> {
-        let file: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-            let message = error.message().replace('\n', " ");
-            let message = line.map_or(message.clone(), |line| format!("line {line}: {message}"));
-            ParameterError::Syntax { message }
-        })?;
-        match file {
-            File::Mechanical(file) => file.check().map(DiskParameters::Mechanical),
-            File::Flat(file) => file.check().map(DiskParameters::Flat),
+        // Read again as what it is: who reads it as one of several does not know any more which line is amiss.
+        match read::<AnyFile>(text)?.model {
+            Model::Mechanical => {
+                read::<MechanicalFile>(text)?.check().map(DiskParameters::Mechanical)
+            }
+            Model::Flat => read::<FlatFile>(text)?.check().map(DiskParameters::Flat),
         }
     }
 
@@ -157,16 +158,40 @@ impl DiskParameters {
     }
 }
 
+/// The file of a `T`; an error names the line that it is in, and what that begins with.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, ParameterError> {
+    toml::from_str(text).map_err(|error| {
+        let message = error.message().replace('\n', " ");
+        let message = message.replace("expected f64", "expected a number");
+        let message = message.replace("expected u64", "expected a whole number");
+        let place = error.span().map(|span| {
+            let number = text[..span.start].matches('\n').count();
+            let line = text.lines().nth(number).unwrap_or_default();
+            let begin = line.split('=').next().unwrap_or_default().trim();
+            let comma = if begin.is_empty() { "" } else { ", " };
+            format!("line {}{comma}{begin}: ", number + 1)
+        });
+        ParameterError::Syntax { message: place.unwrap_or_default() + &message }
+    })
+}
+
 #[derive(Deserialize)]
-#[serde(tag = "model", rename_all = "kebab-case")]
-enum File {
-    Mechanical(MechanicalFile),
-    Flat(FlatFile),
+struct AnyFile {
+    model: Model,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Model {
+    Mechanical,
+    Flat,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MechanicalFile {
+    #[serde(rename = "model")]
+    _model: Model,
     geometry: GeometryTable,
     timing: TimingTable,
     seek: SeekCurve,
@@ -205,6 +230,8 @@ struct CacheTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlatFile {
+    #[serde(rename = "model")]
+    _model: Model,
     bandwidth_mb_per_s: f64,
     #[serde(default)]
     link_mb_per_s: Option<f64>,
@@ -339,7 +366,15 @@ mod tests {
             ("near_sqrt_ms = 0.400", "near_sqrt_ms = inf", "seek.near_sqrt_ms = inf"),
             ("far_slope_ms = 0.008", "far_slope_ms = 60000.0", "seek over all cylinders = "),
             ("heads = 19", "head = 19", "head"),
-            ("rpm = 4002.0", "", "rpm"),
+            ("rpm = 4002.0", "", "[timing]: missing field `rpm`"),
+            (
+                "rpm = 4002.0",
+                "rpm = \"fast\"",
+                ", rpm: invalid type: string \"fast\", expected a number",
+            ),
+            ("heads = 19", "heads = 1.5", ", heads: invalid type: floating point `1.5`"),
+            ("heads = 19", "heads = -1", "expected a whole number"),
+            ("rpm = 4002.0", "rpms = 4002.0", ", rpms: unknown field `rpms`"),
             ("rpm = 4002.0", "rpm = = 1", "line"),
             ("model = \"mechanical\"", "model = \"drum\"", "drum"),
         ];
