@@ -377,7 +377,7 @@ impl Device for Disk {
         Start { sector, track: place.track, angle, pass }
     }
 
-    /// What the [way](Self::way) of a request for the first sector takes.
+    /// What a request for the first sector alone would take.
     fn positioning_time(&self, now: Nanos, start: &Start) -> Nanos {
         let first = Request { sector: start.sector, sectors: 1 };
         let (begin, reading_on) = (now + self.spec.overhead, self.streaming_end(now, first));
