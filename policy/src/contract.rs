@@ -64,6 +64,9 @@ pub struct Config {
     pub rules: Rules,
     /// Whose memory it is.
     pub memory: Memory,
+    /// Whether it is found out by trying how many prefetches a device is best given at once, where nobody knows what it
+    /// is: a disk, or many.
+    pub tries_depths: bool,
     /// Where the costs come from.
     pub costs: CostSource,
     /// Decisions remembered; see [`Policy::take_decisions`](crate::Policy::take_decisions).
@@ -71,7 +74,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The default policy over `budget_bytes` of memory of this kind, in blocks of `block_bytes`.
+    /// The default policy over `budget_bytes` of memory of this kind, in blocks of `block_bytes`. Depths are tried behind
+    /// a kernel's page cache.
     pub fn new(memory: Memory, block_bytes: u64, budget_bytes: u64) -> Self {
         Config {
             block_bytes,
@@ -81,6 +85,7 @@ impl Config {
             resolved_max: 1024,
             rules: Rules::FORETELL,
             memory,
+            tries_depths: memory != Memory::Owned,
             costs: CostSource::Measured(CostModel::default()),
             decisions_max: 0,
         }

@@ -440,10 +440,7 @@ impl Policy {
         let index = self.known_device(device)?;
         let at_device = &mut self.devices[usize::from(index.0)];
         at_device.find_overdue(now);
-        let is_deep = match self.config.memory {
-            Memory::Owned => false,
-            Memory::Kernel { .. } => at_device.working_on() >= at_device.depth.depth(),
-        };
+        let is_deep = self.config.tries_depths && at_device.working_on() >= at_device.depth.depth();
         if is_deep || at_device.outstanding >= self.config.outstanding_max {
             return None;
         }

@@ -94,7 +94,7 @@ fn names_are_looked_up_lazily_and_in_parallel() {
 
 #[test]
 fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
-    let config = Config { memory: Memory::Owned, ..config(4) };
+    let config = Config { memory: Memory::Owned, tries_depths: false, ..config(4) };
     let mut policy = Policy::new(config);
     let (near, file) = (DeviceId(1), Target::File { file: FileId(0), size_bytes: 60 });
     let stream = policy.open_stream(NOW, HINTER, None);
@@ -128,7 +128,8 @@ fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
 fn a_cluster_takes_no_neighbour_that_is_read_when_memory_has_been_filled_anew() {
     let file = Target::File { file: FileId(0), size_bytes: 10_000 };
     for (blocks_between, cluster) in [(10, 2), (30, 1)] {
-        let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(20) });
+        let mut policy =
+            Policy::new(Config { memory: Memory::Owned, tries_depths: false, ..config(20) });
         let stream = policy.open_stream(NOW, HINTER, None);
         // Block 0, others far away, and only then block 1.
         let one = |index: u64| Segment { offset_bytes: index * 10, length_bytes: 10 };
@@ -222,7 +223,9 @@ fn the_queue_deepens_once_a_fetch_was_worth_it() {
 fn under_way(memory: Memory, overload: bool, capacity_blocks: u64) -> usize {
     const SERVICE: Nanos = Nanos(10_000_000);
     let rules = Rules { overload, ..Rules::FORETELL };
-    let single = Config { cluster_blocks_max: 1, memory, rules, ..config(capacity_blocks) };
+    let tries_depths = memory != Memory::Owned;
+    let single =
+        Config { cluster_blocks_max: 1, memory, tries_depths, rules, ..config(capacity_blocks) };
     let (mut policy, _) = hinted(single, 1);
     let (mut now, mut queue) = (NOW, VecDeque::new());
     for index in 0..500 {
@@ -453,9 +456,8 @@ fn a_hint_at_the_end_of_time_is_fetched() {
     // A horizon of some ten blocks: those beyond it wait until no more hints come.
     let costs = CostModel { hit_ns: 1000.0, driver_ns: 10.0, disk_ns: 10_000.0 };
     let costs = CostSource::Fixed(costs);
-    let memory = Memory::Owned;
-    let single =
-        Config { cluster_blocks_max: 1, costs, memory, outstanding_max: 50, ..config(100) };
+    let owned = Config { memory: Memory::Owned, tries_depths: false, ..config(100) };
+    let single = Config { cluster_blocks_max: 1, costs, outstanding_max: 50, ..owned };
     let mut policy = Policy::new(single);
     let end = Nanos(u64::MAX);
     let stream = policy.open_stream(end, HINTER, None);
@@ -702,7 +704,8 @@ fn what_a_reader_left_out_is_fetched_when_it_comes_back() {
 #[test]
 fn to_open_a_stream_asks_only_those_that_have_shown_something() {
     const STREAMS: u64 = 2000;
-    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(1000) });
+    let mut policy =
+        Policy::new(Config { memory: Memory::Owned, tries_depths: false, ..config(1000) });
     let mut streams = VecDeque::new();
     for file in 0..STREAMS {
         let stream = policy.open_stream(NOW, HINTER, Some(READER));
@@ -725,7 +728,8 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
 
 #[test]
 fn what_the_driver_expects_by_itself_is_always_believed() {
-    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(100) });
+    let mut policy =
+        Policy::new(Config { memory: Memory::Owned, tries_depths: false, ..config(100) });
     let mut first = None;
     for file in 0..50 {
         let stream = policy.open_stream(NOW, HinterId::DRIVER, Some(READER));
@@ -743,6 +747,7 @@ fn owned(capacity_blocks: u64, file_blocks: u64) -> (Policy, StreamId) {
     let costs = CostModel { hit_ns: 1e5, driver_ns: 1e5, disk_ns: 1e6 };
     let mut policy = Policy::new(Config {
         memory: Memory::Owned,
+        tries_depths: false,
         costs: CostSource::Fixed(costs),
         ..config(capacity_blocks)
     });

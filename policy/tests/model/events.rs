@@ -266,9 +266,15 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
         true => CostSource::Fixed(model),
         false => CostSource::Measured(model),
     });
-    let io = (1u64..8, 1usize..12, 1usize..10);
+    let io = (1u64..8, 1usize..12, 1usize..10, any::<bool>());
     (rules, memory, capacity, costs, io).prop_map(
-        |(rules, memory, capacity_blocks, costs, (cluster, outstanding, resolved))| Config {
+        |(
+            rules,
+            memory,
+            capacity_blocks,
+            costs,
+            (cluster, outstanding, resolved, tries_depths),
+        )| Config {
             block_bytes: BLOCK_BYTES,
             capacity_blocks,
             cluster_blocks_max: cluster,
@@ -276,6 +282,7 @@ pub(crate) fn configs() -> impl Strategy<Value = Config> {
             resolved_max: resolved,
             rules,
             memory,
+            tries_depths,
             costs,
             decisions_max: 16,
         },

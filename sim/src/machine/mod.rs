@@ -149,6 +149,9 @@ pub struct MachineSpec {
     pub sizes_bytes: HashMap<FileId, u64>,
     /// The files of names that are disclosed; other names cannot be had.
     pub names: HashMap<NameId, FileId>,
+    /// Lookups of names that the policy has under way at a device at once, others waiting in turn, as where each takes a
+    /// thread; any number by default.
+    pub lookups_max: usize,
     /// Directories through which [`Metadata::Ffs`] comes to files, on the device on which the file is. Those of other files
     /// are known, as all are to the policy's lookups.
     pub directories: Directories,
@@ -183,6 +186,7 @@ impl MachineSpec {
             reads_ahead_of_hints: false,
             sizes_bytes: HashMap::new(),
             names: HashMap::new(),
+            lookups_max: usize::MAX,
             directories: Directories::default(),
             faults: Faults::default(),
             noted_at_end_of: None,
@@ -304,6 +308,14 @@ impl Job {
     }
 }
 
+/// The policy's lookups at a device.
+#[derive(Debug, Default)]
+struct Lookups {
+    under_way: usize,
+    /// Those that have to wait for one of them to end, oldest first.
+    in_turn: VecDeque<(FetchId, FileId)>,
+}
+
 /// Where a block of metadata is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
@@ -373,6 +385,9 @@ struct Machine {
     reads_ahead_of_hints: bool,
     sizes_bytes: Sizes,
     names: HashMap<NameId, FileId>,
+    lookups_max: usize,
+    /// One for each device.
+    lookups: Vec<Lookups>,
     directories: Names,
     retries: Retries,
     watchdog: Watchdog,
@@ -413,6 +428,7 @@ impl Machine {
         assert_eq!(spec.policy.memory, Memory::Owned, "the machine's memory is its own");
         let is_ffs = spec.metadata == Metadata::Ffs;
         assert!(!is_ffs || spec.policy.block_bytes == 8192, "an address of FFS is that of 8 KB");
+        assert!(spec.lookups_max > 0, "names are looked up");
         let mut policy = Policy::new(spec.policy);
         for &(device, disk) in &spec.known_costs {
             for _ in 0..KNOWN_SAMPLES {
@@ -473,6 +489,8 @@ impl Machine {
             read_ahead: spec.read_ahead,
             reads_ahead_of_hints: spec.reads_ahead_of_hints,
             names: spec.names.clone(),
+            lookups_max: spec.lookups_max,
+            lookups: spec.devices.iter().map(|_| Lookups::default()).collect(),
             directories: Names::new(spec.directories.clone()),
             retries: spec.faults.retries,
             watchdog: Watchdog::new(
@@ -551,6 +569,8 @@ impl Machine {
         }
         self.account.check_idle();
         assert!(self.jobs.is_empty(), "a job still under way after the end");
+        let no_lookups = |of: &Lookups| of.under_way == 0 && of.in_turn.is_empty();
+        assert!(self.lookups.iter().all(no_lookups), "a lookup still to be made after the end");
         for (device, server) in &self.devices {
             assert!(server.is_idle(), "{device:?} has something to do after the end");
         }
@@ -1082,6 +1102,7 @@ impl Machine {
             self.progress.remove(&key);
         }
         self.addresses_ended(job_id, is_known);
+        self.lookups[at].under_way -= job.lookups.len();
         for (fetch, file) in job.lookups {
             if is_known {
                 self.looked_up(fetch, file);
@@ -1089,6 +1110,8 @@ impl Machine {
                 self.policy.completed(self.now, fetch, Outcome::Refused);
             }
         }
+        self.look_up_in_turn(at);
+        self.begin(at);
         let mut waiting = job.waiting;
         while let Some(index) = self.next_waiting(&mut waiting) {
             match (self.runners[index].opening, is_known) {
@@ -1273,22 +1296,33 @@ impl Machine {
         let Some(&file) = self.names.get(&name) else {
             return self.policy.completed(self.now, fetch, Outcome::Refused);
         };
-        let metadata = MetadataBlock::Inode(file);
-        let key = (at, self.devices[at].1.identity(metadata));
-        match self.progress.get(&key) {
-            None if self.metadata != Metadata::Known => {
-                let piece = Piece::Metadata(metadata);
-                let lookups = vec![(fetch, file)];
-                let job = Job { lookups, ..Job::prefetch(piece, at, None) };
-                let job_id = self.jobs.insert(job);
-                self.progress.insert(key, Progress::Coming(job_id));
-                self.devices[at].1.submit(job_id, Class::Prefetch, piece);
+        self.lookups[at].in_turn.push_back((fetch, file));
+        self.look_up_in_turn(at);
+    }
+
+    /// As many of the lookups that wait at a device as may be under way there. The device is not asked to begin yet.
+    fn look_up_in_turn(&mut self, at: usize) {
+        while self.lookups[at].under_way < self.lookups_max {
+            let Some((fetch, file)) = self.lookups[at].in_turn.pop_front() else { return };
+            let metadata = MetadataBlock::Inode(file);
+            let key = (at, self.devices[at].1.identity(metadata));
+            match self.progress.get(&key) {
+                None if self.metadata != Metadata::Known => {
+                    let piece = Piece::Metadata(metadata);
+                    let lookups = vec![(fetch, file)];
+                    let job = Job { lookups, ..Job::prefetch(piece, at, None) };
+                    let job_id = self.jobs.insert(job);
+                    self.progress.insert(key, Progress::Coming(job_id));
+                    self.devices[at].1.submit(job_id, Class::Prefetch, piece);
+                    self.lookups[at].under_way += 1;
+                }
+                Some(&Progress::Coming(job)) => {
+                    let job = self.jobs.get_mut(job).expect("what is on its way is under way");
+                    job.lookups.push((fetch, file));
+                    self.lookups[at].under_way += 1;
+                }
+                _ => self.looked_up(fetch, file),
             }
-            Some(&Progress::Coming(job)) => {
-                let job = self.jobs.get_mut(job).expect("what is on its way is under way");
-                job.lookups.push((fetch, file));
-            }
-            _ => self.looked_up(fetch, file),
         }
     }
 

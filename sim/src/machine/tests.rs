@@ -358,6 +358,15 @@ fn disclosed_names_are_looked_up_and_fetched_side_by_side() {
     assert_eq!(hinted.counts.hints_resolved, 30);
     assert_eq!(hinted.programs[0].tally.misses, 0);
     assert!(hinted.end_ns * 5 < plain.end_ns, "{} {}", hinted.end_ns, plain.end_ns);
+    // So many at once, in turn; and the data of the last ones after them.
+    for lookups_max in [1, 4, 15] {
+        let few = MachineSpec { lookups_max, ..spec.clone() };
+        let few_ns = few.run(vec![program(1, steps(true))]).end_ns;
+        let least_ns = (30u64.div_ceil(lookups_max as u64) + 1) * LATENCY.0;
+        assert!(few_ns > least_ns && few_ns > hinted.end_ns, "{lookups_max}: {few_ns}");
+        let most_ns = least_ns + 30 * (HIT.0 + CPU.0 + DRIVER.0);
+        assert!(few_ns <= most_ns, "{lookups_max}: {few_ns} {most_ns}");
+    }
     // A name that is nobody's is refused, and nothing else happens.
     spec.names.remove(&NameId(103));
     let hinted = spec.run(vec![program(1, steps(true))]);

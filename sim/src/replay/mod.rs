@@ -49,6 +49,9 @@ use links::{Links, Reader};
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
 
+/// Lookups under way at once, as at `foretell run`, whose page-cache driver has so many threads for a device.
+const LOOKUPS_MAX: usize = 64;
+
 /// What is disclosed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclosed {
@@ -323,7 +326,8 @@ impl ReplaySpec {
     fn machine(&self, recorded: &Recorded) -> MachineSpec {
         let activity = recorded.activity;
         let config = Config::new(Memory::Owned, self.block_bytes, self.cache_bytes);
-        let policy = Config { rules: self.rules, ..config };
+        let tries_depths = self.tries_depths();
+        let policy = Config { rules: self.rules, tries_depths, ..config };
         let [hit, driver, open] =
             [self.work.hit, self.work.driver, self.work.open].map(|work| self.scaled(work));
         let volume_sectors = self.volume_sectors();
@@ -360,8 +364,16 @@ impl ReplaySpec {
             readers: if recorded.links.has_forks() { Readers::Anybody } else { Readers::Hinter },
             sizes_bytes: activity.files.clone(),
             names: activity.files.keys().map(name).collect::<HashMap<_, _>>(),
+            lookups_max: LOOKUPS_MAX,
             ..MachineSpec::new(policy, hit, driver, devices)
         }
+    }
+
+    /// Whether depths are tried, as by the manager: the other policies of the papers try none, nor does a kernel, neither with its
+    /// own read-ahead nor with advice.
+    fn tries_depths(&self) -> bool {
+        use Disclosed::{Ahead, All, Files};
+        matches!(self.disclosed, Files | All | Ahead(_)) && self.rules == Rules::FORETELL
     }
 
     /// Whether inodes cost a read: where no open was recorded, nobody waits for them.

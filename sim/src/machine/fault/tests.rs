@@ -493,8 +493,9 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
     let memory = (1..60u64, 1..17u64, 1..40usize, 1..8usize);
     let metadata = prop::sample::select(vec![Metadata::Known, Metadata::Inodes, Metadata::Ffs]);
     let ways = (any::<bool>(), any::<bool>(), metadata, any::<bool>(), any::<bool>());
+    let lookups = (prop_oneof![1..4usize, Just(usize::MAX)], any::<bool>());
     let device = device().prop_flat_map(|(disks, device)| (Just(device), faults(disks)));
-    (memory, ways, device).prop_map(|(memory, ways, (device, faults))| {
+    (memory, ways, lookups, device).prop_map(|(memory, ways, lookups, (device, faults))| {
         let (buffers, cluster, outstanding, resolved) = memory;
         let (shared, anybody, metadata, ahead, striper) = ways;
         let mut spec = machine(Rules::LRU, buffers, device);
@@ -502,6 +503,7 @@ fn machines() -> impl Strategy<Value = MachineSpec> {
         spec.policy.cluster_blocks_max = cluster;
         spec.policy.outstanding_max = outstanding;
         spec.policy.resolved_max = resolved;
+        (spec.lookups_max, spec.policy.tries_depths) = lookups;
         spec.processors = if shared { Processors::Shared } else { Processors::Own };
         spec.striper = if shared && striper { Nanos(300_000) } else { Nanos::ZERO };
         spec.readers = if anybody { Readers::Anybody } else { Readers::Hinter };
