@@ -64,8 +64,8 @@ pub struct Config {
     pub rules: Rules,
     /// Whose memory it is.
     pub memory: Memory,
-    /// Whether it is found out by trying how many prefetches a device is best given at once, where nobody knows what it
-    /// is: a disk, or many.
+    /// Whether depths are tried: how many prefetches a device is best given at once, where nobody knows whether it is one disk or
+    /// many. It does not follow `memory`.
     pub tries_depths: bool,
     /// Where the costs come from.
     pub costs: CostSource,

@@ -285,8 +285,15 @@ impl Device {
 
     /// A read is begun.
     pub(crate) fn read_begun(&mut self, now: Nanos) {
+        self.begins(now);
         self.load.read_begun(now);
         self.most_under_way = self.most_under_way.max(self.under_way());
+    }
+
+    fn begins(&mut self, now: Nanos) {
+        if self.under_way() == 0 {
+            self.depth.begins_after(now.saturating_sub(self.last_end));
+        }
     }
 
     /// A read is no longer under way, however it ended.
@@ -313,6 +320,7 @@ impl Device {
 
     /// A lookup is begun.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
+        self.begins(lookup.began);
         self.outstanding += 1;
         if self.lookups.is_empty() {
             self.most_under_way = 0;

@@ -38,6 +38,7 @@ use crate::cache::{Cache, Need};
 use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Reason, Work};
 use crate::costs::Cost;
 use crate::decisions::Decision;
+use crate::depth::Purpose;
 use crate::device::Device;
 use crate::flights::{Demand, FlightWork, Flights};
 use crate::hash::Mix;
@@ -497,8 +498,15 @@ impl Policy {
     pub fn completed(&mut self, now: Nanos, fetch: FetchId, outcome: Outcome) {
         let flight = self.flights.remove(fetch).expect("a fetch completes once");
         let device = &mut self.devices[usize::from(flight.device.0)];
-        if !matches!(flight.work, FlightWork::Read { demand: Some(_), .. }) {
-            device.depth.completed(now, flight.started, outcome == Outcome::Fetched);
+        let purpose = match &flight.work {
+            FlightWork::Resolve { .. } => Some(Purpose::Lookup),
+            FlightWork::Read { demand: Some(_), .. } => None,
+            FlightWork::Read { .. } => Some(Purpose::Data { fetched: outcome == Outcome::Fetched }),
+        };
+        if let Some(purpose) = purpose.filter(|_| self.config.tries_depths) {
+            let unresolved = &device.unresolved;
+            let names_left = || unresolved.values().map(VecDeque::len).sum();
+            device.depth.completed(now, flight.started, purpose, names_left);
         }
         match outcome {
             Outcome::AlreadyCached => device.cached_run += 1,

@@ -205,27 +205,34 @@ fn where_everything_is_cached_few_hints_are_looked_at_until_one_is_not() {
 }
 
 #[test]
-fn the_queue_deepens_once_a_fetch_was_worth_it() {
+fn the_queue_deepens_once_the_device_is_seen_to_work_on_many() {
     let wide = Config { outstanding_max: 1000, resolved_max: 1000, ..config(2000) };
     let (mut policy, _) = hinted(wide, 2000);
     let mut lookups: Vec<Fetch> = std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).collect();
     assert_eq!(lookups.len(), DEPTH_FIRST);
     let lookup = lookups.remove(0);
-    let outcome = Outcome::Resolved { file: FileId(5), size_bytes: 10 };
-    policy.completed(NOW, lookup.id, outcome);
+    let found = |number| Outcome::Resolved { file: FileId(number), size_bytes: 10 };
+    policy.completed(NOW, lookup.id, found(5));
     let read = policy.next_fetch(NOW, DISK).expect("its block");
-    assert!(policy.next_fetch(NOW, DISK).is_none());
     policy.completed(NOW, read.id, Outcome::Fetched);
-    assert!(std::iter::from_fn(|| policy.next_fetch(NOW, DISK)).count() > 90);
+    // That was worth it, but whether it would not be without the others, too, is not known.
+    assert_eq!(policy.next_fetch(NOW, DISK).map(|fetch| lookups.push(fetch)), Some(()));
+    assert!(policy.next_fetch(NOW, DISK).is_none());
+    // All side by side.
+    let mut now = NOW + Nanos(10_000_000);
+    for (number, lookup) in (6..).zip(lookups) {
+        now += Nanos(100_000);
+        policy.completed(now, lookup.id, found(number));
+    }
+    assert!(std::iter::from_fn(|| policy.next_fetch(now, DISK)).count() > 90);
 }
 
 /// Fetches under way at a device with one server that cannot keep up with its reader.
 fn under_way(memory: Memory, overload: bool, capacity_blocks: u64) -> usize {
     const SERVICE: Nanos = Nanos(10_000_000);
     let rules = Rules { overload, ..Rules::FORETELL };
-    let tries_depths = memory != Memory::Owned;
-    let single =
-        Config { cluster_blocks_max: 1, memory, tries_depths, rules, ..config(capacity_blocks) };
+    let config = Config { tries_depths: false, ..config(capacity_blocks) };
+    let single = Config { cluster_blocks_max: 1, memory, rules, ..config };
     let (mut policy, _) = hinted(single, 1);
     let (mut now, mut queue) = (NOW, VecDeque::new());
     for index in 0..500 {

@@ -49,7 +49,8 @@ use links::{Links, Reader};
 /// The one device: all files lie there.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
 
-/// Lookups under way at once, as at `foretell run`, whose page-cache driver has so many threads for a device.
+/// Lookups under way at once, as at `foretell run`, whose page-cache driver has so many threads for a device (`THREADS_MAX` of
+/// its pool). Advice takes such a thread, too, but mostly does not wait, and takes none here.
 const LOOKUPS_MAX: usize = 64;
 
 /// What is disclosed.
@@ -369,8 +370,8 @@ impl ReplaySpec {
         }
     }
 
-    /// Whether depths are tried, as by the manager: the other policies of the papers try none, nor does a kernel, neither with its
-    /// own read-ahead nor with advice.
+    /// Whether depths are tried, as by the manager: the policies of the papers try none, nor does a kernel, neither
+    /// with its own read-ahead nor with advice.
     fn tries_depths(&self) -> bool {
         use Disclosed::{Ahead, All, Files};
         matches!(self.disclosed, Files | All | Ahead(_)) && self.rules == Rules::FORETELL

@@ -216,6 +216,25 @@ fn what_is_read_at_random_is_read_by_calls_and_nothing_ahead_of_it() {
 }
 
 #[test]
+fn depths_are_tried_as_by_the_manager() {
+    // Data beside inodes on one disk, which in their order come from the drive's buffer: two fetches at a time are the best, and
+    // that is found out.
+    let activity = searched(&[6000; 2000], Nanos(MS / 10), Nanos::ZERO);
+    let run = |disks, rules, disclosed| {
+        let spec = ReplaySpec { disks, rules, disclosed, placing: Placing::Sequential, ..spec() };
+        spec.run(&Recorded::new(&activity)).elapsed_s
+    };
+    let plain = run(1, Rules::FORETELL, Disclosed::None);
+    let (untried, tried) =
+        (run(1, Rules::TIP2, Disclosed::Files), run(1, Rules::FORETELL, Disclosed::Files));
+    assert!(untried > 2.0 * plain && tried < 1.15 * plain, "{plain} {untried} {tried}");
+    // Of many disks that costs next to nothing.
+    let (untried, tried) =
+        (run(8, Rules::TIP2, Disclosed::Files), run(8, Rules::FORETELL, Disclosed::Files));
+    assert!(tried < 1.03 * untried, "{untried} {tried}");
+}
+
+#[test]
 fn a_file_that_is_given_twice_is_disclosed_twice() {
     let mut activity = searched(&[8 << 20], Nanos(MS), Nanos::ZERO);
     let again = activity.acts.clone();
