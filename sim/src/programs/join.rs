@@ -5,8 +5,9 @@
 //! inner tuple is read at once. With the loop split, the first loop asks the index only and remembers
 //! addresses; the second reads the outer relation again, and the inner tuples, which can be disclosed.
 //!
-//! The index is a tree of three levels: a root, a level below it, and leaves. Keys are uniform. What is written
-//! is left out: it goes to memory, behind the program's back.
+//! The index is a tree of three levels: a root, a level below it, and leaves. Keys of the outer relation are uniform in a
+//! range five times as wide as the inner relation has tuples, each with a key of its own: see [`InnerKeys`]. What is
+//! written is left out: it goes to memory, behind the program's back.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -18,6 +19,8 @@ use crate::random::SplitMix64;
 pub const OUTER_TUPLES: u64 = 20_000;
 /// Bytes of the outer relation, the inner one, and its index.
 pub const RELATIONS_BYTES: [u64; 3] = [3_200_000, 32_000_000, 5_000_000];
+/// Tuples of the inner relation.
+pub const INNER_TUPLES: u64 = 200_000;
 /// One outer tuple in so many finds an inner one.
 pub const MATCH: u64 = 5;
 /// Entries in a block of the index above its leaves.
@@ -48,6 +51,29 @@ impl Loop {
     }
 }
 
+/// Which keys of those that the outer relation may have are the inner one's. The paper says that one in five finds a
+/// match, not why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InnerKeys {
+    /// The first. All beyond them lead to the index's last leaf, so that each other leaf is asked for as rarely as an inner block,
+    /// and inner blocks push leaves out of the cache.
+    First,
+    /// One in five. Each key leads to a leaf of its own: leaves are asked for five times as often, and few are pushed out.
+    Between,
+}
+
+impl InnerKeys {
+    /// The leaf, of so many, that leads to a key below [`MATCH`] · [`INNER_TUPLES`], and whether the inner relation has it.
+    fn find(self, key: u64, leaves: u64) -> (u64, bool) {
+        match self {
+            InnerKeys::First => ((key * leaves / INNER_TUPLES).min(leaves - 1), key < INNER_TUPLES),
+            InnerKeys::Between => {
+                (key * leaves / (MATCH * INNER_TUPLES), key.is_multiple_of(MATCH))
+            }
+        }
+    }
+}
+
 /// The program.
 #[derive(Clone, Copy, Debug)]
 pub struct Join {
@@ -57,9 +83,13 @@ pub struct Join {
     pub tuple_cpu: Nanos,
     /// Work on each match.
     pub match_cpu: Nanos,
-    /// One match in so many goes on in the next block; 0: none does. The paper does not say; a few are needed for
-    /// inner blocks to push the index out of the cache, as it found them do.
+    /// Which keys match.
+    pub inner_keys: InnerKeys,
+    /// One match in so many goes on in the next block; 0: none does. The paper does not say.
     pub matches_per_chain: u64,
+    /// What lies between the relations, which are side by side, and the index: sectors of the volume. The paper does
+    /// not say.
+    pub index_away_sectors: u64,
     /// See [`Volume::new`].
     pub pitch_sectors: u64,
     /// Decides keys.
@@ -90,7 +120,10 @@ impl Join {
 
     /// The program, and its files in `volume`.
     pub fn program(&self, volume: &mut Volume, reader: ReaderId) -> Program {
-        let [outer, inner, index] = RELATIONS_BYTES.map(|bytes| volume.file(bytes));
+        let [outer_bytes, inner_bytes, index_bytes] = RELATIONS_BYTES;
+        let [outer, inner] = [outer_bytes, inner_bytes].map(|bytes| volume.file(bytes));
+        volume.leave_room(self.index_away_sectors);
+        let index = volume.file(index_bytes);
         let files = [outer, inner, index];
         let tuples = self.tuples(files);
         let mut steps = files.map(|file| Step::Open(file.file, file.device)).to_vec();
@@ -111,9 +144,9 @@ impl Join {
         let branches = (index.blocks - 1).div_ceil(FANOUT + 1);
         let leaves = index.blocks - 1 - branches;
         let tuple = |number: u64| {
-            let leaf = random.below(leaves);
+            let key = random.below(MATCH * INNER_TUPLES);
+            let (leaf, found) = self.inner_keys.find(key, leaves);
             let index = [0, 1 + leaf * branches / leaves, 1 + branches + leaf];
-            let found = random.below(MATCH) == 0;
             let inner = found.then(|| {
                 let first = random.below(inner.blocks - 1);
                 let goes_on =
@@ -169,5 +202,39 @@ impl Join {
     fn matched(&self, tuple: Tuple, inner: StoredFile) -> impl Iterator<Item = Step> {
         let work = tuple.inner.map(|_| Step::Compute(self.match_cpu));
         tuple.inner_blocks().map(move |block| inner.read(block)).chain(work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many outer keys, of all that there may be, lead to each leaf, and find something.
+    fn by_leaf(keys: InnerKeys, leaves: u64) -> Vec<[u64; 2]> {
+        let mut counts = vec![[0; 2]; leaves as usize];
+        for key in 0..MATCH * INNER_TUPLES {
+            let (leaf, found) = keys.find(key, leaves);
+            counts[leaf as usize][usize::from(found)] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn one_key_in_five_finds_a_tuple_and_leaves_have_as_many_of_them() {
+        for keys in [InnerKeys::First, InnerKeys::Between] {
+            let found: Vec<u64> = by_leaf(keys, 600).iter().map(|[_, found]| *found).collect();
+            assert_eq!(found.iter().sum::<u64>(), INNER_TUPLES);
+            assert!(found.iter().all(|found| (333..=334).contains(found)), "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn keys_without_a_tuple_are_in_the_last_leaf_or_in_all() {
+        let first: Vec<u64> =
+            by_leaf(InnerKeys::First, 600).iter().map(|[without, _]| *without).collect();
+        assert_eq!(first[599], 4 * INNER_TUPLES);
+        assert!(first[..599].iter().all(|without| *without == 0));
+        let between = by_leaf(InnerKeys::Between, 600);
+        assert!(between.iter().all(|[without, _]| (1332..=1334).contains(without)));
     }
 }

@@ -134,6 +134,11 @@ impl Volume {
         self.next_sector = self.next_sector.next_multiple_of(GROUP_SECTORS);
     }
 
+    /// Lets what comes next lie so many sectors behind what was there before.
+    pub fn leave_room(&mut self, sectors: u64) {
+        self.next_sector += sectors;
+    }
+
     /// Files of these sizes: their inodes together, and their data behind.
     pub fn directory(
         &mut self,

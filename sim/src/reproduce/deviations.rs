@@ -26,7 +26,7 @@ pub struct Reason {
 }
 
 /// All reasons.
-pub static REASONS: [Reason; 15] = [
+pub static REASONS: [Reason; 14] = [
     Reason {
         experiment: "1994 table 1",
         row: "man pages, speed-up",
@@ -60,14 +60,6 @@ pub static REASONS: [Reason; 15] = [
               disk's next block lies a tenth of a cylinder from the last one, so that many requests need no seek (2.5 ms of \
               13). Why 10 are off is not known: there a disk's next block is 512 sectors away, and so it is on 2 and 6, which \
               are not.",
-    },
-    Reason {
-        experiment: "1995 figure 2a",
-        row: "join, time saved by splitting",
-        why: "Whatever pushes the index out of the cache is not in the paper. Here it is blocks in which a match goes on, and \
-              the paper's two figures, about 900 requests and about 20 %, ask for a little different shares of such matches: one in four \
-              comes nearer to the time and is half as much again in requests, one in six has too few of both. One in five \
-              is between, and its time is short.",
     },
     Reason {
         experiment: "1995 figure 11",

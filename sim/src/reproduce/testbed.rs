@@ -65,12 +65,22 @@ impl Testbed {
         Testbed { metadata: Metadata::Inodes, disclosed_read: Nanos::ZERO, ..self }
     }
 
+    /// Sectors of a stripe unit.
+    fn unit_sectors(&self) -> u64 {
+        UNIT_BLOCKS * self.pitch_sectors
+    }
+
+    /// Sectors of all disks together.
+    pub fn volume_sectors(&self) -> u64 {
+        let striping = Striping::new(self.disks, self.unit_sectors());
+        striping.volume_sectors(self.disk.capacity_sectors())
+    }
+
     /// Runs `workload` under `rules`.
     pub fn run(&self, workload: Workload, rules: Rules) -> Report {
         let volume = workload.volume;
-        let unit_sectors = UNIT_BLOCKS * self.pitch_sectors;
-        let striping = Striping::new(self.disks, unit_sectors);
-        let volume_sectors = striping.volume_sectors(self.disk.capacity_sectors());
+        let unit_sectors = self.unit_sectors();
+        let volume_sectors = self.volume_sectors();
         let array = ArraySpec {
             disk: self.disk.clone(),
             disks: self.disks,

@@ -99,8 +99,9 @@ impl Run {
 /// A run on each of [`DISKS`].
 type Sweep = [Run; DISKS.len()];
 
-fn sweep(workload: impl Fn() -> Workload) -> Sweep {
-    DISKS.map(|disks| Run::of(&testbed(disks).run(workload(), Rules::TIP1)))
+/// What is made for each of them, by how many disks it has.
+fn sweep(workload: impl Fn(usize) -> Workload) -> Sweep {
+    DISKS.map(|disks| Run::of(&testbed(disks).run(workload(disks), Rules::TIP1)))
 }
 
 /// Layouts and planes that a figure is the mean of, where it depends on them.

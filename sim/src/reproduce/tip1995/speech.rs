@@ -41,7 +41,7 @@ const OTHERS: [Other; 3] = [
 
 /// Figure 2 b, and Sphinx's part of figure 3.
 pub fn figures() -> Outcome {
-    let [plain, hinted] = [false, true].map(|disclosed| sweep(|| speech(disclosed).workload()));
+    let [plain, hinted] = [false, true].map(|disclosed| sweep(|_| speech(disclosed).workload()));
     let mut outcome = Outcome::default();
     let lines = [(&plain, "without hints"), (&hinted, "with hints")].map(|(sweep, how)| {
         let row = Row::new("1995 figure 2b", format!("sphinx, {how}"), "s");
@@ -57,7 +57,7 @@ pub fn figures() -> Outcome {
     }
     for (name, other) in OTHERS {
         let [plain, hinted] =
-            [false, true].map(|disclosed| sweep(|| other(speech(disclosed)).workload()));
+            [false, true].map(|disclosed| sweep(|_| other(speech(disclosed)).workload()));
         let row = Row::new("1995 figure 2b", format!("sphinx, {name}, time saved"), "%");
         outcome.cells.extend(row.reductions(&plain, &hinted));
         let row = Row::new("1995 figure 2b", format!("sphinx, {name}, stall removed"), "%");
