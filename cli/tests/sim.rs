@@ -345,6 +345,8 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     assert!(table.lines().all(|line| line.len() <= 100 && line == line.trim_end()), "{table}");
     let plot = fs::read_to_string(plot).expect("written");
     assert!(plot.contains(">hints none</text>") && plot.contains(">hints files</text>"), "{plot}");
+    let output = sim_replay(&path, &["--root", "/data", "--disks", "1,2", "--plot", "-"]);
+    assert_eq!(text(&output.stdout), plot);
     let written = fs::read(json).expect("written");
     let rows: Value = serde_json::from_slice(&written).expect("JSON");
     // Asked for in the other way.
@@ -742,7 +744,7 @@ fn disks_that_are_smaller_than_what_was_recorded_are_named_once() {
     assert!(
         notes.len() >= 2 && notes.iter().all(|note| note.contains(": some lie in the same places"))
     );
-    assert!(notes[0].contains("2 of hp97560 have 2.5 GiB"), "{error}");
+    assert!(notes[0].contains("an array of 2 x hp97560 has 2.5 GiB"), "{error}");
     notes.iter().for_each(|note| assert_eq!(error.matches(note).count(), 1, "{error}"));
 }
 

@@ -357,7 +357,7 @@ impl Policy {
         }
     }
 
-    /// The same where nothing is disclosed.
+    /// The same where nothing is disclosed. Apart, so that a read among streams does not save registers for it.
     #[inline(never)]
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
         let slot = self.cache.blocks.find_loaded(block);

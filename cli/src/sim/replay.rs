@@ -174,7 +174,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a plot to FILE, as SVG: elapsed seconds over the disks, or over the caches if only those are several
+    /// Write a plot to FILE, as SVG: elapsed seconds over the disks, or over the caches if only those are several;
+    /// to standard output, in place of the table, if it is -
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -348,7 +349,8 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(sweep_plot::NOTHING_TO_PLOT));
     }
     let json = Figures::open(args.json.as_deref())?;
-    let plot = output("--plot", args.plot.as_deref())?;
+    let plot_to_stdout = args.plot.as_deref() == Some(Path::new("-"));
+    let plot = output("--plot", args.plot.as_deref().filter(|_| !plot_to_stdout))?;
     if matches!(args.format, Source::Reads(Format::Blocks | Format::Vscsi))
         && args.hints.contains(&Disclosed::Files)
     {
@@ -390,14 +392,18 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     note_small_disks(&runs, &recorded);
     let results: Vec<Row> =
         runs.iter().zip(results).map(|(run, result)| Row::new(args, run, result)).collect();
-    let plotted = plot.map_or(Ok(()), |file| {
+    let svg = || {
         let results = runs.iter().zip(&results);
         let points = results.map(|(run, row)| run.point(row.result.elapsed_s)).collect::<Vec<_>>();
         let (title, layout) = (shown(&args.trace), args.layout.to_string());
-        write("--plot", file, &sweep_plot::svg(&points, &title, &layout))
-    });
-    let table = || table(&results).iter().try_for_each(|line| say(line));
-    json.deliver(plotted, || as_json(&results, is_sweep), table)
+        sweep_plot::svg(&points, &title, &layout)
+    };
+    let plotted = plot.map_or(Ok(()), |file| write("--plot", file, &svg()));
+    let to_show = || match plot_to_stdout {
+        true => say(svg().trim_end()),
+        false => table(&results).iter().try_for_each(|line| say(line)),
+    };
+    json.deliver(plotted, || as_json(&results, is_sweep), to_show)
 }
 
 /// Whether all runs come to an end.
@@ -432,7 +438,7 @@ fn note_small_disks(runs: &[Run], recorded: &Recorded) {
             let [files, bytes] = [recorded.size_bytes(), bytes].map(size::display);
             let (disk, disks) = array;
             note(format!(
-                "note: the recording's files take {files}, and {disks} of {disk} have {bytes}: some lie in the same \
+                "note: the recording's files take {files}, and an array of {disks} x {disk} has {bytes}: some lie in the same \
                  places, and seeks are shorter than they would be"
             ));
             noted.push(array);
