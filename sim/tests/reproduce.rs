@@ -107,6 +107,15 @@ fn tip_1995() {
     assert_eq!(split.len(), 8);
     assert!(split.iter().all(|cell| (cell.ours - 20.0).abs() < 1.5), "{split:?}");
     assert!((on("join, elapsed time saved", "most") - 55.0).abs() < 2.0);
+    // Each choice matters.
+    for other in ["other keys", "no match in two blocks", "index beside the relations"] {
+        let row = format!("join, {other}, time saved by splitting the loop");
+        assert!(on(&row, "1 disk") < on(SPLIT, "1 disk") - 2.0, "{other}");
+    }
+    for other in ["other keys", "no match in two blocks"] {
+        let row = format!("join, {other}, requests saved by splitting the loop");
+        assert!(on(&row, "1 disk") < saved - 100.0, "{other}");
+    }
     // Figure 10 a: more than 15 %, and not only rounded, if costs are fixed.
     let on_three = |row: &str| on(row, "3 disks");
     assert!(on_three("davidson, time saved by tip2") > 16.0);

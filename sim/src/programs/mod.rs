@@ -139,6 +139,11 @@ impl Volume {
         self.next_sector += sectors;
     }
 
+    /// The sector behind all that is there.
+    pub fn end_sector(&self) -> u64 {
+        self.next_sector
+    }
+
     /// Files of these sizes: their inodes together, and their data behind.
     pub fn directory(
         &mut self,

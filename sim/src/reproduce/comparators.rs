@@ -28,8 +28,8 @@ pub const CACHES_MB: [u64; 3] = [4, 12, 64];
 pub struct Subject {
     /// Its name.
     pub name: &'static str,
-    /// By the seed of layouts and planes, and how many disks there are.
-    workload: fn(u64, usize) -> Workload,
+    /// By the seed of layouts, planes and keys, for this machine.
+    workload: fn(u64, &Testbed) -> Workload,
     /// Times are the mean over so many seeds.
     seeds: u64,
     /// Whether a hit, a fetch and an open cost the processor what they do today.
@@ -38,10 +38,10 @@ pub struct Subject {
 
 /// All programs.
 pub const SUBJECTS: [Subject; 15] = {
-    const fn fixed(name: &'static str, workload: fn(u64, usize) -> Workload) -> Subject {
+    const fn fixed(name: &'static str, workload: fn(u64, &Testbed) -> Workload) -> Subject {
         Subject { name, workload, seeds: 1, is_today: false }
     }
-    const fn drawn(name: &'static str, workload: fn(u64, usize) -> Workload) -> Subject {
+    const fn drawn(name: &'static str, workload: fn(u64, &Testbed) -> Workload) -> Subject {
         Subject { seeds: 3, ..fixed(name, workload) }
     }
     const fn today(name: &'static str, subject: Subject) -> Subject {
@@ -49,7 +49,7 @@ pub const SUBJECTS: [Subject; 15] = {
     }
     let kern = drawn("agrep kern", |seed, _| searching(3, seed).workload());
     let across = drawn("slice X-Z", |seed, _| slices::slice(Plane::Xz, true, seed).workload());
-    let join = fixed("join", |_, disks| join::join(Loop::Disclosed, disks, 1).workload());
+    let join = drawn("join", |seed, bed| join::join(Loop::Disclosed, bed, seed).workload());
     let davidson = fixed("davidson", |_, _| caching::davidson(true).workload());
     [
         drawn("agrep wood", |seed, _| searching(0, seed).workload()),
@@ -136,7 +136,7 @@ pub fn compare(subject: Subject, cache_mb: u64, disks: usize) -> Compared {
         bed = Testbed { hit, driver: (driver, Nanos::ZERO), open, ..bed };
     }
     let mean_s = |rules: Rules| {
-        let run = |seed| seconds(bed.run((subject.workload)(seed, disks), rules).end_ns);
+        let run = |seed| seconds(bed.run((subject.workload)(seed, &bed), rules).end_ns);
         (1..=subject.seeds).map(run).sum::<f64>() / subject.seeds as f64
     };
     let elapsed_s = Rules::ALL.map(|rules| (rules.name, mean_s(rules))).to_vec();

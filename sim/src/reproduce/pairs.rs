@@ -31,7 +31,9 @@ type Maker = fn(&mut Volume, ReaderId) -> Program;
 const PROGRAMS: [(&str, Maker); 5] = [
     ("agrep", |volume, reader| searching(3, 1).program(volume, reader)),
     ("slice", |volume, reader| slices::slice(Plane::Xz, true, 1).program(volume, reader)),
-    ("join", |volume, reader| join::join(Loop::Disclosed, DISKS, 1).program(volume, reader)),
+    ("join", |volume, reader| {
+        join::join(Loop::Disclosed, &testbed(DISKS), 1).program(volume, reader)
+    }),
     ("sphinx", |volume, reader| speech::speech(true).program(volume, reader)),
     ("davidson", |volume, reader| caching::davidson(true).program(volume, reader)),
 ];

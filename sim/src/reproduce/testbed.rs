@@ -76,11 +76,12 @@ impl Testbed {
         striping.volume_sectors(self.disk.capacity_sectors())
     }
 
-    /// Runs `workload` under `rules`.
+    /// Runs `workload` under `rules`; a panic if its files have no room.
     pub fn run(&self, workload: Workload, rules: Rules) -> Report {
         let volume = workload.volume;
         let unit_sectors = self.unit_sectors();
         let volume_sectors = self.volume_sectors();
+        assert!(volume.end_sector() <= volume_sectors, "the array has no room for these files");
         let array = ArraySpec {
             disk: self.disk.clone(),
             disks: self.disks,

@@ -99,12 +99,12 @@ impl Run {
 /// A run on each of [`DISKS`].
 type Sweep = [Run; DISKS.len()];
 
-/// What is made for each of them, by how many disks it has.
-fn sweep(workload: impl Fn(usize) -> Workload) -> Sweep {
-    DISKS.map(|disks| Run::of(&testbed(disks).run(workload(disks), Rules::TIP1)))
+/// Of a workload for each machine.
+fn sweep(workload: impl Fn(&Testbed) -> Workload) -> Sweep {
+    DISKS.map(testbed).map(|bed| Run::of(&bed.run(workload(&bed), Rules::TIP1)))
 }
 
-/// Layouts and planes that a figure is the mean of, where it depends on them.
+/// Layouts, planes and keys that a figure is the mean of, where it depends on them.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// The mean of sweeps.
