@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-/// Page and panels, pixels.
-const WIDTH: f64 = 940.0;
+/// Page, at least, and panels, pixels.
+const WIDTH_MIN: f64 = 940.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 700.0;
 const HEAD: f64 = 98.0;
@@ -17,6 +17,12 @@ const FOOT: f64 = 58.0;
 const NAME_STEP: f64 = 22.0;
 /// Of a digit, about.
 const DIGIT_WIDTH: f64 = 9.0;
+/// Of a character of text and of the title, about.
+const CHARACTER_WIDTH: f64 = 8.0;
+const TITLE_CHARACTER_WIDTH: f64 = 11.0;
+/// What is left of the title, right of names, and from lines to their names.
+const MARGIN: f64 = 20.0;
+const LEAD: f64 = 40.0;
 
 /// Okabe and Ito's colours (2008), which people with any kind of sight can tell apart, but for yellow.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
@@ -177,16 +183,29 @@ fn spread(ends: &[f64], top: f64, bottom: f64) -> Vec<f64> {
 }
 
 impl Plot {
+    /// What the longest text needs.
+    fn width(&self) -> f64 {
+        let of = |text: &str, each: f64| text.chars().count() as f64 * each + MARGIN;
+        let names = self.panels.iter().flat_map(|panel| &panel.lines);
+        let names = names.map(|line| RIGHT + LEAD + of(&line.name, CHARACTER_WIDTH));
+        let head = [
+            MARGIN + of(&self.title, TITLE_CHARACTER_WIDTH),
+            MARGIN + of(&self.subtitle, CHARACTER_WIDTH),
+        ];
+        names.chain(head).fold(WIDTH_MIN, f64::max)
+    }
+
     /// The page as the text of an SVG file.
     pub fn svg(&self) -> String {
         let panels: f64 = self.panels.iter().map(|panel| panel.height + GAP).sum();
         let height = HEAD + panels - GAP + FOOT;
+        let width = self.width();
         let mut svg = format!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="system-ui, 'DejaVu Sans', Arial, sans-serif" font-size="14" fill="{INK}" role="img">
+            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="system-ui, 'DejaVu Sans', Arial, sans-serif" font-size="14" fill="{INK}" role="img">
 <title>{title}</title>
-<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>
-<text x="20" y="30" font-size="19" font-weight="600">{title}</text>
-<text x="20" y="52" fill="#555555">{subtitle}</text>
+<rect width="{width}" height="{height}" fill="#ffffff"/>
+<text x="{MARGIN}" y="30" font-size="19" font-weight="600">{title}</text>
+<text x="{MARGIN}" y="52" fill="#555555">{subtitle}</text>
 "##,
             title = escaped(&self.title),
             subtitle = escaped(&self.subtitle),
@@ -286,7 +305,7 @@ fn draw_line(
     let (end_x, end_y) = (x.at(last_size), y.at(last_cost));
     // A thin lead from the line's end to a sample of it beside its name.
     let (lead_x, sample_x, text_x, text_y) =
-        (RIGHT + 8.0, RIGHT + 32.0, RIGHT + 40.0, name_y + 5.0);
+        (RIGHT + 8.0, RIGHT + 32.0, RIGHT + LEAD, name_y + 5.0);
     let name = escaped(&line.name);
     let _ = writeln!(
         svg,
@@ -321,6 +340,19 @@ mod tests {
         let order = [1, 0, 3, 2].map(|line: usize| places[line]);
         assert!(order.windows(2).all(|pair| pair[1] - pair[0] >= NAME_STEP), "{places:?}");
         assert!(order[3] <= 200.0);
+    }
+
+    #[test]
+    fn long_names_and_titles_have_room() {
+        let width = |title: &str, name: &str| {
+            let mut plot = plot_of(Axis::Linear, vec![(1.0, 1.0), (2.0, 2.0)]);
+            plot.title = title.into();
+            plot.panels[0].lines[0].name = name.into();
+            plot.width()
+        };
+        assert_eq!(width("t", "n"), WIDTH_MIN);
+        assert!(width("t", &"n".repeat(40)) >= RIGHT + LEAD + 40.0 * 7.5);
+        assert!(width(&"t".repeat(100), "n") >= 1100.0);
     }
 
     #[test]

@@ -47,10 +47,17 @@ twenty-five runs more for a machine. Of the files one is read before the first a
 A cloud volume, which has a limit to its rate and many requests at once, is --disk network, or a copy of its parameter file \
 with that limit; ssd and nvme are local.
 
-Columns: MiB of files a second of reading and computing; seconds in all and, of these, from \
-barriers until the last processor had all; mean milliseconds of a request's response, which is in the queue and at the disk, and \
-at the disk alone; requests that began where the one before had ended; the busiest disk's share of the time; and memory for \
-data, of all processors. Depths are blocks at each processor; one beyond all that a processor reads is taken as that.
+Columns:
+  overlap  whether the next file is fetched while this one is computed on
+  depth    blocks ahead at each processor; more than all that it reads of a file is taken as all, in one row
+  MiB/s    of files, of reading and computing together
+  all s    seconds in all
+  read s   of these, from barriers until the last processor had all
+  resp ms  of a request on average, in the queue and at the disk
+  disk ms  of a request on average, at the disk
+  order    requests that began where the one before had ended
+  busy     the busiest disk's share of the time
+  memory   for data, of all processors
 
 Examples:
   foretell sim collective --procs 8 --disks 8 --file-size 32MiB --pattern block-1d --sweep depth=1..64
@@ -298,13 +305,13 @@ impl Crossover {
             (Some(depth), Some(bytes)) => {
                 let less = self.less_again_depth;
                 let less = less.map_or(String::new(), |less| format!(", but not at {less}"));
-                format!("first at depth {depth} ({} in all){less}", size::display(bytes))
+                format!("from depth {depth} on ({} in all){less}", size::display(bytes))
             }
             _ => "at no depth".into(),
         };
         format!(
             "a collective call: {:.2} MiB/s; overlapped, with twice the memory: {:.2}\n\
-             no less than the former {equals}; 95 % of the best first at {} ({})",
+             prefetching brings what the call does {equals}, and 95 % of its own best from {} on ({})",
             self.collective_mib_s,
             self.overlapped_mib_s,
             self.near_best_depth,

@@ -85,6 +85,9 @@ fn of_recording(
     if root.is_some() && !activity.has_reads() {
         lacking.insert(0, elsewhere(&recording));
     }
+    if root.is_none() && args.hints().contains(&Disclosed::Files) {
+        lacking.extend(libraries(&recording));
+    }
     Ok((activity, lacking))
 }
 
@@ -191,6 +194,28 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
     all.chain(unnamed).chain(opened).chain(rings).collect()
 }
 
+/// That libraries are among what is disclosed, of which programs read the beginning alone and map the rest.
+fn libraries(recording: &Recording) -> Option<String> {
+    let read = recording.calls.iter().filter_map(|call| match call.what {
+        What::Read { file, .. } => Some(recording.path(file)),
+        _ => None,
+    });
+    let is_library = |path: &&Path| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| name.ends_with(".so") || name.contains(".so."))
+    };
+    let found: BTreeSet<&Path> = read.filter(is_library).collect();
+    let first = found.first()?.file_name()?.to_string_lossy();
+    Some(match found.len() {
+        1 => format!(
+            "{first} is disclosed as a whole, too: --root FOLDER leaves out what is not below FOLDER"
+        ),
+        all => format!(
+            "{all} libraries, such as {first}, are disclosed as wholes, too: --root FOLDER leaves out what is not below FOLDER"
+        ),
+    })
+}
+
 /// What of the recording's text cannot be run again.
 fn damage(state: &State) -> Vec<String> {
     let damaged = state.first_not_understood.map(|first| {
@@ -203,7 +228,14 @@ fn damage(state: &State) -> Vec<String> {
     let unheard = state.unheard_child.map(|child| {
         format!("process {} was made and has no line: was strace run with -f?", child.0)
     });
-    damaged.into_iter().chain(cut).chain(unheard).collect()
+    let unopened = (state.unopened > 0).then(|| {
+        let files = match state.unopened {
+            1 => "1 file was read whose opening is not in it: that is".to_owned(),
+            files => format!("{files} files were read whose opening is not in it: these are"),
+        };
+        format!("{files} run again from byte 0 (calls are missing, as with strace -p or -e trace=, or lines)")
+    });
+    damaged.into_iter().chain(cut).chain(unopened).chain(unheard).collect()
 }
 
 /// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.

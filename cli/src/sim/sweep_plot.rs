@@ -20,8 +20,9 @@ pub(super) struct Point {
 
 /// More are not told apart.
 const LINES_MAX: usize = 12;
-/// Values of the cache that are further apart than so many times are shown by their ratios.
-const LINEAR_RANGE_MAX: f64 = 4.0;
+/// Values of the cache, and of disks, that are further apart than so many times are shown by their ratios.
+const CACHE_RANGE_MAX: f64 = 4.0;
+const DISKS_RANGE_MAX: f64 = 16.0;
 
 /// The values that a sweep goes through.
 struct Sweep<'a> {
@@ -125,9 +126,10 @@ pub(super) fn svg(points: &[Point], title: &str, layout: &str) -> String {
         }
     }
     lines.iter_mut().for_each(|line| line.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
-    let caches = || sweep.caches.iter().map(|&cache| mib(cache));
-    let range = caches().next_back().zip(caches().next()).map_or(1.0, |(most, least)| most / least);
-    let is_wide = !over_disks && range > LINEAR_RANGE_MAX;
+    let values = lines.iter().flat_map(|line| &line.points).map(|&(x, _)| x);
+    let (least, most) =
+        values.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
+    let is_wide = most / least > if over_disks { DISKS_RANGE_MAX } else { CACHE_RANGE_MAX };
     let plot = Plot {
         title: format!("{title}, run again"),
         subtitle: format!("Predicted by simulation: {}.", sweep.conditions(layout)),
@@ -175,6 +177,11 @@ mod tests {
         };
         assert_eq!(middle([10, 100, 1000]), Some((98.0 + 686.0) / 2.0));
         assert_eq!(middle([10, 20, 30]), Some((98.0 + 686.0) / 2.0));
+        let labels = |disks: [usize; 4]| {
+            let svg = svg(&disks.map(|disks| point(disks, 1, "lru", 1.0)), "t", "aged");
+            disks.map(|disks| svg.contains(&format!(">{disks}</text>")))
+        };
+        assert_eq!(labels([1, 2, 4, 256]), [true; 4]);
     }
 
     #[test]

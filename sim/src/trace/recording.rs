@@ -41,6 +41,8 @@ pub struct State {
     pub first_not_understood: Option<u64>,
     /// Whether the last line is cut off, or a call has a beginning and no end.
     pub ends_within_call: bool,
+    /// Open files that were read from where they stood, and whose opening, or the closing of another one, is not in it.
+    pub unopened: u64,
     /// A process that was made and is in no line.
     pub unheard_child: Option<ReaderId>,
 }

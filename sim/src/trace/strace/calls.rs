@@ -283,7 +283,10 @@ fn read(
 ) -> Option<What> {
     let (file, description) = process.opened(paths, from)?;
     let offset_bytes = match at {
-        At::Position => description.advance(length_bytes),
+        At::Position => {
+            paths.guessed += u64::from(description.take_guess());
+            description.advance(length_bytes)
+        }
         At::Offset(offset_bytes) => offset_bytes,
     };
     Some(match length_bytes {

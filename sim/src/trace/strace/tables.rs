@@ -13,6 +13,8 @@ use super::line::{self, Descriptor};
 /// Every name of the recording, once.
 #[derive(Default)]
 pub(super) struct Paths {
+    /// How many open files were read at a place that is a guess.
+    pub(super) guessed: u64,
     paths: Vec<PathBuf>,
     indices: HashMap<Vec<u8>, PathIndex>,
     /// Annotations and absolute names as strace spells them, so that most need no decoding.
@@ -92,6 +94,8 @@ fn normalised(name: &[u8]) -> Vec<u8> {
 pub(super) struct Description {
     file: PathIndex,
     offset_bytes: Cell<u64>,
+    /// Whether it is taken to be at its beginning as nothing tells where it is.
+    is_guessed: Cell<bool>,
 }
 
 impl Description {
@@ -103,6 +107,12 @@ impl Description {
 
     pub(super) fn seek(&self, offset_bytes: u64) {
         self.offset_bytes.set(offset_bytes);
+        self.is_guessed.set(false);
+    }
+
+    /// Whether its offset is a guess, and that is not known yet.
+    pub(super) fn take_guess(&self) -> bool {
+        self.is_guessed.take()
     }
 }
 
@@ -113,6 +123,9 @@ struct Slot {
 }
 
 type Slots = HashMap<u32, Slot>;
+
+/// Standard error: descriptors up to this one are open from the beginning, and mostly at it.
+const STANDARD_MAX: u32 = 2;
 
 /// A process or thread.
 pub(super) struct Process {
@@ -185,7 +198,8 @@ impl Process {
         }
     }
 
-    /// The file and the open file of a descriptor; one that only its annotation tells of is at 0.
+    /// The file and the open file of a descriptor; one that only its annotation tells of, as its opening or
+    /// the closing of another is not recorded, is at 0.
     pub(super) fn opened(
         &self,
         paths: &mut Paths,
@@ -195,11 +209,20 @@ impl Process {
         let number = of.number?;
         let file = self.file(paths, &of)?;
         let known = self.slots.borrow().get(&number).map(|slot| Rc::clone(&slot.description));
-        Some((file, known.unwrap_or_else(|| self.open(number, file, false))))
+        let description = match known {
+            Some(known) if known.file == file => known,
+            known => {
+                let description = self.open(number, file, false);
+                description.is_guessed.set(known.is_some() || number > STANDARD_MAX);
+                description
+            }
+        };
+        Some((file, description))
     }
 
     pub(super) fn open(&self, fd: u32, file: PathIndex, closes_on_exec: bool) -> Rc<Description> {
-        let description = Rc::new(Description { file, offset_bytes: Cell::new(0) });
+        let (offset_bytes, is_guessed) = (Cell::new(0), Cell::new(false));
+        let description = Rc::new(Description { file, offset_bytes, is_guessed });
         self.share(fd, Rc::clone(&description), closes_on_exec);
         description
     }

@@ -266,6 +266,36 @@ fn offsets_follow_the_open_file() {
 }
 
 #[test]
+fn a_descriptor_of_another_name_is_another_file() {
+    let calls = [
+        r#"read(0</in>, "x"..., 5) = 5"#,
+        r#"openat(AT_FDCWD</home/me>, "a", O_RDONLY) = 3</home/me/a>"#,
+        r#"read(3</home/me/a>, "x"..., 10) = 10"#,
+        // Its close is missing, and the open of the next one.
+        r#"read(3</b>, "x"..., 7) = 7"#,
+        r#"read(3</b>, "x"..., 7) = 7"#,
+        r#"read(3</b (deleted)>, "", 7) = 0"#,
+        // Where it is read is known of these.
+        r#"pread64(5</c>, "x"..., 3, 7) = 3"#,
+        r#"lseek(4</c>, 100, SEEK_SET) = 100"#,
+        r#"read(4</c>, "x"..., 3) = 3"#,
+    ];
+    let expected = [
+        "read /in 0+5",
+        "open /home/me/a",
+        "read /home/me/a 0+10",
+        "read /b 0+7",
+        "read /b 7+7",
+        "end /b",
+        "read /c 7+3",
+        "read /c 100+3",
+    ];
+    assert_eq!(told_of(&calls), expected);
+    let lines = calls.iter().enumerate().map(|(at, call)| format!("1700000000.{at:06} {call}\n"));
+    assert_eq!(recorded(&lines.collect::<String>()).state.unopened, 1);
+}
+
+#[test]
 fn advice_to_read_ahead_is_told() {
     let calls = [
         r#"openat(AT_FDCWD, "/a", O_RDONLY) = 3"#,
