@@ -141,7 +141,7 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     options.validate().map_err(Failure::usage)?;
-    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
     signals::block(&signals::OF_A_SERVER);
     let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
     let handle = array.handle();

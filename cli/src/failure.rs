@@ -1,7 +1,7 @@
 //! How the command ends when it cannot do what it was asked: one line and an exit code.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::signals;
@@ -42,11 +42,16 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Whether standard error is a terminal that a bar can be drawn on, over and over.
+pub(crate) fn draws_progress() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 /// One line on standard error, if that can be written at all. Names of files may hold what a terminal
 /// takes for a command: it is written out.
 pub(crate) fn note(line: impl Display) {
     let line = without_controls(&without_numbers(&line.to_string()));
-    let _ = writeln!(std::io::stderr(), "foretell: {line}");
+    let _ = writeln!(io::stderr(), "foretell: {line}");
 }
 
 fn without_controls(line: &str) -> String {

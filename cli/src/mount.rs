@@ -309,7 +309,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
         Failure::usage(format!("{option}: {error}"))
     })?;
     let mut json =
-        args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+        OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
     if is_writable(args) {
         // Who writes through the mount has taken away what his own mask does. It stays so: the mount may serve
         // who has still something of it open until this process ends.

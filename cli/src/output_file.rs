@@ -63,6 +63,15 @@ impl OutputFile {
         Ok(OutputFile { path: path.to_owned(), to, mode: NEW_MODE })
     }
 
+    /// What `option` names, if it is given: see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// In words, with the option: it cannot be written.
+    pub(crate) fn of_option(option: &str, path: Option<&Path>) -> Result<Option<Self>, String> {
+        let file = path.map(OutputFile::open).transpose();
+        file.map_err(|error| format!("{option}: {error}"))
+    }
+
     /// The same in a process that has laid aside its mask, which was this one.
     pub(crate) fn with_mask(mut self, mask: Mode) -> Self {
         self.mode &= !mask.bits();

@@ -113,8 +113,9 @@ pub(crate) fn run(
     let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
     check_outputs(args).map_err(own_failure)?;
-    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
-    let explain = args.explain.as_deref().map(OutputFile::open).transpose().map_err(own_failure)?;
+    let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(own_failure)?;
+    let explain =
+        OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
     let options = manager_options(args)?;
     let inherited = signals::block(&signals::OF_A_RUN);
     let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;

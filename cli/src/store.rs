@@ -137,7 +137,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         secret_key: args.secret_key.clone(),
     };
     options.validate().map_err(Failure::usage)?;
-    let json = args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+    let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
     signals::block(&signals::OF_A_SERVER);
     let store = Store::start(&args.folder, &options).map_err(|error| match error {
         StoreError::Option { .. } | StoreError::NotLoopback { .. } => Failure::usage(error),

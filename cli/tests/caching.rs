@@ -110,5 +110,5 @@ fn a_log_that_cannot_be_written_is_said_before_the_program_runs() {
     let output = output.expect("it runs");
     assert_eq!(output.status.code(), Some(125));
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.starts_with("foretell: /no/such/folder/log: "), "{text}");
+    assert!(text.starts_with("foretell: --explain: /no/such/folder/log: "), "{text}");
 }

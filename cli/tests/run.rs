@@ -127,9 +127,11 @@ fn a_program_without_a_standard_descriptor_has_none_under_foretell_either() {
         assert_eq!(ends(&under, closed), ends(&program, closed), "{closed}");
     }
     assert_ne!(ends(&program, ">&-"), ends(&program, ""));
-    for (option, closed, name) in [("--json", ">&-", "output"), ("--hints", "<&-", "input")] {
+    for (option, closed, name) in
+        [("--json", ">&-", "--json: standard output"), ("--hints", "<&-", "standard input")]
+    {
         let (code, _, told) = ends(&[foretell, "run", option, "-", "--", "true"], closed);
-        let line = format!("foretell: standard {name}: Bad file descriptor\n");
+        let line = format!("foretell: {name}: Bad file descriptor\n");
         assert_eq!((code, told), (Some(125), line));
     }
     let (code, _, told) = ends(&[foretell, "--version"], ">&-");
@@ -142,7 +144,10 @@ fn bad_options_are_named_in_one_line() {
     assert_fails(&["run", "--budget", "0", "--", "true"], 125, "budget");
     assert_fails(&["run", "--budget", "100TiB", "--", "true"], 125, "more than this machine");
     assert_fails(&["run", "--hints", "/nonexistent", "--", "true"], 125, "/nonexistent");
-    assert_fails(&["run", "--json", "/nonexistent/x", "--", "true"], 125, "/nonexistent/x");
+    for option in ["--json", "--explain"] {
+        let named = format!("{option}: /nonexistent/x: ");
+        assert_fails(&["run", option, "/nonexistent/x", "--", "true"], 125, &named);
+    }
     for (wrong, named) in [
         (&["run"][..], "<PROGRAM>"),
         (&["run", "--bogus", "--", "true"], "--bogus"),

@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::duration;
-use crate::failure::Failure;
+use crate::failure::{Failure, draws_progress};
 use crate::output_file::OutputFile;
 use cancel::Cancel;
 
@@ -107,7 +107,7 @@ impl Outputs {
     fn open(args: &DemoArgs) -> Result<Self, Failure> {
         let page = OutputFile::open(&args.report).map_err(Failure::failed)?;
         let json =
-            args.json.as_deref().map(OutputFile::open).transpose().map_err(Failure::failed)?;
+            OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
         Ok(Outputs { page, report: args.report.clone(), json })
     }
 
@@ -139,11 +139,8 @@ fn program(name: &str) -> Result<PathBuf, Failure> {
 }
 
 fn progress(steps: usize) -> ProgressBar {
-    let target = if io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
+    let target =
+        if draws_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (left {eta})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

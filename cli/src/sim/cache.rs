@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{
     Figures, as_json, check_outputs, not_a_recording, progress, recorded_at, recorded_block_bytes,
-    say, shown,
+    say, shown, unique,
 };
 use crate::failure::{Failure, note};
 use crate::size;
@@ -153,8 +153,8 @@ fn runs(args: &CacheArgs) -> Vec<CacheOptions> {
         hints: args.hints,
         depth_blocks: args.depth,
     };
-    let capacities = args.capacity.iter();
-    capacities.flat_map(|&n| args.policy.iter().map(move |&policy| with(n, policy))).collect()
+    let capacities = unique(&args.capacity);
+    capacities.flat_map(|&n| unique(&args.policy).map(move |&policy| with(n, policy))).collect()
 }
 
 /// A run as it is written: what was asked for, and what came of it.

@@ -15,7 +15,9 @@ use foretell_sim::collective::{
 };
 use serde::Serialize;
 
-use super::{Figures, as_json, block_bytes, check_outputs, on_all_processors, progress, say};
+use super::{
+    Figures, as_json, block_bytes, check_outputs, on_all_processors, progress, say, unique,
+};
 use crate::failure::Failure;
 use crate::{array, input_file, size};
 
@@ -500,11 +502,6 @@ fn check_options(args: &CollectiveArgs) -> Result<(), Failure> {
         None
     };
     unused.map_or(Ok(()), |why| Err(Failure::usage(why)))
-}
-
-/// Each once, in the order in which they first stand.
-fn unique<T: PartialEq>(all: &[T]) -> impl Iterator<Item = &T> {
-    all.iter().enumerate().filter(|(at, one)| !all[..*at].contains(one)).map(|(_, one)| one)
 }
 
 /// Every machine with its files; method and depth are still to be chosen, and so is the computing.

@@ -10,7 +10,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use foretell_sim::SECTOR_BYTES;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::{Failure, written};
+use crate::failure::{Failure, draws_progress, written};
 use crate::output_file::{self, Named, OutputFile};
 use crate::{signals, size};
 
@@ -93,8 +93,7 @@ fn check_outputs(read: &[Named], written: &[(&str, Option<&Path>)]) -> Result<()
 
 /// The file that `option` names, if it does.
 fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failure> {
-    let file = path.map(OutputFile::open).transpose();
-    file.map_err(|error| Failure::failed(format!("{option}: {error}")))
+    OutputFile::of_option(option, path).map_err(Failure::failed)
 }
 
 /// Writes what `option` names.
@@ -168,11 +167,8 @@ fn not_a_recording(error: impl Display) -> Failure {
 
 /// A bar that waits for its length.
 fn progress() -> ProgressBar {
-    let target = if io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
+    let target =
+        if draws_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target);
     let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed}{left}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -198,6 +194,11 @@ fn as_json(runs: &[impl Serialize], are_several: bool) -> Result<String, Failure
         runs => serde_json::to_string(runs),
     }
     .map_err(Failure::failed)
+}
+
+/// Each once, in the order in which they first stand.
+fn unique<T: PartialEq>(all: &[T]) -> impl Iterator<Item = &T> {
+    all.iter().enumerate().filter(|(at, one)| !all[..*at].contains(one)).map(|(_, one)| one)
 }
 
 /// Does `work` for each of `items`, as many at a time as there are processors; results in the order of the items.

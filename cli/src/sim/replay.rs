@@ -20,7 +20,7 @@ use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
     Figures, as_json, check_outputs, on_all_processors, output, progress, recorded_block_bytes,
-    say, shown, whole_sectors, write,
+    say, shown, unique, whole_sectors, write,
 };
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -510,16 +510,16 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
         ..Work::default()
     };
     let mut runs = Vec::new();
-    for disk in &args.disk {
+    for disk in unique(&args.disk) {
         let parameters: DiskParameters = array::disk(disk)?;
         check(args, disk, &parameters)?;
         let outstanding = args.outstanding.map(usize::from);
         let outstanding =
             outstanding.unwrap_or_else(|| PREFETCHES_PER_DISK.max(parameters.slots()));
-        for &disks in &args.disks {
-            for &cache_bytes in &args.cache {
-                for &rules in &args.policy {
-                    for &disclosed in args.hints() {
+        for &disks in unique(&args.disks) {
+            for &cache_bytes in unique(&args.cache) {
+                for &rules in unique(&args.policy) {
+                    for &disclosed in unique(args.hints()) {
                         let spec = ReplaySpec {
                             rules,
                             disclosed,
