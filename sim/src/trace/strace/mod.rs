@@ -8,8 +8,8 @@
 //! Offsets are counted: strace does not tell them. A descriptor is followed through open, dup, fcntl,
 //! lseek, reads and writes, through processes, which share the open files of their parent, and through
 //! threads, which share its descriptors. One that the recording does not open begins at 0 if `-y`
-//! tells its name, and so does one that has another name than what was opened: calls are missing then, and
-//! [`State`] says so. Otherwise it is taken for one that is no file's.
+//! tells its name, and so does one that has another name than what was opened: calls are missing then (or the file
+//! was renamed, which is not told from that), and [`State`] says so. Otherwise it is taken for one that is no file's.
 //!
 //! * A: A child may act before the line that tells its id. It is then taken for that of the call of the
 //!   clone family that was begun first and has no child yet: right unless two processes make children
