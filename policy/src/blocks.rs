@@ -256,8 +256,8 @@ impl BlockTable {
             handles.load(hash);
             Loaded { block, hash, slot: NO_SLOT }
         }));
-        // Which blocks are there the processor could not guess, so that no jump hangs on it: for one that is not, or does not
-        // lie in its home, the last slot is loaded. What was loaded is compared with the block when it is used.
+        // Which blocks are there the processor could not guess, so that no jump hangs on it: for one that is not, the last slot is
+        // loaded. What was loaded is compared with the block when it is used.
         let Some(last) = self.slots.len().checked_sub(1) else { return };
         for loaded in &mut self.loaded {
             loaded.slot = SlotId(self.handles.guess(loaded.hash, last as u32));

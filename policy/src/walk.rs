@@ -2,8 +2,10 @@
 //! ones come after it where that is full.
 //!
 //! An entry is known by its *tag*, 32 bits of a hash, and lies in its *home* or in the next line of its *walk* that is
-//! not full; walks have one of eight steps, so that full lines do not gather. Four neighbouring blocks of a file have
-//! the same home (see [`hash_block`](crate::hash::hash_block)), so that reading on costs one cache miss for all of them.
+//! not full. Lines come in pairs, and a walk goes through both of a pair before it goes on: the other one is mostly in the same
+//! page, and many processors bring it with the first. From pair to pair walks have one of eight steps, so that full lines
+//! do not gather. Four neighbouring blocks of a file have the same home (see
+//! [`hash_block`](crate::hash::hash_block)), so that reading on costs one cache miss for all of them.
 
 /// Places of a line.
 pub(crate) const LINE: usize = 8;
@@ -11,7 +13,7 @@ pub(crate) const LINE: usize = 8;
 /// Places in use are at most this share of all.
 const LOAD: (usize, usize) = (2, 5);
 
-/// Steps of walks: those that do not divide the number of lines come by all of them.
+/// Steps of walks, in pairs: those that do not divide the number of pairs come by all of them.
 const PRIMES: [u32; 18] = [3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67];
 const STEPS: usize = 8;
 
@@ -48,17 +50,17 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
-    fn new(lines: usize) -> Self {
-        // Any number of lines has fewer than ten of these as divisors.
-        let mut steps = PRIMES.into_iter().filter(|&prime| !lines.is_multiple_of(prime as usize));
-        let mut step = || steps.next().expect("enough of them") % lines as u32;
-        Walks { lines, steps: std::array::from_fn(|_| step()) }
+    fn new(pairs: usize) -> Self {
+        // Any number of pairs has fewer than ten of these as divisors.
+        let mut steps = PRIMES.into_iter().filter(|&prime| !pairs.is_multiple_of(prime as usize));
+        let mut step = || 2 * (steps.next().expect("enough of them") % pairs as u32);
+        Walks { lines: 2 * pairs, steps: std::array::from_fn(|_| step()) }
     }
 
     /// Those through twice as many lines, or as many as it takes for `most` entries and for `entries`.
     pub(crate) fn grown(&self, entries: usize, most: usize) -> Self {
         let at_most = (most.max(entries).saturating_mul(LOAD.1) / LOAD.0).div_ceil(LINE);
-        Walks::new((self.lines * 2).min(at_most + 1).max(1))
+        Walks::new(self.lines.min(at_most / 2 + 1).max(1))
     }
 
     /// Lines that there are.
@@ -81,8 +83,11 @@ impl Walks {
     /// The line that comes after `line` on the walk of this tag.
     #[inline]
     pub(crate) fn after(&self, line: usize, tag: u32) -> usize {
+        if (line ^ self.home(tag)) & 1 == 0 {
+            return line ^ 1;
+        }
         // The lowest bits tell neighbours apart, which stay together.
-        let next = line + self.steps[(tag >> 3) as usize % STEPS] as usize;
+        let next = (line ^ 1) + self.steps[(tag >> 3) as usize % STEPS] as usize;
         if next < self.lines { next } else { next - self.lines }
     }
 }
