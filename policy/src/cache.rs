@@ -369,6 +369,14 @@ impl Cache {
         self.files.named_by(file)
     }
 
+    /// Whether `stream` is known to be the only one that names `file`. Others are not looked for: with many files that would
+    /// be a cache miss.
+    #[inline]
+    fn is_alone(&self, index: StreamIndex, file: FileId) -> bool {
+        let stream = self.streams[index.0 as usize].as_ref();
+        !self.files.shares(index) && stream.is_some_and(|stream| stream.surely_names(file))
+    }
+
     /// A value of a stream, normalised by its share (eq. 8).
     pub(crate) fn normalised(&self, stream: StreamIndex, value: f64) -> f64 {
         value * self.rates.count(share_of(stream))
@@ -652,7 +660,8 @@ impl Cache {
             return self.wanted_by_others(slot, picker.stream(), floor);
         };
         // Another stream may read it sooner than the one that claims it.
-        if self.named_by(self.blocks[slot].block().file).len() < 2 {
+        let file = self.blocks[slot].block().file;
+        if self.is_alone(claim.stream, file) || self.named_by(file).len() < 2 {
             return false;
         }
         self.unclaim(slot);
@@ -689,7 +698,11 @@ impl Cache {
     #[inline(always)] // Mostly nobody names it, and that is soon seen.
     fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
         self.offers_from = self.offers_from.wrapping_add(1);
-        match self.named_by(self.blocks[slot].block().file) {
+        let file = self.blocks[slot].block().file;
+        if asked.is_some_and(|asked| self.is_alone(asked, file)) {
+            return false;
+        }
+        match self.named_by(file) {
             [] => false,
             [only] if asked == Some(*only) => false,
             _ => self.offered_to_others(slot, asked, floor),
@@ -731,11 +744,17 @@ impl Cache {
             self.log.push(Decision { at: now, kind, block, stream: owner, value_ns, against_ns });
         }
         self.evicted.push_back(block);
-        self.remove(slot);
+        let alone = picker.filter(|&picker| self.is_alone(picker, block.file));
+        self.take_out(slot, alone);
     }
 
     /// Takes the block out of the table, and tells whoever tracks or names it.
     pub(crate) fn remove(&mut self, slot: SlotId) {
+        self.take_out(slot, None);
+    }
+
+    /// The same; the stream that is `alone`, if any, is known to be the only one that names its file.
+    fn take_out(&mut self, slot: SlotId, alone: Option<StreamIndex>) {
         self.mark_read(slot);
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device);
         let claim = self.blocks[slot].claim();
@@ -755,9 +774,12 @@ impl Cache {
             next.into_iter().for_each(|position| stream.lost(device, position));
             self.touch_candidate(claim.stream);
         }
-        let (named, first) = match self.named_by(block.file) {
-            [] => (0, None),
-            named @ [first, ..] => (named.len(), Some(*first)),
+        let (named, first) = match alone {
+            Some(_) => (1, alone),
+            None => {
+                let named = self.named_by(block.file);
+                (named.len(), named.first().copied())
+            }
         };
         #[cfg(any(test, debug_assertions))]
         {
@@ -1076,6 +1098,7 @@ impl Cache {
         let turn = self.checked % self.streams.len().max(1);
         if let Some(Some(stream)) = self.streams.get_mut(turn) {
             let index = StreamIndex(turn as u32);
+            self.files.check_shared(index);
             for (is_stale, noted) in [
                 (stream.value_is_stale, &self.stale_values),
                 (stream.candidate_is_stale, &self.stale_candidates),

@@ -58,6 +58,8 @@ impl Streams {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     wanted: HashMap<FileId, Wanted, Mix>,
+    /// How many files each stream names that others name too.
+    shared: Vec<u32>,
     /// Files wanted at each device.
     at_device: Vec<usize>,
     released: Vec<FileId>,
@@ -67,25 +69,18 @@ impl Files {
     /// A stream has begun or ceased to name a file.
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
-            FileChange::Came(file, device) => self.want(file, device).streams.add(stream),
+            FileChange::Came(file, device) => {
+                let wanted = want(&mut self.wanted, &mut self.at_device, file, device);
+                count_shared(&mut self.shared, stream, wanted.streams.all(), 1);
+                wanted.streams.add(stream);
+            }
             FileChange::Went(file) => {
                 let Some(wanted) = self.wanted.get_mut(&file) else { return };
                 wanted.streams.remove(stream);
+                count_shared(&mut self.shared, stream, wanted.streams.all(), -1);
                 self.release(file);
             }
         }
-    }
-
-    fn want(&mut self, file: FileId, device: DeviceIndex) -> &mut Wanted {
-        let at_device = &mut self.at_device;
-        self.wanted.entry(file).or_insert_with(|| {
-            let index = usize::from(device.0);
-            if at_device.len() <= index {
-                at_device.resize(index + 1, 0);
-            }
-            at_device[index] += 1;
-            Wanted { streams: Streams::None, held: 0, device }
-        })
     }
 
     /// Forgets a file that nobody wants any more.
@@ -106,6 +101,20 @@ impl Files {
         self.wanted.get(&file).map_or(&[], |wanted| wanted.streams.all())
     }
 
+    /// Whether others name a file that `stream` names.
+    pub(crate) fn shares(&self, stream: StreamIndex) -> bool {
+        self.shared.get(stream.0 as usize).is_some_and(|&files| files > 0)
+    }
+
+    /// That it is known how many files `stream` shares.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn check_shared(&self, stream: StreamIndex) {
+        let named = self.wanted.values().map(|wanted| wanted.streams.all());
+        let shared = named.filter(|named| named.len() > 1 && named.contains(&stream)).count();
+        let counted = self.shared.get(stream.0 as usize).copied().unwrap_or(0);
+        assert_eq!(counted as usize, shared, "files that {stream:?} shares");
+    }
+
     /// Files of `device` that hints are about, whether they have a place or wait for it.
     pub(crate) fn wanted_at(&self, device: DeviceIndex) -> usize {
         self.at_device.get(usize::from(device.0)).copied().unwrap_or(0)
@@ -113,7 +122,7 @@ impl Files {
 
     /// `file` was looked up at `device` for a hint.
     pub(crate) fn hold(&mut self, file: FileId, device: DeviceIndex) {
-        self.want(file, device).held += 1;
+        want(&mut self.wanted, &mut self.at_device, file, device).held += 1;
     }
 
     /// The hint has its place, or is no more.
@@ -133,4 +142,38 @@ impl Files {
     pub(crate) fn take_released(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.released)
     }
+}
+
+/// The file as a wanted one.
+fn want<'a>(
+    wanted: &'a mut HashMap<FileId, Wanted, Mix>,
+    at_device: &mut Vec<usize>,
+    file: FileId,
+    device: DeviceIndex,
+) -> &'a mut Wanted {
+    wanted.entry(file).or_insert_with(|| {
+        let index = usize::from(device.0);
+        if at_device.len() <= index {
+            at_device.resize(index + 1, 0);
+        }
+        at_device[index] += 1;
+        Wanted { streams: Streams::None, held: 0, device }
+    })
+}
+
+/// One file more, or less, that `stream` and these `others` name.
+fn count_shared(shared: &mut Vec<u32>, stream: StreamIndex, others: &[StreamIndex], by: i32) {
+    let mut count = |StreamIndex(index)| {
+        let index = index as usize;
+        if shared.len() <= index {
+            shared.resize(index + 1, 0);
+        }
+        shared[index] = shared[index].checked_add_signed(by).expect("as many went as came");
+    };
+    match *others {
+        [] => return,
+        [other] => count(other), // It has not been together with anybody there, or is alone again.
+        _ => {}
+    }
+    count(stream);
 }

@@ -421,6 +421,13 @@ impl NextUse {
         }
     }
 
+    /// Whether `file` is in the index, if that is known without looking for it.
+    #[inline]
+    pub(crate) fn surely_has(&self, file: FileId) -> bool {
+        self.files.last.is_some_and(|(last, _)| last == file)
+            || self.asked.is_some_and(|(asked, _)| asked == file)
+    }
+
     /// Files in the index, as if they left it.
     pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
         self.files.ids().map(FileChange::Went)

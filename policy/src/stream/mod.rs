@@ -538,6 +538,12 @@ impl Stream {
         self.next_use_from(block, self.cursor.base())
     }
 
+    /// Whether it names `file`, if that is known without looking for it.
+    #[inline]
+    pub(crate) fn surely_names(&self, file: FileId) -> bool {
+        self.index.surely_has(file)
+    }
+
     /// The block in `slot`, which is read at `position`, is the current one.
     pub(crate) fn reads(&mut self, position: u64, slot: SlotId) {
         self.current = Some(Current { position, slot, later: None, added: (0, 0) });
