@@ -177,3 +177,30 @@ fn count_shared(shared: &mut Vec<u32>, stream: StreamIndex, others: &[StreamInde
     }
     count(stream);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_names_a_file_with_others_shares_it_until_they_have_gone() {
+        let mut files = Files::default();
+        let streams = [0, 1, 2].map(StreamIndex);
+        let came = |file| FileChange::Came(FileId(file), DeviceIndex(0));
+        let went = |file| FileChange::Went(FileId(file));
+        let mut after = |stream: usize, change| {
+            files.note(streams[stream], change);
+            streams.iter().for_each(|&stream| files.check_shared(stream));
+            streams.map(|stream| files.shares(stream))
+        };
+        assert_eq!(after(0, came(1)), [false, false, false]);
+        assert_eq!(after(1, came(2)), [false, false, false]);
+        assert_eq!(after(1, came(1)), [true, true, false]);
+        assert_eq!(after(2, came(1)), [true, true, true]);
+        assert_eq!(after(2, came(2)), [true, true, true]);
+        assert_eq!(after(0, went(1)), [false, true, true]);
+        assert_eq!(after(2, went(1)), [false, true, true]);
+        assert_eq!(after(1, went(2)), [false, false, false]);
+        assert_eq!(after(1, went(1)), [false, false, false]);
+    }
+}
