@@ -7,6 +7,11 @@ use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use foretell_bench::{Bench, Machine, Workload};
+use foretell_heap::Heap;
+
+/// As the product has it.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 const BLOCKS: u64 = 1_000_000;
 

@@ -32,15 +32,15 @@ pub struct Machine {
     pub huge_pages: HugePages,
 }
 
-/// Whether what a process allocates comes in huge pages: the processor finds the places of so many more bytes by
-/// what it remembers of them.
+/// Which of what a process with foretell's heap allocates comes in huge pages: the processor finds the places of so many more
+/// bytes by what it remembers of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePages {
-    /// Not unless a program asks for them, and this one was not told to.
-    Unasked,
-    /// By the kernel's setting, `always`.
+    /// Large blocks, for which foretell's heap asks.
+    Large,
+    /// All, by the kernel's setting, `always`.
     Always,
-    /// Since the C library was told to ask for them: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
+    /// All, since the C library was told to ask for them too: `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`.
     Asked,
     /// Of those that were set apart for the purpose, as long as there are some: `glibc.malloc.hugetlb=2`.
     Reserved,
@@ -66,7 +66,7 @@ impl HugePages {
             _ if setting.contains("[always]") => HugePages::Always,
             _ if !setting.contains("[madvise]") => HugePages::Never,
             true => HugePages::Asked,
-            false => HugePages::Unasked,
+            false => HugePages::Large,
         }
     }
 }
@@ -74,9 +74,9 @@ impl HugePages {
 impl fmt::Display for HugePages {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
-            HugePages::Unasked => "no huge pages, since none are asked for",
+            HugePages::Large => "huge pages for large blocks",
             HugePages::Always => "huge pages always",
-            HugePages::Asked => "huge pages, which are asked for",
+            HugePages::Asked => "huge pages for all, which are asked for",
             HugePages::Reserved => "huge pages, while there are reserved ones",
             HugePages::Never => "no huge pages",
         })
@@ -207,7 +207,7 @@ mod tests {
         let asked = "glibc.malloc.check=0:glibc.malloc.hugetlb=1";
         assert_eq!(HugePages::of("[always] madvise never\n", ""), HugePages::Always);
         assert_eq!(HugePages::of(madvise, asked), HugePages::Asked);
-        assert_eq!(HugePages::of(madvise, "glibc.malloc.hugetlb=0"), HugePages::Unasked);
+        assert_eq!(HugePages::of(madvise, "glibc.malloc.hugetlb=0"), HugePages::Large);
         assert_eq!(HugePages::of("always madvise [never]\n", asked), HugePages::Never);
         assert_eq!(HugePages::of("", ""), HugePages::Never);
         assert_eq!(HugePages::of("", "glibc.malloc.hugetlb=2"), HugePages::Reserved);

@@ -23,6 +23,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use foretell_heap::Heap;
+
+/// The policy's tables are large, and read all over.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 /// Informed prefetching for Linux: programs disclose what they will read, foretell fetches it
 /// before they ask

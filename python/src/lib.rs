@@ -19,7 +19,12 @@ mod store;
 mod stream;
 mod wait;
 
+use foretell_heap::Heap;
 use pyo3::prelude::*;
+
+/// What is allocated here, and not by the interpreter.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 /// The compiled part of the package.
 #[pymodule]

@@ -13,8 +13,13 @@ use foretell_bench::Machine;
 use foretell_bench::random::Random;
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
 use foretell_cache::{Cache, CacheOptions, File};
+use foretell_heap::Heap;
 use rustix::mm::{Advice, madvise};
 use rustix::time::{ClockId, clock_gettime};
+
+/// As the product has it.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 const USAGE: &str = "\
 Usage: cache-speed [--memory [GIB]]

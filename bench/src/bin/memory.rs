@@ -8,13 +8,14 @@
 //! * **B. Segments.** The difference that two million segments, or a million hints, make behind as many as the policy
 //!   enters into its index, or places, at a time. Reckoned with the segments themselves, which a hint brings.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretell_bench::driver::{BLOCK_BYTES, DEVICE};
 use foretell_bench::random::Random;
 use foretell_bench::{Bench, Driver, Machine, Workload};
+use foretell_heap::Heap;
 use foretell_policy::{FileId, Hint, NameId, Nanos, Policy, ReaderId, Rules, Segment, Target};
 
 const USAGE: &str = "\
@@ -40,7 +41,7 @@ const FILE_BLOCKS: u64 = 1 << 32;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counted.
+/// The product's allocator, counted.
 struct Counted;
 
 #[global_allocator]
@@ -55,12 +56,12 @@ fn went(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed to `System`, which keeps the contract, with the arguments it came with;
+// SAFETY: every call is handed to `Heap`, which keeps the contract, with the arguments it came with;
 // counting neither allocates nor panics.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller has made sure of what `alloc` asks for, and `System` asks for no more.
-        let start = unsafe { System.alloc(layout) };
+        // SAFETY: the caller has made sure of what `alloc` asks for, and `Heap` asks for no more.
+        let start = unsafe { Heap.alloc(layout) };
         if !start.is_null() {
             came(layout.size());
         }
@@ -69,7 +70,7 @@ unsafe impl GlobalAlloc for Counted {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
-        let start = unsafe { System.alloc_zeroed(layout) };
+        let start = unsafe { Heap.alloc_zeroed(layout) };
         if !start.is_null() {
             came(layout.size());
         }
@@ -77,15 +78,15 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: `start` came from this allocator with this layout, and so from `System`.
-        unsafe { System.dealloc(start, layout) };
+        // SAFETY: `start` came from this allocator with this layout, and so from `Heap`.
+        unsafe { Heap.dealloc(start, layout) };
         went(layout.size());
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: `start` came from this allocator with this layout, and so from `System`; of `size` the caller
+        // SAFETY: `start` came from this allocator with this layout, and so from `Heap`; of `size` the caller
         // has made sure.
-        let moved = unsafe { System.realloc(start, layout, size) };
+        let moved = unsafe { Heap.realloc(start, layout, size) };
         // The difference: large ones grow by remapping, not by copying.
         match size.checked_sub(layout.size()) {
             _ if moved.is_null() => {}

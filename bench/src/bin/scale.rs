@@ -15,7 +15,12 @@ use std::time::Instant;
 
 use foretell_bench::machine::{LoadChain, available_bytes};
 use foretell_bench::{Bench, Machine, WarmUp, Workload};
+use foretell_heap::Heap;
 use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
+
+/// As the product has it.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 const USAGE: &str = "\
 Usage: policy-scale [--json FILE] [--svg FILE] [MAX_BLOCKS]

@@ -12,8 +12,13 @@ use std::time::Instant;
 use foretell_bench::random::{Random, Zipf};
 use foretell_bench::simulation::DISKS;
 use foretell_bench::{Machine, Simulation};
+use foretell_heap::Heap;
 use foretell_policy::{Block, FileId, Rules};
 use foretell_sim::cache::{self, CacheOptions, CachePolicy, Hints};
+
+/// As the product has it.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 const USAGE: &str = "\
 Usage: sim-speed [PART]

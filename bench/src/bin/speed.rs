@@ -8,6 +8,11 @@
 use std::time::Instant;
 
 use foretell_bench::{Bench, Machine, Workload};
+use foretell_heap::Heap;
+
+/// As the product has it.
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 const ROUNDS: usize = 5;
 const READS_MIN: u64 = 1_000_000;
