@@ -1,16 +1,16 @@
 //! The heap of foretell's processes: the system's, which asks the kernel for huge pages where a block is large.
 //!
-//! The tables of a policy with a million blocks take tens of megabytes, and are looked at all over. In pages of 4 KiB,
-//! finding out where a page lies takes as long as what is done with it: a read costs the policy a tenth to a sixth more
-//! (`docs/performance.md`). Some kernels give huge pages unasked, and some only to who asks (`always` and `madvise` in
-//! `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
+//! The tables of a policy with a million blocks take tens of megabytes, and are looked at all over. In pages of 4 KiB much of
+//! the time goes to finding out where a page lies (`docs/performance.md`). Some kernels give huge pages unasked, and some
+//! only to who asks (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
 //!
-//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow. They have mappings of their own, or lie
-//!   where such blocks have lain before.
-//! * **B. What.** Advice on the pages that lie wholly in the block: `madvise(MADV_HUGEPAGE)`. All else is the system's allocator. Where
-//!   the kernel has no such pages, or none left, it gives small ones.
-//! * **C. Memory.** A huge page comes as a whole when a byte of it is touched, and none reaches beyond the block: what a block takes
-//!   is at most what was asked for.
+//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow.
+//! * **B. What.** Advice on all pages of the block: `madvise(MADV_HUGEPAGE)`. Its first and last page, which may be others' in
+//!   part, are among them: the C library mostly has given such a block a mapping of its own, and grows it without a copy
+//!   (`mremap`) as long as that is one. What was there before it grew keeps the pages that it had.
+//! * **C. Cost.** A huge page comes as a whole when a byte of it is touched: a block that is touched here and there takes up to what
+//!   was asked for, where it took the touched pages alone. The kernel may go looking for room (`defrag` beside `enabled`), and gives small
+//!   pages where it finds none. Where the block lay among others, those that come there later have its advice.
 //!
 //! Use it with `#[global_allocator] static HEAP: Heap = Heap;`.
 
@@ -18,35 +18,26 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use rustix::mm::{Advice, madvise};
 
-/// The least bytes of a block for which huge pages are asked: in smaller ones hardly any lies wholly within.
+/// The least bytes of a block for which huge pages are asked. Of 2 MiB, as huge pages mostly are, at least one lies wholly in it.
 pub const LARGE_BYTES: usize = 4 << 20;
 
-/// Advice starts and ends at multiples of this: every size of pages that Linux has divides it.
-const GRAIN_BYTES: usize = 64 << 10;
+/// Advice starts and ends at multiples of this: the usual size of pages. Where it is another one, kernels refuse the advice.
+const PAGE_BYTES: usize = 4 << 10;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-/// The grains that lie wholly in a large block: how far into it they begin, and their bytes.
-fn grains(address: usize, bytes: usize) -> Option<(usize, usize)> {
-    if bytes < LARGE_BYTES {
-        return None;
-    }
-    let before = address.wrapping_neg() % GRAIN_BYTES;
-    Some((before, (bytes - before) / GRAIN_BYTES * GRAIN_BYTES))
-}
-
 /// Asks for huge pages for a block that has just come, if it is large.
 #[inline]
 fn advise(start: *mut u8, bytes: usize) -> *mut u8 {
-    if !start.is_null()
-        && let Some((before, advised_bytes)) = grains(start.addr(), bytes)
-    {
-        let first = start.wrapping_add(before);
-        // SAFETY: these pages lie in a block that has just been given to us. The advice says how they are to be backed, and
-        // changes nothing of what is in them. That it is not taken does no harm.
-        let _ = unsafe { madvise(first.cast(), advised_bytes, Advice::LinuxHugepage) };
+    if bytes >= LARGE_BYTES && !start.is_null() {
+        let before = start.addr() % PAGE_BYTES;
+        let pages_bytes = (before + bytes).next_multiple_of(PAGE_BYTES);
+        let first = start.wrapping_sub(before);
+        // SAFETY: part of each of these pages is a block that has just been given to us. The advice says how they are to be
+        // backed, and changes nothing of what is in them, whosever it is. That it is not taken does no harm.
+        let _ = unsafe { madvise(first.cast(), pages_bytes, Advice::LinuxHugepage) };
     }
     start
 }
@@ -86,60 +77,75 @@ mod tests {
     #[global_allocator]
     static HEAP: Heap = Heap;
 
-    #[test]
-    fn grains_lie_in_large_blocks_alone() {
-        assert_eq!(grains(GRAIN_BYTES, LARGE_BYTES - 1), None);
-        for address in [1, 16, GRAIN_BYTES - 1, GRAIN_BYTES, GRAIN_BYTES + 16, 5 << 30] {
-            for bytes in [LARGE_BYTES, LARGE_BYTES + 1, LARGE_BYTES + GRAIN_BYTES, 1 << 32] {
-                let (before, advised) = grains(address, bytes).expect("it is large");
-                assert_eq!(((address + before) % GRAIN_BYTES, advised % GRAIN_BYTES), (0, 0));
-                assert!(before + advised <= bytes && bytes - advised < 2 * GRAIN_BYTES);
-            }
-        }
-    }
-
-    /// The huge pages that the kernel was asked for, of the mapping with this address: whether `VmFlags` has `hg`.
-    fn is_advised(address: usize) -> Option<bool> {
+    /// Bounds and advice of the mapping with this address, as `/proc/self/smaps` tells: whether `VmFlags` has `hg`.
+    fn mapping(address: usize) -> Option<(std::ops::Range<usize>, bool)> {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
-        let mut within = false;
+        let mut found = None;
         for line in maps.lines() {
             let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
             let number = |text| usize::from_str_radix(text, 16).ok();
             if let Some((Some(start), Some(end))) = bounds.map(|(s, e)| (number(s), number(e))) {
-                within = (start..end).contains(&address);
-            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| within) {
-                return Some(flags.split_whitespace().any(|flag| flag == "hg"));
+                found = Some(start..end).filter(|range| range.contains(&address));
+            } else if let (Some(range), Some(flags)) = (&found, line.strip_prefix("VmFlags:")) {
+                return Some((range.clone(), flags.split_whitespace().any(|flag| flag == "hg")));
             }
         }
         None
     }
 
-    fn middle_is_advised(block: &[u8]) -> Option<bool> {
-        is_advised(block.as_ptr().addr() + block.len() / 2)
+    fn byte(index: usize) -> u8 {
+        (index % 251) as u8
     }
 
     #[test]
-    fn large_blocks_are_advised_and_keep_what_is_in_them() {
-        let byte = |index: usize| (index % 251) as u8;
+    fn large_blocks_are_advised_from_end_to_end() {
+        if !std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap_or(false)
+            || mapping((&raw const HEAP).addr()).is_none()
+        {
+            eprintln!("skipped: this kernel has no huge pages to ask for, or does not tell");
+            return;
+        }
+        let mut grown: Vec<u8> = Vec::with_capacity(LARGE_BYTES);
+        grown.extend((0..LARGE_BYTES).map(byte));
+        grown.reserve_exact(8 * LARGE_BYTES);
+        let zeroed = vec![0u8; 2 * LARGE_BYTES];
+        let written = vec![7u8; LARGE_BYTES];
+        for (name, block, bytes) in [
+            ("grown", grown.as_ptr(), grown.capacity()),
+            ("zeroed", zeroed.as_ptr(), zeroed.len()),
+            ("written", written.as_ptr(), written.len()),
+        ] {
+            let (range, is_advised) = mapping(block.addr()).expect("it is mapped");
+            assert!(is_advised, "{name}");
+            assert!(range.contains(&(block.addr() + bytes - 1)), "{name}: is in several mappings");
+        }
+    }
+
+    #[test]
+    fn blocks_keep_what_is_in_them() {
+        let is_kept =
+            |bytes: &[u8]| bytes.iter().enumerate().all(|(index, &there)| there == byte(index));
         let mut grown: Vec<u8> = Vec::new();
-        for bytes in [1000, 100_000, LARGE_BYTES, 3 * LARGE_BYTES + 5] {
+        let sizes = [1000, 100_000, LARGE_BYTES - 1, LARGE_BYTES, 3 * LARGE_BYTES + 5];
+        for bytes in sizes {
             let start = grown.len();
             grown.reserve_exact(bytes - start);
             grown.extend((start..bytes).map(byte));
-            assert!(grown.iter().enumerate().all(|(index, &there)| there == byte(index)));
+            assert!(is_kept(&grown));
         }
-        let zeroed = vec![0u8; 2 * LARGE_BYTES];
-        assert!(zeroed.iter().all(|&there| there == 0));
-        let written = vec![7u8; LARGE_BYTES];
-        if std::fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap_or(false) {
-            for (name, block) in [("grown", &grown), ("zeroed", &zeroed), ("written", &written)] {
-                assert_ne!(middle_is_advised(block), Some(false), "{name}");
-            }
-        } else {
-            println!("skipped: this kernel has no huge pages to ask for");
+        for bytes in sizes.into_iter().rev() {
+            grown.truncate(bytes);
+            grown.shrink_to_fit();
+            assert!(is_kept(&grown));
         }
-        grown.truncate(1000);
-        grown.shrink_to_fit();
-        assert!(grown.iter().enumerate().all(|(index, &there)| there == byte(index)));
+        assert!(vec![0u8; 2 * LARGE_BYTES].iter().all(|&there| there == 0));
+        #[repr(align(4096))]
+        #[derive(Clone, Copy)]
+        struct Page([u8; 4096]);
+        let mut pages = vec![Page([1; 4096]); LARGE_BYTES / 4096];
+        pages.resize(3 * pages.len(), Page([2; 4096]));
+        let first_bytes: Vec<u8> = pages.iter().map(|page| page.0[4095]).collect();
+        let (old, new) = first_bytes.split_at(LARGE_BYTES / 4096);
+        assert!(old.iter().all(|&byte| byte == 1) && new.iter().all(|&byte| byte == 2));
     }
 }

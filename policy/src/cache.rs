@@ -369,12 +369,15 @@ impl Cache {
         self.files.named_by(file)
     }
 
-    /// Whether `stream` is known to be the only one that names `file`. Others are not looked for: with many files that would
+    /// Whether the stream is known to be the only one that names `file`. Others are not looked for: with many files that would
     /// be a cache miss.
     #[inline]
     fn is_alone(&self, index: StreamIndex, file: FileId) -> bool {
         let stream = self.streams[index.0 as usize].as_ref();
-        !self.files.shares(index) && stream.is_some_and(|stream| stream.surely_names(file))
+        let alone =
+            !self.files.shares(index) && stream.is_some_and(|stream| stream.surely_names(file));
+        debug_assert!(!alone || self.named_by(file) == [index], "{index:?} is not alone");
+        alone
     }
 
     /// A value of a stream, normalised by its share (eq. 8).
@@ -1096,9 +1099,9 @@ impl Cache {
         assert_eq!(self.trust.hint_bytes(HinterId(0)).1, noted, "bytes of all hints");
         self.check_shown();
         let turn = self.checked % self.streams.len().max(1);
+        self.files.check_shared(StreamIndex(turn as u32));
         if let Some(Some(stream)) = self.streams.get_mut(turn) {
             let index = StreamIndex(turn as u32);
-            self.files.check_shared(index);
             for (is_stale, noted) in [
                 (stream.value_is_stale, &self.stale_values),
                 (stream.candidate_is_stale, &self.stale_candidates),

@@ -45,12 +45,18 @@ impl Streams {
         }
     }
 
-    fn remove(&mut self, stream: StreamIndex) {
+    /// Returns whether it was there.
+    fn remove(&mut self, stream: StreamIndex) -> bool {
         match self {
             Streams::One([one]) if *one == stream => *self = Streams::None,
-            Streams::None | Streams::One(_) => {}
-            Streams::Several(several) => several.retain(|&other| other != stream),
+            Streams::None | Streams::One(_) => return false,
+            Streams::Several(several) => {
+                let before = several.len();
+                several.retain(|&other| other != stream);
+                return several.len() < before;
+            }
         }
+        true
     }
 }
 
@@ -76,7 +82,9 @@ impl Files {
             }
             FileChange::Went(file) => {
                 let Some(wanted) = self.wanted.get_mut(&file) else { return };
-                wanted.streams.remove(stream);
+                if !wanted.streams.remove(stream) {
+                    return;
+                }
                 count_shared(&mut self.shared, stream, wanted.streams.all(), -1);
                 self.release(file);
             }

@@ -153,8 +153,8 @@ impl Handles {
     }
 
     /// Mostly the handle with this hash, or `none` if there is none: the first with its tag is taken for it, and nobody is
-    /// asked whether it is the same. Without jumps where the home is not full, for who asks for many that may be there or not
-    /// in no order that a processor could guess.
+    /// asked whether it is the same. Without jumps where nothing has passed its home, for who asks for many that may be there
+    /// or not in no order that a processor could guess.
     #[inline]
     pub(crate) fn guess(&self, hash: u64, none: u32) -> u32 {
         let tag = tag_of(hash);

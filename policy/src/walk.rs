@@ -2,8 +2,8 @@
 //! ones come after it where that is full.
 //!
 //! An entry is known by its *tag*, 32 bits of a hash, and lies in its *home* or in the next line of its *walk* that is
-//! not full. Lines come in pairs, and a walk goes through both of a pair before it goes on: the other one is mostly in the same
-//! page, and many processors bring it with the first. From pair to pair walks have one of eight steps, so that full lines
+//! not full. Lines come in pairs, and a walk goes through both of a pair before it goes on: mostly they are in one page, which
+//! takes long to be found. From pair to pair walks have one of eight steps, so that full lines
 //! do not gather. Four neighbouring blocks of a file have the same home (see
 //! [`hash_block`](crate::hash::hash_block)), so that reading on costs one cache miss for all of them.
 
@@ -60,7 +60,8 @@ impl Walks {
     /// Those through twice as many lines, or as many as it takes for `most` entries and for `entries`.
     pub(crate) fn grown(&self, entries: usize, most: usize) -> Self {
         let at_most = (most.max(entries).saturating_mul(LOAD.1) / LOAD.0).div_ceil(LINE);
-        Walks::new(self.lines.min(at_most / 2 + 1).max(1))
+        let pairs = self.lines; // Twice as many as there were.
+        Walks::new(pairs.min(at_most / 2 + 1).max(1))
     }
 
     /// Lines that there are.
@@ -89,5 +90,49 @@ impl Walks {
         // The lowest bits tell neighbours apart, which stay together.
         let next = (line ^ 1) + self.steps[(tag >> 3) as usize % STEPS] as usize;
         if next < self.lines { next } else { next - self.lines }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_come_by_all_lines_and_home_again() {
+        for pairs in (1..=700).chain([1155, 15_015, 30_030]) {
+            let walks = Walks::new(pairs);
+            assert_eq!(walks.lines(), 2 * pairs);
+            for (step, half) in (0..STEPS as u32).flat_map(|step| [(step, 0), (step, 1)]) {
+                // Any home, and the one beside it.
+                let wanted = (2 * (pairs / 3) + half) as u64;
+                let tag = ((wanted << 32) / walks.lines() as u64) as u32 / 64 * 64 + 64 + step * 8;
+                let home = walks.home(tag);
+                let mut seen = vec![false; walks.lines()];
+                let mut line = home;
+                for _ in 0..walks.lines() {
+                    assert!(
+                        !std::mem::replace(&mut seen[line], true),
+                        "{pairs} pairs, step {step}"
+                    );
+                    line = walks.after(line, tag);
+                }
+                assert_eq!(line, home, "{pairs} pairs, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn they_grow_to_have_room_and_no_further() {
+        for most in [1, 2, 3, 7, 8, 100, 1000, 65_537, 1_000_000] {
+            let mut walks = Walks::default();
+            for entries in 1..=most {
+                if !walks.have_room_for(entries) {
+                    let grown = walks.grown(entries, most);
+                    assert!(grown.lines() > walks.lines() && grown.have_room_for(entries));
+                    walks = grown;
+                }
+            }
+            assert!(walks.lines() * LINE * 8 <= most * 8 * 5 / 2 + 256, "{most}: {walks:?}");
+        }
     }
 }

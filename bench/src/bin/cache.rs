@@ -14,7 +14,6 @@ use foretell_bench::random::Random;
 use foretell_cache::backend::{Backend, BackendError, Object, Opened, Request};
 use foretell_cache::{Cache, CacheOptions, File};
 use foretell_heap::Heap;
-use rustix::mm::{Advice, madvise};
 use rustix::time::{ClockId, clock_gettime};
 
 /// As the product has it.
@@ -105,23 +104,6 @@ fn processor_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// So many bytes of 1, in huge pages as the cache's own memory is.
-fn huge_pages(bytes: usize) -> Vec<u8> {
-    const PAGE: usize = 4096;
-    let mut memory: Vec<u8> = Vec::with_capacity(bytes + PAGE);
-    let skip = memory.as_ptr().align_offset(PAGE);
-    // SAFETY: whole pages of the vector's own memory; it says how they are to be backed, not what is in them.
-    let advised = unsafe {
-        let start = memory.as_mut_ptr().add(skip);
-        madvise(start.cast(), bytes / PAGE * PAGE, Advice::LinuxHugepage)
-    };
-    if let Err(error) = advised {
-        eprintln!("the array has no huge pages: {error}");
-    }
-    memory.resize(bytes, 1);
-    memory
-}
-
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -136,7 +118,7 @@ fn print_hits() {
             file.read_at(&mut buffer, at).expect("it is made");
         }
     }
-    let plain = huge_pages(3 * FILE_BYTES as usize);
+    let plain = vec![1u8; 3 * FILE_BYTES as usize];
     println!("| bytes a read | cache, ns | copy, ns | ratio |\n|---|---|---|---|");
     for bytes in [512usize, 4 << 10, 16 << 10, 128 << 10, 1 << 20] {
         let reads = (ROUND_BYTES / bytes).min(1 << 20);
