@@ -214,6 +214,9 @@ impl Policy {
         if at_device.unresolved.is_empty() || taken >= most {
             return None;
         }
+        if self.config.tries_depths && at_device.working_on() >= at_device.depth.lookup_depth() {
+            return None;
+        }
         // The last ones are for those who have few yet: who shows nothing keeps its own for long. Half of
         // them are for streams that have none, all of them for hinters that have few.
         let kept = if self.stream_ids.len() > 1 { most / LOOKUPS_KEPT_DIVISOR } else { 0 };
