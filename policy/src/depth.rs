@@ -3,20 +3,23 @@
 //! Deeper is mostly better: an array works with all its disks, a disk sorts its queue. Not on a single
 //! disk on which each file lies beside its inode: there lookups that run ahead of the data make the arm
 //! pass over everything twice, and two fetches at a time, one file's data beside the next one's lookup,
-//! are the best. What a device is like cannot be asked, but its completions can be looked at:
+//! are the best. What a device is like cannot be asked, but its rate of completions can be measured:
 //!
-//! * **A.** *Sample*: begin with [`DEPTH_SAMPLE`] at a time, so that no more lookups than that run ahead. By Little's law the rate of
-//!   completions times the time of a fetch without a queue is how many the device works on at once ([`Sample::servers`]). If it seems to work on several,
-//!   go on with [`DEPTH_TRIAL`]; and if then it works on many, it is no single disk, and the queue may be as deep as it likes (D).
-//! * **B.** *Probe*: fetch the data of what the sample has looked up, as deep as it was, and count it with the sample; then fetch at
-//!   [`DEPTH_SHALLOW`]. It is lost at once if it is nowhere near the rate before, as of many disks of which two work.
-//! * **C.** *Trial*, if the probe was neither won nor lost at once: fetch at [`DEPTH_TRIAL`] until it is known that this is no slower than
-//!   the probe was. The sample may have found at hand what more of them would have to pass over twice.
-//! * **D.** If shallow was clearly faster, stay so, and after a while begin with A again: the fetches may be of another kind by
-//!   then, and the first of all may have been slower than others. If it was not, the queue may be as deep as it likes; but not before a
-//!   fetch brought something that was not in memory: where everything is cached, a deep queue is work for nothing.
+//! * **A.** *Sample*: begin with [`DEPTH_SAMPLE`] at a time. By Little's law the rate of completions times the time of a fetch without a
+//!   queue is how many the device works on at once ([`Sample::servers`]). With [`MANY`] or more it is no single disk, and the queue may
+//!   be as deep as it likes (C). That time is known only if the device had nothing to do before, and the way of the arm to the first of them may
+//!   be in it: so many are not believed if they end one after another in the order in which they began, as files do that lie so on one
+//!   disk, unless nearly all of them end together.
+//! * **B.** *Probe*: fetch the data of what the sample has looked up, as deep as it was, and count it with the sample: what
+//!   lookups that ran ahead have cost shows in it. Then fetch at [`DEPTH_SHALLOW`], lookups and data, for [`PROBE`] fetches. It is lost at
+//!   once if it is nowhere near the rate before, as of many disks of which two work.
+//! * **C.** If the probe was not clearly faster, the queue may be as deep as it likes; but not before a fetch brought something
+//!   that was not in memory: where everything is cached, a deep queue is work for nothing.
+//! * **D.** If it was, stay shallow, and after a while begin with A again: the fetches may be of another kind by then, and the
+//!   first of all may have been slower than others. Each time it is for twice as long.
 //!
-//! A device that stands still says nothing of its rate: then A begins again, also out of B and C.
+//! A device that stands still for a moment says nothing of its rate: then A begins again, also out of B; and if it does for longer,
+//! out of D too, since what comes next may be another program's.
 //!
 //! A lookup that is overdue (`device.rs`) is not counted against the depth: it may never end, and a probe
 //! ends by completions alone.
@@ -28,64 +31,62 @@
 //! *Not* `Load` of `device.rs`, which says how many a device works on at once, too: it knows of data alone, and of
 //! much of that before it says so. Here lookups come first, and all is decided in the first moments.
 //!
-//! Cost: O(1) a completion, a few words a device, and in a sample [`SAMPLE`] times, sorted once; and O(streams)
+//! Cost: O(1) a completion, a few words a device, and in a sample [`SAMPLE`] times, sorted a few times; and O(streams)
 //! a completion where it matters how many names are left.
 
 use crate::time::Nanos;
 
-/// Depth of a sample (A).
-pub(crate) const DEPTH_SAMPLE: usize = 8;
+/// Depth of a sample (A), and until a fetch brought something (C).
+pub(crate) const DEPTH_SAMPLE: usize = 32;
 
-/// Depth of a trial (C), until a fetch brought something (D), and where all is answered from memory.
-pub(crate) const DEPTH_TRIAL: usize = 32;
-
-/// Depth while probing (B).
+/// Depth while probing (B), and if that was faster (D).
 const DEPTH_SHALLOW: usize = 2;
 
-/// Fetches of a sample. The first few do not count for its rate: one may be an answer that the device had at hand, and the next
-/// has the arm's way there in it.
-const SAMPLE: usize = 16;
+/// Fetches of a sample, and those after which it may end early. The first few do not count for the rate that a probe is compared with: one may
+/// be an answer that the device had at hand, and the next has the arm's way there in it.
+const SAMPLE: usize = 32;
+const SAMPLE_LEAST: usize = 16;
 const SAMPLE_FIRST: usize = 2;
 
-/// Fetches with which a sample goes on if the device seems to work on several.
-const SAMPLE_DEEP: usize = 24;
+/// A device that works on so many at once needs a deep queue (A). One disk seems to work on two to four: its first fetches have the
+/// arm's way there in them, and the second or third of them a turn of the queue.
+const MANY: f64 = 6.0;
 
-/// A device that seems to work on so many of [`DEPTH_SAMPLE`], and of [`DEPTH_TRIAL`], at once (A). One disk seems to work on two to
-/// seven: its first fetch has the arm's way there in it.
-const SEVERAL: f64 = 4.0;
-const MANY: f64 = 7.0;
+/// Of fetches that end in no order half began after the one that ended before them. Those of which so large a part did are in order.
+const IN_ORDER: f64 = 0.75;
 
-/// One that seems to work on so many of [`DEPTH_SAMPLE`], more than there are, has answered them together: it is known at once to work on
-/// many.
-const TOGETHER: f64 = 12.0;
+/// Those of which a device seems to have worked on so large a part at once have ended together.
+const TOGETHER: f64 = 0.75;
 
 /// Fetches of a probe; the first few do not count.
 const PROBE: usize = 18;
 const PROBE_FIRST: usize = 2;
 
 /// Fetches of data in a row, before a probe, after which they are what there is, and not what the sample has left.
-const DATA_MOST: usize = 256;
+const LEFT_MOST: usize = 256;
 
-/// A probe whose rate is no more than this part of that before it, after so many fetches, those first ones besides, is lost.
+/// A probe whose rate is below this part of that before it, after so many fetches and those first ones, is lost.
 const HOPELESS: f64 = 0.6;
 const HOPELESS_AFTER: usize = 4;
-
-/// Fetches of a trial (C).
-const TRIAL: usize = 48;
 
 /// What is faster by this factor is clearly faster.
 const WIN: f64 = 1.15;
 
-/// Completions to stay shallow before the next sample (D): after the first probe that was won, after each one more for twice as long, and
-/// at most; and as many after a trial.
-const SHALLOW_SPAN: usize = 128;
+/// Fetches in a probe that did not wait for the device, after which it is fast enough for any depth.
+const AT_HAND_MOST: usize = 64;
+
+/// Completions to stay shallow before the next sample (D): at first, and at most.
+const SHALLOW_SPAN: usize = 256;
 const SHALLOW_SPAN_MAX: usize = 2048;
 
-/// Names left to be looked up for which another sample is worth while (D).
+/// With fewer names left to be looked up, and not none, another sample is not worth while (D).
 const NAMES_LEAST: usize = 128;
 
 /// A device that had nothing to do for longer has stood still. Less passes between a completion and the next fetch.
 const STILL: Nanos = Nanos(1_000_000);
+
+/// One that had nothing to do for longer is as good as new.
+const LONG_STILL: Nanos = Nanos(1_000_000_000);
 
 /// A fetch that took less did not wait for a device.
 const WAITED: Nanos = Nanos(100_000);
@@ -104,7 +105,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug)]
 pub(crate) struct DepthControl {
     phase: Phase,
-    /// Whether a fetch has brought something (D).
+    /// Whether a fetch has brought something (C).
     has_fetched: bool,
     /// For how many completions it stays shallow when next a probe is won (D).
     span: usize,
@@ -116,11 +117,9 @@ enum Phase {
     Sample(Sample),
     /// B
     Probe(Probe),
-    /// C
-    Trial { shallow_rate: f64, tally: Tally },
     /// D
     Shallow { left: usize },
-    /// D
+    /// C
     Deep,
 }
 
@@ -142,28 +141,20 @@ impl Tally {
     }
 }
 
-/// Fetches of a sample that have completed.
+/// Fetches of a sample that have completed and waited for the device.
 #[derive(Clone, Debug, Default)]
 struct Sample {
-    /// Those that did not wait for the device.
-    at_hand: usize,
-    /// What each of the first others took.
+    /// When the first of them began.
+    began: Option<Nanos>,
+    /// What each took.
     times: Vec<Nanos>,
-    /// Those after the first few, or since it goes on with more at a time.
+    /// Those after the first few.
     tally: Option<Tally>,
-    /// Whether it goes on with more at a time.
-    is_deep: bool,
+    /// Place of the last one in the order in which fetches begin, and how many began after the one that ended before them.
+    last: u64,
+    in_order: usize,
     /// Whether the device had nothing to do before.
     is_from_idle: bool,
-}
-
-/// How a probe went.
-enum Verdict {
-    Won,
-    /// At once.
-    Lost,
-    /// Neither, and its rate.
-    Open(f64),
 }
 
 impl Sample {
@@ -172,48 +163,58 @@ impl Sample {
     }
 
     /// A fetch that waited has completed. Returns what follows on the sample, once that is clear.
-    fn add(&mut self, now: Nanos, took: Nanos) -> Option<Phase> {
-        if self.times.len() < DEPTH_SAMPLE {
-            self.times.push(took);
-        }
+    fn add(&mut self, now: Nanos, started: Nanos, number: u64) -> Option<Phase> {
+        self.in_order += usize::from(number > self.last);
+        self.last = number;
+        let began = self.began.map_or(started, |began| began.min(started));
+        self.began = Some(began);
+        self.times.push(now.saturating_sub(started));
         let Some(tally) = &mut self.tally else {
             self.tally = (self.times.len() >= SAMPLE_FIRST).then(|| Tally::from(now));
             return None;
         };
         tally.completions += 1;
-        let (tally, rate) = (*tally, tally.rate(now));
-        let completions = tally.completions;
-        let is_first = completions == DEPTH_SAMPLE - SAMPLE_FIRST;
-        match self.is_deep {
-            true if completions < SAMPLE_DEEP => None,
-            true if self.servers(rate) >= MANY => Some(Phase::Deep),
-            false if is_first && self.servers(rate) >= TOGETHER => Some(Phase::Deep),
-            false if is_first && self.servers(rate) >= SEVERAL => {
-                (self.is_deep, self.tally) = (true, Some(Tally::from(now)));
-                None
+        let tally = *tally;
+        let all = Tally { since: began, completions: self.times.len() };
+        match all.completions {
+            0..SAMPLE_LEAST => None,
+            _ if self.are_many(all.rate(now)) => Some(Phase::Deep),
+            SAMPLE_LEAST..SAMPLE => None,
+            _ => {
+                // Shallow was faster before: it is left only if it is clearly slower.
+                let wins_by = if self.is_from_idle { WIN } else { 1.0 / WIN };
+                Some(Phase::Probe(Probe::after(tally, now, wins_by)))
             }
-            false if completions < SAMPLE - SAMPLE_FIRST => None,
-            _ => Some(Phase::Probe(Probe::after(tally, now))),
         }
     }
 
-    /// How many the device works on at once; 0 if that cannot be told. What a fetch takes without a queue is the shortest of the first times, but for
-    /// answers that were at hand: of fetches that one server does one after another the median takes four services.
+    /// Whether the device works on many at once.
+    fn are_many(&self, rate: f64) -> bool {
+        let (servers, completions) = (self.servers(rate), self.times.len() as f64);
+        let is_in_order = self.in_order as f64 >= IN_ORDER * completions;
+        servers >= MANY && (!is_in_order || servers >= TOGETHER * completions)
+    }
+
+    /// How many the device works on at once; 0 if that cannot be told. The time of a fetch without a queue is among the shortest:
+    /// those that were in memory all the same are shorter, and what lay on the arm's way may be. So it is
+    /// the shortest but one of those that are no less than a 16th of the median: of 32 fetches that one server does one after another
+    /// the median takes 16 services.
     fn servers(&self, rate: f64) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
         let least = Nanos(times[times.len() / 2].0 / (DEPTH_SAMPLE as u64 / 2));
-        let unqueued = times.into_iter().find(|&time| time >= least).filter(|_| self.is_from_idle);
-        unqueued.map_or(0.0, |unqueued| unqueued.as_secs() * rate)
+        let unqueued = times.into_iter().filter(|&time| time >= least).nth(1);
+        unqueued.filter(|_| self.is_from_idle).map_or(0.0, |unqueued| unqueued.as_secs() * rate)
     }
 }
 
-/// Fetches of a probe that have completed, and those of the sample before it.
+/// Fetches of a probe that have completed, and those before it.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
-    /// When the sample ended.
+    /// When the sample ended, and by which factor it has to be faster than what was before.
     since: Nanos,
-    /// The sample, and the data of what was looked up in it; how much data that was in a row, and when the last of it came.
+    wins_by: f64,
+    /// The sample, and the data of what was looked up in it; how much came after the sample, and when the last of it did.
     before: Tally,
     left: usize,
     before_until: Nanos,
@@ -221,31 +222,47 @@ struct Probe {
     is_open: bool,
     completions: usize,
     own: Option<Tally>,
+    /// Those that did not wait for the device.
+    at_hand: usize,
+}
+
+/// How a probe went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Won,
+    Lost,
 }
 
 impl Probe {
-    fn after(sample: Tally, now: Nanos) -> Self {
+    fn after(sample: Tally, now: Nanos, wins_by: f64) -> Self {
         Probe {
             since: now,
+            wins_by,
             before: sample,
             left: 0,
             before_until: now,
             is_open: false,
             completions: 0,
             own: None,
+            at_hand: 0,
         }
     }
 
+    /// A fetch has completed. Returns how it went, once that is clear. `is_data` while names are left.
     fn add(&mut self, now: Nanos, started: Nanos, is_data: bool) -> Option<Verdict> {
         // A lookup that began later begins the probe.
-        let is_left = started <= self.since || (is_data && self.left < DATA_MOST);
-        if !self.is_open && is_left {
+        let is_left = started <= self.since || (is_data && self.left < LEFT_MOST);
+        self.is_open |= !is_left;
+        if now.saturating_sub(started) < WAITED {
+            self.at_hand += 1;
+            return (self.at_hand >= AT_HAND_MOST).then_some(Verdict::Lost);
+        }
+        if !self.is_open {
             self.left += 1;
             self.before.completions += 1;
             self.before_until = now;
             return None;
         }
-        self.is_open = true;
         self.completions += 1;
         let Some(own) = &mut self.own else {
             self.own = (self.completions >= PROBE_FIRST).then(|| Tally::from(now));
@@ -256,9 +273,9 @@ impl Probe {
         if own.completions >= HOPELESS_AFTER && rate < HOPELESS * before {
             return Some(Verdict::Lost);
         }
-        (self.completions >= PROBE).then_some(match rate > WIN * before {
+        (self.completions >= PROBE).then_some(match rate > self.wins_by * before {
             true => Verdict::Won,
-            false => Verdict::Open(rate),
+            false => Verdict::Lost,
         })
     }
 }
@@ -271,7 +288,18 @@ impl Default for DepthControl {
 }
 
 impl DepthControl {
-    /// Most fetches that may be under way with one more lookup, overdue ones aside.
+    /// Most fetches that may be under way, overdue lookups aside.
+    pub(crate) fn depth(&self) -> usize {
+        match &self.phase {
+            Phase::Sample(_) => DEPTH_SAMPLE,
+            Phase::Probe(probe) if !probe.is_open => DEPTH_SAMPLE,
+            Phase::Probe(_) | Phase::Shallow { .. } => DEPTH_SHALLOW,
+            Phase::Deep if self.has_fetched => usize::MAX,
+            Phase::Deep => DEPTH_SAMPLE,
+        }
+    }
+
+    /// The same for one that is a lookup.
     pub(crate) fn lookup_depth(&self) -> usize {
         match &self.phase {
             Phase::Probe(_) => DEPTH_SHALLOW,
@@ -279,80 +307,53 @@ impl DepthControl {
         }
     }
 
-    /// Most fetches that may be under way, overdue lookups aside.
-    pub(crate) fn depth(&self) -> usize {
-        match &self.phase {
-            Phase::Probe(probe) if !probe.is_open => DEPTH_SAMPLE,
-            Phase::Sample(sample) if !sample.is_deep && sample.at_hand < DEPTH_TRIAL => {
-                DEPTH_SAMPLE
-            }
-            Phase::Probe(_) | Phase::Shallow { .. } => DEPTH_SHALLOW,
-            Phase::Deep if self.has_fetched => usize::MAX,
-            Phase::Sample(_) | Phase::Trial { .. } | Phase::Deep => DEPTH_TRIAL,
-        }
-    }
-
     /// A fetch begins on a device that has had nothing to do for so long.
     pub(crate) fn begins_after(&mut self, idle: Nanos) {
-        let is_decided = matches!(self.phase, Phase::Shallow { .. } | Phase::Deep);
-        if idle > STILL && !is_decided {
+        let begins_again = match self.phase {
+            Phase::Sample(_) | Phase::Probe(_) => idle > STILL,
+            Phase::Shallow { .. } => idle > LONG_STILL,
+            Phase::Deep => false,
+        };
+        if begins_again {
             self.phase = Phase::Sample(Sample::of_idle_device());
         }
     }
 
-    /// A fetch that began at `started` has completed; `names_left` is how many there still are to be looked up.
+    /// The fetch of this `number`, in the order in which they begin, which began at `started`, has completed; `names_left` is how many there still are to be looked up.
     pub(crate) fn completed(
         &mut self,
         now: Nanos,
-        started: Nanos,
+        (number, started): (u64, Nanos),
         purpose: Purpose,
         names_left: impl Fn() -> usize,
     ) {
         self.has_fetched |= purpose == (Purpose::Data { fetched: true });
-        let took = now.saturating_sub(started);
-        if took < WAITED {
-            if let Phase::Sample(sample) = &mut self.phase {
-                sample.at_hand += 1;
-            }
-            return;
-        }
+        let waited = now.saturating_sub(started) >= WAITED;
         let next = match &mut self.phase {
-            Phase::Sample(sample) => sample.add(now, took),
+            Phase::Sample(sample) if waited => sample.add(now, started, number),
             Phase::Probe(probe) => {
                 let is_data = purpose != Purpose::Lookup && names_left() > 0;
-                let verdict = probe.add(now, started, is_data);
-                verdict.map(|verdict| match verdict {
-                    Verdict::Won => {
-                        let left = self.span;
-                        self.span = (2 * left).min(SHALLOW_SPAN_MAX);
-                        Phase::Shallow { left }
-                    }
+                probe.add(now, started, is_data).map(|verdict| match verdict {
+                    Verdict::Won => Phase::Shallow { left: self.span },
                     Verdict::Lost => Phase::Deep,
-                    Verdict::Open(shallow_rate) => {
-                        Phase::Trial { shallow_rate, tally: Tally::from(now) }
-                    }
                 })
             }
-            Phase::Trial { shallow_rate, tally } => {
-                tally.completions += 1;
-                (tally.completions >= TRIAL).then(|| match *shallow_rate > WIN * tally.rate(now) {
-                    true => Phase::Shallow { left: SHALLOW_SPAN_MAX },
-                    false => Phase::Deep,
-                })
-            }
-            // To stay so until there is enough for another sample and probe.
+            // To stay so until there is enough for another sample and probe, or nothing but data.
             Phase::Shallow { left: 0 } => {
-                (names_left() >= NAMES_LEAST).then(|| Phase::Sample(Sample::default()))
+                let is_enough = !(1..NAMES_LEAST).contains(&names_left());
+                is_enough.then(|| Phase::Sample(Sample::default()))
             }
             Phase::Shallow { left } => {
                 *left -= 1;
                 None
             }
-            Phase::Deep => None,
+            Phase::Sample(_) | Phase::Deep => None,
         };
-        if let Some(next) = next {
-            self.phase = next;
+        let Some(next) = next else { return };
+        if matches!(next, Phase::Shallow { .. }) {
+            self.span = (2 * self.span).min(SHALLOW_SPAN_MAX);
         }
+        self.phase = next;
     }
 }
 
@@ -367,19 +368,13 @@ mod tests {
     /// How files lie.
     #[derive(Clone, Copy)]
     enum Layout {
-        /// One after another, each with its data behind its inode.
-        InOrder,
+        /// One after another, each with its data behind its inode; so many of them pass by in the time of a service.
+        InOrder { passing: u64 },
         /// Anywhere.
         Scattered,
-    }
-
-    /// One of the disks of an array: it serves one request after another, and what lies behind the last one sooner.
-    #[derive(Default)]
-    struct Disk {
-        queue: VecDeque<Request>,
-        under_way: Option<(u64, Request)>,
-        at: u64,
-        sorts: bool,
+        /// Far away, each to be had without waiting for others, after a time that is ten times as long now and then; whether lookups are
+        /// answered at hand.
+        Far { at_hand: bool, seed: u64 },
     }
 
     #[derive(Clone, Copy)]
@@ -387,7 +382,21 @@ mod tests {
         file: usize,
         is_lookup: bool,
         place: u64,
+        /// In the order in which they begin, and when it did.
+        number: u64,
         started: u64,
+        /// If that does not depend on places.
+        takes: Option<u64>,
+    }
+
+    /// One of the disks of an array: it serves one request after another.
+    struct Disk {
+        queue: VecDeque<Request>,
+        under_way: Option<(u64, Request)>,
+        at: u64,
+        passing: u64,
+        /// Whether it takes what is nearest, or what came first.
+        sorts: bool,
     }
 
     impl Disk {
@@ -397,118 +406,159 @@ mod tests {
             let next = if self.sorts { nearest() } else { Some(0) };
             let next = next.filter(|_| self.under_way.is_none());
             let Some(request) = next.and_then(|next| self.queue.remove(next)) else { return };
-            // What it has just passed over is at hand; what lies ahead passes by; to all else the arm has to go.
-            let (ahead, behind) =
-                (request.place.saturating_sub(self.at), self.at.saturating_sub(request.place));
-            let takes = match (ahead, behind) {
-                (0, 0..16) => SERVICE / 40,
-                (1..32, _) => ahead * SERVICE / 8,
-                _ => SERVICE / 2 + (ahead + behind).min(1000) * SERVICE / 2000,
-            };
-            self.at = self.at.max(request.place);
-            if behind >= 16 {
-                self.at = request.place;
-            }
+            let takes = request.takes.unwrap_or_else(|| self.moves_to(request.place));
             self.under_way = Some((now + takes, request));
+        }
+
+        /// What it has just passed over is at hand; what lies ahead passes by; to all else the arm has to go.
+        fn moves_to(&mut self, place: u64) -> u64 {
+            let (ahead, behind) = (place.saturating_sub(self.at), self.at.saturating_sub(place));
+            if (0..16).contains(&behind) && ahead == 0 {
+                return SERVICE / 40;
+            }
+            self.at = place;
+            match ahead {
+                1..32 => ahead * SERVICE / self.passing,
+                _ => SERVICE / 2 + (ahead + behind).min(1000) * SERVICE / 2000,
+            }
         }
     }
 
-    /// Looks up `files` files and reads a block of each from `disks` disks, no deeper than `control` says, or `fixed`.
-    /// Returns what it takes.
-    fn read_files(
+    /// A search through files: each is looked up, and a block of it is read.
+    #[derive(Clone, Copy)]
+    struct Search {
         files: usize,
         disks: usize,
         layout: Layout,
         sorts: bool,
-        fixed: Option<usize>,
-    ) -> f64 {
-        let mut control = DepthControl::default();
-        let mut array: Vec<Disk> =
-            (0..disks).map(|_| Disk { at: 50_000, sorts, ..Disk::default() }).collect();
-        let mut ready: VecDeque<usize> = VecDeque::new();
-        let (mut now, mut looked_for, mut under_way, mut done) = (0, 0, 0, 0);
-        while done < files {
-            loop {
-                let (depth, lookups) =
-                    fixed.map_or((control.depth(), control.lookup_depth()), |depth| (depth, depth));
-                let next = match ready.front() {
-                    Some(&file) if under_way < depth => (file, false),
-                    None if under_way < depth.min(lookups) && looked_for < files => {
-                        (looked_for, true)
-                    }
-                    _ => break,
-                };
-                let (file, is_lookup) = next;
-                if is_lookup {
-                    looked_for += 1;
-                } else {
-                    ready.pop_front();
-                }
-                under_way += 1;
-                let (disk, place) = match layout {
-                    Layout::InOrder => (file / 8, 2 * file as u64 + u64::from(!is_lookup)),
-                    Layout::Scattered => {
-                        let drawn =
-                            (2 * file + usize::from(is_lookup)).wrapping_mul(0x9E37_79B9) >> 7;
-                        (drawn / 7, drawn as u64 % 100_000)
-                    }
-                };
-                let disk = &mut array[disk % disks];
-                disk.queue.push_back(Request { file, is_lookup, place, started: now });
-                disk.serve(now);
-            }
-            let ends =
-                array.iter().enumerate().filter_map(|(disk, it)| Some((it.under_way?.0, disk)));
-            let (end, disk) = ends.min().expect("something is under way");
-            let (_, request) = array[disk].under_way.take().expect("it is under way");
-            now = end;
-            under_way -= 1;
-            let purpose = if request.is_lookup { Purpose::Lookup } else { FETCHED };
-            if request.is_lookup {
-                ready.push_back(request.file);
-            } else {
-                done += 1;
-            }
-            let (now, started) = (Nanos(now), Nanos(request.started));
-            control.completed(now, started, purpose, || files - looked_for);
-            array[disk].serve(end);
-        }
-        now as f64
     }
 
-    /// What it takes beside the better of two fixed depths.
-    fn beside_the_better(files: usize, disks: usize, layout: Layout, sorts: bool) -> f64 {
-        let by = |fixed| read_files(files, disks, layout, sorts, fixed);
-        by(None) / by(Some(DEPTH_SHALLOW)).min(by(Some(1000)))
+    impl Search {
+        /// Where an access goes: disk and request.
+        fn access(&self, file: usize, is_lookup: bool) -> (usize, Request) {
+            let number = 2 * file + usize::from(!is_lookup);
+            let drawn = |seed: u64| {
+                let mixed = (number as u64 + 1 + (seed << 20)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 11
+            };
+            let (disk, place, takes) = match self.layout {
+                Layout::InOrder { .. } => (file / 8, number as u64, None),
+                Layout::Scattered => ((drawn(1) % 1009) as usize, drawn(2) % 100_000, None),
+                Layout::Far { at_hand: true, .. } if is_lookup => (number, 0, Some(40_000)),
+                Layout::Far { seed, .. } => {
+                    let share = (drawn(seed) % 1_000_000 + 1) as f64 / 1e6;
+                    (number, 0, Some((SERVICE as f64 * (1.5 - 4.0 * share.ln())) as u64))
+                }
+            };
+            (disk % self.disks, Request { file, is_lookup, place, takes, number: 0, started: 0 })
+        }
+
+        /// What it takes by a `fixed` depth, or by trying.
+        fn takes(&self, fixed: Option<usize>) -> f64 {
+            let mut control = DepthControl::default();
+            let (sorts, queue) = (self.sorts, VecDeque::new());
+            let passing = if let Layout::InOrder { passing } = self.layout { passing } else { 8 };
+            let disk =
+                || Disk { queue: queue.clone(), under_way: None, at: 50_000, passing, sorts };
+            let mut array: Vec<Disk> = (0..self.disks).map(|_| disk()).collect();
+            let mut ready: VecDeque<usize> = VecDeque::new();
+            let (mut now, mut looked_for, mut under_way, mut done, mut begun) = (0, 0, 0, 0, 0);
+            while done < self.files {
+                loop {
+                    let depth = fixed.unwrap_or(control.depth());
+                    let lookups = fixed.unwrap_or(control.lookup_depth());
+                    // Data before lookups.
+                    let (file, is_lookup) = match ready.front() {
+                        Some(&file) if under_way < depth => (file, false),
+                        None if under_way < lookups && looked_for < self.files => {
+                            (looked_for, true)
+                        }
+                        _ => break,
+                    };
+                    if is_lookup {
+                        looked_for += 1;
+                    } else {
+                        ready.pop_front();
+                    }
+                    under_way += 1;
+                    let (disk, request) = self.access(file, is_lookup);
+                    begun += 1;
+                    array[disk].queue.push_back(Request { number: begun, started: now, ..request });
+                    array[disk].serve(now);
+                }
+                let disks = array.iter().enumerate();
+                let ends = disks.filter_map(|(disk, it)| Some((it.under_way?.0, disk)));
+                let (end, disk) = ends.min().expect("something is under way");
+                let (_, request) = array[disk].under_way.take().expect("it is under way");
+                now = end;
+                under_way -= 1;
+                let purpose = if request.is_lookup { Purpose::Lookup } else { FETCHED };
+                match request.is_lookup {
+                    true => ready.push_back(request.file),
+                    false => done += 1,
+                }
+                let names_left = || self.files - looked_for;
+                let fetch = (request.number, Nanos(request.started));
+                control.completed(Nanos(now), fetch, purpose, names_left);
+                array[disk].serve(now);
+            }
+            now as f64
+        }
+
+        /// What it takes beside the better of two fixed depths.
+        fn beside_the_better(&self) -> f64 {
+            self.takes(None) / self.takes(Some(DEPTH_SHALLOW)).min(self.takes(Some(1000)))
+        }
     }
 
     #[test]
     fn files_in_order_on_one_disk_are_read_in_order() {
-        let by = |fixed| read_files(150, 1, Layout::InOrder, false, Some(fixed));
-        assert!(by(1000) > 1.5 * by(DEPTH_SHALLOW), "the arm passes twice");
-        for (files, most) in [(60, 1.5), (150, 1.25), (900, 1.1)] {
-            let beside = beside_the_better(files, 1, Layout::InOrder, false);
-            assert!(beside < most, "{files}: {beside}");
+        for passing in [4, 8, 12, 20, 40] {
+            let layout = Layout::InOrder { passing };
+            let search = |files| Search { files, disks: 1, layout, sorts: false };
+            let (deep, shallow) = (search(900).takes(Some(1000)), search(900).takes(Some(2)));
+            assert!(deep > 1.5 * shallow, "{passing}: the arm passes twice");
+            for (files, most) in [(60, 1.6), (150, 1.3), (900, 1.15)] {
+                let beside = search(files).beside_the_better();
+                assert!(beside < most, "{passing}, {files}: {beside}");
+            }
         }
     }
 
     #[test]
     fn files_all_over_one_disk_are_sorted() {
-        let by = |fixed| read_files(900, 1, Layout::Scattered, true, fixed);
-        assert!(by(Some(2)) > 1.2 * by(Some(1000)), "a deep queue helps");
-        for (files, most) in [(150, 1.3), (900, 1.1)] {
-            let beside = beside_the_better(files, 1, Layout::Scattered, true);
+        let search = |files| Search { files, disks: 1, layout: Layout::Scattered, sorts: true };
+        let (deep, shallow) = (search(900).takes(Some(1000)), search(900).takes(Some(2)));
+        assert!(shallow > 1.2 * deep, "a deep queue helps: {}", shallow / deep);
+        for (files, most) in [(150, 1.1), (900, 1.05)] {
+            let beside = search(files).beside_the_better();
             assert!(beside < most, "{files}: {beside}");
         }
     }
 
     #[test]
     fn many_disks_have_something_to_do() {
-        for (disks, most) in [(2, 1.2), (4, 1.25), (8, 1.35), (15, 1.5), (1000, 3.0)] {
-            let beside = beside_the_better(150, disks, Layout::Scattered, true);
-            assert!(beside < most, "{disks}: {beside}");
-            let beside = beside_the_better(2000, disks, Layout::Scattered, true);
-            assert!(beside < 1.2, "{disks}, long: {beside}");
+        for (disks, most) in [(2, 1.3), (4, 1.2), (8, 1.1), (15, 1.1)] {
+            for files in [150, 2000] {
+                let search = Search { files, disks, layout: Layout::Scattered, sorts: true };
+                let beside = search.beside_the_better();
+                assert!(beside < most, "{disks}, {files}: {beside}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_far_away_is_asked_for_together() {
+        for at_hand in [false, true] {
+            for files in [150, 1000] {
+                let beside = (0..21).map(|seed| {
+                    let layout = Layout::Far { at_hand, seed };
+                    let disks = 2 * files;
+                    Search { files, disks, layout, sorts: false }.beside_the_better()
+                });
+                let most = beside.reduce(f64::max).expect("some");
+                assert!(most < 1.35, "{at_hand}, {files}: {most}");
+            }
         }
     }
 
@@ -523,7 +573,8 @@ mod tests {
         for fetch in 0..most {
             *now += interval;
             let purpose = if fetch % 2 == 0 { Purpose::Lookup } else { FETCHED };
-            control.completed(Nanos(*now), Nanos(now.saturating_sub(took)), purpose, || names);
+            let begun = (*now, Nanos(now.saturating_sub(took)));
+            control.completed(Nanos(*now), begun, purpose, || names);
             if control.depth() != depth {
                 return fetch + 1;
             }
@@ -535,20 +586,50 @@ mod tests {
     fn what_is_answered_together_is_known_at_once() {
         let (mut control, mut now) = (DepthControl::default(), SERVICE);
         let fetches = complete(&mut control, &mut now, (SERVICE, 1000), (100, 1000));
-        assert_eq!((fetches, control.depth()), (DEPTH_SAMPLE, usize::MAX));
+        assert_eq!((fetches, control.depth()), (SAMPLE_LEAST, usize::MAX));
     }
 
     #[test]
     fn what_was_in_memory_after_all_is_no_service() {
-        let servers = |times_ms: [f64; DEPTH_SAMPLE], rate| {
-            let times = times_ms.map(|ms| Nanos((ms * 1e6) as u64)).to_vec();
+        let servers = |times_ms: Vec<f64>, rate| {
+            let times = times_ms.into_iter().map(|ms| Nanos((ms * 1e6) as u64)).collect();
             Sample { times, ..Sample::of_idle_device() }.servers(rate)
         };
         // One server does one after another; of many each takes its time.
-        let one = servers([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|turn| 10.0 * turn), 100.0);
+        let one = servers((1..=32).map(|turn| 10.0 * f64::from(turn)).collect(), 100.0);
         assert!((1.0..=3.0).contains(&one), "{one}");
-        let many = servers([0.4, 25.0, 18.0, 31.0, 20.0, 28.0, 30.0, 19.0], 400.0);
-        assert!((many - 18.0 * 0.4).abs() < 1e-9, "{many}");
+        let many = servers(vec![0.4, 25.0, 18.0, 31.0], 400.0);
+        assert!((many - 10.0).abs() < 1e-9, "{many}");
+    }
+
+    #[test]
+    fn many_heard_of_at_once_are_not_many_servers() {
+        // Of twenty nobody can tell them from that: services may be as long.
+        for batch in [1, 2, 5] {
+            let mut control = DepthControl::default();
+            for fetch in 0..SAMPLE as u64 {
+                let heard = (fetch / batch + 1) * batch * SERVICE + fetch % batch * 10_000;
+                let started = heard.saturating_sub(32 * SERVICE);
+                control.completed(Nanos(heard), (fetch, Nanos(started)), FETCHED, || 1000);
+            }
+            assert!(matches!(control.phase, Phase::Probe(_)), "{batch}: {control:?}");
+        }
+    }
+
+    #[test]
+    fn lookups_that_are_answered_from_memory_begin_a_probe() {
+        let (mut control, mut now) = (DepthControl::default(), 0);
+        while !matches!(control.phase, Phase::Probe(_)) {
+            complete(&mut control, &mut now, (SERVICE, SERVICE), (1, 1000));
+        }
+        now += SERVICE;
+        control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, || 1000);
+        assert_eq!(control.depth(), DEPTH_SHALLOW);
+        // And where all are, it is not for ever.
+        for _ in 1..AT_HAND_MOST {
+            control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, || 1000);
+        }
+        assert!(matches!(control.phase, Phase::Deep), "{control:?}");
     }
 
     #[test]
@@ -576,10 +657,11 @@ mod tests {
             }
             // What is left of it drains.
             let purpose = Purpose::Lookup;
-            control.completed(Nanos(*now + SERVICE), Nanos(*now - SERVICE), purpose, || 1000);
+            let fetch = (*now, Nanos(*now - SERVICE));
+            control.completed(Nanos(*now + SERVICE), fetch, purpose, || 1000);
             *now += 2 * SERVICE;
         };
-        for span in [128, 256, 512, 1024, 2048, 2048] {
+        for span in [256, 512, 1024, 2048, 2048] {
             sample(&mut control, &mut now);
             // A probe that is twice as fast, and what follows on it.
             let fast = (SERVICE, SERVICE / 2);
@@ -591,8 +673,18 @@ mod tests {
         }
         // Not for a few names.
         sample(&mut control, &mut now);
-        complete(&mut control, &mut now, (SERVICE, SERVICE / 2), (9999, NAMES_LEAST - 1));
+        for _ in 0..9999 {
+            complete(&mut control, &mut now, (SERVICE, SERVICE / 2), (1, NAMES_LEAST - 1));
+        }
         assert_eq!(control.depth(), DEPTH_SHALLOW);
+        // But after a pause, and where there is nothing but data.
+        let mut paused = control.clone();
+        paused.begins_after(LONG_STILL);
+        assert_eq!(paused.depth(), DEPTH_SHALLOW);
+        paused.begins_after(LONG_STILL + Nanos(1));
+        assert_eq!(paused.depth(), DEPTH_SAMPLE);
+        complete(&mut control, &mut now, (SERVICE, SERVICE / 2), (1, 0));
+        assert_eq!(control.depth(), DEPTH_SAMPLE);
     }
 
     #[test]
@@ -601,18 +693,19 @@ mod tests {
         for index in 1..1000 {
             let cached = Purpose::Data { fetched: false };
             let started = Nanos(index * 1000).saturating_sub(Nanos(SERVICE));
-            control.completed(Nanos(index * 1000), started, cached, || 1000);
+            control.completed(Nanos(index * 1000), (index, started), cached, || 1000);
         }
-        assert!(control.depth() <= DEPTH_TRIAL, "{control:?}");
+        assert!(control.depth() <= DEPTH_SAMPLE, "{control:?}");
     }
 
     #[test]
     fn answers_from_memory_say_nothing_of_the_device() {
         let mut control = DepthControl::default();
         for index in 1..1000 {
-            control.completed(Nanos(index * 1000), Nanos(index * 1000 - 500), FETCHED, || 1000);
+            let fetch = (index, Nanos(index * 1000 - 500));
+            control.completed(Nanos(index * 1000), fetch, FETCHED, || 1000);
         }
         assert!(matches!(&control.phase, Phase::Sample(sample) if sample.times.is_empty()));
-        assert_eq!(control.depth(), DEPTH_TRIAL);
+        assert_eq!(control.depth(), DEPTH_SAMPLE);
     }
 }

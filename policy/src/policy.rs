@@ -506,7 +506,7 @@ impl Policy {
         if let Some(purpose) = purpose.filter(|_| self.config.tries_depths) {
             let unresolved = &device.unresolved;
             let names_left = || unresolved.values().map(VecDeque::len).sum();
-            device.depth.completed(now, flight.started, purpose, names_left);
+            device.depth.completed(now, (fetch.0, flight.started), purpose, names_left);
         }
         match outcome {
             Outcome::AlreadyCached => device.cached_run += 1,
