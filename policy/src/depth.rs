@@ -319,7 +319,8 @@ impl DepthControl {
         }
     }
 
-    /// The fetch of this `number`, in the order in which they begin, which began at `started`, has completed; `names_left` is how many there still are to be looked up.
+    /// The fetch of this `number`, in the order in which they begin, which began at `started`, has completed; `names_left` is
+    /// how many there still are to be looked up.
     pub(crate) fn completed(
         &mut self,
         now: Nanos,
