@@ -1,7 +1,7 @@
 //! The blocks in memory or on their way: one slot each, found by block.
 //!
 //! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
-//! A slot is 36 bytes; the table of handles adds 20 to 40 more, 20 when memory is full.
+//! A slot is 32 bytes; the table of handles adds 20 to 40 more, 20 when memory is full.
 
 use crate::handles::Handles;
 use crate::hash::{NEIGHBOURS, hash_block};
@@ -33,79 +33,97 @@ pub(crate) struct Claim {
     pub(crate) position: u64,
 }
 
-/// A block in memory or on its way. Packed, since 36 bytes aligned to eight would take 40.
+/// A block in memory or on its way: half a cache line, so that none lies across two.
 #[derive(Clone, Copy, Debug)]
-#[repr(Rust, packed(4))]
+#[repr(align(32))]
 pub(crate) struct Slot {
     block: Block,
-    position: u64,
-    stream: u32,
+    /// Position and device.
+    place: u64,
+    /// Stream and state.
+    whose: u32,
     stamp: Stamp,
-    pub(crate) device: DeviceIndex,
-    queue: u8,
-    flags: u8,
 }
 
-const NO_STREAM: u32 = u32::MAX;
+/// Positions of streams are below it: the upper bits of their word are the device's.
+pub(crate) const POSITION_END: u64 = 1 << POSITION_BITS;
+const POSITION_BITS: u32 = 48;
 
-/// Its data has not arrived.
-const IN_FLIGHT: u8 = 1;
+/// So are those of the state in the word of the stream.
+const STREAM_BITS: u32 = 25;
+const NO_STREAM: u32 = (1 << STREAM_BITS) - 1;
+/// Streams that there can be at once.
+pub(crate) const STREAMS_MAX: u32 = NO_STREAM;
+
+/// The state of a slot, a bit each. Its data has not arrived.
+const IN_FLIGHT: u32 = 1 << STREAM_BITS;
 /// It was prefetched, and nobody has read it.
-const UNREAD: u8 = 2;
+const UNREAD: u32 = 2 << STREAM_BITS;
 /// It was read while in flight, by somebody who did not have to wait.
-const READ_EARLY: u8 = 4;
+const READ_EARLY: u32 = 4 << STREAM_BITS;
 /// It was read while in flight, and no hint said so.
-const JOINS_RECENT: u8 = 8;
+const JOINS_RECENT: u32 = 8 << STREAM_BITS;
 /// The slot is of no block.
-const FREE: u8 = 16;
+const FREE: u32 = 16 << STREAM_BITS;
+/// It lies in one of the queues.
+const RECENT: u32 = 32 << STREAM_BITS;
+const CONSUMED: u32 = 64 << STREAM_BITS;
 
 impl Slot {
     /// A block whose fetch begins now.
     pub(crate) fn in_flight(block: Block, device: DeviceIndex, prefetched: bool) -> Self {
-        let flags = IN_FLIGHT | if prefetched { UNREAD } else { 0 };
-        let (position, stream, stamp, queue) = (0, NO_STREAM, Stamp::default(), 0);
-        Slot { block, position, stream, stamp, device, queue, flags }
+        let state = IN_FLIGHT | if prefetched { UNREAD } else { 0 };
+        let place = u64::from(device.0) << POSITION_BITS;
+        Slot { block, place, whose: NO_STREAM | state, stamp: Stamp::default() }
     }
 
     pub(crate) fn block(&self) -> Block {
         self.block
     }
 
-    /// Both ends: it may lie across two cache lines.
-    #[inline]
-    fn load(&self) {
-        load_line(self);
-        load_line(&self.flags);
+    pub(crate) fn device(&self) -> DeviceIndex {
+        DeviceIndex((self.place >> POSITION_BITS) as u16)
+    }
+
+    /// The block would be fetched from `device`. Returns from where it would have been.
+    pub(crate) fn moves_to(&mut self, device: DeviceIndex) -> DeviceIndex {
+        let before = self.device();
+        self.place = (self.place % POSITION_END) | (u64::from(device.0) << POSITION_BITS);
+        before
     }
 
     pub(crate) fn claim(&self) -> Option<Claim> {
-        let (stream, position) = (StreamIndex(self.stream), self.position);
-        (self.stream != NO_STREAM).then_some(Claim { stream, position })
+        let (stream, position) = (self.whose & NO_STREAM, self.place % POSITION_END);
+        (stream != NO_STREAM).then_some(Claim { stream: StreamIndex(stream), position })
     }
 
     pub(crate) fn set_claim(&mut self, claim: Option<Claim>) {
-        self.stream = claim.map_or(NO_STREAM, |claim| claim.stream.0);
-        self.position = claim.map_or(0, |claim| claim.position);
+        let (stream, position) =
+            claim.map_or((NO_STREAM, 0), |claim| (claim.stream.0, claim.position));
+        debug_assert!(stream <= NO_STREAM && position < POSITION_END, "{claim:?} has no room");
+        self.whose = self.whose & !NO_STREAM | stream;
+        self.place = self.place & !(POSITION_END - 1) | position;
     }
 
     pub(crate) fn queue(&self) -> Option<(Queue, Stamp)> {
-        match self.queue {
-            1 => Some((Queue::Recent, self.stamp)),
-            2 => Some((Queue::Consumed, self.stamp)),
-            _ => None,
+        match self.whose & (RECENT | CONSUMED) {
+            0 => None,
+            RECENT => Some((Queue::Recent, self.stamp)),
+            _ => Some((Queue::Consumed, self.stamp)),
         }
     }
 
     pub(crate) fn is_queued(&self) -> bool {
-        self.queue != 0
+        self.is(RECENT | CONSUMED)
     }
 
     pub(crate) fn set_queue(&mut self, place: Option<(Queue, Stamp)>) {
-        self.queue = match place {
+        let queue = match place {
             None => 0,
-            Some((Queue::Recent, _)) => 1,
-            Some((Queue::Consumed, _)) => 2,
+            Some((Queue::Recent, _)) => RECENT,
+            Some((Queue::Consumed, _)) => CONSUMED,
         };
+        self.whose = self.whose & !(RECENT | CONSUMED) | queue;
         self.stamp = place.map_or(Stamp::default(), |(_, stamp)| stamp);
     }
 
@@ -114,41 +132,47 @@ impl Slot {
         self.stamp = stamp;
     }
 
+    /// Whether one of these is so.
+    #[inline]
+    fn is(&self, state: u32) -> bool {
+        self.whose & state != 0
+    }
+
     /// Whether it has arrived, and been read.
     pub(crate) fn is_settled(&self) -> bool {
-        self.flags & (IN_FLIGHT | UNREAD) == 0
+        !self.is(IN_FLIGHT | UNREAD)
     }
 
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.flags & IN_FLIGHT != 0
+        self.is(IN_FLIGHT)
     }
 
     pub(crate) fn is_unread(&self) -> bool {
-        self.flags & UNREAD != 0
+        self.is(UNREAD)
     }
 
     pub(crate) fn does_join_recent(&self) -> bool {
-        self.flags & JOINS_RECENT != 0
+        self.is(JOINS_RECENT)
     }
 
     pub(crate) fn joins_recent(&mut self) {
-        self.flags |= JOINS_RECENT;
+        self.whose |= JOINS_RECENT;
     }
 
     pub(crate) fn was_read_early(&self) -> bool {
-        self.flags & READ_EARLY != 0
+        self.is(READ_EARLY)
     }
 
     pub(crate) fn arrived(&mut self) {
-        self.flags &= !IN_FLIGHT;
+        self.whose &= !IN_FLIGHT;
     }
 
     pub(crate) fn read(&mut self) {
-        self.flags &= !UNREAD;
+        self.whose &= !UNREAD;
     }
 
     pub(crate) fn read_early(&mut self) {
-        self.flags |= READ_EARLY;
+        self.whose |= READ_EARLY;
     }
 }
 
@@ -156,7 +180,7 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct BlockTable {
     slots: Vec<Slot>,
-    /// The first free slot; its position is the next one.
+    /// The first free slot; its place is the next one.
     free: u64,
     handles: Handles,
     most: usize,
@@ -228,7 +252,7 @@ impl BlockTable {
     /// Whether `slot`, which may be free by now, is that of the block with this claim.
     pub(crate) fn is_claimed(&self, slot: SlotId, claim: Claim) -> bool {
         let known = self.slots.get(slot.0 as usize);
-        known.is_some_and(|known| known.flags & FREE == 0 && known.claim() == Some(claim))
+        known.is_some_and(|known| !known.is(FREE) && known.claim() == Some(claim))
     }
 
     /// Whether there is a slot for a block, by its hash alone: no slot has to be loaded for it. Of blocks that have none,
@@ -262,7 +286,7 @@ impl BlockTable {
         for loaded in &mut self.loaded {
             loaded.slot = SlotId(self.handles.guess(loaded.hash, last as u32));
             if let Some(slot) = self.slots.get(loaded.slot.0 as usize) {
-                slot.load();
+                load_line(slot);
             }
         }
     }
@@ -294,7 +318,7 @@ impl BlockTable {
     /// Loads a slot that will soon be looked at.
     #[inline]
     pub(crate) fn load_slot(&self, slot: SlotId) {
-        self.slots[slot.0 as usize].load();
+        load_line(&self.slots[slot.0 as usize]);
     }
 
     /// Loads what leads to the slot of the block with this hash, or would.
@@ -319,7 +343,7 @@ impl BlockTable {
                 continue; // Passed over, or `block` was not loaded.
             }
             return match self.slots.get(slot.0 as usize) {
-                Some(known) if known.block() == block && known.flags & FREE == 0 => Some(slot),
+                Some(known) if known.block() == block && !known.is(FREE) => Some(slot),
                 // It had none, or another one; it may have one by now.
                 _ => self.find_or_note(block, hash),
             };
@@ -352,7 +376,7 @@ impl BlockTable {
         } else {
             let handle = self.free as u32;
             let place = &mut self.slots[handle as usize];
-            self.free = place.position;
+            self.free = place.place;
             *place = slot;
             handle
         };
@@ -365,8 +389,8 @@ impl BlockTable {
         let removed = self.handles.remove(hash, |handle| handle == id.0);
         removed.expect("a slot in use is in the table");
         let slot = &mut self.slots[id.0 as usize];
-        slot.position = std::mem::replace(&mut self.free, u64::from(id.0));
-        slot.flags = FREE;
+        slot.place = std::mem::replace(&mut self.free, u64::from(id.0));
+        slot.whose = NO_STREAM | FREE;
     }
 
     /// Room for a slot more: twice as many, but not more than there can be.
@@ -408,6 +432,47 @@ mod tests {
 
     fn block(index: u64) -> Block {
         Block { file: FileId(7), index }
+    }
+
+    #[test]
+    fn what_shares_a_word_of_a_slot_does_not_disturb_the_other() {
+        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (32, 32), "half a cache line");
+        let claims = [
+            None,
+            Some(Claim { stream: StreamIndex(0), position: 0 }),
+            Some(Claim { stream: StreamIndex(STREAMS_MAX - 1), position: POSITION_END - 1 }),
+        ];
+        let queues = [
+            None,
+            Some((Queue::Recent, Stamp::default())),
+            Some((Queue::Consumed, Stamp::default())),
+        ];
+        let devices = [0, 1, u16::MAX].map(DeviceIndex);
+        let mut slot = Slot::in_flight(block(u64::MAX), DeviceIndex(u16::MAX), true);
+        assert_eq!(
+            (slot.claim(), slot.queue(), slot.device()),
+            (None, None, DeviceIndex(u16::MAX))
+        );
+        assert!(slot.is_in_flight() && slot.is_unread() && !slot.was_read_early());
+        slot.read_early();
+        slot.joins_recent();
+        for step in 0..2 {
+            for (claim, queue, device) in claims.iter().flat_map(|&claim| {
+                queues.iter().flat_map(move |&queue| devices.map(|device| (claim, queue, device)))
+            }) {
+                slot.set_claim(claim);
+                slot.set_queue(queue);
+                let before = slot.device();
+                assert_eq!(slot.moves_to(device), before);
+                assert_eq!((slot.claim(), slot.queue(), slot.device()), (claim, queue, device));
+                assert_eq!((slot.is_in_flight(), slot.is_unread()), (step == 0, step == 0));
+                assert!(slot.was_read_early() && slot.does_join_recent() && !slot.is(FREE));
+            }
+            slot.arrived();
+            slot.read();
+            assert!(slot.is_settled());
+        }
+        assert_eq!(slot.block(), block(u64::MAX));
     }
 
     /// Loads these blocks, lets `meanwhile` do something, and finds each of them as a search does.

@@ -22,7 +22,7 @@
 use std::collections::VecDeque;
 
 use crate::allocation::Allocation;
-use crate::blocks::{BlockTable, Claim, DeviceIndex, Queue, Slot, StreamIndex};
+use crate::blocks::{BlockTable, Claim, DeviceIndex, Queue, STREAMS_MAX, Slot, StreamIndex};
 use crate::contract::{Config, Counts, Memory};
 use crate::costs::Costs;
 use crate::decisions::{Decision, DecisionKind, DecisionLog};
@@ -219,7 +219,9 @@ impl Cache {
     pub(crate) fn add_stream(&mut self, stream: Stream) -> StreamIndex {
         let index = self.freed.pop().unwrap_or_else(|| {
             self.streams.push(None);
-            StreamIndex(u32::try_from(self.streams.len() - 1).expect("fewer than 2³² streams"))
+            let index = (self.streams.len() - 1) as u64;
+            assert!(index < u64::from(STREAMS_MAX), "at most {STREAMS_MAX} streams at once");
+            StreamIndex(index as u32)
         });
         self.renew_shown();
         let trust = self.trust.opened(stream.hinter, stream.id, index);
@@ -670,7 +672,7 @@ impl Cache {
         self.unclaim(slot);
         let is_saved = self.wanted_by_others(slot, Some(claim.stream), floor);
         if is_saved {
-            let device = self.blocks[slot].device;
+            let device = self.blocks[slot].device();
             self.stream(claim.stream).lost(device, claim.position);
         } else {
             self.claim(slot, claim);
@@ -759,7 +761,7 @@ impl Cache {
     /// The same; the stream that is `alone`, if any, is known to be the only one that names its file.
     fn take_out(&mut self, slot: SlotId, alone: Option<StreamIndex>) {
         self.mark_read(slot);
-        let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device);
+        let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device());
         let claim = self.blocks[slot].claim();
         if self.blocks[slot].is_queued() {
             self.leaves_queue(slot); // Seldom: its queue has picked it.
@@ -893,7 +895,7 @@ impl Cache {
     /// The block would be fetched from another device, if it were not here.
     pub(crate) fn moved(&mut self, block: Block, device: DeviceIndex) {
         let Some(slot) = self.blocks.find(block) else { return };
-        let before = std::mem::replace(&mut self.blocks[slot].device, device);
+        let before = self.blocks[slot].moves_to(device);
         if before == device {
             return;
         }
@@ -1120,7 +1122,7 @@ impl Cache {
             if let Some(claim) = claim {
                 let stream = self.streams[claim.stream.0 as usize].as_ref();
                 let stream = stream.expect("a claim leads to a stream");
-                let part = stream.devices.iter().find(|part| part.device == known.device);
+                let part = stream.devices.iter().find(|part| part.device == known.device());
                 let is_tracked = part.is_some_and(|part| part.tracked.contains(claim.position));
                 assert_eq!(is_tracked, !known.is_in_flight(), "{known:?}");
                 let at = stream.slot_at(&self.blocks, claim.position);

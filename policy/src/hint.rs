@@ -129,7 +129,8 @@ pub struct Hint {
     pub extent: Extent,
     /// In which order.
     pub order: Order,
-    /// How many times over; 0 counts as 1.
+    /// How many times over; 0 counts as 1. A stream discloses at most 2⁴⁸ accesses to blocks: what would go beyond is left
+    /// out.
     pub repeats: u32,
 }
 

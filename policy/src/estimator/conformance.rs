@@ -163,7 +163,7 @@ impl<F: Fixture> Suite<F> {
             }
             Step::Offer(slot, share) => {
                 let slot = self.world.slots[slot];
-                let prices = self.world.costs.at(self.world.blocks[slot].device);
+                let prices = self.world.costs.at(self.world.blocks[slot].device());
                 let floor = share * (2.0 * prices.driver_ns + prices.disk_ns + 2.0 * prices.hit_ns);
                 if !self.tracked.contains(&slot) {
                     assert!(!self.offer(slot, f64::INFINITY), "nothing is worth that");
@@ -184,7 +184,7 @@ impl<F: Fixture> Suite<F> {
             Step::Move(place, device) => {
                 let (slot, device) = (self.world.slots[place], device % self.world.devices);
                 let known = &mut self.world.blocks[slot];
-                let before = std::mem::replace(&mut known.device, DeviceIndex(device));
+                let before = known.moves_to(DeviceIndex(device));
                 if before.0 != device {
                     self.with(|estimator, scene| estimator.moved(scene, slot, before));
                 }

@@ -112,7 +112,7 @@ impl Stream {
     pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
         let in_set = self.cursor.in_set();
         self.ranked_at = None;
-        let tracked = &mut self.of_device(known.device).tracked;
+        let tracked = &mut self.of_device(known.device()).tracked;
         let is_last = tracked.last().is_none_or(|last| last < position);
         tracked.insert(position);
         if is_last {
@@ -129,7 +129,7 @@ impl Stream {
         if known.is_in_flight() {
             return false;
         }
-        self.of_device(known.device).tracked.remove(before);
+        self.of_device(known.device()).tracked.remove(before);
         self.track_arrived((slot, known), claim.position)
     }
 
@@ -138,7 +138,7 @@ impl Stream {
         let known = &mut scene.blocks[slot];
         self.take_claim(known);
         self.ranked_at = None;
-        self.of_device(known.device).tracked.remove(position);
+        self.of_device(known.device()).tracked.remove(position);
     }
 }
 
@@ -169,14 +169,14 @@ impl Estimator for HintEstimator<'_> {
             None => self.stream.slot_at(scene.blocks, position),
         };
         let slot = slot.expect("what is tracked is in memory");
-        debug_assert_eq!(scene.blocks[slot].device, device);
+        debug_assert_eq!(scene.blocks[slot].device(), device);
         self.stream.lets_go(scene.blocks[slot].block(), position);
         self.stream.untrack(scene, slot, position);
         Some(slot)
     }
 
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
-        let (block, device) = (scene.blocks[slot].block(), scene.blocks[slot].device);
+        let (block, device) = (scene.blocks[slot].block(), scene.blocks[slot].device());
         if let Some(position) = self.claim(scene, slot) {
             return self.stream.value_of(scene, device, position) > floor;
         }
@@ -202,7 +202,7 @@ impl Estimator for HintEstimator<'_> {
         // What is in flight is tracked as soon as it arrives.
         if let Some(position) = self.claim(scene, slot).filter(|_| !known.is_in_flight()) {
             self.stream.of_device(before).tracked.remove(position);
-            self.stream.of_device(known.device).tracked.insert(position);
+            self.stream.of_device(known.device()).tracked.insert(position);
         }
     }
 

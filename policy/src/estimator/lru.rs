@@ -107,7 +107,7 @@ impl LruEstimator {
     pub(crate) fn put(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         match scene.blocks[slot].queue() {
             Some((_, stamp)) => self.stack.remove(stamp),
-            None => *self.blocks_of(scene.blocks[slot].device) += 1,
+            None => *self.blocks_of(scene.blocks[slot].device()) += 1,
         }
         let blocks = &mut *scene.blocks;
         let stamp = self.stack.push(slot, |moved, stamp| blocks[moved].restamp(stamp));
@@ -140,7 +140,7 @@ impl LruEstimator {
     #[inline(always)] // On the way of every miss.
     fn leaves(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         scene.blocks[slot].set_queue(None);
-        *self.blocks_of(scene.blocks[slot].device) -= 1;
+        *self.blocks_of(scene.blocks[slot].device()) -= 1;
     }
 
     fn stamp(&self, scene: &Scene<'_>, slot: SlotId) -> Option<Stamp> {
@@ -265,7 +265,7 @@ impl Estimator for LruEstimator {
     fn moved(&mut self, scene: &Scene<'_>, slot: SlotId, before: DeviceIndex) {
         if self.tracks(scene, slot) {
             *self.blocks_of(before) -= 1;
-            *self.blocks_of(scene.blocks[slot].device) += 1;
+            *self.blocks_of(scene.blocks[slot].device()) += 1;
         }
     }
 

@@ -60,7 +60,7 @@ impl FrequencyEstimator {
 
     fn track(&mut self, scene: &Scene<'_>, slot: SlotId) {
         let entry = (self.reads_of(scene, slot), slot);
-        let device = usize::from(scene.blocks[slot].device.0);
+        let device = usize::from(scene.blocks[slot].device().0);
         if self.tracked.len() <= device {
             self.tracked.resize(device + 1, BTreeSet::new());
         }
@@ -92,7 +92,7 @@ impl Estimator for FrequencyEstimator {
     /// Track it or lose it: whoever says yes has a reason of its own, and tracks the block.
     fn offer(&mut self, scene: &mut Scene<'_>, slot: SlotId, floor: f64) -> bool {
         let reads = self.reads_of(scene, slot);
-        let device = scene.blocks[slot].device;
+        let device = scene.blocks[slot].device();
         let worth_it = reads > 0 && self.value(scene, device, reads) > floor;
         if worth_it {
             self.track(scene, slot);
@@ -102,7 +102,7 @@ impl Estimator for FrequencyEstimator {
 
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         let entry = (self.reads_of(scene, slot), slot);
-        if let Some(tracked) = self.tracked.get_mut(usize::from(scene.blocks[slot].device.0)) {
+        if let Some(tracked) = self.tracked.get_mut(usize::from(scene.blocks[slot].device().0)) {
             tracked.remove(&entry);
         }
     }
@@ -116,7 +116,7 @@ impl Estimator for FrequencyEstimator {
     }
 
     fn tracks(&self, scene: &Scene<'_>, slot: SlotId) -> bool {
-        let tracked = self.tracked.get(usize::from(scene.blocks[slot].device.0));
+        let tracked = self.tracked.get(usize::from(scene.blocks[slot].device().0));
         tracked.is_some_and(|tracked| tracked.contains(&(self.reads_of(scene, slot), slot)))
     }
 }

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use crate::blocks::DeviceIndex;
+use crate::blocks::{DeviceIndex, POSITION_END};
 use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
 use crate::line::load_line;
 use crate::room::HintQueue;
@@ -24,7 +24,7 @@ use crate::room::HintQueue;
 const STRIDE_CHUNK: u64 = 4096;
 
 /// Positions are below it.
-const POSITIONS_MAX: u64 = u64::MAX / 2;
+const POSITIONS_MAX: u64 = POSITION_END;
 
 /// A hint with its place.
 #[derive(Debug)]
@@ -379,7 +379,7 @@ impl Places {
             if end > first {
                 let shared = last == Some(first);
                 let blocks = end - first - u64::from(shared);
-                // Positions are 64 bits: what would leave them is left out.
+                // Positions have their bounds: what would leave them is left out.
                 if total <= POSITIONS_MAX - blocks.min(POSITIONS_MAX) {
                     total += blocks;
                     last = Some(end - 1);
