@@ -84,6 +84,11 @@ pub(crate) struct Prices {
     pub(crate) full_ns: f64,
 }
 
+impl Prices {
+    const NONE: Prices =
+        Prices { hit_ns: 0.0, driver_ns: 0.0, disk_ns: 0.0, block_ns: 0.0, full_ns: 0.0 };
+}
+
 /// Means of all costs; see the [module](self).
 #[derive(Debug)]
 pub struct Costs {
@@ -94,6 +99,9 @@ pub struct Costs {
     disk_ns: Mean,
     devices: Vec<DeviceCosts>,
     changes: u64,
+    /// What follows from the means: of each device, and of one that is not among them. It is asked for several times a read.
+    prices: Vec<Prices>,
+    of_others: Prices,
 }
 
 impl Costs {
@@ -101,34 +109,54 @@ impl Costs {
     pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
         let (hit_ns, driver_ns, disk_ns) = Default::default();
         let (own, devices, changes) = (rules.own_costs, Vec::new(), 0);
-        Costs { source, own, hit_ns, driver_ns, disk_ns, devices, changes }
+        let (prices, of_others) = (Vec::new(), Prices::NONE);
+        let mut costs =
+            Costs { source, own, hit_ns, driver_ns, disk_ns, devices, changes, prices, of_others };
+        costs.renew_prices();
+        costs
     }
 
     fn device(&mut self, device: DeviceIndex) -> &mut DeviceCosts {
         let index = usize::from(device.0);
         if self.devices.len() <= index {
-            self.devices.resize(index + 1, DeviceCosts::default());
+            self.devices.resize(index + 1, UNSEEN);
+            self.prices.resize(index + 1, self.of_others);
         }
         &mut self.devices[index]
+    }
+
+    /// A mean has changed, or none has.
+    fn note(&mut self, changed: bool) {
+        if changed {
+            self.changes += 1;
+            self.renew_prices();
+        }
+    }
+
+    fn renew_prices(&mut self) {
+        self.of_others = self.prices_of(&UNSEEN);
+        for index in 0..self.devices.len() {
+            self.prices[index] = self.prices_of(&self.devices[index]);
+        }
     }
 
     /// Takes in one sample of `T_hit`.
     pub(crate) fn observe_hit(&mut self, sample: Nanos) {
         let changed = self.hit_ns.add(sample.0 as f64);
-        self.changes += u64::from(changed);
+        self.note(changed);
     }
 
     /// Takes in one sample of `T_driver`.
     pub(crate) fn observe_driver(&mut self, sample: Nanos) {
         let changed = self.driver_ns.add(sample.0 as f64);
-        self.changes += u64::from(changed);
+        self.note(changed);
     }
 
     /// Takes in one sample of `T_disk`.
     pub(crate) fn observe_disk(&mut self, device: DeviceIndex, sample: Nanos) {
         let mut changed = self.disk_ns.add(sample.0 as f64);
         changed |= self.device(device).disk_ns.add(sample.0 as f64);
-        self.changes += u64::from(changed);
+        self.note(changed);
     }
 
     /// A busy device has taken `sample_ns` for a block more, over so many requests; and was given more of them all the
@@ -145,7 +173,7 @@ impl Costs {
         if was_full {
             changed |= costs.full_ns.add_mean_of(sample_ns, requests);
         }
-        self.changes += u64::from(changed);
+        self.note(changed);
     }
 
     /// How often what things cost has changed.
@@ -162,17 +190,18 @@ impl Costs {
 
     /// What reading a block from memory costs, in ns.
     pub(crate) fn hit_ns(&self) -> f64 {
-        match self.source {
-            CostSource::Measured(first) => self.hit_ns.or(first.hit_ns),
-            CostSource::Fixed(fixed) => fixed.hit_ns.max(LEAST_NS),
-        }
+        self.of_others.hit_ns
     }
 
     /// What fetching from `device` costs.
-    pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
-        let of_device = self.devices.get(usize::from(device.0)).unwrap_or(&UNSEEN);
+    #[inline]
+    pub(crate) fn at(&self, device: DeviceIndex) -> &Prices {
+        self.prices.get(usize::from(device.0)).unwrap_or(&self.of_others)
+    }
+
+    fn prices_of(&self, device: &DeviceCosts) -> Prices {
         let [block_ns, full_ns] =
-            [of_device.block_ns, of_device.full_ns].map(|mean| mean.0.unwrap_or(0.0));
+            [device.block_ns, device.full_ns].map(|mean| mean.0.unwrap_or(0.0));
         let (first, measured) = match self.source {
             CostSource::Measured(first) => (first, true),
             CostSource::Fixed(fixed) => (fixed, false),
@@ -184,7 +213,7 @@ impl Costs {
             return Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns };
         }
         let over_all_ns = self.disk_ns.or(disk_ns);
-        let disk_ns = if self.own { of_device.disk_ns.or(over_all_ns) } else { over_all_ns };
+        let disk_ns = if self.own { device.disk_ns.or(over_all_ns) } else { over_all_ns };
         let (hit_ns, driver_ns) = (self.hit_ns.or(hit_ns), self.driver_ns.or(driver_ns));
         Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns }
     }

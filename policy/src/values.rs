@@ -44,8 +44,9 @@ pub(crate) struct Terms {
     driver_ns: f64,
     /// `T_disk`.
     disk_ns: f64,
-    /// How long before its use a fetch should begin.
+    /// How long before its use a fetch should begin, and in accesses (eq. 7).
     lead_ns: f64,
+    horizon: f64,
     /// The longest time that a fetch is taken to save its reader.
     stall_max_ns: f64,
     /// What a fetch takes of a device that has no time to spare; 0 if it has.
@@ -71,7 +72,8 @@ impl Terms {
         let lead_ns = disk_ns + margin_ns;
         let stall_max_ns = if pace_ns > disk_ns { disk_ns } else { lead_ns };
         let spare_ns = if rules.spare_buffers { SPARE * driver_ns } else { 0.0 };
-        Terms { pace_ns, driver_ns, disk_ns, lead_ns, stall_max_ns, busy_ns, spare_ns }
+        let horizon = lead_ns / pace_ns;
+        Terms { pace_ns, driver_ns, disk_ns, lead_ns, horizon, stall_max_ns, busy_ns, spare_ns }
     }
 
     /// B: the time that is saved if a block used so many accesses from now is fetched now, and not then.
@@ -81,7 +83,7 @@ impl Terms {
 
     /// The prefetch horizon, in accesses (eq. 7).
     pub(crate) fn horizon(&self) -> f64 {
-        self.lead_ns / self.pace_ns
+        self.horizon
     }
 
     /// Whether the device cannot keep up with the stream.
@@ -103,7 +105,7 @@ impl Terms {
     pub(crate) fn flush_cost(&self, distance: Distance) -> f64 {
         match distance {
             Distance::Ahead(accesses) => {
-                let (y, horizon) = (accesses as f64, self.horizon());
+                let (y, horizon) = (accesses as f64, self.horizon);
                 if y > horizon {
                     (self.driver_ns + self.busy_ns) / (y - horizon).max(ACCESSES_MIN)
                 } else {
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(paper.flush_cost(Ahead(150)), 2.0 / 50.0);
         assert_eq!(paper.flush_cost(Distance::AnyOf(204)), 0.5);
         assert_eq!(paper.flush_cost(Distance::AnyOf(40)), 2.0 + 60.0);
-        let overloaded = Terms { lead_ns: 100.0, ..terms(Rules::TIPTOE, true) };
+        let overloaded = Terms { lead_ns: 100.0, horizon: 100.0, ..terms(Rules::TIPTOE, true) };
         assert_eq!(overloaded.prefetch_benefit(Ahead(300)), 0.1);
         assert_eq!(overloaded.flush_cost(Ahead(150)), 32.0 / 50.0);
         assert_eq!(terms(Rules::FORETELL, false).horizon(), (100.0 + 2.0 + 8.0) / 4.0);

@@ -39,6 +39,8 @@ pub(crate) struct Pace {
     /// When the sample that is being taken began, and its reads.
     sample: Option<(Nanos, u32)>,
     hurry: f64,
+    /// The gap by the hurry: it is asked for several times a read.
+    pace_ns: Option<f64>,
     last_read: Option<Nanos>,
     /// Whose read waits.
     waits: Option<ReaderId>,
@@ -55,6 +57,7 @@ impl Default for Pace {
             gap_ns: None,
             sample: None,
             hurry: HURRY_MAX,
+            pace_ns: None,
             last_read: None,
             waits: None,
             waited: Nanos::ZERO,
@@ -89,6 +92,7 @@ impl Pace {
             };
             let most = (gap_ns / hit_ns).clamp(1.0, HURRY_MAX);
             self.hurry = (self.hurry.min(most) * change).clamp(1.0, most);
+            self.pace_ns = Some(gap_ns / self.hurry);
         }
         if waits {
             self.waits = Some(by);
@@ -131,7 +135,7 @@ impl Pace {
     /// The time from one read to the next that the program is taken to keep, in ns: the gap, or less as long as reads
     /// wait all the same.
     pub(crate) fn pace_ns(&self) -> Option<f64> {
-        Some(self.gap_ns? / self.hurry)
+        self.pace_ns
     }
 }
 
