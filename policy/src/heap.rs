@@ -3,6 +3,8 @@
 //! Members are small integers (estimators, streams); each has at most one place. Largest key first;
 //! equal keys in the order of the members, so that runs repeat. O(log n) a change, 20 bytes a member.
 
+use std::hint::select_unpredictable;
+
 /// Below each entry are so many: half as many levels as with two, and those of one in two cache lines.
 const CHILDREN: usize = 4;
 
@@ -79,22 +81,35 @@ impl IndexedHeap {
 
     /// The same below.
     fn down(&mut self, mut place: usize, entry: (f64, u32)) {
-        loop {
-            let first = CHILDREN * place + 1;
-            let Some(children) = self.heap.get(first..) else { break };
-            let mut best = (entry, place);
-            for (&child, at) in children.iter().take(CHILDREN).zip(first..) {
-                if comes_before(child, best.0) {
-                    best = (child, at);
-                }
-            }
-            if best.1 == place {
+        while let Some(child) = self.first_child(place) {
+            let below = self.heap[child];
+            if !comes_before(below, entry) {
                 break;
             }
-            self.note(place, best.0);
-            place = best.1;
+            self.note(place, below);
+            place = child;
         }
         self.note(place, entry);
+    }
+
+    /// The place of the one that comes first of those below `place`. Which one that is nobody could guess, so that no jump
+    /// hangs on it.
+    #[inline]
+    fn first_child(&self, place: usize) -> Option<usize> {
+        let first = CHILDREN * place + 1;
+        let children = self.heap.get(first..)?;
+        let Some(&[a, b, c, d]) = children.first_chunk::<CHILDREN>() else {
+            let rest = (first..).zip(children);
+            let best = rest.reduce(|best, child| match comes_before(*child.1, *best.1) {
+                true => child,
+                false => best,
+            });
+            return best.map(|(place, _)| place);
+        };
+        let one = select_unpredictable(comes_before(b, a), 1, 0);
+        let other = select_unpredictable(comes_before(d, c), 3, 2);
+        let other_is_first = comes_before(children[other], children[one]);
+        Some(first + select_unpredictable(other_is_first, other, one))
     }
 
     fn note(&mut self, place: usize, entry: (f64, u32)) {
@@ -106,7 +121,7 @@ impl IndexedHeap {
 /// Whether one entry comes before another.
 #[inline]
 fn comes_before(one: (f64, u32), other: (f64, u32)) -> bool {
-    one.0 > other.0 || (one.0 == other.0 && one.1 < other.1)
+    (one.0 > other.0) | ((one.0 == other.0) & (one.1 < other.1))
 }
 
 #[cfg(test)]
