@@ -4,69 +4,118 @@
 //! the time goes to finding out where a page lies (`docs/performance.md`). Some kernels give huge pages unasked, and some
 //! only to who asks (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
 //!
-//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow.
-//! * **B. What.** Advice on all pages of the block: `madvise(MADV_HUGEPAGE)`. Its first and last page, which may be others' in
-//!   part, are among them: the C library mostly has given such a block a mapping of its own, and grows it without a copy
-//!   (`mremap`) as long as that is one. What was there before it grew keeps the pages that it had.
+//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more. Each has a mapping of its own: so it grows without a copy (`mremap`), whatever
+//!   its alignment up to that of pages, and its memory goes back when it does.
+//! * **B. What.** Advice on all of the mapping: `madvise(MADV_HUGEPAGE)`, before it is touched, and when it grows. What was there
+//!   before it grew keeps the pages that it had.
 //! * **C. Cost.** A huge page comes as a whole when a byte of it is touched: a block that is touched here and there takes up to what
 //!   was asked for, where it took the touched pages alone. The kernel may go looking for room (`defrag` beside `enabled`), and gives small
-//!   pages where it finds none. Where the block lay among others, those that come there later have its advice.
+//!   pages where it finds none. To come and go is a system call each, as it mostly is with the C library.
 //!
 //! Use it with `#[global_allocator] static HEAP: Heap = Heap;`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::null_mut;
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+};
 
 /// The least bytes of a block for which huge pages are asked. Of 2 MiB, as huge pages mostly are, at least one lies wholly in it.
 pub const LARGE_BYTES: usize = 4 << 20;
 
-/// Advice starts and ends at multiples of this: the usual size of pages. Where it is another one, kernels refuse the advice.
+/// Mappings begin at multiples of this, or of more.
 const PAGE_BYTES: usize = 4 << 10;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-/// Asks for huge pages for a block that has just come, if it is large.
+/// Whether a block of this layout has a mapping of its own.
 #[inline]
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_BYTES
+}
+
+/// A mapping of its own for a block, of nothing but zeros; null if there is none to be had.
+#[cold]
+fn map(bytes: usize) -> *mut u8 {
+    let (may, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: it is put where nothing is.
+    let mapped = unsafe { mmap_anonymous(null_mut(), bytes, may, kind) };
+    mapped.map_or(null_mut(), |start| advise(start.cast(), bytes))
+}
+
+/// Asks for huge pages for a mapping.
 fn advise(start: *mut u8, bytes: usize) -> *mut u8 {
-    if bytes >= LARGE_BYTES && !start.is_null() {
-        let before = start.addr() % PAGE_BYTES;
-        let pages_bytes = (before + bytes).next_multiple_of(PAGE_BYTES);
-        let first = start.wrapping_sub(before);
-        // SAFETY: part of each of these pages is a block that has just been given to us. The advice says how they are to be
-        // backed, and changes nothing of what is in them, whosever it is. That it is not taken does no harm.
-        let _ = unsafe { madvise(first.cast(), pages_bytes, Advice::LinuxHugepage) };
-    }
+    // SAFETY: the mapping is a block's, and nobody else's. The advice says how it is to be backed, and changes nothing of what is
+    // in it. That it is not taken does no harm.
+    let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
     start
 }
 
-// SAFETY: every call is handed to `System`, which keeps the contract, with the arguments it came with; what it returns is
-// returned. `advise` neither allocates nor panics.
+// SAFETY: blocks that are not large are `System`'s: every call for one is handed to it, with the arguments it came with, and what
+// it returns is returned. Large ones are mappings, which begin at pages, and so at multiples of what is asked for; which ones
+// they are is told by their layouts, and callers give the layout that a block has. Nothing here allocates or panics.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller has made sure of what `alloc` asks for, and `System` asks for no more.
-        advise(unsafe { System.alloc(layout) }, layout.size())
+        match is_large(layout) {
+            true => map(layout.size()),
+            // SAFETY: the caller has made sure of what `alloc` asks for, and `System` asks for no more.
+            false => unsafe { System.alloc(layout) },
+        }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as in `alloc`.
-        advise(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        match is_large(layout) {
+            true => map(layout.size()),
+            // SAFETY: as in `alloc`.
+            false => unsafe { System.alloc_zeroed(layout) },
+        }
     }
 
     #[inline]
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: `start` came from this allocator with this layout, and so from `System`.
-        unsafe { System.dealloc(start, layout) }
+        if is_large(layout) {
+            // SAFETY: it is a mapping of so many bytes, by `map` or `mremap`, and nobody uses it any more. What cannot be taken
+            // back stays there.
+            let _ = unsafe { munmap(start.cast(), layout.size()) };
+        } else {
+            // SAFETY: `start` came from this allocator with this layout, and so from `System`.
+            unsafe { System.dealloc(start, layout) }
+        }
     }
 
     #[inline]
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`; the caller has made sure that `bytes` is neither zero nor too large.
-        advise(unsafe { System.realloc(start, layout, bytes) }, bytes)
+        // SAFETY: the caller has made sure that `bytes` is neither zero nor too large for this alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
+        match (is_large(layout), is_large(new)) {
+            // SAFETY: as in `dealloc`; and the caller has made sure of what `realloc` asks for.
+            (false, false) => unsafe { System.realloc(start, layout, bytes) },
+            (true, true) => {
+                // SAFETY: it is a mapping of so many bytes, as in `dealloc`; the caller uses it no more where it was, if it moves.
+                let moved =
+                    unsafe { mremap(start.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
+                moved.map_or(null_mut(), |start| advise(start.cast(), bytes))
+            }
+            _ => {
+                // SAFETY: `new` is not of nothing.
+                let there = unsafe { self.alloc(new) };
+                if !there.is_null() {
+                    let kept = layout.size().min(bytes);
+                    // SAFETY: both blocks have so many bytes at least, and the new one has just come. The old one is the
+                    // caller's, who gives it back.
+                    unsafe {
+                        start.copy_to_nonoverlapping(there, kept);
+                        self.dealloc(start, layout);
+                    }
+                }
+                there
+            }
+        }
     }
 }
 
