@@ -84,9 +84,13 @@ pub(crate) struct Prices {
     pub(crate) full_ns: f64,
 }
 
-impl Prices {
-    const NONE: Prices =
-        Prices { hit_ns: 0.0, driver_ns: 0.0, disk_ns: 0.0, block_ns: 0.0, full_ns: 0.0 };
+impl CostSource {
+    /// What is taken to be so until it is measured, or always.
+    fn first(self) -> CostModel {
+        match self {
+            CostSource::Measured(first) | CostSource::Fixed(first) => first,
+        }
+    }
 }
 
 /// Means of all costs; see the [module](self).
@@ -99,20 +103,31 @@ pub struct Costs {
     disk_ns: Mean,
     devices: Vec<DeviceCosts>,
     changes: u64,
-    /// What follows from the means: of each device, and of one that is not among them. It is asked for several times a read.
-    prices: Vec<Prices>,
-    of_others: Prices,
+    /// What follows from the means: of all devices together, and of each. It is asked for several times a read.
+    over_all: CostModel,
+    prices: Vec<DevicePrices>,
 }
+
+/// What is a device's own of [`Prices`].
+#[derive(Clone, Copy, Debug)]
+struct DevicePrices {
+    /// 0 where that of all is its own.
+    disk_ns: f64,
+    block_ns: f64,
+    full_ns: f64,
+}
+
+const UNSEEN_PRICES: DevicePrices = DevicePrices { disk_ns: 0.0, block_ns: 0.0, full_ns: 0.0 };
 
 impl Costs {
     /// By `rules`, each device has its own `T_disk` or all have the mean.
     pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
         let (hit_ns, driver_ns, disk_ns) = Default::default();
         let (own, devices, changes) = (rules.own_costs, Vec::new(), 0);
-        let (prices, of_others) = (Vec::new(), Prices::NONE);
+        let (over_all, prices) = (source.first(), Vec::new());
         let mut costs =
-            Costs { source, own, hit_ns, driver_ns, disk_ns, devices, changes, prices, of_others };
-        costs.renew_prices();
+            Costs { source, own, hit_ns, driver_ns, disk_ns, devices, changes, over_all, prices };
+        costs.renew_over_all();
         costs
     }
 
@@ -120,43 +135,64 @@ impl Costs {
         let index = usize::from(device.0);
         if self.devices.len() <= index {
             self.devices.resize(index + 1, UNSEEN);
-            self.prices.resize(index + 1, self.of_others);
+            self.prices.resize(index + 1, UNSEEN_PRICES);
         }
         &mut self.devices[index]
     }
 
-    /// A mean has changed, or none has.
-    fn note(&mut self, changed: bool) {
-        if changed {
-            self.changes += 1;
-            self.renew_prices();
-        }
+    fn renew_over_all(&mut self) {
+        let CostModel { hit_ns, driver_ns, disk_ns } = self.source.first();
+        self.over_all = match self.source {
+            CostSource::Measured(_) => CostModel {
+                hit_ns: self.hit_ns.or(hit_ns),
+                driver_ns: self.driver_ns.or(driver_ns),
+                disk_ns: self.disk_ns.or(disk_ns),
+            },
+            CostSource::Fixed(_) => CostModel {
+                hit_ns: hit_ns.max(LEAST_NS),
+                driver_ns: driver_ns.max(LEAST_NS),
+                disk_ns: disk_ns.max(LEAST_NS),
+            },
+        };
     }
 
-    fn renew_prices(&mut self) {
-        self.of_others = self.prices_of(&UNSEEN);
-        for index in 0..self.devices.len() {
-            self.prices[index] = self.prices_of(&self.devices[index]);
-        }
+    fn renew(&mut self, device: DeviceIndex) {
+        let index = usize::from(device.0);
+        let has_own = self.own && matches!(self.source, CostSource::Measured(_));
+        let DeviceCosts { disk_ns, block_ns, full_ns } = self.devices[index];
+        let own_ns = disk_ns.0.filter(|_| has_own).map_or(0.0, |own_ns| own_ns.max(LEAST_NS));
+        let [block_ns, full_ns] = [block_ns, full_ns].map(|mean| mean.0.unwrap_or(0.0));
+        self.prices[index] = DevicePrices { disk_ns: own_ns, block_ns, full_ns };
     }
 
     /// Takes in one sample of `T_hit`.
     pub(crate) fn observe_hit(&mut self, sample: Nanos) {
         let changed = self.hit_ns.add(sample.0 as f64);
-        self.note(changed);
+        self.note_over_all(changed);
     }
 
     /// Takes in one sample of `T_driver`.
     pub(crate) fn observe_driver(&mut self, sample: Nanos) {
         let changed = self.driver_ns.add(sample.0 as f64);
-        self.note(changed);
+        self.note_over_all(changed);
+    }
+
+    /// A mean of all devices has changed, or has not.
+    fn note_over_all(&mut self, changed: bool) {
+        if changed {
+            self.changes += 1;
+            self.renew_over_all();
+        }
     }
 
     /// Takes in one sample of `T_disk`.
     pub(crate) fn observe_disk(&mut self, device: DeviceIndex, sample: Nanos) {
         let mut changed = self.disk_ns.add(sample.0 as f64);
         changed |= self.device(device).disk_ns.add(sample.0 as f64);
-        self.note(changed);
+        self.note_over_all(changed);
+        if changed {
+            self.renew(device);
+        }
     }
 
     /// A busy device has taken `sample_ns` for a block more, over so many requests; and was given more of them all the
@@ -173,7 +209,10 @@ impl Costs {
         if was_full {
             changed |= costs.full_ns.add_mean_of(sample_ns, requests);
         }
-        self.note(changed);
+        if changed {
+            self.changes += 1;
+            self.renew(device);
+        }
     }
 
     /// How often what things cost has changed.
@@ -190,37 +229,24 @@ impl Costs {
 
     /// What reading a block from memory costs, in ns.
     pub(crate) fn hit_ns(&self) -> f64 {
-        self.of_others.hit_ns
+        self.over_all.hit_ns
     }
 
     /// What fetching from `device` costs.
     #[inline]
-    pub(crate) fn at(&self, device: DeviceIndex) -> &Prices {
-        self.prices.get(usize::from(device.0)).unwrap_or(&self.of_others)
-    }
-
-    fn prices_of(&self, device: &DeviceCosts) -> Prices {
-        let [block_ns, full_ns] =
-            [device.block_ns, device.full_ns].map(|mean| mean.0.unwrap_or(0.0));
-        let (first, measured) = match self.source {
-            CostSource::Measured(first) => (first, true),
-            CostSource::Fixed(fixed) => (fixed, false),
-        };
-        let CostModel { hit_ns, driver_ns, disk_ns } = first;
-        if !measured {
-            let [hit_ns, driver_ns, disk_ns] =
-                [hit_ns, driver_ns, disk_ns].map(|cost_ns| cost_ns.max(LEAST_NS));
-            return Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns };
-        }
-        let over_all_ns = self.disk_ns.or(disk_ns);
-        let disk_ns = if self.own { device.disk_ns.or(over_all_ns) } else { over_all_ns };
-        let (hit_ns, driver_ns) = (self.hit_ns.or(hit_ns), self.driver_ns.or(driver_ns));
+    pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
+        let CostModel { hit_ns, driver_ns, disk_ns } = self.over_all;
+        let own = self.prices.get(usize::from(device.0)).unwrap_or(&UNSEEN_PRICES);
+        let DevicePrices { disk_ns: own_ns, block_ns, full_ns } = *own;
+        let disk_ns = if own_ns > 0.0 { own_ns } else { disk_ns };
         Prices { hit_ns, driver_ns, disk_ns, block_ns, full_ns }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ONE: DeviceIndex = DeviceIndex(1);
@@ -240,6 +266,50 @@ mod tests {
         assert!((4900.0..=5000.0).contains(&costs.at(ONE).disk_ns));
         assert!(costs.at(TWO).disk_ns > 99_000.0);
         assert_eq!(costs.at(ONE).hit_ns, CostModel::default().hit_ns);
+    }
+
+    proptest! {
+        /// What is worked out when a mean changes is what the means say.
+        #[test]
+        fn prices_are_those_of_the_means(
+            is_measured in any::<bool>(),
+            own in any::<bool>(),
+            samples in prop::collection::vec((0..4, 0u16..4, 0u64..10_000), 1..60),
+        ) {
+            let first = CostModel { hit_ns: 0.0, driver_ns: 7.0, disk_ns: 500.0 };
+            let source = match is_measured {
+                true => CostSource::Measured(first),
+                false => CostSource::Fixed(first),
+            };
+            let mut costs = Costs::new(source, &Rules { own_costs: own, ..Rules::TIP2 });
+            for (kind, device, ns) in samples {
+                let (before, device) = (costs.changes(), DeviceIndex(device));
+                let all_before: Vec<Prices> = (0..6).map(|at| costs.at(DeviceIndex(at))).collect();
+                match kind {
+                    0 => costs.observe_hit(Nanos(ns)),
+                    1 => costs.observe_driver(Nanos(ns)),
+                    2 => costs.observe_disk(device, Nanos(ns)),
+                    _ => costs.observe_block(device, ns as f64, 3, ns % 2 == 0),
+                }
+                for at in 0..6 {
+                    let of_device = costs.devices.get(usize::from(at)).unwrap_or(&UNSEEN);
+                    let or = |mean: Mean, first| if is_measured { mean.or(first) } else { first };
+                    let over_all_ns = or(costs.disk_ns, first.disk_ns);
+                    let disk_ns = if own { or(of_device.disk_ns, over_all_ns) } else { over_all_ns };
+                    let prices = Prices {
+                        hit_ns: or(costs.hit_ns, first.hit_ns).max(LEAST_NS),
+                        driver_ns: or(costs.driver_ns, first.driver_ns),
+                        disk_ns,
+                        block_ns: of_device.block_ns.0.unwrap_or(0.0),
+                        full_ns: of_device.full_ns.0.unwrap_or(0.0),
+                    };
+                    prop_assert_eq!(costs.at(DeviceIndex(at)), prices);
+                    let is_same = all_before[usize::from(at)] == prices;
+                    prop_assert!(is_same || costs.changes() > before, "a change is counted");
+                }
+                prop_assert_eq!(costs.hit_ns(), costs.at(device).hit_ns);
+            }
+        }
     }
 
     #[test]

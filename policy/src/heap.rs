@@ -30,6 +30,7 @@ impl IndexedHeap {
 
     /// Gives `member` this key, or takes it out.
     pub(crate) fn set(&mut self, member: u32, key: Option<f64>) {
+        debug_assert!(!key.is_some_and(f64::is_nan), "no order of {member}");
         let index = member as usize;
         if self.places.len() <= index {
             if key.is_none() {

@@ -240,6 +240,9 @@ impl Policy {
     }
 
     /// A new stream, on the record of `hinter`. With a `reader`, only that one's reads are taken for it.
+    ///
+    /// # Panics
+    /// If 2²⁵ − 1 streams are open.
     pub fn open_stream(
         &mut self,
         _now: Nanos,

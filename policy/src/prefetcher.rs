@@ -197,7 +197,7 @@ impl Cache {
         let (block, _) = stream.block_at(position)?;
         let is_late = terms.overloaded();
         let terms = match self.rules.prefetch {
-            Prefetch::Benefit if must_begin => terms.behind(self.costs.at(device)),
+            Prefetch::Benefit if must_begin => terms.behind(&self.costs.at(device)),
             Prefetch::Forestall if is_beyond && !must_begin => return None,
             _ => terms,
         };

@@ -86,6 +86,45 @@ fn segments_with_more_blocks_than_positions_are_left_out() {
 }
 
 #[test]
+fn of_a_segment_with_more_blocks_than_positions_nothing_is_left() {
+    let (mut policy, stream) = opened(Config { block_bytes: 1, ..config(Rules::FORETELL, 4) });
+    let all = [Segment { offset_bytes: 0, length_bytes: u64::MAX }];
+    policy.hint(NOW, stream, Hint::segments(file(u64::MAX), DISK, &all));
+    policy.hint(NOW, stream, Hint::whole_file(file(2), DISK));
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1]);
+}
+
+#[test]
+fn a_file_with_more_blocks_than_positions_has_some() {
+    let (mut policy, stream) = opened(config(Rules::FORETELL, 4));
+    policy.hint(NOW, stream, Hint::whole_file(file(u64::MAX), DISK));
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2, 3]);
+}
+
+#[test]
+fn after_hints_for_ever_of_what_is_in_memory_others_have_their_turn() {
+    let memory = Memory::Kernel { keeps: false };
+    let wide = Config { memory, cluster_blocks_max: 4096, ..config(Rules::FORETELL, 1 << 20) };
+    let (mut policy, stream) = opened(wide);
+    let size_bytes = 10 << 17;
+    for number in 1..=20 {
+        let target = Target::File { file: FileId(number), size_bytes };
+        let for_ever = Hint { repeats: u32::MAX, ..Hint::whole_file(target, DISK) };
+        policy.hint(NOW, stream, for_ever);
+    }
+    policy.hint(NOW, stream, Hint::whole_file(Target::File { file: FileId(99), size_bytes }, DISK));
+    let mut seen = Vec::new();
+    while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
+        let Work::Read { file, .. } = work else { panic!("{work:?}") };
+        seen.push(file);
+        policy.completed(NOW, id, Outcome::AlreadyCached);
+    }
+    seen.dedup();
+    let all: Vec<FileId> = (1..=20).chain([99]).map(FileId).collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
 fn a_range_beyond_the_end_of_the_last_block_is_nothing() {
     let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
     let beyond = [Segment { offset_bytes: 95, length_bytes: 1 }];

@@ -24,7 +24,7 @@ pub(crate) struct HintEstimator<'a> {
 impl Stream {
     /// What fetching costs it from `device`.
     pub(crate) fn terms(&self, costs: &Costs, rules: &Rules, device: DeviceIndex) -> Terms {
-        Terms::new(costs.at(device), rules, self.pace.pace_ns(), self.pace.is_late())
+        Terms::new(&costs.at(device), rules, self.pace.pace_ns(), self.pace.is_late())
     }
 
     /// What it is worth to keep a block of `device` until it is read at `position`.

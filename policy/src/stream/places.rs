@@ -23,8 +23,9 @@ use crate::room::HintQueue;
 /// Ranges of a stride that are turned into segments at a time.
 const STRIDE_CHUNK: u64 = 4096;
 
-/// Positions are below it.
-const POSITIONS_MAX: u64 = POSITION_END;
+/// One hint takes at most this part of the positions that are left, as a divisor, so that there are some for those that come
+/// after any number of hints for ever: at 4 KiB a block, 64 PiB for the first.
+const HINT_SHARE_DIVISOR: u64 = 16;
 
 /// A hint with its place.
 #[derive(Debug)]
@@ -338,8 +339,9 @@ impl Places {
                 self.shape_of(segments, size_bytes, &mut placing)
             }
         };
+        let most = self.most_of_a_hint();
         let pass_blocks = match &shape {
-            Shape::Whole => blocks_of(size_bytes, self.block_bytes),
+            Shape::Whole => blocks_of(size_bytes, self.block_bytes).min(most),
             Shape::Segments { segments, ends } => {
                 segments.len().checked_sub(1).map_or(0, |last| ends.end(last))
             }
@@ -347,9 +349,8 @@ impl Places {
         if pass_blocks == 0 {
             return placing;
         }
-        // A repeat count that would leave the positions is as good as for ever.
-        let room = POSITIONS_MAX.saturating_sub(self.end) / pass_blocks;
-        let passes = u64::from(hint.repeats.max(1)).min(room);
+        // A repeat count that would take more is as good as for ever.
+        let passes = u64::from(hint.repeats.max(1)).min(most / pass_blocks);
         if passes == 0 {
             return placing;
         }
@@ -359,6 +360,11 @@ impl Places {
         self.segments_bytes += placed.segments_bytes();
         self.placed.push_back(placed);
         placing
+    }
+
+    /// Positions that the next hint may take.
+    fn most_of_a_hint(&self) -> u64 {
+        (POSITION_END - self.end) / HINT_SHARE_DIVISOR
     }
 
     fn shape_of(&self, segments: Arc<[Segment]>, size_bytes: u64, placing: &mut Placing) -> Shape {
@@ -373,14 +379,14 @@ impl Places {
             let beyond = wanted_end.saturating_sub(first.max(file_end));
             placing.beyond_end = placing.beyond_end.saturating_add(beyond);
         }
-        let (mut total, mut last) = (0u64, None);
+        let (mut total, mut last, most) = (0u64, None, self.most_of_a_hint());
         let ends = segments.iter().map(move |&segment| {
             let (first, end) = span(segment, size_bytes, block_bytes);
             if end > first {
                 let shared = last == Some(first);
                 let blocks = end - first - u64::from(shared);
-                // Positions have their bounds: what would leave them is left out.
-                if total <= POSITIONS_MAX - blocks.min(POSITIONS_MAX) {
+                // What would take too many positions is left out.
+                if blocks <= most && total <= most - blocks {
                     total += blocks;
                     last = Some(end - 1);
                 }
