@@ -4,13 +4,13 @@
 //! the time goes to finding out where a page lies (`docs/performance.md`). Some kernels give huge pages unasked, and some
 //! only to who asks (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
 //!
-//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more. Each has a mapping of its own: so it grows without a copy (`mremap`), whatever
-//!   its alignment up to that of pages, and its memory goes back when it does.
-//! * **B. What.** Advice on all of the mapping: `madvise(MADV_HUGEPAGE)`, before it is touched, and when it grows. What was there
-//!   before it grew keeps the pages that it had.
+//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow.
+//! * **B. What.** Advice on all pages of the block: `madvise(MADV_HUGEPAGE)`. Those that are aligned to cache lines at most, as
+//!   tables are, are mapped by themselves: so they grow without a copy (`mremap`), and are advised before they are touched. Others, as buffers
+//!   that are aligned to pages, are the C library's, which keeps them for the next one; their first and last page may be others' in part.
 //! * **C. Cost.** A huge page comes as a whole when a byte of it is touched: a block that is touched here and there takes up to what
 //!   was asked for, where it took the touched pages alone. The kernel may go looking for room (`defrag` beside `enabled`), and gives small
-//!   pages where it finds none. To come and go is a system call each, as it mostly is with the C library.
+//!   pages where it finds none. What is mapped by itself comes and goes with a system call and its pages: a table lives for long.
 //!
 //! Use it with `#[global_allocator] static HEAP: Heap = Heap;`.
 
@@ -24,17 +24,21 @@ use rustix::mm::{
 /// The least bytes of a block for which huge pages are asked. Of 2 MiB, as huge pages mostly are, at least one lies wholly in it.
 pub const LARGE_BYTES: usize = 4 << 20;
 
-/// Mappings begin at multiples of this, or of more.
+/// Mappings and advice begin at multiples of this: the usual size of pages. Where it is another one, it is a larger one, which
+/// mappings begin at, and kernels refuse advice that does not.
 const PAGE_BYTES: usize = 4 << 10;
+
+/// Large blocks of a greater alignment are not mapped by themselves: that of cache lines.
+const ALIGN_MAX: usize = 64;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-/// Whether a block of this layout has a mapping of its own.
+/// Whether a block of this layout is mapped by itself.
 #[inline]
-fn is_large(layout: Layout) -> bool {
-    layout.size() >= LARGE_BYTES && layout.align() <= PAGE_BYTES
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= LARGE_BYTES && layout.align() <= ALIGN_MAX
 }
 
 /// A mapping of its own for a block, of nothing but zeros; null if there is none to be had.
@@ -46,39 +50,45 @@ fn map(bytes: usize) -> *mut u8 {
     mapped.map_or(null_mut(), |start| advise(start.cast(), bytes))
 }
 
-/// Asks for huge pages for a mapping.
+/// Asks for huge pages for a block that has just come, or grown, if it is large.
+#[inline]
 fn advise(start: *mut u8, bytes: usize) -> *mut u8 {
-    // SAFETY: the mapping is a block's, and nobody else's. The advice says how it is to be backed, and changes nothing of what is
-    // in it. That it is not taken does no harm.
-    let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+    if bytes >= LARGE_BYTES && !start.is_null() {
+        let before = start.addr() % PAGE_BYTES;
+        let pages_bytes = (before + bytes).next_multiple_of(PAGE_BYTES);
+        let first = start.wrapping_sub(before);
+        // SAFETY: part of each of these pages is a block that has just been given to us. The advice says how they are to be
+        // backed, and changes nothing of what is in them, whosever it is. That it is not taken does no harm.
+        let _ = unsafe { madvise(first.cast(), pages_bytes, Advice::LinuxHugepage) };
+    }
     start
 }
 
-// SAFETY: blocks that are not large are `System`'s: every call for one is handed to it, with the arguments it came with, and what
-// it returns is returned. Large ones are mappings, which begin at pages, and so at multiples of what is asked for; which ones
+// SAFETY: blocks that are not mapped are `System`'s: every call for one is handed to it, with the arguments it came with, and what
+// it returns is returned. Those that are begin at pages, and so at multiples of what is asked for; which ones
 // they are is told by their layouts, and callers give the layout that a block has. Nothing here allocates or panics.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match is_large(layout) {
+        match is_mapped(layout) {
             true => map(layout.size()),
             // SAFETY: the caller has made sure of what `alloc` asks for, and `System` asks for no more.
-            false => unsafe { System.alloc(layout) },
+            false => advise(unsafe { System.alloc(layout) }, layout.size()),
         }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match is_large(layout) {
+        match is_mapped(layout) {
             true => map(layout.size()),
             // SAFETY: as in `alloc`.
-            false => unsafe { System.alloc_zeroed(layout) },
+            false => advise(unsafe { System.alloc_zeroed(layout) }, layout.size()),
         }
     }
 
     #[inline]
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        if is_large(layout) {
+        if is_mapped(layout) {
             // SAFETY: it is a mapping of so many bytes, by `map` or `mremap`, and nobody uses it any more. What cannot be taken
             // back stays there.
             let _ = unsafe { munmap(start.cast(), layout.size()) };
@@ -92,30 +102,45 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller has made sure that `bytes` is neither zero nor too large for this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (is_large(layout), is_large(new)) {
+        match (is_mapped(layout), is_mapped(new)) {
             // SAFETY: as in `dealloc`; and the caller has made sure of what `realloc` asks for.
-            (false, false) => unsafe { System.realloc(start, layout, bytes) },
+            (false, false) => advise(unsafe { System.realloc(start, layout, bytes) }, bytes),
             (true, true) => {
                 // SAFETY: it is a mapping of so many bytes, as in `dealloc`; the caller uses it no more where it was, if it moves.
                 let moved =
                     unsafe { mremap(start.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
-                moved.map_or(null_mut(), |start| advise(start.cast(), bytes))
-            }
-            _ => {
-                // SAFETY: `new` is not of nothing.
-                let there = unsafe { self.alloc(new) };
-                if !there.is_null() {
-                    let kept = layout.size().min(bytes);
-                    // SAFETY: both blocks have so many bytes at least, and the new one has just come. The old one is the
-                    // caller's, who gives it back.
-                    unsafe {
-                        start.copy_to_nonoverlapping(there, kept);
-                        self.dealloc(start, layout);
-                    }
+                match moved {
+                    Ok(moved) => advise(moved.cast(), bytes),
+                    // It keeps what it has; `dealloc` will give back as much as it knows of.
+                    Err(_) if bytes <= layout.size() => start,
+                    // SAFETY: as the caller says.
+                    Err(_) => unsafe { self.copied(start, layout, new) },
                 }
-                there
+            }
+            // SAFETY: as the caller says.
+            _ => unsafe { self.copied(start, layout, new) },
+        }
+    }
+}
+
+impl Heap {
+    /// A block of layout `new` with what is in the one at `start`, which goes; null, and it stays, if there is none to be had.
+    ///
+    /// # Safety
+    /// As for [`GlobalAlloc::realloc`], of which it is the long way.
+    #[cold]
+    unsafe fn copied(&self, start: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
+        // SAFETY: `new` is not of nothing.
+        let there = unsafe { self.alloc(new) };
+        if !there.is_null() {
+            // SAFETY: both blocks have so many bytes at least, and the new one has just come. The old one is the caller's, who
+            // gives it back.
+            unsafe {
+                start.copy_to_nonoverlapping(there, layout.size().min(new.size()));
+                self.dealloc(start, layout);
             }
         }
+        there
     }
 }
 

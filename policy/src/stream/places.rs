@@ -24,7 +24,7 @@ use crate::room::HintQueue;
 const STRIDE_CHUNK: u64 = 4096;
 
 /// One hint takes at most this part of the positions that are left, as a divisor, so that there are some for those that come
-/// after any number of hints for ever: at 4 KiB a block, 64 PiB for the first.
+/// after hints for ever: at 4 KiB a block, 64 PiB for the first, and 4 GiB after 250 of them.
 const HINT_SHARE_DIVISOR: u64 = 16;
 
 /// A hint with its place.
