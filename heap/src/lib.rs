@@ -222,4 +222,39 @@ mod tests {
         let (old, new) = first_bytes.split_at(LARGE_BYTES / 4096);
         assert!(old.iter().all(|&byte| byte == 1) && new.iter().all(|&byte| byte == 2));
     }
+
+    /// A mapping that is locked in part the kernel does not grow.
+    #[test]
+    fn a_block_whose_mapping_does_not_grow_is_copied() {
+        let layout = Layout::from_size_align(3 * LARGE_BYTES, 8).expect("a layout");
+        // SAFETY: it is not of nothing.
+        let start = unsafe { HEAP.alloc_zeroed(layout) };
+        assert!(!start.is_null());
+        let written: Vec<u8> = (0..layout.size()).map(byte).collect();
+        // SAFETY: the block is as long, and nobody else has it.
+        unsafe { start.copy_from_nonoverlapping(written.as_ptr(), layout.size()) };
+        let lock = |start: *mut u8| {
+            // SAFETY: the page is the block's.
+            let locked = unsafe { rustix::mm::mlock(start.wrapping_add(LARGE_BYTES).cast(), 4096) };
+            locked.inspect_err(|error| eprintln!("not locked: {error}")).is_ok()
+        };
+        let is_kept = |start: *mut u8, bytes: usize| {
+            // SAFETY: the block has so many bytes at least, all of them written.
+            let there = unsafe { std::slice::from_raw_parts(start, bytes) };
+            there == &written[..bytes]
+        };
+        let was_locked = lock(start);
+        // SAFETY: it came with this layout.
+        let grown = unsafe { HEAP.realloc(start, layout, 5 * LARGE_BYTES) };
+        assert!(!grown.is_null() && is_kept(grown, layout.size()));
+        assert!(!was_locked || grown != start, "it was mapped anew");
+        let layout = Layout::from_size_align(5 * LARGE_BYTES, 8).expect("a layout");
+        lock(grown);
+        // SAFETY: it came with this layout.
+        let shrunk = unsafe { HEAP.realloc(grown, layout, 2 * LARGE_BYTES) };
+        assert!(!shrunk.is_null() && is_kept(shrunk, 2 * LARGE_BYTES));
+        let layout = Layout::from_size_align(2 * LARGE_BYTES, 8).expect("a layout");
+        // SAFETY: it came with this layout.
+        unsafe { HEAP.dealloc(shrunk, layout) };
+    }
 }
