@@ -80,6 +80,14 @@ impl Member {
     }
 }
 
+/// What is known of the streams that name a file: to look for them is a cache miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Unknown,
+    ByNobody,
+    ByOne(StreamIndex),
+}
+
 /// Accesses after which a share is worth half, at least; in a large cache it is a turnover of it.
 const HALF_LIFE_MIN: f64 = 1024.0;
 
@@ -575,8 +583,8 @@ impl Cache {
                 return Err(TooDear(cost));
             }
             let slot = self.pick(of).expect("who declares a value has a block");
-            if !self.is_saved(slot, of, cost) {
-                self.leave(now, slot, of.stream(), (cost, worth));
+            if let Some(named) = self.unsaved(slot, of, cost) {
+                self.leave(now, slot, (of.stream(), named), (cost, worth));
                 paid = cost;
             }
         }
@@ -606,7 +614,7 @@ impl Cache {
                 let allocation = self.allocation.as_mut().expect("blocks have owners");
                 allocation.swap(given_up, block, candidate);
             }
-            self.leave(now, given_up, picker, (cost, need.worth));
+            self.leave(now, given_up, (picker, Named::Unknown), (cost, need.worth));
             paid = cost;
         }
         self.allocation.as_mut().expect("blocks have owners").admitted(need.block);
@@ -645,39 +653,43 @@ impl Cache {
         furthest.min_by(|one, other| one.2.total_cmp(&other.2)).unwrap_or(useless)
     }
 
-    /// B: whether anybody but `picker` values the block above `floor`, normalised.
-    fn is_saved(&mut self, slot: SlotId, picker: Member, floor: f64) -> bool {
+    /// B: who names the file of the block, as far as that has been found out, unless somebody but `picker` values the block
+    /// above `floor`, normalised.
+    fn unsaved(&mut self, slot: SlotId, picker: Member, floor: f64) -> Option<Named> {
         if self.rules.replacement == Replacement::Lru {
-            return false;
+            return Some(Named::Unknown);
         }
         let claim = self.blocks[slot].claim();
         if claim.is_some_and(|claim| self.stream_saves(claim.stream, slot, floor)) {
-            return true;
+            return None;
         }
         if self.blocks[slot].is_queued() {
             let local = self.rates.own(UNHINTED, floor);
             let (mut scene, recent, consumed) = self.scene();
             if recent.offer(&mut scene, slot, local) || consumed.offer(&mut scene, slot, local) {
-                return true;
+                return None;
             }
         }
         let Some(claim) = claim else {
-            return self.wanted_by_others(slot, picker.stream(), floor);
+            return self.unwanted_by_others(slot, picker.stream(), floor);
         };
         // Another stream may read it sooner than the one that claims it.
         let file = self.blocks[slot].block().file;
-        if self.is_alone(claim.stream, file) || self.named_by(file).len() < 2 {
-            return false;
+        if self.is_alone(claim.stream, file) {
+            return Some(Named::ByOne(claim.stream));
+        }
+        if self.named_by(file).len() < 2 {
+            return Some(Named::Unknown);
         }
         self.unclaim(slot);
-        let is_saved = self.wanted_by_others(slot, Some(claim.stream), floor);
-        if is_saved {
+        let unwanted = self.unwanted_by_others(slot, Some(claim.stream), floor);
+        if unwanted.is_none() {
             let device = self.blocks[slot].device();
             self.stream(claim.stream).lost(device, claim.position);
         } else {
             self.claim(slot, claim);
         }
-        is_saved
+        unwanted
     }
 
     fn stream_saves(&mut self, index: StreamIndex, slot: SlotId, floor: f64) -> bool {
@@ -699,18 +711,24 @@ impl Cache {
         (self.streams.len() - self.freed.len()).max(1) as u64
     }
 
-    /// Offers a block that no stream claims to the streams that name its file.
+    /// Offers a block that no stream claims to the streams that name its file. Who they are, as far as that has been found
+    /// out, if none of them wants it.
     #[inline(always)] // Mostly nobody names it, and that is soon seen.
-    fn wanted_by_others(&mut self, slot: SlotId, asked: Option<StreamIndex>, floor: f64) -> bool {
+    fn unwanted_by_others(
+        &mut self,
+        slot: SlotId,
+        asked: Option<StreamIndex>,
+        floor: f64,
+    ) -> Option<Named> {
         self.offers_from = self.offers_from.wrapping_add(1);
         let file = self.blocks[slot].block().file;
-        if asked.is_some_and(|asked| self.is_alone(asked, file)) {
-            return false;
+        if let Some(alone) = asked.filter(|&asked| self.is_alone(asked, file)) {
+            return Some(Named::ByOne(alone));
         }
         match self.named_by(file) {
-            [] => false,
-            [only] if asked == Some(*only) => false,
-            _ => self.offered_to_others(slot, asked, floor),
+            [] => Some(Named::ByNobody),
+            &[only] if asked == Some(only) => Some(Named::ByOne(only)),
+            _ => (!self.offered_to_others(slot, asked, floor)).then_some(Named::Unknown),
         }
     }
 
@@ -730,7 +748,7 @@ impl Cache {
         &mut self,
         now: Nanos,
         slot: SlotId,
-        picker: Option<StreamIndex>,
+        (picker, named): (Option<StreamIndex>, Named),
         (cost, worth): (f64, f64),
     ) {
         let known = &self.blocks[slot];
@@ -749,17 +767,16 @@ impl Cache {
             self.log.push(Decision { at: now, kind, block, stream: owner, value_ns, against_ns });
         }
         self.evicted.push_back(block);
-        let alone = picker.filter(|&picker| self.is_alone(picker, block.file));
-        self.take_out(slot, alone);
+        self.take_out(slot, named);
     }
 
     /// Takes the block out of the table, and tells whoever tracks or names it.
     pub(crate) fn remove(&mut self, slot: SlotId) {
-        self.take_out(slot, None);
+        self.take_out(slot, Named::Unknown);
     }
 
-    /// The same; the stream that is `alone`, if any, is known to be the only one that names its file.
-    fn take_out(&mut self, slot: SlotId, alone: Option<StreamIndex>) {
+    /// The same; its file is `named` so, if that is known.
+    fn take_out(&mut self, slot: SlotId, named: Named) {
         self.mark_read(slot);
         let (block, device) = (self.blocks[slot].block(), self.blocks[slot].device());
         let claim = self.blocks[slot].claim();
@@ -779,9 +796,10 @@ impl Cache {
             next.into_iter().for_each(|position| stream.lost(device, position));
             self.touch_candidate(claim.stream);
         }
-        let (named, first) = match alone {
-            Some(_) => (1, alone),
-            None => {
+        let (named, first) = match named {
+            Named::ByNobody => (0, None),
+            Named::ByOne(one) => (1, Some(one)),
+            Named::Unknown => {
                 let named = self.named_by(block.file);
                 (named.len(), named.first().copied())
             }
@@ -1050,7 +1068,7 @@ impl Cache {
     fn settle_idle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
         let keeps = self.memory != Memory::Kernel { keeps: false }
             && self.rules.replacement != Replacement::Lru;
-        if keeps && self.wanted_by_others(slot, asked, -1.0) {
+        if keeps && self.unwanted_by_others(slot, asked, -1.0).is_none() {
             return;
         }
         match self.memory {
