@@ -19,19 +19,15 @@
 //! in which a moment lies on average (the sum of the squares of intervals by their sum) less the mean
 //! interval is this time for the first of a batch, and 0 where completions come evenly.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::blocks::StreamIndex;
 use crate::costs::Mean;
 use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
 use crate::hint::{Block, DeviceId, FetchId, StreamId};
-use crate::room::shrink_queue;
 use crate::time::Nanos;
-
-/// Place of a hint in the order of arrival, over all streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticket(pub(crate) u64);
+use crate::unresolved::{Ticket, Unresolved};
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -50,8 +46,8 @@ pub(crate) struct Device {
     pub(crate) depth: DepthControl,
     /// Reads in a row that found everything in memory.
     pub(crate) cached_run: u32,
-    /// Hints not looked up, of each stream in order, by their numbers there.
-    pub(crate) unresolved: BTreeMap<StreamIndex, VecDeque<(Ticket, u64)>>,
+    /// Hints not looked up, of each stream that has some.
+    pub(crate) unresolved: BTreeMap<StreamIndex, Unresolved>,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
     /// The one that was first when it was asked, if it waits for its stream to disclose more and was not asked since.
@@ -267,18 +263,21 @@ impl Device {
         mut allowed: impl FnMut(StreamIndex) -> bool,
     ) -> Option<StreamIndex> {
         let firsts = self.unresolved.iter().filter(|&(&stream, _)| allowed(stream));
-        let firsts = firsts.filter_map(|(&stream, hints)| Some((hints.front()?.0, stream)));
+        let firsts = firsts.filter_map(|(&stream, hints)| Some((hints.first_ticket()?, stream)));
         firsts.min_by_key(|&(ticket, _)| ticket).map(|(_, stream)| stream)
+    }
+
+    /// A hint of `stream` is to be looked up, after all that were before it.
+    pub(crate) fn add_unresolved(&mut self, stream: StreamIndex, ticket: Ticket, number: u64) {
+        self.unresolved.entry(stream).or_default().push(ticket, number);
     }
 
     /// Takes the first hint not looked up of `stream`.
     pub(crate) fn take_unresolved(&mut self, stream: StreamIndex) -> Option<u64> {
         let hints = self.unresolved.get_mut(&stream)?;
-        let (_, number) = hints.pop_front()?;
-        if hints.is_empty() {
+        let number = hints.pop()?;
+        if hints.len() == 0 {
             self.unresolved.remove(&stream);
-        } else {
-            shrink_queue(hints);
         }
         Some(number)
     }
@@ -403,6 +402,8 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     fn lookup(began: Nanos, number: u64) -> Lookup {

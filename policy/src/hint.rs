@@ -118,6 +118,20 @@ pub enum Target {
     },
 }
 
+/// Which part of a file will be read, in which order, and how many times over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) extent: Extent,
+    pub(crate) order: Order,
+    pub(crate) repeats: u32,
+}
+
+impl Plan {
+    /// All of it, once.
+    pub(crate) const WHOLE: Plan =
+        Plan { extent: Extent::WholeFile, order: Order::Given, repeats: 1 };
+}
+
 /// One disclosure; see the [module](self).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {

@@ -63,6 +63,7 @@ mod stall;
 mod stream;
 pub mod time;
 mod trust;
+mod unresolved;
 mod values;
 mod walk;
 

@@ -49,6 +49,7 @@ use crate::recency::SlotId;
 use crate::rules::Prefetch;
 use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
+use crate::unresolved::Unresolved;
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
 pub const DOZE_AFTER: u32 = 32;
@@ -508,7 +509,7 @@ impl Policy {
         };
         if let Some(purpose) = purpose.filter(|_| self.config.tries_depths) {
             let unresolved = &device.unresolved;
-            let names_left = || unresolved.values().map(VecDeque::len).sum();
+            let names_left = || unresolved.values().map(Unresolved::len).sum();
             device.depth.completed(now, (fetch.0, flight.started), purpose, names_left);
         }
         match outcome {

@@ -22,7 +22,7 @@ use crate::hint::{
 };
 use crate::recency::SlotId;
 use crate::rules::{Replacement, Rules};
-use crate::stream::{Fit, Limits, Lookup, Stream, Waiting};
+use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
 
 /// Blocks in memory.
@@ -405,8 +405,7 @@ impl Hinted {
             let order = if any { Order::Any } else { Order::Given };
             let hint = Hint::segments(target, DeviceId(device.0.into()), &segments);
             let hint = Hint { order, repeats, ..hint };
-            let lookup = Lookup::Known { file, size_bytes };
-            stream.wait(Waiting { hint, device, lookup, again: None });
+            stream.wait(Waiting::new(hint, device));
         }
         stream.advance(4096, |_| (), |_| ());
         Hinted { stream, now: Nanos::ZERO }

@@ -5,15 +5,16 @@ use hashbrown::HashMap;
 use super::{DOZE_STRIDE, Policy, STREAMS_ASKED_MAX, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
-use crate::device::{Device, Lookup as UnderWay, Ticket};
+use crate::device::{Device, Lookup as UnderWay};
 use crate::flights::{Demand, Flight, FlightWork};
 use crate::hash::Mix;
-use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId, Target};
+use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId};
 use crate::prefetcher;
 use crate::recency::SlotId;
 use crate::rules::Replacement;
 use crate::stream::{Fit, Lookup, Waiting};
 use crate::time::Nanos;
+use crate::unresolved::Ticket;
 
 /// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
 const SEARCHES_MAX: u32 = 8;
@@ -84,11 +85,9 @@ impl Policy {
         let stream = self.cache.stream(index);
         stream.of_device(device);
         let number = stream.first_waiting + stream.waiting.len() as u64;
-        let lookup = match hint.target {
-            Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
-            Target::Name(_) => Lookup::Pending,
-        };
-        stream.wait(Waiting { hint, device, lookup, again: None });
+        let waiting = Waiting::new(hint, device);
+        let lookup = waiting.lookup();
+        stream.wait(waiting);
         let hinter = stream.hinter;
         self.cache.trust.waits(hinter);
         match lookup {
@@ -99,8 +98,7 @@ impl Policy {
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                let hints = self.device_mut(device).unresolved.entry(index).or_default();
-                hints.push_back((ticket, number));
+                self.device_mut(device).add_unresolved(index, ticket, number);
             }
         }
         self.advance(index);
@@ -136,7 +134,7 @@ impl Policy {
         self.note_load(index);
         for waiting in placed.drain(..) {
             self.cache.trust.waits_no_more(hinter);
-            if let Lookup::Known { file, .. } = waiting.lookup {
+            if let Lookup::Known { file, .. } = waiting.lookup() {
                 self.cache.files.unhold(file);
             }
         }
@@ -176,9 +174,9 @@ impl Policy {
     /// A waiting hint of `hinter` is no more.
     pub(super) fn drop_waiting(&mut self, hinter: HinterId, waiting: &Waiting) {
         self.cache.trust.waits_no_more(hinter);
-        match (waiting.lookup, waiting.hint.target) {
-            (Lookup::Known { file, .. }, _) => self.cache.files.unhold(file),
-            (Lookup::Pending, Target::Name(name)) => self.dropped_names.push(name),
+        match waiting.lookup() {
+            Lookup::Known { file, .. } => self.cache.files.unhold(file),
+            Lookup::Pending(name) => self.dropped_names.push(name),
             _ => {}
         }
     }
@@ -242,9 +240,9 @@ impl Policy {
         let stream = self.cache.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
         let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
-        waiting.lookup = Lookup::InFlight;
+        let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
+        waiting.set_lookup(Lookup::InFlight);
         stream.lookups += 1;
-        let Target::Name(name) = waiting.hint.target else { unreachable!("a name waits") };
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
         at_device.lookup_begun(fetch, UnderWay { began: now, stream: id, index, number });
@@ -263,10 +261,10 @@ impl Policy {
             let stream = self.cache.stream(index);
             let first = stream.first_waiting;
             let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
-            waiting.lookup = Lookup::Void;
-            if let Target::Name(name) = waiting.hint.target {
+            if let Lookup::Pending(name) = waiting.lookup() {
                 self.dropped_names.push(name);
             }
+            waiting.set_lookup(Lookup::Void);
         }
     }
 

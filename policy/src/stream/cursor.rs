@@ -430,16 +430,15 @@ mod tests {
 
     use super::*;
     use crate::blocks::DeviceIndex;
-    use crate::hint::{DeviceId, FileId, Hint, Target};
+    use crate::hint::{FileId, Plan};
 
     const READER: ReaderId = ReaderId(1);
 
     fn places(orders: &[(Order, u64)]) -> Places {
         let mut places = Places::new(10);
         for &(order, blocks) in orders {
-            let target = Target::File { file: FileId(1), size_bytes: blocks * 10 };
-            let hint = Hint { order, ..Hint::whole_file(target, DeviceId(0)) };
-            places.place(&hint, DeviceIndex(0), FileId(1), blocks * 10);
+            let plan = Plan { order, ..Plan::WHOLE };
+            places.place(&plan, DeviceIndex(0), FileId(1), blocks * 10);
         }
         places
     }

@@ -648,7 +648,7 @@ fn for_each_piece(first: u64, end: u64, mut each: impl FnMut(u32, u64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hint::{DeviceId, Extent, Hint, Segment, Target};
+    use crate::hint::{Extent, Plan, Segment};
     use proptest::prelude::*;
 
     #[test]
@@ -683,14 +683,13 @@ mod tests {
             let mut work = usize::MAX;
             let mut files: Vec<FileId> = Vec::new();
             for (file, ranges, repeats) in hints {
-                let target = Target::File { file: FileId(file), size_bytes: 120 };
                 let segment = |(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
                 let extent = match ranges.is_empty() {
                     true => Extent::WholeFile,
                     false => Extent::Segments(ranges.into_iter().map(segment).collect()),
                 };
-                let hint = Hint { extent, repeats, ..Hint::whole_file(target, DeviceId(0)) };
-                places.place(&hint, DeviceIndex(0), FileId(file), 120);
+                let plan = Plan { extent, repeats, ..Plan::WHOLE };
+                places.place(&plan, DeviceIndex(0), FileId(file), 120);
             }
             let all: Vec<Block> = (0..places.end())
                 .map(|at| places.run_at(at).unwrap().block_at(at).unwrap())

@@ -14,13 +14,14 @@ pub(crate) mod index;
 mod pace;
 pub(crate) mod places;
 mod positions;
+mod waiting;
 
 #[cfg(any(test, debug_assertions))]
 use std::collections::HashSet;
 
 use crate::blocks::{BlockTable, DeviceIndex};
 use crate::hash::{NEIGHBOURS, hash_block};
-use crate::hint::{Block, Extent, FileId, Hint, HinterId, ReaderId, StreamId};
+use crate::hint::{Block, Extent, FileId, HinterId, ReaderId, StreamId};
 use crate::line::load_lines;
 use crate::recency::SlotId;
 use crate::room::HintQueue;
@@ -32,6 +33,7 @@ use index::{FileChange, NextUse};
 use pace::Pace;
 use places::{Places, Run};
 use positions::PositionSet;
+pub(crate) use waiting::{Lookup, Waiting};
 
 /// Segments, and pieces of them, that one call places and enters into the index: some 0.1 ms of it. A hint is
 /// placed as a whole.
@@ -63,53 +65,6 @@ pub(crate) struct Limits {
     pub(crate) window: u64,
     /// Accesses placed ahead of the front.
     pub(crate) placed_max: u64,
-}
-
-/// A hint whose file is not known, or whose turn has not come.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) hint: Hint,
-    pub(crate) device: DeviceIndex,
-    pub(crate) lookup: Lookup,
-    /// Of a hint that is placed part by part: the passes after this one.
-    pub(crate) again: Option<Box<Again>>,
-}
-
-/// See [`Waiting`].
-#[derive(Debug)]
-pub(crate) struct Again {
-    extent: Extent,
-    passes: u32,
-    /// Where the present pass begins: one that places nothing is the last.
-    start: u64,
-}
-
-/// How far the lookup of a hint's name has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    Pending,
-    InFlight,
-    /// It takes its time: others may go before the hint.
-    Overdue,
-    Known {
-        file: FileId,
-        size_bytes: u64,
-    },
-    /// It stands for nothing.
-    Void,
-}
-
-impl Waiting {
-    /// Bytes that its segments take.
-    fn segments_bytes(&self) -> usize {
-        self.hint.extent.memory_bytes()
-    }
-}
-
-impl Lookup {
-    fn is_known(self) -> bool {
-        matches!(self, Lookup::Known { .. })
-    }
 }
 
 /// What a read means to a stream.
@@ -202,8 +157,8 @@ pub(crate) struct Stream {
     /// Whether placing was broken off, and its load in the policy's account.
     pub(crate) placing_is_unfinished: bool,
     pub(crate) load_noted: usize,
-    /// What the segments of waiting hints take, and what all hints do by the policy's account.
-    waiting_segments_bytes: usize,
+    /// What waiting hints take beside themselves, with their segments, and what all hints do by the policy's account.
+    waiting_bytes_apart: usize,
     pub(crate) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
@@ -263,7 +218,7 @@ impl Stream {
             scan_is_unfinished: false,
             placing_is_unfinished: false,
             load_noted: 0,
-            waiting_segments_bytes: 0,
+            waiting_bytes_apart: 0,
             hint_bytes_noted: 0,
             limits,
             places: Places::new(limits.block_bytes),
@@ -286,15 +241,15 @@ impl Stream {
 
     /// One hint more.
     pub(crate) fn wait(&mut self, waiting: Waiting) {
-        self.known += u64::from(waiting.lookup.is_known());
-        self.waiting_segments_bytes += waiting.segments_bytes();
+        self.known += u64::from(waiting.lookup().is_known());
+        self.waiting_bytes_apart += waiting.bytes_apart();
         self.waiting.push_back(waiting);
     }
 
     /// Bytes that its hints take, those that wait and those that have their places, with the room for more of them if
     /// that is not small. Segments that hints have in common are counted for each.
     pub(crate) fn hint_bytes(&self) -> usize {
-        self.waiting_segments_bytes
+        self.waiting_bytes_apart
             + self.waiting.room_bytes()
             + self.slow.len() * size_of::<(u64, Waiting)>()
             + self.places.hint_bytes()
@@ -372,7 +327,7 @@ impl Stream {
             }
             let ahead = self.ahead();
             let Some(waiting) = self.waiting.front_mut() else { break };
-            let most = match waiting.hint.extent {
+            let most = match waiting.plan().extent {
                 Extent::Strided { .. } => self.limits.placed_max / STRIDED_DIVISOR,
                 _ => self.limits.placed_max,
             };
@@ -380,9 +335,9 @@ impl Stream {
                 break;
             }
             let mut rest = None;
-            match waiting.lookup {
+            match waiting.lookup() {
                 // No work: it would be begun again and again.
-                Lookup::Pending | Lookup::InFlight => break,
+                Lookup::Pending(_) | Lookup::InFlight => break,
                 Lookup::Overdue => {
                     work -= 1;
                     let slow = self.waiting.pop_front().expect("it is the first");
@@ -392,35 +347,29 @@ impl Stream {
                 }
                 Lookup::Void => work -= 1,
                 Lookup::Known { file, size_bytes } => {
-                    let Waiting { hint, again, .. } = waiting;
-                    work = work.saturating_sub(hint.extent.segment_count().max(1));
-                    if hint.repeats > 1 && self.places.in_parts(&hint.extent, size_bytes) {
-                        let (extent, passes) = (hint.extent.clone(), hint.repeats - 1);
-                        *again = Some(Box::new(Again { extent, passes, start: self.places.end() }));
-                        hint.repeats = 1;
+                    let plan = waiting.plan();
+                    work = work.saturating_sub(plan.extent.segment_count().max(1));
+                    if plan.repeats > 1 && self.places.in_parts(&plan.extent, size_bytes) {
+                        waiting.goes_pass_by_pass(self.places.end());
                     }
-                    let placing =
-                        self.places.place(&waiting.hint, waiting.device, file, size_bytes);
+                    let (plan, device) = (waiting.plan(), waiting.device);
+                    let placing = self.places.place(plan, device, file, size_bytes);
                     beyond_end = beyond_end.saturating_add(placing.beyond_end);
                     placed = true;
                     rest = placing.rest;
                 }
             }
             if let Some(rest) = rest {
-                waiting.hint.extent = rest;
+                waiting.goes_on_with(rest);
                 continue;
             }
-            let end = self.places.end();
-            if let Some(again) = waiting.again.as_mut().filter(|a| a.passes > 0 && a.start < end) {
-                again.passes -= 1;
-                again.start = end;
-                waiting.hint.extent = again.extent.clone();
+            if waiting.begins_next_pass(self.places.end()) {
                 continue;
             }
             self.first_waiting += 1;
             let first = self.waiting.pop_front().expect("it is the first");
-            self.known -= u64::from(first.lookup.is_known());
-            self.waiting_segments_bytes -= first.segments_bytes();
+            self.known -= u64::from(first.lookup().is_known());
+            self.waiting_bytes_apart -= first.bytes_apart();
             self.entering = Some(first);
         }
         self.placing_is_unfinished = work == 0;
@@ -436,9 +385,9 @@ impl Stream {
     /// The lookup of the hint of this number takes its time: it is set aside when its turn to be placed
     /// comes. Returns whether the hint waits for it.
     pub(crate) fn lookup_is_overdue(&mut self, number: u64) -> bool {
-        let waiting = self.waiting_of(number).filter(|hint| hint.lookup == Lookup::InFlight);
+        let waiting = self.waiting_of(number).filter(|hint| hint.lookup() == Lookup::InFlight);
         let Some(waiting) = waiting else { return false };
-        waiting.lookup = Lookup::Overdue;
+        waiting.set_lookup(Lookup::Overdue);
         true
     }
 
@@ -450,14 +399,15 @@ impl Stream {
     /// The lookup of the hint of this number has ended. Returns whether the hint still waits.
     pub(crate) fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
         if let Some(place) = self.slow.iter().position(|&(slow, _)| slow == number) {
-            let (_, waiting) = self.slow.swap_remove(place);
+            let (_, mut waiting) = self.slow.swap_remove(place);
+            waiting.set_lookup(lookup);
             self.known += u64::from(lookup.is_known());
-            self.waiting.push_front(Waiting { lookup, ..waiting });
+            self.waiting.push_front(waiting);
             self.first_waiting -= 1;
             return true;
         }
         let Some(waiting) = self.waiting_of(number) else { return false };
-        waiting.lookup = lookup;
+        waiting.set_lookup(lookup);
         self.known += u64::from(lookup.is_known());
         true
     }
@@ -472,7 +422,7 @@ impl Stream {
     ) {
         self.untrack_all(blocks, untracked);
         self.first_waiting += self.waiting.len() as u64;
-        (self.known, self.waiting_segments_bytes) = (0, 0);
+        (self.known, self.waiting_bytes_apart) = (0, 0);
         let slow = std::mem::take(&mut self.slow).into_iter().map(|(_, waiting)| waiting);
         let others = slow.chain(self.entering.take());
         self.waiting.take_all().into_iter().chain(others).for_each(done);
@@ -1007,8 +957,8 @@ impl Stream {
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         const CHECKED: u64 = 256;
         let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
-        let segments_bytes = waiting.map(Waiting::segments_bytes).sum();
-        assert_eq!(self.waiting_segments_bytes, segments_bytes, "bytes of hints");
+        let bytes_apart = waiting.map(Waiting::bytes_apart).sum();
+        assert_eq!(self.waiting_bytes_apart, bytes_apart, "bytes of hints");
         if self.gave_up_search {
             return;
         }
@@ -1061,7 +1011,7 @@ impl Stream {
             size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()
         };
         size_of::<Stream>()
-            + self.waiting_segments_bytes
+            + self.waiting_bytes_apart
             + self.waiting.capacity() * size_of::<Waiting>()
             + self.slow.capacity() * size_of::<(u64, Waiting)>()
             + self.places.memory_bytes()
@@ -1075,7 +1025,7 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::blocks::Slot;
-    use crate::hint::{DeviceId, Segment, Target};
+    use crate::hint::{DeviceId, Hint, Segment, Target};
 
     const DISK: DeviceIndex = DeviceIndex(0);
     const READER: ReaderId = ReaderId(1);
@@ -1093,8 +1043,7 @@ mod tests {
             let target = Target::File { file: FILE, size_bytes: 1000 };
             let segments = [Segment { offset_bytes, length_bytes }];
             let hint = Hint::segments(target, DeviceId(0), &segments);
-            let lookup = Lookup::Known { file: FILE, size_bytes: 1000 };
-            stream.wait(Waiting { hint, device: DISK, lookup, again: None });
+            stream.wait(Waiting::new(hint, DISK));
         }
         stream.advance(4096, |_| (), |_| ());
         stream

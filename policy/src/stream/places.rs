@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use crate::blocks::{DeviceIndex, POSITION_END};
-use crate::hint::{Block, Extent, FileId, Hint, Order, Segment};
+use crate::hint::{Block, Extent, FileId, Order, Plan, Segment};
 use crate::line::load_line;
 use crate::room::HintQueue;
 
@@ -303,16 +303,16 @@ impl Places {
         }
     }
 
-    /// Gives `hint`, which is about `file`, the next positions.
+    /// Gives what is to be read of `file` the next positions.
     pub(crate) fn place(
         &mut self,
-        hint: &Hint,
+        plan: &Plan,
         device: DeviceIndex,
         file: FileId,
         size_bytes: u64,
     ) -> Placing {
         let mut placing = Placing::default();
-        let shape = match &hint.extent {
+        let shape = match &plan.extent {
             Extent::WholeFile => Shape::Whole,
             Extent::Segments(segments) => {
                 self.shape_of(Arc::clone(segments), size_bytes, &mut placing)
@@ -350,11 +350,11 @@ impl Places {
             return placing;
         }
         // A repeat count that would take more is as good as for ever.
-        let passes = u64::from(hint.repeats.max(1)).min(most / pass_blocks);
+        let passes = u64::from(plan.repeats.max(1)).min(most / pass_blocks);
         if passes == 0 {
             return placing;
         }
-        let (order, start) = (hint.order, self.end);
+        let (order, start) = (plan.order, self.end);
         let placed = Placed { file, device, order, start, pass_blocks, passes, size_bytes, shape };
         self.end = placed.end();
         self.segments_bytes += placed.segments_bytes();
@@ -452,20 +452,17 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hint::{DeviceId, Target};
-
     const FILE: FileId = FileId(7);
 
     fn blocks(extent: Extent, repeats: u32, size_bytes: u64) -> (Vec<u64>, u64) {
-        let target = Target::File { file: FILE, size_bytes };
-        let mut hint = Hint { extent, repeats, ..Hint::whole_file(target, DeviceId(0)) };
+        let mut plan = Plan { extent, repeats, ..Plan::WHOLE };
         let mut places = Places::new(10);
         let mut beyond_end = 0;
         loop {
-            let placing = places.place(&hint, DeviceIndex(0), FILE, size_bytes);
+            let placing = places.place(&plan, DeviceIndex(0), FILE, size_bytes);
             beyond_end += placing.beyond_end;
             match placing.rest {
-                Some(rest) => hint.extent = rest,
+                Some(rest) => plan.extent = rest,
                 None => break,
             }
         }
