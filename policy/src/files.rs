@@ -25,45 +25,16 @@ struct Wanted {
 enum Streams {
     None,
     One([StreamIndex; 1]),
-    Several(Vec<StreamIndex>),
-}
-
-impl Streams {
-    fn all(&self) -> &[StreamIndex] {
-        match self {
-            Streams::None => &[],
-            Streams::One(one) => one,
-            Streams::Several(several) => several,
-        }
-    }
-
-    fn add(&mut self, stream: StreamIndex) {
-        match self {
-            Streams::None => *self = Streams::One([stream]),
-            Streams::One([one]) => *self = Streams::Several(vec![*one, stream]),
-            Streams::Several(several) => several.push(stream),
-        }
-    }
-
-    /// Returns whether it was there.
-    fn remove(&mut self, stream: StreamIndex) -> bool {
-        match self {
-            Streams::One([one]) if *one == stream => *self = Streams::None,
-            Streams::None | Streams::One(_) => return false,
-            Streams::Several(several) => {
-                let before = several.len();
-                several.retain(|&other| other != stream);
-                return several.len() < before;
-            }
-        }
-        true
-    }
+    /// Those that [`Files::several`] has.
+    Several,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     wanted: HashMap<FileId, Wanted, Mix>,
+    /// The streams that name a file, where they are several.
+    several: HashMap<FileId, Vec<StreamIndex>, Mix>,
     /// How many files each stream names that others name too.
     shared: Vec<u32>,
     /// Files wanted at each device.
@@ -76,26 +47,60 @@ impl Files {
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
             FileChange::Came(file, device) => {
-                let wanted = want(&mut self.wanted, &mut self.at_device, file, device);
-                count_shared(&mut self.shared, stream, wanted.streams.all(), 1);
-                wanted.streams.add(stream);
+                want(&mut self.wanted, &mut self.at_device, file, device);
+                self.count_shared(stream, file, 1);
+                self.add(stream, file);
             }
             FileChange::Went(file) => {
-                let Some(wanted) = self.wanted.get_mut(&file) else { return };
-                if !wanted.streams.remove(stream) {
-                    return;
+                if self.remove(stream, file) {
+                    self.count_shared(stream, file, -1);
+                    self.release(file);
                 }
-                count_shared(&mut self.shared, stream, wanted.streams.all(), -1);
-                self.release(file);
             }
         }
+    }
+
+    /// `stream` names the file, which is wanted, too.
+    fn add(&mut self, stream: StreamIndex, file: FileId) {
+        let Some(Wanted { streams, .. }) = self.wanted.get_mut(&file) else { return };
+        match *streams {
+            Streams::None => *streams = Streams::One([stream]),
+            Streams::One([one]) => {
+                *streams = Streams::Several;
+                self.several.insert(file, vec![one, stream]);
+            }
+            Streams::Several => self.several.entry(file).or_default().push(stream),
+        }
+    }
+
+    /// `stream` does not name the file any more. Returns whether it did.
+    fn remove(&mut self, stream: StreamIndex, file: FileId) -> bool {
+        let Some(Wanted { streams, .. }) = self.wanted.get_mut(&file) else { return false };
+        match *streams {
+            Streams::One([one]) if one == stream => *streams = Streams::None,
+            Streams::None | Streams::One(_) => return false,
+            Streams::Several => {
+                let Some(several) = self.several.get_mut(&file) else { return false };
+                let before = several.len();
+                several.retain(|&other| other != stream);
+                if several.len() == before {
+                    return false;
+                }
+                if let [one] = several[..] {
+                    *streams = Streams::One([one]);
+                    self.several.remove(&file);
+                    shrink_map(&mut self.several);
+                }
+            }
+        }
+        true
     }
 
     /// Forgets a file that nobody wants any more.
     fn release(&mut self, file: FileId) {
         if let Entry::Occupied(wanted) = self.wanted.entry(file)
             && wanted.get().held == 0
-            && wanted.get().streams.all().is_empty()
+            && matches!(wanted.get().streams, Streams::None)
         {
             self.at_device[usize::from(wanted.get().device.0)] -= 1;
             wanted.remove();
@@ -106,7 +111,28 @@ impl Files {
 
     /// The streams that name `file`.
     pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
-        self.wanted.get(&file).map_or(&[], |wanted| wanted.streams.all())
+        match self.wanted.get(&file).map(|wanted| &wanted.streams) {
+            None | Some(Streams::None) => &[],
+            Some(Streams::One(one)) => one,
+            Some(Streams::Several) => self.several.get(&file).map_or(&[], |several| several),
+        }
+    }
+
+    /// `stream` begins, or has ceased, to name the file: those that share it are one more or less.
+    fn count_shared(&mut self, stream: StreamIndex, file: FileId, by: i32) {
+        let other = match *self.named_by(file) {
+            [] => return,
+            [other] => Some(other), // It has not been together with anybody there, or is alone again.
+            _ => None,
+        };
+        for StreamIndex(index) in other.into_iter().chain([stream]) {
+            let index = index as usize;
+            if self.shared.len() <= index {
+                self.shared.resize(index + 1, 0);
+            }
+            let files = &mut self.shared[index];
+            *files = files.checked_add_signed(by).expect("as many went as came");
+        }
     }
 
     /// Whether others name a file that `stream` names.
@@ -117,8 +143,8 @@ impl Files {
     /// That it is known how many files `stream` shares.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check_shared(&self, stream: StreamIndex) {
-        let named = self.wanted.values().map(|wanted| wanted.streams.all());
-        let shared = named.filter(|named| named.len() > 1 && named.contains(&stream)).count();
+        let shared = self.several.values().filter(|named| named.contains(&stream)).count();
+        assert!(self.several.values().all(|named| named.len() > 1));
         let counted = self.shared.get(stream.0 as usize).copied().unwrap_or(0);
         assert_eq!(counted as usize, shared, "files that {stream:?} shares");
     }
@@ -167,23 +193,6 @@ fn want<'a>(
         at_device[index] += 1;
         Wanted { streams: Streams::None, held: 0, device }
     })
-}
-
-/// One file more, or less, that `stream` and these `others` name.
-fn count_shared(shared: &mut Vec<u32>, stream: StreamIndex, others: &[StreamIndex], by: i32) {
-    let mut count = |StreamIndex(index)| {
-        let index = index as usize;
-        if shared.len() <= index {
-            shared.resize(index + 1, 0);
-        }
-        shared[index] = shared[index].checked_add_signed(by).expect("as many went as came");
-    };
-    match *others {
-        [] => return,
-        [other] => count(other), // It has not been together with anybody there, or is alone again.
-        _ => {}
-    }
-    count(stream);
 }
 
 #[cfg(test)]
