@@ -19,12 +19,16 @@
 //! * D. Buffers that hold prefetched and unread blocks are not to be had. A working set that would fit
 //!   only without them is out of reach, and what is given to it is lost to everybody: hits deeper
 //!   than the *reach* do not count. What they would be worth is known all the same: blocks that are
-//!   prefetched and worth less than that are no reason to do without them.
+//!   prefetched and worth less than that are no reason to do without them. The reach moves where nobody reads without
+//!   hints too: a majorant that is of fewer segments than are within it, or of more, serves for
+//!   [`OUTGROWN_MAX`] questions.
 //!
 //! Invariants: the slope is at least 0 and does not increase with the number of buffers.
 //!
 //! We differ from the paper in the majorant (it names the problem, and averages "over the region that
 //! includes the jump"), in the reach, and in the halving.
+
+use std::ops::Range;
 
 use crate::recency::Found;
 
@@ -36,6 +40,8 @@ const HALF_LIFE_MIN: u64 = 512;
 /// Accesses for which a computed majorant serves. A small cache changes faster: a quarter of its
 /// buffers, if that is less.
 const REFRESH_ACCESSES: u64 = 64;
+/// Questions for which one serves that is of another reach: it may go to and fro between two segments.
+const OUTGROWN_MAX: u64 = 16;
 
 /// A straight piece of the majorant.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +73,8 @@ pub(crate) struct HitCurve {
     since_refresh: u64,
     /// Buffers that this use can have at most: hits that take more are out of reach.
     reach: usize,
+    /// Those with the segments within reach that the majorant is of.
+    reaches: Range<usize>,
     /// The majorant, from 0 buffers up; slopes fall strictly.
     pieces: Vec<Piece>,
     /// The same if all buffers were within reach.
@@ -100,6 +108,7 @@ impl HitCurve {
             refresh,
             since_refresh: refresh,
             reach: usize::MAX,
+            reaches: 0..usize::MAX,
             pieces: Vec::with_capacity(segment_ends.len()),
             unbounded: Vec::new(),
             is_bounded: false,
@@ -130,8 +139,13 @@ impl HitCurve {
     }
 
     /// Says how many buffers can be had at most: others have some that they will not give up.
+    #[inline]
     pub(crate) fn set_reach(&mut self, buffers: usize) {
         self.reach = buffers;
+        if !self.reaches.contains(&buffers) {
+            // Case D.
+            self.since_refresh += self.refresh.div_ceil(OUTGROWN_MAX);
+        }
     }
 
     /// `H'(n)`: the hits for each access that the last of `buffers` buffers brings; for none, those
@@ -171,6 +185,8 @@ impl HitCurve {
         self.since_refresh = 0;
         self.accesses_seen = self.accesses;
         let within = self.ends.partition_point(|&end| end <= self.reach);
+        let longest = self.ends.get(within).copied().unwrap_or(usize::MAX);
+        self.reaches = self.ends[..within].last().copied().unwrap_or(0)..longest;
         self.is_bounded = within < self.ends.len();
         let pieces = std::mem::take(&mut self.pieces);
         self.pieces = self.hull(pieces, within);
@@ -287,6 +303,22 @@ mod tests {
         assert_eq!(curve.slope(1), 0.001);
         curve.access();
         assert_eq!(curve.slope(1), 65.0 / 129.0 / 1000.0);
+    }
+
+    #[test]
+    fn what_comes_within_reach_is_worth_something_soon_though_nobody_reads() {
+        // A working set of 30, of which 10 are within reach for a while.
+        let mut curve = curve(&[10, 20, 30], &[0, 0, 90], 100);
+        let mut ask = |reach| {
+            curve.set_reach(reach);
+            curve.slope(30)
+        };
+        assert_eq!(ask(19), 0.0);
+        let asked = (1..100).take_while(|_| ask(30) == 0.0).count() as u64;
+        assert!(asked < OUTGROWN_MAX, "{asked} times");
+        assert_eq!(ask(30), 0.03);
+        let asked = (1..100).take_while(|_| ask(29) > 0.0).count() as u64;
+        assert!(asked < OUTGROWN_MAX, "{asked} times");
     }
 
     proptest! {

@@ -513,7 +513,7 @@ impl Policy {
             device.depth.completed(now, (fetch.0, flight.started), purpose, names_left);
         }
         match outcome {
-            Outcome::AlreadyCached => device.cached_run += 1,
+            Outcome::AlreadyCached => device.cached_run = device.cached_run.saturating_add(1),
             Outcome::Fetched => device.cached_run = 0,
             _ => {}
         }

@@ -248,7 +248,8 @@ impl Cache {
             return false;
         }
         if stream.of_device(device).start.is_old(front) {
-            let most = RUN_MAX.min(2 * config.capacity_blocks / streams_in_use);
+            let share = config.capacity_blocks.saturating_mul(2) / streams_in_use;
+            let most = share.clamp(1, RUN_MAX);
             let end = limit.min(position.saturating_add(most));
             stream.note_missing(blocks, end, |slot, at| found.push((slot, at)));
             let missing = stream.missing_from(device, position).take_while(|&at| at < end);

@@ -37,7 +37,8 @@ const LEVELS_MAX: u32 = 21;
 const CHAIN_TRIED_MAX: usize = 256;
 
 /// A file's single blocks have a table from so many pieces on, if it has at most so many blocks for each of
-/// them. Whether it may have one is looked at when their number is a power of two.
+/// them. Whether it may have one, or a longer one, is looked at when their number is a power of two, and has grown, or where it
+/// would be twice as long; what lies beyond is found by hash.
 const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
 const TABLE_SPARSENESS_MAX: u64 = 4;
 
@@ -83,6 +84,8 @@ impl Chain {
 struct Table {
     first_block: u64,
     chains: Vec<Chain>,
+    /// Single blocks that there were when it was made.
+    pieces: u32,
     /// The least and the greatest of the single blocks that have come since there are enough of them.
     span: Option<(u64, u64)>,
 }
@@ -156,7 +159,9 @@ impl FileUse {
         let is_due = pieces >= TABLE_PIECES_MIN && pieces.is_power_of_two();
         let fits = || (greatest - least) / TABLE_SPARSENESS_MAX < u64::from(pieces);
         let reaches = || [least, greatest].iter().all(|&end| table.place(end).is_some());
-        (is_due && fits() && !reaches()).then_some(least..=greatest)
+        // As many pieces may come as go for long, each of them beyond the last: their number stays what it was.
+        let has_grown = pieces > table.pieces || greatest - least >= 2 * table.chains.len() as u64;
+        (is_due && has_grown && fits() && !reaches()).then_some(least..=greatest)
     }
 
     /// The chain of a single block, if it is one of the table's.
@@ -194,6 +199,9 @@ struct Chains {
     nodes: VecDeque<Node>,
     /// Nodes that have gone, modulo 2³².
     gone: u32,
+    /// Chains of all tables that were made.
+    #[cfg(test)]
+    tabulated: usize,
 }
 
 impl Chains {
@@ -256,7 +264,7 @@ impl Chains {
 
     /// What is left in the table of `file` is found by hash from now on.
     fn give_up_table(&mut self, file: &mut FileUse, id: FileId) {
-        let Table { first_block, chains, span } = std::mem::take(&mut file.table);
+        let Table { first_block, chains, span, .. } = std::mem::take(&mut file.table);
         let left = (first_block..).zip(chains).filter(|(_, chain)| chain.position != NEVER);
         self.by_piece.extend(left.map(|(block, chain)| (Key::new(id, 0, block), chain)));
         file.table.span = span;
@@ -270,8 +278,12 @@ impl Chains {
             Some(place) => old.chains[place],
             None => self.by_piece.remove(&Key::new(id, 0, block)).unwrap_or(Chain::EMPTY),
         });
-        let chains = chains.collect();
-        file.table = Table { first_block, chains, span: old.span };
+        let chains: Vec<Chain> = chains.collect();
+        #[cfg(test)]
+        {
+            self.tabulated += chains.len();
+        }
+        file.table = Table { first_block, chains, pieces: file.pieces_at[0], span: old.span };
     }
 }
 
@@ -663,6 +675,23 @@ mod tests {
             assert_eq!(next, end);
             assert!(pieces <= 14 * (1 + (end - first).ilog2() / 3), "{first}..{end}: {pieces}");
         }
+    }
+
+    #[test]
+    fn a_table_is_not_made_anew_for_each_block_that_follows_it() {
+        const PIECES: usize = 64;
+        let (mut places, mut index) = (Places::new(1), NextUse::new());
+        let segments: Vec<Segment> =
+            (0..1000).map(|block| Segment { offset_bytes: 2 * block, length_bytes: 1 }).collect();
+        let plan = Plan { extent: Extent::Segments(segments.into()), ..Plan::WHOLE };
+        places.place(&plan, DeviceIndex(0), FileId(1), 2000);
+        for base in 0..1000 {
+            index.retire(&mut places, 1, base, |_| ());
+            index.extend(&places, 1, PIECES, &mut usize::MAX.clone(), |_| ());
+            let block = Block { file: FileId(1), index: 2 * base };
+            assert_eq!(index.find(&places, block, base), Some(base));
+        }
+        assert!(index.chains.tabulated <= 16 * PIECES, "{} chains", index.chains.tabulated);
     }
 
     type Ranges = Vec<(u64, u64)>;

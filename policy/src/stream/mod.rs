@@ -441,6 +441,7 @@ impl Stream {
         for part in &mut self.devices {
             part.missing = PositionSet::default();
             part.quiet_until = 0;
+            part.start = LatestStart::default();
         }
     }
 
@@ -546,11 +547,12 @@ impl Stream {
     #[cold]
     fn next_use_after(&mut self, block: Block, mut position: u64) -> Option<u64> {
         for _ in 1..USES_TRIED_MAX {
-            let from = self.cursor.next_expected(position + 1);
-            position = self.index.find(&self.places, block, from)?;
+            // Asked first: how far what was read ahead reaches takes longer to find out, and mostly there is no later use.
+            position = self.index.find(&self.places, block, position + 1)?;
             if self.cursor.expects(position) {
                 return Some(position);
             }
+            position = self.cursor.next_expected(position) - 1;
         }
         #[cfg(any(test, debug_assertions))]
         {
