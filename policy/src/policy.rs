@@ -296,20 +296,7 @@ impl Policy {
             device.candidates.set(index.0, None);
             device.first_waits.take_if(|first| first.stream == index);
         }
-        // Its position is no more.
-        if let Some((_, demand)) = &mut self.missed
-            && matches!(demand, Demand::Hinted(claim) if claim.stream == index)
-        {
-            *demand = Demand::Unhinted;
-        }
-        let in_flight: Vec<SlotId> = self.claimed_in_flight(index);
-        for slot in in_flight {
-            let unread = self.cache.blocks[slot].is_unread();
-            self.cache.counts.unfinished += u64::from(unread);
-            self.cache.mark_read(slot);
-            self.cache.unclaim(slot);
-            self.cache.orphan(slot);
-        }
+        self.forget_under_way(index);
         for slot in untracked.drain(..) {
             self.abandon(now, slot);
         }

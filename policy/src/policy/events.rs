@@ -118,6 +118,9 @@ impl Policy {
 
     #[inline(never)] // The rare part of a read.
     fn place(&mut self, index: StreamIndex) {
+        if self.cache.stream(index).should_begin_anew() {
+            self.begin_anew(index);
+        }
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
         let load = self.load;
@@ -629,8 +632,33 @@ impl Policy {
         access
     }
 
+    /// What is under way for `index`, or will be on demand, is for none of its positions any more.
+    pub(super) fn forget_under_way(&mut self, index: StreamIndex) {
+        if let Some((_, demand)) = &mut self.missed
+            && matches!(demand, Demand::Hinted(claim) if claim.stream == index)
+        {
+            *demand = Demand::Unhinted;
+        }
+        for slot in self.claimed_in_flight(index) {
+            let unread = self.cache.blocks[slot].is_unread();
+            self.cache.counts.unfinished += u64::from(unread);
+            self.cache.mark_read(slot);
+            self.cache.unclaim(slot);
+            self.cache.orphan(slot);
+        }
+    }
+
+    /// Has the positions of a stream begin anew, of which all are past.
+    #[cold]
+    fn begin_anew(&mut self, index: StreamIndex) {
+        self.forget_under_way(index);
+        self.move_on(index);
+        self.cache.stream(index).begin_anew();
+        self.cache.touch(index);
+    }
+
     /// Blocks on their way that `index` claims.
-    pub(super) fn claimed_in_flight(&self, index: StreamIndex) -> Vec<SlotId> {
+    fn claimed_in_flight(&self, index: StreamIndex) -> Vec<SlotId> {
         let slots = self.flights.in_order().flat_map(|flight| match &flight.work {
             FlightWork::Read { slots, .. } => &slots[..],
             FlightWork::Resolve { .. } => &[],
@@ -662,12 +690,17 @@ impl Policy {
         if slots.len() > 1 {
             slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
         }
+        let mut settled: Vec<StreamIndex> = Vec::new();
         for (offset, &slot) in (0..).zip(&slots) {
-            self.block_completed(now, slot, offset, demand, outcome);
+            let stream = self.block_completed(now, slot, offset, demand, outcome);
+            settled.extend(stream.filter(|&stream| settled.last() != Some(&stream)));
         }
         self.flights.reuse(slots);
+        // Not before: positions might begin anew, and some of these blocks be claimed for old ones.
+        settled.into_iter().for_each(|index| self.advance(index));
     }
 
+    /// Returns the stream that needs the block no more, if it is not to be had.
     fn block_completed(
         &mut self,
         now: Nanos,
@@ -675,7 +708,7 @@ impl Policy {
         offset: u64,
         demand: Option<Demand>,
         outcome: Outcome,
-    ) {
+    ) -> Option<StreamIndex> {
         let known = &self.cache.blocks[slot];
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());
@@ -699,10 +732,11 @@ impl Policy {
         }
         counts.useful += u64::from(early);
         self.cache.arrived(now, slot, joins_recent);
+        None
     }
 
-    /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
-    fn not_ours(&mut self, now: Nanos, slot: SlotId) {
+    /// The block is in memory without the policy, or cannot be had: its access needs nothing more. Returns whose access.
+    fn not_ours(&mut self, now: Nanos, slot: SlotId) -> Option<StreamIndex> {
         let claim = self.cache.blocks[slot].claim();
         self.cache.mark_read(slot);
         self.cache.unclaim(slot);
@@ -714,9 +748,9 @@ impl Policy {
                 self.abandon(now, slot);
             }
             self.cache.touch(index);
-            self.advance(index);
         }
         self.cache.remove(slot);
+        claim.map(|claim| claim.stream)
     }
 
     /// The invariants, in debug builds: those that cost nothing always, all of them now and then.

@@ -940,3 +940,68 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     assert_eq!(policy.cache.stream(index).cursor.front(), 1);
     assert_eq!(policy.cache.stream(index).ranked_at, None, "its blocks are nearer now");
 }
+
+proptest! {
+    /// In these tests positions begin anew as soon as 64 have been taken and all are past. A stream goes on as if they did
+    /// not, whatever is under way, is being read, or is left out.
+    #[test]
+    fn streams_whose_positions_begin_anew_go_on(
+        is_owned in any::<bool>(),
+        hints in prop::collection::vec((0u64..4, 1u64..60, 0u64..4, 0usize..9, 0u8..6), 40..160),
+    ) {
+        let memory = if is_owned { Memory::Owned } else { Memory::Kernel { keeps: true } };
+        let mut policy = Policy::new(Config { memory, ..config(24) });
+        let stream = policy.open_stream(NOW, HINTER, Some(READER));
+        let index = policy.stream_ids[&stream];
+        let (mut under_way, mut now, mut began_anew) = (VecDeque::new(), NOW, 0);
+        for (file, blocks, left_out, most_under_way, how) in hints {
+            let target = Target::File { file: FileId(file), size_bytes: 10 * blocks };
+            let end = policy.cache.stream(index).placed_end();
+            policy.hint(now, stream, Hint::whole_file(target, DISK));
+            began_anew += usize::from(policy.cache.stream(index).placed_end() < end);
+            for at in 0..=blocks.saturating_sub(left_out) {
+                while let Some(fetch) = policy.next_fetch(now, DISK) {
+                    under_way.push_back(fetch);
+                }
+                while under_way.len() > most_under_way {
+                    let fetch: Fetch = under_way.pop_front().expect("there are some");
+                    policy.completed(now, fetch.id, outcome_of(fetch.work, how));
+                }
+                if at == blocks {
+                    break;
+                }
+                let access = policy.read(now, READER, block(file, at), false);
+                if access == Access::Miss
+                    && is_owned
+                    && let Some(fetch) = policy.demand(now, DISK, block(file, at))
+                {
+                    policy.completed(now, fetch.id, Outcome::Fetched);
+                }
+                while policy.next_eviction().is_some() {}
+                now += Nanos(1000);
+            }
+            policy.cache.check_all();
+        }
+        for fetch in under_way {
+            policy.completed(now, fetch.id, Outcome::Fetched);
+        }
+        policy.cache.check_all();
+        prop_assert!(began_anew > 0, "positions went on");
+        // What is disclosed next is fetched and found.
+        let target = Target::File { file: FileId(9), size_bytes: 80 };
+        policy.hint(now, stream, Hint::whole_file(target, DISK));
+        let mut hits = 0;
+        for at in 0..8 {
+            now += Nanos(1_000_000_000);
+            while let Some(fetch) = policy.next_fetch(now, DISK) {
+                policy.completed(now, fetch.id, Outcome::Fetched);
+            }
+            let access = policy.read(now, READER, block(9, at), false);
+            hits += usize::from(access == Access::Hit);
+        }
+        prop_assert!(hits >= 7, "{} of 8", hits);
+        policy.close(now, stream);
+        policy.cache.check_all();
+        prop_assert!(policy.is_idle() && policy.pending_blocks() == 0 && policy.load == 0);
+    }
+}

@@ -422,6 +422,12 @@ impl Cursor {
     pub(crate) fn restart(&mut self) {
         *self = Cursor { accuracy: self.accuracy, ..Cursor::new(self.window) };
     }
+
+    /// All is past, and the positions of what comes begin with the first again.
+    pub(crate) fn begin_anew(&mut self) {
+        let Cursor { seen, ahead_of_reader, reads, accuracy, .. } = *self;
+        *self = Cursor { seen, ahead_of_reader, reads, accuracy, ..Cursor::new(self.window) };
+    }
 }
 
 #[cfg(test)]

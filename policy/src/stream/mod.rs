@@ -19,7 +19,7 @@ mod waiting;
 #[cfg(any(test, debug_assertions))]
 use std::collections::HashSet;
 
-use crate::blocks::{BlockTable, DeviceIndex};
+use crate::blocks::{BlockTable, DeviceIndex, POSITION_END};
 use crate::hash::{NEIGHBOURS, hash_block};
 use crate::hint::{Block, Extent, FileId, HinterId, ReaderId, StreamId};
 use crate::line::load_lines;
@@ -53,6 +53,9 @@ const STRIDED_DIVISOR: u64 = 8;
 /// have changed, it learns after so many reads.
 const PACE_DIVISOR: f64 = 16.0;
 const RANKED_READS: u64 = 16;
+
+/// Positions begin anew where so many have been taken, and all are past.
+const ANEW_FROM: u64 = if cfg!(test) { 64 } else { POSITION_END / 2 };
 
 /// Runs of uses of a block, made already, that are passed over in search of one still to come.
 const USES_TRIED_MAX: usize = 8;
@@ -427,18 +430,42 @@ impl Stream {
         let others = slow.chain(self.entering.take());
         self.waiting.take_all().into_iter().chain(others).for_each(done);
         self.index.all_go().for_each(changed);
-        // Positions begin anew: what was cancelled may have been all that there are.
+        self.cursor.restart();
+        self.restart();
+        (self.last, self.last_reader) = (None, None);
+    }
+
+    /// The position after the last that is taken.
+    #[cfg(test)]
+    pub(crate) fn placed_end(&self) -> u64 {
+        self.places.end()
+    }
+
+    /// Whether all that was placed is past, and has taken so many positions that there may be too few for what is to come.
+    pub(crate) fn should_begin_anew(&self) -> bool {
+        self.places.len() == 0
+            && self.places.end() > ANEW_FROM
+            && self.waiting.front().is_none_or(|first| !first.is_begun())
+    }
+
+    /// Positions begin anew: all of them are past, nothing is claimed for any, and no hint has a place.
+    pub(crate) fn begin_anew(&mut self) {
+        self.cursor.begin_anew();
+        self.restart();
+    }
+
+    /// Forgets all positions.
+    fn restart(&mut self) {
         self.places = Places::new(self.limits.block_bytes);
         self.index = NextUse::new();
-        self.cursor.restart();
         (self.scan, self.scan_run, self.next, self.current) = (0, None, None, None);
-        self.overtaken = u64::MAX;
+        (self.overtaken, self.let_go, self.ranked_at) = (u64::MAX, None, None);
         #[cfg(any(test, debug_assertions))]
         {
             self.gave_up_search = false;
         }
-        (self.last, self.last_reader, self.let_go) = (None, None, None);
         for part in &mut self.devices {
+            debug_assert!(part.tracked.is_empty(), "it tracks what has no position");
             part.missing = PositionSet::default();
             part.quiet_until = 0;
             part.start = LatestStart::default();

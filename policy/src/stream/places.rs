@@ -346,12 +346,12 @@ impl Places {
                 segments.len().checked_sub(1).map_or(0, |last| ends.end(last))
             }
         };
-        if pass_blocks == 0 {
-            return placing;
-        }
         // A repeat count that would take more is as good as for ever.
-        let passes = u64::from(plan.repeats.max(1)).min(most / pass_blocks);
+        let passes = most.checked_div(pass_blocks).unwrap_or(0);
+        let passes = passes.min(u64::from(plan.repeats.max(1)));
         if passes == 0 {
+            // A part of a stride has blocks: there are no positions for them, nor for the rest.
+            placing.rest = None;
             return placing;
         }
         let (order, start) = (plan.order, self.end);
@@ -508,6 +508,19 @@ mod tests {
     fn what_lies_beyond_the_end_is_dropped_and_counted() {
         assert_eq!(blocks(ranges(&[(15, 30)]), 1, 25), (vec![1, 2], 2));
         assert_eq!(blocks(ranges(&[(500, 20)]), u32::MAX, 100), (vec![], 2));
+    }
+
+    #[test]
+    fn a_stride_ends_where_there_are_no_positions_left() {
+        let mut places = Places::new(10);
+        let for_ever = Plan { repeats: u32::MAX, ..Plan::WHOLE };
+        while places.most_of_a_hint() > 0 {
+            places.place(&for_ever, DeviceIndex(0), FILE, 1 << 40);
+        }
+        let first = Segment { offset_bytes: 0, length_bytes: 20 };
+        let extent = Extent::Strided { first, stride_bytes: 0, count: u64::MAX };
+        let plan = Plan { extent, ..Plan::WHOLE };
+        assert_eq!(places.place(&plan, DeviceIndex(0), FILE, 100), Placing::default());
     }
 
     #[test]

@@ -113,6 +113,11 @@ impl Waiting {
         *again = Some(Again { extent: plan.extent.clone(), passes, start });
     }
 
+    /// Whether a part of it has its place, and more of it is to be placed by where that is.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.planned.as_ref().is_some_and(|planned| planned.again.is_some())
+    }
+
     /// Of the present pass this is left.
     pub(crate) fn goes_on_with(&mut self, rest: Extent) {
         let planned = self.planned.as_deref_mut().expect("it is placed part by part");
