@@ -60,8 +60,13 @@ pub const DOZE_STRIDE: usize = 8;
 /// Blocks that one call of [`Policy::prepare`] looks at.
 pub const PREPARED_MAX: usize = LOADED_MAX;
 
-/// Streams that a read is compared with.
+/// Readers whose streams are known, at least, before some are forgotten.
+const READERS_MIN: usize = 1024;
+
+/// Streams that a read is compared with, and those that name its file, of other readers mostly, among which they are looked
+/// for.
 const STREAMS_ASKED_MAX: usize = 32;
+const STREAMS_PASSED_MAX: usize = 1024;
 
 /// How far from its place a read may be, as a divisor of the capacity, and its bounds.
 const WINDOW_DIVISOR: u64 = 4;
@@ -82,6 +87,8 @@ pub struct Policy {
     flights: Flights,
     /// The stream that a reader's last hinted read was one of.
     last_stream: HashMap<ReaderId, StreamIndex, Mix>,
+    /// From so many readers on, some are forgotten.
+    readers_max: usize,
     /// The read that found nothing, for the demand that follows.
     missed: Option<(Block, Demand)>,
     /// What the streams' indices have in all, and the streams whose placing was broken off.
@@ -115,6 +122,7 @@ impl Policy {
             stream_ids: HashMap::with_hasher(Mix),
             flights: Flights::default(),
             last_stream: HashMap::with_hasher(Mix),
+            readers_max: READERS_MIN,
             missed: None,
             load: 0,
             unplaced: VecDeque::new(),

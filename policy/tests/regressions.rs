@@ -441,6 +441,29 @@ fn a_silent_stream_gives_its_buffers_to_a_loop_that_would_hit() {
 }
 
 #[test]
+fn each_of_many_readers_of_one_file_gets_on_with_its_own_stream() {
+    const READERS: u64 = 100;
+    let mut policy = Policy::new(config(Rules::FORETELL, 8));
+    let parts: Vec<(ReaderId, StreamId)> = (0..READERS)
+        .map(|number| {
+            let reader = ReaderId(number);
+            let stream = policy.open_stream(NOW, HinterId(number), Some(reader));
+            let part = Segment { offset_bytes: number * 100, length_bytes: 100 };
+            policy.hint(NOW, stream, Hint::segments(file(READERS * 100), DISK, &[part]));
+            (reader, stream)
+        })
+        .collect();
+    // Nothing is prefetched.
+    for index in 0..10 {
+        for &(reader, _) in &parts {
+            read(&mut policy, reader, block(10 * reader.0 + index));
+        }
+    }
+    let past = parts.iter().filter(|(_, stream)| policy.is_past(*stream)).count();
+    assert_eq!(past, parts.len());
+}
+
+#[test]
 fn the_name_of_a_hint_that_comes_too_late_is_dropped() {
     let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
     policy.close(NOW, stream);

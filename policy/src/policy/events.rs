@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{DOZE_STRIDE, Policy, STREAMS_ASKED_MAX, Work};
+use super::{DOZE_STRIDE, Policy, READERS_MIN, STREAMS_ASKED_MAX, STREAMS_PASSED_MAX, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, StreamIndex};
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Lookup as UnderWay};
@@ -11,6 +11,7 @@ use crate::hash::Mix;
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId, StreamId};
 use crate::prefetcher;
 use crate::recency::SlotId;
+use crate::room::shrink_map;
 use crate::rules::Replacement;
 use crate::stream::{Fit, Lookup, Waiting};
 use crate::time::Nanos;
@@ -364,8 +365,24 @@ impl Policy {
         }
         if let Some((index, _)) = matched.filter(|_| !stays) {
             self.last_stream.insert(reader, index);
+            if self.last_stream.len() > self.readers_max {
+                self.forget_readers();
+            }
         }
         matched
+    }
+
+    /// Forgets readers, many of whom may be gone: those who have a stream of their own, or were the last to read one, are
+    /// kept. Others are found out about with their next reads.
+    #[cold]
+    fn forget_readers(&mut self) {
+        let streams = &self.cache.streams;
+        self.last_stream.retain(|&reader, index| {
+            let stream = streams[index.0 as usize].as_ref();
+            stream.is_some_and(|stream| stream.reader == Some(reader) || stream.was_read_by(reader))
+        });
+        shrink_map(&mut self.last_stream);
+        self.readers_max = (2 * self.last_stream.len()).max(READERS_MIN);
     }
 
     /// Which stream's disclosed access a read is, if any. The reader's last hinted read was one of `last`.
@@ -388,7 +405,8 @@ impl Policy {
         let claimed = slot.and_then(|slot| self.cache.blocks[slot].claim());
         let claimed = claimed.map(|claim| claim.stream);
         let mut best: Option<(StreamIndex, Fit, u64)> = None;
-        for turn in 0..=named.min(STREAMS_ASKED_MAX) {
+        let mut asked = 0;
+        for turn in 0..=named.min(STREAMS_PASSED_MAX) {
             // The stream that the block is in memory for is asked first.
             let index = match turn {
                 0 => claimed,
@@ -401,6 +419,10 @@ impl Policy {
             if stream.reader.is_some_and(|only| only != reader) {
                 continue;
             }
+            if asked == STREAMS_ASKED_MAX {
+                break;
+            }
+            asked += 1;
             let Some(fit) = stream.fit(reader, block) else { continue };
             let ahead = match fit {
                 Fit::At(position) => position.saturating_sub(stream.cursor.front()) + 1,

@@ -1005,3 +1005,16 @@ proptest! {
         prop_assert!(policy.is_idle() && policy.pending_blocks() == 0 && policy.load == 0);
     }
 }
+
+#[test]
+fn readers_that_come_and_go_are_forgotten() {
+    let (mut policy, stream) = hinted(config(8), 0);
+    policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..Hint::whole_file(named(0), DISK) });
+    fetch_all(&mut policy, 20);
+    for reader in 0..20_000 {
+        policy.read(NOW, ReaderId(reader), block(0, reader % 2), false);
+        fetch_all(&mut policy, 20);
+    }
+    assert!(policy.last_stream.len() <= READERS_MIN, "{}", policy.last_stream.len());
+    assert!(policy.cache.stream(policy.stream_ids[&stream]).was_read_by(ReaderId(19_999)));
+}
