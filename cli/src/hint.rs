@@ -42,7 +42,7 @@ fn check(argument: &OsStr, path: &Path) -> Result<(), Failure> {
         }
         Ok(_) => Ok(()),
         Err(_) if has_range(argument) => Err(Failure::usage(format!(
-            "{named}: no such file, and behind the colon is no OFFSET+LENGTH such as 64KiB+4096"
+            "{named}: no such file, and behind the colon is no OFFSET+LENGTH of at least one byte, such as 64KiB+4096"
         ))),
         Err(error) => Err(Failure::failed(format!("{named}: {error}"))),
     }

@@ -62,7 +62,8 @@ pub(crate) struct RunArgs {
 
     /// Use the budget to keep data in memory, too: what PROGRAM has read and hints say it will read
     /// again stays, and what does not fit is released from the page cache, so that data larger than
-    /// memory that is read repeatedly is read partly from memory
+    /// memory that is read repeatedly is read partly from memory; only what was fetched ahead is
+    /// released, not what the kernel has read by itself
     #[arg(long)]
     release: bool,
 
@@ -112,7 +113,7 @@ pub(crate) fn run(
     let args = &args;
     let descriptors = InheritedDescriptors::list();
     let library = library::find().map_err(own_failure)?;
-    check_outputs(args).map_err(own_failure)?;
+    check_outputs(args).map_err(Failure::usage)?;
     let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(own_failure)?;
     let explain =
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
@@ -179,14 +180,14 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
     let budget_bytes = budget_bytes(args);
     let budget = size::display(budget_bytes);
     if budget_bytes < BUDGET_MIN_BYTES {
-        return Err(own_failure(format!("a budget of {budget} is too small; at least 1MiB")));
+        return Err(Failure::usage(format!("--budget: {budget} is too small; at least 1MiB")));
     }
     if let Some(memory) = foretell_manager::machine_memory_bytes()
         && budget_bytes > memory
     {
         let memory = size::display(memory);
-        let line = format!("a budget of {budget} is more than this machine's memory ({memory})");
-        return Err(own_failure(line));
+        let line = format!("--budget: {budget} is more than this machine's memory ({memory})");
+        return Err(Failure::usage(line));
     }
     let fault: Option<Fault> = match std::env::var(FAULT_VARIABLE) {
         Ok(name) => Some(name.parse().map_err(own_failure)?),
@@ -216,7 +217,13 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
             })?
         };
         let lines = list::disclosures(BufReader::new(file), working_folder.clone());
-        sources.push(Box::new(lines.map(|line| line.map_err(|error| error.to_string()))));
+        let list = path.display().to_string();
+        sources.push(Box::new(lines.map(move |line| {
+            line.map_err(|error| match list.as_str() {
+                "-" => format!("standard input: {error}"),
+                list => format!("{list}: {error}"),
+            })
+        })));
     }
     if !args.no_hint_args {
         let found = arguments::disclosures(&args.command, &working_folder);

@@ -58,7 +58,8 @@ pub struct Config {
     pub cluster_blocks_max: u64,
     /// Most prefetches under way at one device.
     pub outstanding_max: usize,
-    /// Most files of a device looked up, or being looked up, and not yet worked off.
+    /// Most files of a device looked up, or being looked up, and not yet worked off. Files that hints name by their numbers
+    /// count too: a driver that discloses many of those beside names has the names wait.
     pub resolved_max: usize,
     /// Which policy.
     pub rules: Rules,

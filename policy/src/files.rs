@@ -110,12 +110,18 @@ impl Files {
     }
 
     /// The streams that name `file`.
+    #[inline]
     pub(crate) fn named_by(&self, file: FileId) -> &[StreamIndex] {
         match self.wanted.get(&file).map(|wanted| &wanted.streams) {
             None | Some(Streams::None) => &[],
             Some(Streams::One(one)) => one,
-            Some(Streams::Several) => self.several.get(&file).map_or(&[], |several| several),
+            Some(Streams::Several) => self.named_by_several(file),
         }
+    }
+
+    #[inline(never)] // The rarer part.
+    fn named_by_several(&self, file: FileId) -> &[StreamIndex] {
+        self.several.get(&file).map_or(&[], |several| several)
     }
 
     /// `stream` begins, or has ceased, to name the file: those that share it are one more or less.

@@ -182,7 +182,7 @@ impl Handles {
 
     /// Adds a handle that is not in the table.
     pub(crate) fn insert(&mut self, hash: u64, handle: u32) {
-        debug_assert!(handle < EMPTY, "handles are numbered below 2³¹");
+        assert!(handle < EMPTY, "handles are numbered below 2³¹");
         if !self.walks.have_room_for(self.len + 1) {
             self.grow();
         }

@@ -143,9 +143,9 @@ pub struct Hint {
     pub extent: Extent,
     /// In which order.
     pub order: Order,
-    /// How many times over; 0 counts as 1. Of the 2⁴⁸ accesses to blocks that a stream may disclose, one hint gets a sixteenth of
-    /// those that are left: what is read more often, of segments those that do not fit, and of a whole file what lies behind,
-    /// are left out.
+    /// How many times over; 0 counts as 1. Of the 2⁴⁸ accesses to blocks that a stream may disclose before all of them are past,
+    /// one hint gets a sixteenth of those that are left: what is read more often, of segments those that do not fit, and of a
+    /// whole file what lies behind, are left out.
     pub repeats: u32,
 }
 

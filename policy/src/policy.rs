@@ -109,7 +109,8 @@ impl Policy {
     ///
     /// # Panics
     /// If `block_bytes`, `capacity_blocks`, `cluster_blocks_max`, `outstanding_max` or `resolved_max`
-    /// is zero.
+    /// is zero. Calls that name a device panic where they have named 65,536 others; those that bring a block where 2³¹ − 1 are
+    /// in memory.
     pub fn new(config: Config) -> Self {
         assert!(config.block_bytes > 0 && config.capacity_blocks > 0, "no blocks: {config:?}");
         assert!(config.cluster_blocks_max > 0 && config.outstanding_max > 0, "no I/O: {config:?}");
@@ -209,7 +210,7 @@ impl Policy {
     /// that hints have in common are counted for each; those that are past are not. The queues that hints lie in are counted
     /// with their free room: a hint more may double that of its hinter, and no more. What finds the next use of a block is not
     /// in it: some 80 bytes for each piece of a segment, of which there are half a million, or four for each block of memory, and
-    /// a few kilobytes for each stream.
+    /// where others have them all 512 for each stream.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         self.cache.trust.hint_bytes(hinter)
     }
@@ -316,6 +317,9 @@ impl Policy {
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
+            if self.cache.stream(index).placing_is_unfinished {
+                self.unplaced.retain(|&unplaced| unplaced != index);
+            }
             let reader = self.cache.stream(index).reader;
             self.cache.remove_stream(index);
             match reader {

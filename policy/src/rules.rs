@@ -12,7 +12,7 @@
 //! | `aggressive` | whatever is missing first, while a device is free, unless all cached is needed sooner | the same | Cao et al. 1995 |
 //! | `forestall` | as `fixed-horizon`, and as soon as a stall is certain | the same | Kimbrel et al. 1996 |
 //! | `lru-sp` | as `aggressive` | of the program that owns the least recently used block, the one used furthest ahead | Cao et al. 1994 |
-//! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload | the globally least valuable | Tomkins et al. 1997 |
+//! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload, and (ours) begun in time | the globally least valuable | Tomkins et al. 1997 |
 //! | `foretell` | as `tiptoe`, with each device's own costs, each stream's own pace and accuracy, and runs begun as by `forestall` | the same | |
 
 /// Which blocks are prefetched, and when.

@@ -23,10 +23,10 @@
 //!   is prefetched. A stream whose pace has been measured is taken to keep it, or to be a few times faster as
 //!   long as its reads come late ([`crate::stream`]); one that waits for a busy device cannot be faster than
 //!   that.
-//! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
-//!   next to nothing, but not nothing: it gets a buffer that nobody else values.
 //! * **D. Sets.** Of n blocks that will be read in any order each is the next one with chance 1/n; and each
 //!   is read at the latest n accesses ahead, so that it is worth no less than a block that is read then.
+//! * **E. Spare buffers.** The horizon rests on what was measured, and a pace changes. A fetch beyond it is worth
+//!   next to nothing, but not nothing: it gets a buffer that nobody else values.
 
 use crate::costs::Prices;
 use crate::rules::Rules;

@@ -26,7 +26,7 @@ use super::{Certainty, Disclosure};
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// It cannot be read.
-    #[error("hint line {line}: {error}")]
+    #[error("line {line}: {error}")]
     Read {
         /// Its number, from 1.
         line: usize,
@@ -34,21 +34,21 @@ pub enum ListError {
         error: io::Error,
     },
     /// It is no path.
-    #[error("hint line {line}: there is a zero byte in it; one path a line (find without -print0)")]
+    #[error("line {line}: there is a zero byte in it; one path a line (find without -print0)")]
     Zero {
         /// Its number, from 1.
         line: usize,
     },
     /// It has no end.
     #[error(
-        "hint line {line}: longer than {LINE_BYTES_MAX} bytes; one path a line, and segments of a file in several lines"
+        "line {line}: longer than {LINE_BYTES_MAX} bytes; one path a line, and segments of a file in several lines"
     )]
     Long {
         /// Its number, from 1.
         line: usize,
     },
     /// It begins with `{` and is not such an object.
-    #[error("hint line {line}, column {}: {}", error.column(), without_place(error))]
+    #[error("line {line}{}", in_line(error))]
     Json {
         /// Its number, from 1.
         line: usize,
@@ -87,11 +87,17 @@ enum LineOrder {
     Any,
 }
 
-/// What is wrong, without the place in the text that serde_json adds: each line is a text of its own to it.
-fn without_place(error: &serde_json::Error) -> String {
+/// Where in a line something is wrong, if that is at one place, and what. The line that serde_json tells is left out: each line is
+/// a text of its own to it.
+fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+    match (error.line(), error.column()) {
+        (0, _) => format!(": {text}"),
+        (line, column) => {
+            let place = format!(" at line {line} column {column}");
+            format!(", column {column}: {}", text.strip_suffix(&place).unwrap_or(&text))
+        }
+    }
 }
 
 /// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
@@ -177,7 +183,10 @@ fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::E
         LineOrder::Given => Order::Given,
         LineOrder::Any => Order::Any,
     };
-    let repeats = line.repeat.unwrap_or(1).max(1);
+    let repeats = line.repeat.unwrap_or(1);
+    if repeats == 0 {
+        return Err(serde_json::Error::custom("repeat: how many times it is read, at least 1"));
+    }
     let path = working_folder.join(line.path);
     Ok(Disclosure { path, extent, repeats, order, certainty: Certainty::File })
 }
@@ -204,15 +213,18 @@ mod tests {
         let text = "{\"path\": \"/a\", \"segments\": [[8, 4]], \"stride\": [100, 7]}\n\
                     {\"path\": \"/b\", \"order\": \"any\"}\n\
                     {\"path\": \"/c\", \"stride\": [100, 7]}\n\
-                    {\"path\": \"/d\", \"order\": \"none\"}";
+                    {\"path\": \"/d\", \"order\": \"none\"}\n\
+                    {\"path\": \"/e\", \"repeat\": 0}";
         let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
         let first = Segment { offset_bytes: 8, length_bytes: 4 };
         let strided = Extent::Strided { first, stride_bytes: 100, count: 7 };
         assert_eq!(all[0].as_ref().expect("a stride").extent, strided);
         assert_eq!(all[1].as_ref().expect("a set").order, Order::Any);
         let of_nothing = all[2].as_ref().expect_err("of what?").to_string();
-        assert!(of_nothing.contains("exactly one segment"), "{of_nothing}");
+        assert_eq!(of_nothing, "line 3: a stride needs exactly one segment");
         assert!(all[3].as_ref().expect_err("no order").to_string().contains("none"));
+        let never = all[4].as_ref().expect_err("it is not read").to_string();
+        assert!(never.starts_with("line 5: repeat"), "{never}");
     }
 
     #[test]
@@ -224,9 +236,7 @@ mod tests {
     #[test]
     fn what_has_no_end_is_not_read_to_its_end() {
         let endless = |byte| std::io::BufReader::new(std::io::repeat(byte));
-        for (byte, told) in
-            [(0, "hint line 1: there is a zero byte"), (b'a', "hint line 1: longer")]
-        {
+        for (byte, told) in [(0, "line 1: there is a zero byte"), (b'a', "line 1: longer")] {
             let all: Vec<_> = disclosures(endless(byte), "/".into()).collect();
             let [Err(error)] = &all[..] else { panic!("{all:?}") };
             assert!(error.to_string().starts_with(told), "{error}");
@@ -239,10 +249,10 @@ mod tests {
                     {\"path\": \"/x\", \"segments\": [[1]]}";
         let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
         let no_path = all[0].as_ref().expect_err("7 is no path").to_string();
-        assert!(no_path.starts_with("hint line 1, column "), "{no_path}");
+        assert!(no_path.starts_with("line 1, column "), "{no_path}");
         assert!(all[1].is_ok());
         let unknown = all[2].as_ref().expect_err("an unknown key").to_string();
-        assert!(unknown.contains("hint line 3") && unknown.contains("segment"), "{unknown}");
+        assert!(unknown.contains("line 3") && unknown.contains("segment"), "{unknown}");
         let half = all[3].as_ref().expect_err("half a segment").to_string();
         assert!(half.contains("[OFFSET, LENGTH]") && !half.contains("at line"), "{half}");
     }

@@ -24,7 +24,8 @@ use crate::room::HintQueue;
 const STRIDE_CHUNK: u64 = 4096;
 
 /// One hint takes at most this part of the positions that are left, as a divisor, so that there are some for those that come
-/// after hints for ever: at 4 KiB a block, 64 PiB for the first, and 4 GiB after 250 of them.
+/// after hints for ever: at 4 KiB a block, 64 PiB for the first, and 4 GiB after 250 of them. All are to be had again when all
+/// of these are past.
 const HINT_SHARE_DIVISOR: u64 = 16;
 
 /// A hint with its place.
