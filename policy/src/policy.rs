@@ -99,6 +99,7 @@ pub struct Policy {
     dropped_names: Vec<NameId>,
     /// Scratch space of single calls.
     untracked: Vec<SlotId>,
+    settled: Vec<StreamIndex>,
     waiting_done: Vec<Waiting>,
     #[cfg(debug_assertions)]
     checks: u64,
@@ -131,6 +132,7 @@ impl Policy {
             next_stream: 0,
             dropped_names: Vec::new(),
             untracked: Vec::new(),
+            settled: Vec::new(),
             waiting_done: Vec::new(),
             #[cfg(debug_assertions)]
             checks: 0,

@@ -13,7 +13,7 @@ use crate::prefetcher;
 use crate::recency::SlotId;
 use crate::room::shrink_map;
 use crate::rules::Replacement;
-use crate::stream::{Fit, Lookup, Waiting};
+use crate::stream::{Current, Fit, Lookup, Waiting};
 use crate::time::Nanos;
 use crate::unresolved::Ticket;
 
@@ -674,7 +674,13 @@ impl Policy {
     #[cold]
     fn begin_anew(&mut self, index: StreamIndex) {
         self.forget_under_way(index);
-        self.move_on(index);
+        // What is being read has no later use that is known.
+        if let Some(Current { position, slot, .. }) = self.cache.stream(index).current.take()
+            && self.cache.blocks[slot].claim() == Some(Claim { stream: index, position })
+        {
+            self.cache.unclaim(slot);
+            self.cache.settle(slot, Some(index));
+        }
         self.cache.stream(index).begin_anew();
         self.cache.touch(index);
     }
@@ -712,17 +718,24 @@ impl Policy {
         if slots.len() > 1 {
             slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
         }
-        let mut settled: Vec<StreamIndex> = Vec::new();
         for (offset, &slot) in (0..).zip(&slots) {
-            let stream = self.block_completed(now, slot, offset, demand, outcome);
-            settled.extend(stream.filter(|&stream| settled.last() != Some(&stream)));
+            self.block_completed(now, slot, offset, demand, outcome);
         }
         self.flights.reuse(slots);
-        // Not before: positions might begin anew, and some of these blocks be claimed for old ones.
-        settled.into_iter().for_each(|index| self.advance(index));
+        if !self.settled.is_empty() {
+            self.advance_settled();
+        }
     }
 
-    /// Returns the stream that needs the block no more, if it is not to be had.
+    /// Streams to whom blocks that are not to be had were settled go on. Not before all blocks of the fetch have ended:
+    /// positions might begin anew, and some of those be claimed for old ones.
+    #[inline(never)] // The rarer part.
+    fn advance_settled(&mut self) {
+        let mut settled = std::mem::take(&mut self.settled);
+        settled.drain(..).for_each(|index| self.advance(index));
+        self.settled = settled;
+    }
+
     fn block_completed(
         &mut self,
         now: Nanos,
@@ -730,7 +743,7 @@ impl Policy {
         offset: u64,
         demand: Option<Demand>,
         outcome: Outcome,
-    ) -> Option<StreamIndex> {
+    ) {
         let known = &self.cache.blocks[slot];
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());
@@ -754,11 +767,11 @@ impl Policy {
         }
         counts.useful += u64::from(early);
         self.cache.arrived(now, slot, joins_recent);
-        None
     }
 
-    /// The block is in memory without the policy, or cannot be had: its access needs nothing more. Returns whose access.
-    fn not_ours(&mut self, now: Nanos, slot: SlotId) -> Option<StreamIndex> {
+    /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
+    #[inline(never)] // The rarer part.
+    fn not_ours(&mut self, now: Nanos, slot: SlotId) {
         let claim = self.cache.blocks[slot].claim();
         self.cache.mark_read(slot);
         self.cache.unclaim(slot);
@@ -770,9 +783,11 @@ impl Policy {
                 self.abandon(now, slot);
             }
             self.cache.touch(index);
+            if self.settled.last() != Some(&index) {
+                self.settled.push(index);
+            }
         }
         self.cache.remove(slot);
-        claim.map(|claim| claim.stream)
     }
 
     /// The invariants, in debug builds: those that cost nothing always, all of them now and then.
