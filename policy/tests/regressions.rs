@@ -533,3 +533,22 @@ fn a_long_stride_is_repeated_as_a_whole() {
     policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..strided(10, (100, 1), 2, count) });
     assert_eq!(policy.waiting_hints(), 0);
 }
+
+#[test]
+fn hints_for_ever_of_what_is_in_memory_leave_positions_for_others() {
+    let config =
+        Config { capacity_blocks: 2048, cluster_blocks_max: 1024, ..Config::new(KERNEL, 10, 10) };
+    let (mut policy, stream) = opened(config);
+    for number in 0..600 {
+        let file = other_file(number, 10 * 1024);
+        policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..Hint::whole_file(file, DISK) });
+        let mut looked_at = 0;
+        while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
+            let Work::Read { blocks, .. } = work else { panic!("{work:?}") };
+            looked_at += blocks;
+            policy.completed(NOW, id, Outcome::AlreadyCached);
+        }
+        assert!(looked_at >= 1024, "{looked_at} blocks of hint {number}");
+    }
+    assert!(policy.is_past(stream));
+}
