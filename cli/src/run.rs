@@ -186,7 +186,9 @@ fn manager_options(args: &RunArgs) -> Result<Options, Failure> {
         && budget_bytes > memory
     {
         let memory = size::display(memory);
-        let line = format!("--budget: {budget} is more than this machine's memory ({memory})");
+        let line = format!(
+            "a budget of {budget} is more than this machine's memory ({memory}): give --budget less"
+        );
         return Err(Failure::usage(line));
     }
     let fault: Option<Fault> = match std::env::var(FAULT_VARIABLE) {

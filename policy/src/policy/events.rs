@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use super::{DOZE_STRIDE, Policy, READERS_MIN, STREAMS_ASKED_MAX, STREAMS_PASSED_MAX, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, StreamIndex};
+use crate::cache::Cache;
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::device::{Device, Lookup as UnderWay};
 use crate::flights::{Demand, Flight, FlightWork};
@@ -398,24 +399,25 @@ impl Policy {
         {
             return Some((last, Fit::At(self.cache.stream(last).cursor.front())));
         }
-        let named = self.cache.named_by(block.file).len();
-        if named == 0 {
+        let Cache { files, streams, blocks, .. } = &mut self.cache;
+        let named = files.named_by(block.file);
+        if named.is_empty() {
             return None;
         }
-        let claimed = slot.and_then(|slot| self.cache.blocks[slot].claim());
+        let claimed = slot.and_then(|slot| blocks[slot].claim());
         let claimed = claimed.map(|claim| claim.stream);
         let mut best: Option<(StreamIndex, Fit, u64)> = None;
         let mut asked = 0;
-        for turn in 0..=named.min(STREAMS_PASSED_MAX) {
+        for turn in 0..=named.len().min(STREAMS_PASSED_MAX) {
             // The stream that the block is in memory for is asked first.
             let index = match turn {
                 0 => claimed,
-                _ => Some(self.cache.named_by(block.file)[turn - 1]),
+                _ => Some(named[turn - 1]),
             };
             let Some(index) = index.filter(|&index| turn == 0 || Some(index) != claimed) else {
                 continue;
             };
-            let stream = self.cache.stream(index);
+            let stream = streams[index.0 as usize].as_mut().expect("a stream in use");
             if stream.reader.is_some_and(|only| only != reader) {
                 continue;
             }

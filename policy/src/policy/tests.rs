@@ -1018,3 +1018,33 @@ fn readers_that_come_and_go_are_forgotten() {
     assert!(policy.last_stream.len() <= READERS_MIN, "{}", policy.last_stream.len());
     assert!(policy.cache.stream(policy.stream_ids[&stream]).was_read_by(ReaderId(19_999)));
 }
+
+#[test]
+fn the_passes_that_are_left_of_a_stride_are_placed_when_positions_begin_anew_under_it() {
+    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(1) });
+    let stream = policy.open_stream(NOW, HINTER, None);
+    let strided = |target, count, repeats| {
+        let first = Segment { offset_bytes: 0, length_bytes: 640 };
+        let extent = Extent::Strided { first, stride_bytes: 1280, count };
+        Hint { extent, repeats, ..Hint::whole_file(target, DISK) }
+    };
+    let file = |file, size_bytes| Target::File { file: FileId(file), size_bytes };
+    // The lookup takes its time, and others go before it: part of a stride that is read three times.
+    policy.hint(NOW, stream, strided(named(0), 2, 1));
+    let lookup = policy.next_fetch(NOW, DISK).expect("a lookup");
+    policy.hint(NOW, stream, Hint::whole_file(file(1, 1_000_000), DISK));
+    policy.hint(NOW, stream, strided(file(2, 1 << 40), 5000, 3));
+    let later = Nanos(100_000_000_000);
+    while let Some(fetch) = policy.next_fetch(later, DISK) {
+        policy.completed(later, fetch.id, Outcome::Fetched);
+    }
+    let index = policy.stream_ids[&stream];
+    assert_eq!(policy.cache.stream(index).placed_end(), 100_000 + 4096 * 64);
+    policy.completed(later, lookup.id, Outcome::Resolved { file: FileId(0), size_bytes: 10_000 });
+    // The reader leaps to the end of what is placed, so that all of it is past.
+    let last = 4095 * 128 + 63;
+    policy.read(later, READER, block(2, last - 1), false);
+    policy.read(later, READER, block(2, last), false);
+    assert_eq!(policy.waiting_hints_by(HINTER), 1, "two passes wait for their places");
+    policy.cache.check_all();
+}

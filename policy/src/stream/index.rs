@@ -395,11 +395,20 @@ pub(crate) struct NextUse {
     asked: Option<(FileId, Entered)>,
     /// No segment leaves before the cursor's base has come here.
     next_leave: u64,
+    /// Whether a chain had more segments than are looked at.
+    #[cfg(any(test, debug_assertions))]
+    gave_up: bool,
 }
 
 impl NextUse {
     pub(crate) fn new() -> Self {
         NextUse::default()
+    }
+
+    /// Whether a use may have been found that is later than the next one.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up
     }
 
     /// Whether everything placed has been added.
@@ -563,7 +572,7 @@ impl NextUse {
     /// The same for a file of several segments, at this place.
     #[inline(never)]
     fn find_in_chains(
-        &self,
+        &mut self,
         places: &Places,
         place: usize,
         block: Block,
@@ -579,11 +588,17 @@ impl NextUse {
                 self.chains.of(file, Key::new(block.file, level, block.index));
             let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
             let (mut position, mut number) = (position, first);
-            for _ in 0..CHAIN_TRIED_MAX {
-                // Those behind it begin later still.
-                if position == NEVER || best.is_some_and(|best| best <= position + into) {
+            let mut left = CHAIN_TRIED_MAX;
+            // Those behind it begin later still.
+            while position != NEVER && best.is_none_or(|best| best > position + into) {
+                if left == 0 {
+                    #[cfg(any(test, debug_assertions))]
+                    {
+                        self.gave_up = true;
+                    }
                     break;
                 }
+                left -= 1;
                 if position + into >= from {
                     best = Some(position + into);
                     break;

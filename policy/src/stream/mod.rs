@@ -353,10 +353,14 @@ impl Stream {
                     let plan = waiting.plan();
                     work = work.saturating_sub(plan.extent.segment_count().max(1));
                     if plan.repeats > 1 && self.places.in_parts(&plan.extent, size_bytes) {
-                        waiting.goes_pass_by_pass(self.places.end());
+                        waiting.goes_pass_by_pass();
                     }
                     let (plan, device) = (waiting.plan(), waiting.device);
+                    let end = self.places.end();
                     let placing = self.places.place(plan, device, file, size_bytes);
+                    if self.places.end() > end {
+                        waiting.has_placed();
+                    }
                     beyond_end = beyond_end.saturating_add(placing.beyond_end);
                     placed = true;
                     rest = placing.rest;
@@ -366,7 +370,7 @@ impl Stream {
                 waiting.goes_on_with(rest);
                 continue;
             }
-            if waiting.begins_next_pass(self.places.end()) {
+            if waiting.begins_next_pass() {
                 continue;
             }
             self.first_waiting += 1;
@@ -443,9 +447,7 @@ impl Stream {
 
     /// Whether all that was placed is past, and has taken so many positions that there may be too few for what is to come.
     pub(crate) fn should_begin_anew(&self) -> bool {
-        self.places.len() == 0
-            && self.places.end() > ANEW_FROM
-            && self.waiting.front().is_none_or(|first| !first.is_begun())
+        self.places.len() == 0 && self.places.end() > ANEW_FROM
     }
 
     /// Positions begin anew: all of them are past, nothing is claimed for any, and no hint has a place.
@@ -988,7 +990,7 @@ impl Stream {
         let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
         let bytes_apart = waiting.map(Waiting::bytes_apart).sum();
         assert_eq!(self.waiting_bytes_apart, bytes_apart, "bytes of hints");
-        if self.gave_up_search {
+        if self.gave_up_search || self.index.gave_up() {
             return;
         }
         let all = |part: &OfDevice| {

@@ -60,8 +60,8 @@ struct Planned {
 struct Again {
     extent: Extent,
     passes: u32,
-    /// Where the present pass begins: one that places nothing is the last.
-    start: u64,
+    /// Whether the present pass has got positions: one that does not is the last.
+    has_placed: bool,
 }
 
 impl Waiting {
@@ -106,16 +106,18 @@ impl Waiting {
         planned.map_or(0, |planned| size_of::<Planned>() + planned.plan.extent.memory_bytes())
     }
 
-    /// One pass at a time is placed from now on, of which the first begins at `start`.
-    pub(crate) fn goes_pass_by_pass(&mut self, start: u64) {
+    /// One pass at a time is placed from now on.
+    pub(crate) fn goes_pass_by_pass(&mut self) {
         let Some(Planned { plan, again }) = self.planned.as_deref_mut() else { return };
         let passes = std::mem::replace(&mut plan.repeats, 1).saturating_sub(1);
-        *again = Some(Again { extent: plan.extent.clone(), passes, start });
+        *again = Some(Again { extent: plan.extent.clone(), passes, has_placed: false });
     }
 
-    /// Whether a part of it has its place, and more of it is to be placed by where that is.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.planned.as_ref().is_some_and(|planned| planned.again.is_some())
+    /// A part of the present pass has got positions.
+    pub(crate) fn has_placed(&mut self) {
+        if let Some(Planned { again: Some(again), .. }) = self.planned.as_deref_mut() {
+            again.has_placed = true;
+        }
     }
 
     /// Of the present pass this is left.
@@ -124,15 +126,15 @@ impl Waiting {
         planned.plan.extent = rest;
     }
 
-    /// A pass has been placed, up to `end`. Returns whether another one is to be.
-    pub(crate) fn begins_next_pass(&mut self, end: u64) -> bool {
+    /// A pass has been placed. Returns whether another one is to be.
+    pub(crate) fn begins_next_pass(&mut self) -> bool {
         let Some(Planned { plan, again: Some(again) }) = self.planned.as_deref_mut() else {
             return false;
         };
-        if again.passes == 0 || again.start >= end {
+        if again.passes == 0 || !again.has_placed {
             return false;
         }
-        (again.passes, again.start) = (again.passes - 1, end);
+        (again.passes, again.has_placed) = (again.passes - 1, false);
         plan.extent = again.extent.clone();
         true
     }
@@ -189,15 +191,16 @@ mod tests {
         let first = Segment { offset_bytes: 0, length_bytes: 1 };
         let extent = Extent::Strided { first, stride_bytes: 8, count: 100 };
         let hint = Hint { extent: extent.clone(), ..Hint::whole_file(NAME, DeviceId(0)) };
-        for (repeats, ends, passes) in
-            [(3, [10, 20, 30, 40], 2), (9, [10, 20, 20, 20], 2), (1, [10; 4], 0)]
-        {
+        for (repeats, placed, passes) in [(3, 9, 2), (9, 2, 2), (1, 9, 0), (9, 0, 0)] {
             let mut waiting = Waiting::new(Hint { repeats, ..hint.clone() }, DeviceIndex(0));
-            waiting.goes_pass_by_pass(0);
+            waiting.goes_pass_by_pass();
             let mut begun = 0;
-            for end in ends {
+            loop {
+                if begun < placed {
+                    waiting.has_placed();
+                }
                 waiting.goes_on_with(Extent::WholeFile);
-                if !waiting.begins_next_pass(end) {
+                if !waiting.begins_next_pass() {
                     break;
                 }
                 assert_eq!(waiting.plan().extent, extent);
