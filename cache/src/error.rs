@@ -1,6 +1,7 @@
 //! What can go wrong, and where it is said.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a back end could not open or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,8 +19,8 @@ pub enum BackendError {
     #[error("changed since it was opened")]
     Changed,
     /// No answer in time.
-    #[error("no answer within {0} s")]
-    Timeout(u64),
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
     /// The request was dropped without an answer.
     #[error("the request was given up")]
     Lost,

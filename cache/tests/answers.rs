@@ -238,7 +238,7 @@ fn a_server_that_trickles_is_given_up_at_the_deadline() {
     });
     for what in ["read", "open", "list"] {
         let said = receiver.recv_timeout(deadline * 3).unwrap_or_else(|_| panic!("{what} hangs"));
-        assert_eq!(said, Err(BackendError::Timeout(1)), "{what}");
+        assert_eq!(said, Err(BackendError::Timeout(Duration::from_secs(1))), "{what}");
     }
 }
 

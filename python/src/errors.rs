@@ -1,6 +1,7 @@
 //! Which error becomes which exception: the one place that says so.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use foretell_cache::backend::BackendError;
 use foretell_cache::backend::object::AddressError;
@@ -98,7 +99,7 @@ pub(crate) fn error_of(py: Python<'_>, cause: &str, place: Option<&str>) -> PyRe
         "denied" => BackendError::Denied(words),
         "busy" => BackendError::Busy(words),
         "changed" => BackendError::Changed,
-        "timeout" => BackendError::Timeout(60),
+        "timeout" => BackendError::Timeout(Duration::from_secs(60)),
         "lost" => BackendError::Lost,
         "other" => BackendError::Other { errno: None, message: words },
         "gone" => BackendError::Other { errno: None, message: "no connection: refused".into() },

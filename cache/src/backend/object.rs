@@ -35,6 +35,9 @@ use super::{
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// No try is begun that has less time.
+const TRY_LEAST: Duration = Duration::from_millis(50);
+
 /// Threads that talk to a store: they decrypt and copy, and wait for nothing.
 const THREADS: usize = 2;
 
@@ -450,7 +453,7 @@ impl Tries {
 
     /// The deadline has passed within a try: a server may send a byte now and then for ever.
     fn late(&self) -> Failure {
-        Failure::lasting(BackendError::Timeout(self.options.deadline.as_secs()))
+        Failure::lasting(BackendError::Timeout(self.options.deadline))
     }
 
     /// Waits for the next, unless it will end as this one did, or there is no time.
@@ -463,15 +466,21 @@ impl Tries {
         let half = self.pause / 2;
         let share = RandomState::new().hash_one(0u8) as u32;
         let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
-        if Instant::now() + pause >= self.until {
+        // Without some time for a try, all that it could tell is that there was none.
+        let until = self.until;
+        let leaves_time = |pause: Duration| Instant::now() + pause + TRY_LEAST < until;
+        let has_time = leaves_time(pause) && {
+            tokio::time::sleep(pause).await;
+            leaves_time(Duration::ZERO)
+        };
+        if !has_time {
             return Err(match cause {
                 BackendError::Lost | BackendError::Timeout(_) => {
-                    BackendError::Timeout(self.options.deadline.as_secs())
+                    BackendError::Timeout(self.options.deadline)
                 }
                 other => other,
             });
         }
-        tokio::time::sleep(pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         Ok(())
     }
