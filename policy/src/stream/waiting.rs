@@ -34,6 +34,13 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
+    fn of(target: Target) -> Self {
+        match target {
+            Target::Name(name) => Lookup::Pending(name),
+            Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
+        }
+    }
+
     pub(crate) fn is_known(self) -> bool {
         matches!(self, Lookup::Known { .. })
     }
@@ -137,15 +144,6 @@ impl Waiting {
         (again.passes, again.has_placed) = (again.passes - 1, false);
         plan.extent = again.extent.clone();
         true
-    }
-}
-
-impl Lookup {
-    fn of(target: Target) -> Self {
-        match target {
-            Target::Name(name) => Lookup::Pending(name),
-            Target::File { file, size_bytes } => Lookup::Known { file, size_bytes },
-        }
     }
 }
 
