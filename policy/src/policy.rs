@@ -26,6 +26,7 @@
 //! a file descriptor.
 
 mod events;
+mod lookups;
 #[cfg(test)]
 mod tests;
 
