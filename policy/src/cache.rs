@@ -41,6 +41,7 @@ use crate::stream::Stream;
 use crate::stream::index::FileChange;
 use crate::time::Nanos;
 use crate::trust::{Shown, Trust};
+use crate::unresolved::Has;
 
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
@@ -126,6 +127,8 @@ pub(crate) struct Cache {
     /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
     stale_values: Vec<StreamIndex>,
+    /// Streams whose [`Stream::resolved_ahead`] may be another than their hinters' sums say.
+    stale_resolved: Vec<StreamIndex>,
     /// Which streams name a file.
     pub(crate) files: Files,
     /// Where the offers begin, so that all streams have their turn.
@@ -196,6 +199,7 @@ impl Cache {
             rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
             ranking: IndexedHeap::default(),
             stale_values: Vec::new(),
+            stale_resolved: Vec::new(),
             files: Files::default(),
             offers_from: 0,
             #[cfg(any(test, debug_assertions))]
@@ -305,29 +309,53 @@ impl Cache {
         }
     }
 
-    /// Hints of `hinter` that were looked up, or are being, and are not past.
-    pub(crate) fn resolved_ahead_by(&self, hinter: HinterId) -> u64 {
-        let streams = self.trust.streams(hinter);
-        let streams = streams.filter_map(|index| self.streams[index.0 as usize].as_ref());
-        streams.map(Stream::resolved_ahead).sum()
+    /// Hints of a stream that were looked up, or are being, may be more or fewer than its hinter is known to have.
+    #[inline]
+    pub(crate) fn touch_resolved(&mut self, index: StreamIndex) {
+        if !std::mem::replace(&mut self.stream(index).resolved_is_stale, true) {
+            self.stale_resolved.push(index);
+        }
     }
 
-    /// Forgets a stream that has been cancelled.
-    pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
+    /// The next stream of which that may be so, and how many its hinter had: now it is known.
+    pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, u64)> {
+        loop {
+            let index = self.stale_resolved.pop()?;
+            let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
+            stream.resolved_is_stale = false;
+            let now = stream.resolved_ahead();
+            let before = std::mem::replace(&mut stream.resolved_noted, now);
+            return Some((index, self.trust.note_resolved(stream.hinter, before, now)));
+        }
+    }
+
+    /// What a stream has that was looked up, by what is known.
+    pub(crate) fn has_resolved(&self, index: StreamIndex) -> Has {
+        let stream = self.streams[index.0 as usize].as_ref().expect("a stream in use");
+        let (of_stream, balance) = (stream.resolved_noted, stream.balance);
+        Has { of_stream, balance, of_hinter: self.trust.resolved(stream.hinter) }
+    }
+
+    /// Forgets a stream that has been cancelled. Returns how many of its hinter's hints were known to be looked up before,
+    /// and are now.
+    pub(crate) fn remove_stream(&mut self, index: StreamIndex) -> (u64, u64) {
         self.record_useful(index);
         let stream = self.stream(index);
         let (hinter, id, shown) = (stream.hinter, stream.id, stream.shown);
+        let resolved = stream.resolved_noted;
         if stream.is_parked {
             self.parked.retain(|&parked| parked != index);
         }
         self.trust.shows(hinter, shown, Shown::default());
+        let before = self.trust.note_resolved(hinter, resolved, 0);
         self.trust.closed(hinter, id);
         self.streams[index.0 as usize] = None;
         self.rates.forget(share_of(index));
         self.ranking.set(index.0, None);
         self.freed.push(index);
         // Where nothing is let go, or prefetched, nobody asks for long.
-        for stale in [&mut self.stale_values, &mut self.stale_candidates] {
+        for stale in [&mut self.stale_values, &mut self.stale_candidates, &mut self.stale_resolved]
+        {
             if stale.len() > 2 * self.streams.len() {
                 let mut seen = vec![false; self.streams.len()];
                 stale.retain(|&StreamIndex(index)| {
@@ -336,6 +364,7 @@ impl Cache {
                 });
             }
         }
+        (before, self.trust.resolved(hinter))
     }
 
     /// What `index` says has changed: it will be asked again before it counts.
@@ -1090,15 +1119,20 @@ impl Cache {
     /// How many streams are noted as to be asked, now or later.
     #[cfg(test)]
     pub(crate) fn noted_as_stale(&self) -> usize {
-        self.stale_values.len() + self.stale_candidates.len() + self.parked.len()
+        let stale = [&self.stale_values, &self.stale_candidates, &self.stale_resolved];
+        stale.map(Vec::len).iter().sum::<usize>() + self.parked.len()
     }
 
-    /// That records have what streams have shown, of one hinter at a time.
+    /// That records have what streams have shown, and have that was looked up, of one hinter at a time.
     #[cfg(any(test, debug_assertions))]
     fn check_shown(&self) {
         let streams = || self.streams.iter().flatten();
         for stream in streams().filter(|stream| !stream.shown_is_stale) {
             assert_eq!(stream.shown, stream.shows(), "{:?} has shown something else", stream.id);
+        }
+        for stream in streams().filter(|stream| !stream.resolved_is_stale) {
+            let (noted, now) = (stream.resolved_noted, stream.resolved_ahead());
+            assert_eq!(noted, now, "{:?} has something else", stream.id);
         }
         let turn = self.checked % self.streams.len().max(1);
         let Some(Some(Stream { hinter, .. })) = self.streams.get(turn) else { return };
@@ -1107,6 +1141,9 @@ impl Cache {
             (unproven + shown.unproven, unrecorded + u64::from(shown.unrecorded))
         });
         assert_eq!(self.trust.shown(*hinter), sum, "{hinter:?} has shown something else");
+        let of_hinter = streams().filter(|stream| stream.hinter == *hinter);
+        let resolved: u64 = of_hinter.map(|stream| stream.resolved_noted).sum();
+        assert_eq!(self.trust.resolved(*hinter), resolved, "{hinter:?} has something else");
     }
 
     /// That every block in memory is tracked, and the numbers agree.
@@ -1125,6 +1162,7 @@ impl Cache {
             for (is_stale, noted) in [
                 (stream.value_is_stale, &self.stale_values),
                 (stream.candidate_is_stale, &self.stale_candidates),
+                (stream.resolved_is_stale, &self.stale_resolved),
             ] {
                 assert!(!is_stale || noted.contains(&index), "{index:?} is never asked");
             }

@@ -326,14 +326,14 @@ impl DepthControl {
         now: Nanos,
         (number, started): (u64, Nanos),
         purpose: Purpose,
-        names_left: impl Fn() -> usize,
+        names_left: usize,
     ) {
         self.has_fetched |= purpose == (Purpose::Data { fetched: true });
         let waited = now.saturating_sub(started) >= WAITED;
         let next = match &mut self.phase {
             Phase::Sample(sample) if waited => sample.add(now, started, number),
             Phase::Probe(probe) => {
-                let is_data = purpose != Purpose::Lookup && names_left() > 0;
+                let is_data = purpose != Purpose::Lookup && names_left > 0;
                 probe.add(now, started, is_data).map(|verdict| match verdict {
                     Verdict::Won => Phase::Shallow { left: self.span },
                     Verdict::Lost => Phase::Deep,
@@ -341,7 +341,7 @@ impl DepthControl {
             }
             // To stay so until there is enough for another sample and probe, or nothing but data.
             Phase::Shallow { left: 0 } => {
-                let is_enough = !(1..NAMES_LEAST).contains(&names_left());
+                let is_enough = !(1..NAMES_LEAST).contains(&names_left);
                 is_enough.then(|| Phase::Sample(Sample::default()))
             }
             Phase::Shallow { left } => {
@@ -498,7 +498,7 @@ mod tests {
                     true => ready.push_back(request.file),
                     false => done += 1,
                 }
-                let names_left = || self.files - looked_for;
+                let names_left = self.files - looked_for;
                 let fetch = (request.number, Nanos(request.started));
                 control.completed(Nanos(now), fetch, purpose, names_left);
                 array[disk].serve(now);
@@ -575,7 +575,7 @@ mod tests {
             *now += interval;
             let purpose = if fetch % 2 == 0 { Purpose::Lookup } else { FETCHED };
             let begun = (*now, Nanos(now.saturating_sub(took)));
-            control.completed(Nanos(*now), begun, purpose, || names);
+            control.completed(Nanos(*now), begun, purpose, names);
             if control.depth() != depth {
                 return fetch + 1;
             }
@@ -611,7 +611,7 @@ mod tests {
             for fetch in 0..SAMPLE as u64 {
                 let heard = (fetch / batch + 1) * batch * SERVICE + fetch % batch * 10_000;
                 let started = heard.saturating_sub(32 * SERVICE);
-                control.completed(Nanos(heard), (fetch, Nanos(started)), FETCHED, || 1000);
+                control.completed(Nanos(heard), (fetch, Nanos(started)), FETCHED, 1000);
             }
             assert!(matches!(control.phase, Phase::Probe(_)), "{batch}: {control:?}");
         }
@@ -624,11 +624,11 @@ mod tests {
             complete(&mut control, &mut now, (SERVICE, SERVICE), (1, 1000));
         }
         now += SERVICE;
-        control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, || 1000);
+        control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, 1000);
         assert_eq!(control.depth(), DEPTH_SHALLOW);
         // And where all are, it is not for ever.
         for _ in 1..AT_HAND_MOST {
-            control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, || 1000);
+            control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, 1000);
         }
         assert!(matches!(control.phase, Phase::Deep), "{control:?}");
     }
@@ -659,7 +659,7 @@ mod tests {
             // What is left of it drains.
             let purpose = Purpose::Lookup;
             let fetch = (*now, Nanos(*now - SERVICE));
-            control.completed(Nanos(*now + SERVICE), fetch, purpose, || 1000);
+            control.completed(Nanos(*now + SERVICE), fetch, purpose, 1000);
             *now += 2 * SERVICE;
         };
         for span in [256, 512, 1024, 2048, 2048] {
@@ -694,7 +694,7 @@ mod tests {
         for index in 1..1000 {
             let cached = Purpose::Data { fetched: false };
             let started = Nanos(index * 1000).saturating_sub(Nanos(SERVICE));
-            control.completed(Nanos(index * 1000), (index, started), cached, || 1000);
+            control.completed(Nanos(index * 1000), (index, started), cached, 1000);
         }
         assert!(control.depth() <= DEPTH_SAMPLE, "{control:?}");
     }
@@ -704,7 +704,7 @@ mod tests {
         let mut control = DepthControl::default();
         for index in 1..1000 {
             let fetch = (index, Nanos(index * 1000 - 500));
-            control.completed(Nanos(index * 1000), fetch, FETCHED, || 1000);
+            control.completed(Nanos(index * 1000), fetch, FETCHED, 1000);
         }
         assert!(matches!(&control.phase, Phase::Sample(sample) if sample.times.is_empty()));
         assert_eq!(control.depth(), DEPTH_SAMPLE);

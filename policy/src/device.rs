@@ -27,7 +27,7 @@ use crate::depth::DepthControl;
 use crate::heap::IndexedHeap;
 use crate::hint::{Block, DeviceId, FetchId, StreamId};
 use crate::time::Nanos;
-use crate::unresolved::{Ticket, Unresolved};
+use crate::unresolved::Unresolved;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -46,8 +46,8 @@ pub(crate) struct Device {
     pub(crate) depth: DepthControl,
     /// Reads in a row that found everything in memory.
     pub(crate) cached_run: u32,
-    /// Hints not looked up, of each stream that has some.
-    pub(crate) unresolved: BTreeMap<StreamIndex, Unresolved>,
+    /// Hints not looked up.
+    pub(crate) unresolved: Unresolved,
     /// Streams with a block to fetch from it, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
     /// The one that was first when it was asked, if it waits for its stream to disclose more and was not asked since.
@@ -247,7 +247,7 @@ impl Device {
             untold: Vec::new(),
             depth: DepthControl::default(),
             cached_run: 0,
-            unresolved: BTreeMap::new(),
+            unresolved: Unresolved::default(),
             candidates: IndexedHeap::default(),
             first_waits: None,
             load: Load::default(),
@@ -255,31 +255,6 @@ impl Device {
             ended: 0,
             last_end: Nanos::ZERO,
         }
-    }
-
-    /// The earliest hint not looked up of the streams that are `allowed`.
-    pub(crate) fn first_unresolved(
-        &self,
-        mut allowed: impl FnMut(StreamIndex) -> bool,
-    ) -> Option<StreamIndex> {
-        let firsts = self.unresolved.iter().filter(|&(&stream, _)| allowed(stream));
-        let firsts = firsts.filter_map(|(&stream, hints)| Some((hints.first_ticket()?, stream)));
-        firsts.min_by_key(|&(ticket, _)| ticket).map(|(_, stream)| stream)
-    }
-
-    /// A hint of `stream` is to be looked up, after all that were before it.
-    pub(crate) fn add_unresolved(&mut self, stream: StreamIndex, ticket: Ticket, number: u64) {
-        self.unresolved.entry(stream).or_default().push(ticket, number);
-    }
-
-    /// Takes the first hint not looked up of `stream`.
-    pub(crate) fn take_unresolved(&mut self, stream: StreamIndex) -> Option<u64> {
-        let hints = self.unresolved.get_mut(&stream)?;
-        let number = hints.pop()?;
-        if hints.len() == 0 {
-            self.unresolved.remove(&stream);
-        }
-        Some(number)
     }
 
     /// A read is begun.

@@ -50,7 +50,6 @@ use crate::recency::SlotId;
 use crate::rules::Prefetch;
 use crate::stream::{Fit, Limits, Stream, Waiting};
 use crate::time::Nanos;
-use crate::unresolved::Unresolved;
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
 pub const DOZE_AFTER: u32 = 32;
@@ -299,12 +298,13 @@ impl Policy {
         let (stream, blocks, changed) = self.cache.stream_and_names(index);
         stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
         let hinter = stream.hinter;
+        self.cache.touch_resolved(index);
         self.note_load(index);
         for hint in waiting {
             self.drop_waiting(hinter, &hint);
         }
         for device in &mut self.devices {
-            device.unresolved.remove(&index);
+            device.unresolved.forget(index);
             device.candidates.set(index.0, None);
             device.first_waits.take_if(|first| first.stream == index);
         }
@@ -324,7 +324,8 @@ impl Policy {
                 self.unplaced.retain(|&unplaced| unplaced != index);
             }
             let reader = self.cache.stream(index).reader;
-            self.cache.remove_stream(index);
+            let (before, now) = self.cache.remove_stream(index);
+            self.devices.iter_mut().for_each(|device| device.unresolved.closed(before, now));
             match reader {
                 Some(only) if self.last_stream.get(&only) != Some(&index) => {}
                 Some(only) => drop(self.last_stream.remove(&only)),
@@ -493,7 +494,7 @@ impl Policy {
         !self.cache.stale_candidates.is_empty()
             || self.cache.search_is_unfinished
             || at_device.candidates.first().is_some()
-            || !at_device.unresolved.is_empty()
+            || at_device.unresolved.len() > 0
             || self.devices.iter().any(Device::has_lookups)
     }
 
@@ -510,8 +511,7 @@ impl Policy {
             FlightWork::Read { .. } => Some(Purpose::Data { fetched: outcome == Outcome::Fetched }),
         };
         if let Some(purpose) = purpose.filter(|_| self.config.tries_depths) {
-            let unresolved = &device.unresolved;
-            let names_left = || unresolved.values().map(Unresolved::len).sum();
+            let names_left = device.unresolved.len();
             device.depth.completed(now, (fetch.0, flight.started), purpose, names_left);
         }
         match outcome {

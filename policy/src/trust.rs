@@ -53,6 +53,8 @@ struct Record {
     waiting: usize,
     /// What all its hints take.
     hint_bytes: usize,
+    /// Its hints that were looked up, or are being, and are not past.
+    resolved: u64,
 }
 
 /// See the [module](self).
@@ -154,6 +156,19 @@ impl Trust {
     pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
         (own, self.hint_bytes)
+    }
+
+    /// One of its streams had `before` hints that were looked up, and has `now`. Returns how many all of them had.
+    pub(crate) fn note_resolved(&mut self, hinter: HinterId, before: u64, now: u64) -> u64 {
+        let record = self.record(hinter);
+        let all = record.resolved;
+        record.resolved = all - before + now;
+        all
+    }
+
+    /// Its hints that were looked up, by what was noted.
+    pub(crate) fn resolved(&self, hinter: HinterId) -> u64 {
+        self.records.get(&hinter).map_or(0, |record| record.resolved)
     }
 
     /// Its streams, in the order in which they were opened.

@@ -91,9 +91,10 @@ impl Policy {
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                self.device_mut(device).add_unresolved(index, ticket, number);
+                self.device_mut(device).unresolved.push(index, ticket, number);
             }
         }
+        self.cache.touch_resolved(index);
         self.advance(index);
     }
 
@@ -127,6 +128,7 @@ impl Policy {
             self.unplaced.push_back(index);
         }
         let hinter = stream.hinter;
+        self.cache.touch_resolved(index);
         self.note_load(index);
         for waiting in placed.drain(..) {
             self.cache.trust.waits_no_more(hinter);
@@ -386,6 +388,7 @@ impl Policy {
         if !showed {
             self.cache.stale_shown.push(index);
         }
+        self.cache.touch_resolved(index);
         if may_lose_value {
             self.cache.touch_value(index);
         }
@@ -660,6 +663,7 @@ impl Policy {
                 self.abandon(now, slot);
             }
             self.cache.touch(index);
+            self.cache.touch_resolved(index);
             if self.settled.last() != Some(&index) {
                 self.settled.push(index);
             }

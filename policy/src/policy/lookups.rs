@@ -1,22 +1,14 @@
 //! Looking up the names of hints: whose turn it is, and what becomes of it.
 
-use hashbrown::HashMap;
-
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::contract::{Fetch, Outcome, Work};
 use crate::device::Lookup as UnderWay;
 use crate::flights::FlightWork;
-use crate::hash::Mix;
-use crate::hint::{HinterId, StreamId};
+use crate::hint::StreamId;
 use crate::stream::Lookup;
 use crate::time::Nanos;
-
-/// A stream that has shown nothing has this share of a device's lookups, as a divisor.
-const LOOKUPS_FIRST_DIVISOR: usize = 4;
-const LOOKUPS_FIRST_MIN: usize = 32;
-const LOOKUPS_KEPT_DIVISOR: usize = 8;
-const LOOKUPS_FEW_DIVISOR: usize = 4;
+use crate::unresolved::Rule;
 
 impl Policy {
     /// L: the next lookup for `device`.
@@ -24,54 +16,51 @@ impl Policy {
         let most = self.config.resolved_max;
         let at_device = &self.devices[usize::from(device.0)];
         let taken = at_device.names_under_way() + self.cache.files.wanted_at(device);
-        if at_device.unresolved.is_empty() || taken >= most {
+        if at_device.unresolved.len() == 0 || taken >= most {
             return None;
         }
         if self.config.tries_depths && at_device.working_on() >= at_device.depth.lookup_depth() {
             return None;
         }
-        // The last ones are for those who have few yet: who shows nothing keeps its own for long. Half of
-        // them are for streams that have none, all of them for hinters that have few.
-        let kept = if self.stream_ids.len() > 1 { most / LOOKUPS_KEPT_DIVISOR } else { 0 };
-        let few = (kept / LOOKUPS_FEW_DIVISOR).max(1) as u64;
-        let first = (most / LOOKUPS_FIRST_DIVISOR).max(LOOKUPS_FIRST_MIN).min(most) as u64;
-        let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
-        let index = at_device.first_unresolved(|index| {
-            let Some(stream) = self.cache.streams[index.0 as usize].as_ref() else { return false };
-            let has = stream.resolved_ahead();
-            if taken < most - kept {
-                return has < first.saturating_add_signed(stream.balance).max(1);
-            }
-            if taken < most - kept / 2 && has == 0 {
-                return true;
-            }
-            let of_hinter = of_hinters.entry(stream.hinter);
-            *of_hinter.or_insert_with(|| self.cache.resolved_ahead_by(stream.hinter)) < few
-        })?;
+        let rule = Rule::new(taken, most, self.stream_ids.len() > 1);
+        self.tell_changed();
+        let at_device = &mut self.devices[usize::from(device.0)];
+        let index = at_device.unresolved.first(rule, |index| self.cache.has_resolved(index))?;
         if at_device.cached_run >= DOZE_AFTER {
             self.pass_over(device, index);
         }
-        let number = self.device_mut(device).take_unresolved(index)?;
+        let number = self.device_mut(device).unresolved.pop(index)?;
         let stream = self.cache.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
         let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
         let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
         waiting.set_lookup(Lookup::InFlight);
         stream.lookups += 1;
+        self.cache.touch_resolved(index);
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
         at_device.lookup_begun(fetch, UnderWay { began: now, stream: id, index, number });
         Some(Fetch { id: fetch, device: at_device.id, work: Work::Resolve { name } })
     }
 
+    /// Devices where nobody may have one more name looked up are told of the streams of which something has changed.
+    fn tell_changed(&mut self) {
+        while let Some((index, before)) = self.cache.renew_resolved() {
+            let has = self.cache.has_resolved(index);
+            self.devices
+                .iter_mut()
+                .for_each(|device| device.unresolved.changed(index, has, before));
+        }
+    }
+
     /// G: leaves the next hints of a stream out, but for the last of all.
     fn pass_over(&mut self, device: DeviceIndex, index: StreamIndex) {
         for _ in 1..DOZE_STRIDE {
             let at_device = &self.devices[usize::from(device.0)];
-            if at_device.unresolved.get(&index).is_none_or(|hints| hints.len() < 2) {
+            if at_device.unresolved.len_of(index) < 2 {
                 return;
             }
-            let Some(number) = self.device_mut(device).take_unresolved(index) else { return };
+            let Some(number) = self.device_mut(device).unresolved.pop(index) else { return };
             self.cache.counts.hints_passed_over += 1;
             let stream = self.cache.stream(index);
             let first = stream.first_waiting;
@@ -126,7 +115,9 @@ impl Policy {
         }
         let stream = self.cache.stream(index);
         stream.lookups -= 1;
-        if !stream.set_lookup(number, lookup) {
+        let still_waits = stream.set_lookup(number, lookup);
+        self.cache.touch_resolved(index);
+        if !still_waits {
             return; // Cancelled in the meantime.
         }
         if let Lookup::Known { file, .. } = lookup {

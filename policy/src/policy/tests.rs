@@ -734,6 +734,39 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
 }
 
 #[test]
+fn those_whose_names_wait_for_themselves_are_not_asked_with_every_read() {
+    const SILENT: u64 = 500;
+    let mut policy = Policy::new(Config { resolved_max: 1024, ..config(10_000) });
+    // One hinter has all that those may have who read nothing.
+    let streams: Vec<StreamId> = (0..SILENT)
+        .map(|at| {
+            let stream = policy.open_stream(NOW, HINTER, None);
+            (0..4).for_each(|name| {
+                policy.hint(NOW, stream, Hint::whole_file(named(at * 4 + name), DISK));
+            });
+            fetch_all(&mut policy, 10);
+            stream
+        })
+        .collect();
+    let asked = |policy: &Policy| policy.devices[0].unresolved.asked.get();
+    let reader = policy.open_stream(NOW, HinterId(2), None);
+    let target = Target::File { file: FileId(1 << 40), size_bytes: 10_000 };
+    policy.hint(NOW, reader, Hint::whole_file(target, DISK));
+    fetch_all(&mut policy, 10);
+    let (before, left) = (asked(&policy), policy.devices[0].unresolved.len());
+    assert!(left > SILENT as usize, "{left} names wait");
+    for index in 0..1000 {
+        assert_eq!(policy.read(NOW, READER, block(1 << 40, index), false), Access::Hit);
+        fetch_all(&mut policy, 10);
+    }
+    assert!(asked(&policy) - before < 2 * SILENT, "{}", asked(&policy) - before);
+    // They have their turn when some of them are no more.
+    streams[..400].iter().for_each(|&stream| policy.close(NOW, stream));
+    fetch_all(&mut policy, 10);
+    assert_eq!(policy.devices[0].unresolved.len(), 0);
+}
+
+#[test]
 fn what_the_driver_expects_by_itself_is_always_believed() {
     let mut policy =
         Policy::new(Config { memory: Memory::Owned, tries_depths: false, ..config(100) });

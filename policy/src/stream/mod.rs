@@ -140,6 +140,9 @@ pub(crate) struct Stream {
     /// What it has shown by that record, and whether that may be something else by now.
     pub(crate) shown: Shown,
     pub(crate) shown_is_stale: bool,
+    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, and whether that may be something else by now.
+    pub(crate) resolved_noted: u64,
+    pub(crate) resolved_is_stale: bool,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
     /// Hints whose files are known, and that have no place yet.
@@ -210,6 +213,8 @@ impl Stream {
             unrecorded: 0,
             shown: Shown::default(),
             shown_is_stale: false,
+            resolved_noted: 0,
+            resolved_is_stale: false,
             lookups: 0,
             known: 0,
             balance: 0,
