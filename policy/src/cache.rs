@@ -41,7 +41,7 @@ use crate::stream::Stream;
 use crate::stream::index::FileChange;
 use crate::time::Nanos;
 use crate::trust::{Shown, Trust};
-use crate::unresolved::Has;
+use crate::unresolved::{Shares, Whose};
 
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
@@ -127,7 +127,8 @@ pub(crate) struct Cache {
     /// Streams by their declared values, lowest first (keys are negative).
     ranking: IndexedHeap,
     stale_values: Vec<StreamIndex>,
-    /// Streams whose [`Stream::resolved_ahead`] may be another than their hinters' sums say.
+    /// Who may have how many hints looked up, and the streams of which it may not be known what they have.
+    pub(crate) shares: Shares,
     stale_resolved: Vec<StreamIndex>,
     /// Which streams name a file.
     pub(crate) files: Files,
@@ -199,6 +200,7 @@ impl Cache {
             rates: Rates::new((capacity_blocks as f64).max(HALF_LIFE_MIN)),
             ranking: IndexedHeap::default(),
             stale_values: Vec::new(),
+            shares: Shares::new(config.resolved_max),
             stale_resolved: Vec::new(),
             files: Files::default(),
             offers_from: 0,
@@ -290,6 +292,7 @@ impl Cache {
         self.counts.wasted += 1;
         if let Some(stream) = stream {
             self.touch_shown(stream);
+            self.touch_resolved(stream);
             let stream = self.stream(stream);
             stream.balance -= 1;
             let hinter = stream.hinter;
@@ -309,7 +312,7 @@ impl Cache {
         }
     }
 
-    /// Hints of a stream that were looked up, or are being, may be more or fewer than its hinter is known to have.
+    /// What a stream has that was looked up, or is being, may be something else than is known, or what it may have.
     #[inline]
     pub(crate) fn touch_resolved(&mut self, index: StreamIndex) {
         if !std::mem::replace(&mut self.stream(index).resolved_is_stale, true) {
@@ -317,28 +320,36 @@ impl Cache {
         }
     }
 
-    /// The next stream of which that may be so, and how many its hinter had: now it is known.
-    pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, u64)> {
+    /// The next stream of which that has come to be so, with what it and its hinter have, which is known from now on.
+    pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, Whose)> {
         loop {
             let index = self.stale_resolved.pop()?;
             let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
             stream.resolved_is_stale = false;
-            let now = stream.resolved_ahead();
-            let before = std::mem::replace(&mut stream.resolved_noted, now);
-            return Some((index, self.trust.note_resolved(stream.hinter, before, now)));
+            let now = (stream.resolved_ahead(), stream.standing(&self.shares));
+            let before = (stream.resolved_noted, stream.standing_noted);
+            if now != before {
+                (stream.resolved_noted, stream.standing_noted) = now;
+                self.trust.note_resolved(stream.hinter, before.0, now.0);
+                return Some((index, self.whose(index)));
+            }
         }
     }
 
-    /// What a stream has that was looked up, by what is known.
-    pub(crate) fn has_resolved(&self, index: StreamIndex) -> Has {
+    /// What a stream and its hinter have that was looked up, as far as it is known.
+    pub(crate) fn whose(&self, index: StreamIndex) -> Whose {
         let stream = self.streams[index.0 as usize].as_ref().expect("a stream in use");
-        let (of_stream, balance) = (stream.resolved_noted, stream.balance);
-        Has { of_stream, balance, of_hinter: self.trust.resolved(stream.hinter) }
+        let (hinter, standing) = (stream.hinter, stream.standing_noted);
+        Whose { hinter, standing, hinter_has_few: self.hinter_has_few(hinter) }
     }
 
-    /// Forgets a stream that has been cancelled. Returns how many of its hinter's hints were known to be looked up before,
-    /// and are now.
-    pub(crate) fn remove_stream(&mut self, index: StreamIndex) -> (u64, u64) {
+    /// Whether a hinter has few hints that were looked up, as far as it is known.
+    pub(crate) fn hinter_has_few(&self, hinter: HinterId) -> bool {
+        self.shares.is_few(self.trust.resolved(hinter))
+    }
+
+    /// Forgets a stream that has been cancelled.
+    pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
         self.record_useful(index);
         let stream = self.stream(index);
         let (hinter, id, shown) = (stream.hinter, stream.id, stream.shown);
@@ -347,7 +358,7 @@ impl Cache {
             self.parked.retain(|&parked| parked != index);
         }
         self.trust.shows(hinter, shown, Shown::default());
-        let before = self.trust.note_resolved(hinter, resolved, 0);
+        self.trust.note_resolved(hinter, resolved, 0);
         self.trust.closed(hinter, id);
         self.streams[index.0 as usize] = None;
         self.rates.forget(share_of(index));
@@ -364,7 +375,6 @@ impl Cache {
                 });
             }
         }
-        (before, self.trust.resolved(hinter))
     }
 
     /// What `index` says has changed: it will be asked again before it counts.
@@ -1131,7 +1141,8 @@ impl Cache {
             assert_eq!(stream.shown, stream.shows(), "{:?} has shown something else", stream.id);
         }
         for stream in streams().filter(|stream| !stream.resolved_is_stale) {
-            let (noted, now) = (stream.resolved_noted, stream.resolved_ahead());
+            let noted = (stream.resolved_noted, stream.standing_noted);
+            let now = (stream.resolved_ahead(), stream.standing(&self.shares));
             assert_eq!(noted, now, "{:?} has something else", stream.id);
         }
         let turn = self.checked % self.streams.len().max(1);

@@ -324,8 +324,9 @@ impl Policy {
                 self.unplaced.retain(|&unplaced| unplaced != index);
             }
             let reader = self.cache.stream(index).reader;
-            let (before, now) = self.cache.remove_stream(index);
-            self.devices.iter_mut().for_each(|device| device.unresolved.closed(before, now));
+            let hinter = self.cache.stream(index).hinter;
+            self.cache.remove_stream(index);
+            self.tell_few(hinter);
             match reader {
                 Some(only) if self.last_stream.get(&only) != Some(&index) => {}
                 Some(only) => drop(self.last_stream.remove(&only)),

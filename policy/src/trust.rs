@@ -53,7 +53,7 @@ struct Record {
     waiting: usize,
     /// What all its hints take.
     hint_bytes: usize,
-    /// Its hints that were looked up, or are being, and are not past.
+    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
     resolved: u64,
 }
 
@@ -158,15 +158,13 @@ impl Trust {
         (own, self.hint_bytes)
     }
 
-    /// One of its streams had `before` hints that were looked up, and has `now`. Returns how many all of them had.
-    pub(crate) fn note_resolved(&mut self, hinter: HinterId, before: u64, now: u64) -> u64 {
+    /// One of its streams was known to have `before` hints that were looked up, and has `now`.
+    pub(crate) fn note_resolved(&mut self, hinter: HinterId, before: u64, now: u64) {
         let record = self.record(hinter);
-        let all = record.resolved;
-        record.resolved = all - before + now;
-        all
+        record.resolved = record.resolved - before + now;
     }
 
-    /// Its hints that were looked up, by what was noted.
+    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
     pub(crate) fn resolved(&self, hinter: HinterId) -> u64 {
         self.records.get(&hinter).map_or(0, |record| record.resolved)
     }

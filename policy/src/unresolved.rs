@@ -1,19 +1,23 @@
-//! Hints whose names are to be looked up at one device.
+//! Hints whose names are to be looked up at one device, and whose turn it is.
 //!
-//! * **A. Order.** Of the streams that may have one more looked up (the [`Rule`]), the one with the earliest hint is next.
-//!   They are asked in that order, so that the first one who may is found without asking those behind it.
-//! * **B. Nobody.** Where none may, that is remembered with the rule: then only those of whom something has changed are
-//!   asked, whatever happens, and the others not before one of them may.
+//! The earliest hint is the next one, of those streams that may have one more looked up. Who may depends on how much the device has
+//! [left](Left): the last lookups are for those who have few yet, since who shows nothing keeps its own for long. So there
+//! are three orders of the streams' first hints: of those that have not [what they may have](Shares), of those that have
+//! none, and of those whose hinters have few. Who has what is told when it changes.
 //!
 //! Programs mostly disclose many names in a row. A run of hints that nobody's name has come between takes 24 bytes, however
 //! long it is.
 //!
-//! Cost: O(log n) for a hint to come or go, with n streams that have some; O(n) at most to find the next one.
+//! Cost: O(log n) for all that happens, with n streams that have such hints.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use hashbrown::HashMap;
+
 use crate::blocks::StreamIndex;
-use crate::room::shrink_queue;
+use crate::hash::Mix;
+use crate::hint::HinterId;
+use crate::room::{shrink_map, shrink_queue};
 
 /// Place of a hint in the order of arrival, over all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,13 +32,19 @@ struct Run {
 }
 
 /// Those of one stream, in their order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OfStream {
     runs: VecDeque<Run>,
     len: usize,
+    hinter: HinterId,
+    standing: Standing,
 }
 
 impl OfStream {
+    fn new(hinter: HinterId, standing: Standing) -> Self {
+        OfStream { runs: VecDeque::new(), len: 0, hinter, standing }
+    }
+
     /// One more, later than all before it.
     fn push(&mut self, Ticket(ticket): Ticket, number: u64) {
         self.len += 1;
@@ -65,66 +75,108 @@ impl OfStream {
     }
 }
 
-/// A stream that has lookups left has this share of a device's, as a divisor, as long as it has shown nothing; and at least.
+/// A stream that has shown nothing may have this share of a device's lookups, as a divisor, and so many at least.
 const FIRST_DIVISOR: usize = 4;
 const FIRST_MIN: usize = 32;
 
-/// The last ones are for those who have few yet, of which hinters may have this part, as a divisor.
+/// This share of a device's lookups, as a divisor, is kept for those who have few.
 const KEPT_DIVISOR: usize = 8;
+
+/// A hinter has few as long as it has not this share, as a divisor, of those that are kept.
 const FEW_DIVISOR: usize = 4;
 
-/// Who may have one more name looked up. The last lookups of a device are for those who have few yet: who shows nothing keeps
-/// its own for long. Half of them are for streams that have none, all of them for hinters that have few.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
-    left: Left,
-    /// What a stream may have that has shown nothing, and from how many on a hinter has not few.
+/// Who may have how many hints that were looked up, or are being, and are not past.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    most: usize,
     first: u64,
     few: u64,
 }
 
-/// How much a device has left.
+/// How much a device has left. Half of the last lookups are for streams that have none, all of them for hinters that have few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+pub(crate) enum Left {
     Enough,
     HalfOfTheLast,
     LessOfTheLast,
 }
 
-/// What a stream has that was looked up, or is being, and is not past.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Has {
-    pub(crate) of_stream: u64,
-    /// What its reads have earned it, less what was fetched for nothing.
-    pub(crate) balance: i64,
-    pub(crate) of_hinter: u64,
+/// What a stream has, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// It may have one more, where enough is left.
+    may: bool,
+    has_none: bool,
 }
 
-impl Rule {
-    /// `taken` of the `most` that a device may have are.
-    pub(crate) fn new(taken: usize, most: usize, has_many_streams: bool) -> Self {
-        let kept = if has_many_streams { most / KEPT_DIVISOR } else { 0 };
-        let left = match taken {
-            taken if taken < most - kept => Left::Enough,
-            taken if taken < most - kept / 2 => Left::HalfOfTheLast,
-            _ => Left::LessOfTheLast,
-        };
+impl Standing {
+    /// That of a stream that has none.
+    pub(crate) const OF_NONE: Standing = Standing { may: true, has_none: true };
+}
+
+/// A stream's hinter, and what they have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose {
+    pub(crate) hinter: HinterId,
+    pub(crate) standing: Standing,
+    pub(crate) hinter_has_few: bool,
+}
+
+impl Shares {
+    /// Those of the `most` that a device may have.
+    pub(crate) fn new(most: usize) -> Self {
         let first = (most / FIRST_DIVISOR).max(FIRST_MIN).min(most) as u64;
-        Rule { left, first, few: (kept / FEW_DIVISOR).max(1) as u64 }
+        Shares { most, first, few: (most / KEPT_DIVISOR / FEW_DIVISOR).max(1) as u64 }
     }
 
-    /// Whether a stream may have one more.
-    pub(crate) fn allows(&self, has: Has) -> bool {
-        match self.left {
-            Left::Enough => has.of_stream < self.first.saturating_add_signed(has.balance).max(1),
-            Left::HalfOfTheLast => has.of_stream == 0 || has.of_hinter < self.few,
-            Left::LessOfTheLast => has.of_hinter < self.few,
+    /// What a device has left of which so many are `taken`; with one stream nothing is kept for others.
+    pub(crate) fn left(&self, taken: usize, has_many_streams: bool) -> Option<Left> {
+        let kept = if has_many_streams { self.most / KEPT_DIVISOR } else { 0 };
+        match taken {
+            taken if taken < self.most - kept => Some(Left::Enough),
+            taken if taken < self.most - kept / 2 => Some(Left::HalfOfTheLast),
+            taken if taken < self.most => Some(Left::LessOfTheLast),
+            _ => None,
         }
     }
 
-    /// Whether all streams of a hinter may that has so many now, and might not because of those it had before.
-    pub(crate) fn comes_to_allow(&self, before: u64, now: u64) -> bool {
-        self.left != Left::Enough && before >= self.few && now < self.few
+    /// That of a stream that `has` so many. Its `balance` is of blocks: those that it has read, less those that were fetched for
+    /// nothing.
+    pub(crate) fn standing(&self, has: u64, balance: i64) -> Standing {
+        let may = has < self.first.saturating_add_signed(balance).max(1);
+        Standing { may, has_none: has == 0 }
+    }
+
+    /// Whether a hinter that `has` so many has few.
+    pub(crate) fn is_few(&self, has: u64) -> bool {
+        has < self.few
+    }
+}
+
+impl Left {
+    /// Whether a stream may have one more.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn allows(self, standing: Standing, hinter_has_few: bool) -> bool {
+        match self {
+            Left::Enough => standing.may,
+            Left::HalfOfTheLast => standing.has_none || hinter_has_few,
+            Left::LessOfTheLast => hinter_has_few,
+        }
+    }
+}
+
+/// The streams of one hinter, by the first hint of each.
+#[derive(Debug, Default)]
+struct OfHinter {
+    firsts: BTreeMap<Ticket, StreamIndex>,
+    has_few: bool,
+}
+
+impl OfHinter {
+    /// The first of them, if it has few.
+    fn first(&self) -> Option<(Ticket, StreamIndex)> {
+        let first = self.firsts.first_key_value().filter(|_| self.has_few)?;
+        Some((*first.0, *first.1))
     }
 }
 
@@ -132,14 +184,13 @@ impl Rule {
 #[derive(Debug, Default)]
 pub(crate) struct Unresolved {
     of_streams: BTreeMap<StreamIndex, OfStream>,
-    /// Who has them, by the first of each.
-    firsts: BTreeMap<Ticket, StreamIndex>,
+    of_hinters: HashMap<HinterId, OfHinter, Mix>,
     len: usize,
-    /// B: by this rule none of them may have one more looked up.
-    nobody_by: Option<Rule>,
-    /// How many streams were asked.
-    #[cfg(test)]
-    pub(crate) asked: std::cell::Cell<u64>,
+    /// The streams that may have one more by themselves, those that have none, and the first one of each hinter that has
+    /// few.
+    may: BTreeMap<Ticket, StreamIndex>,
+    have_none: BTreeMap<Ticket, StreamIndex>,
+    of_few: BTreeMap<Ticket, StreamIndex>,
 }
 
 impl Unresolved {
@@ -152,73 +203,117 @@ impl Unresolved {
         self.of_streams.get(&stream).map_or(0, |hints| hints.len)
     }
 
-    /// A hint of `stream`, with this number there, later than all before it. Something of the stream has changed, and is to
-    /// be [told](Self::changed).
-    pub(crate) fn push(&mut self, stream: StreamIndex, ticket: Ticket, number: u64) {
-        let hints = self.of_streams.entry(stream).or_default();
-        if hints.len == 0 {
-            self.firsts.insert(ticket, stream);
-        }
+    /// A hint of `stream`, with this number there, later than all before it.
+    pub(crate) fn push(&mut self, stream: StreamIndex, ticket: Ticket, number: u64, of: Whose) {
+        let new = || OfStream::new(of.hinter, of.standing);
+        let hints = self.of_streams.entry(stream).or_insert_with(new);
         hints.push(ticket, number);
         self.len += 1;
+        if hints.len == 1 {
+            self.change_hinter(of.hinter, |hinter| hinter.has_few = of.hinter_has_few);
+            self.add_first(stream);
+        }
     }
 
     /// Takes the first of `stream`, and tells its number.
     pub(crate) fn pop(&mut self, stream: StreamIndex) -> Option<u64> {
+        self.remove_first(stream);
         let hints = self.of_streams.get_mut(&stream)?;
-        self.firsts.remove(&hints.first_ticket()?);
         let number = hints.pop()?;
         self.len -= 1;
-        match hints.first_ticket() {
-            Some(next) => drop(self.firsts.insert(next, stream)),
-            None => drop(self.of_streams.remove(&stream)),
+        match hints.len {
+            0 => self.forget(stream),
+            _ => self.add_first(stream),
         }
         Some(number)
     }
 
     /// Forgets those of `stream`.
     pub(crate) fn forget(&mut self, stream: StreamIndex) {
-        if let Some(hints) = self.of_streams.remove(&stream) {
-            self.len -= hints.len;
-            self.firsts.remove(&hints.first_ticket().expect("it has some"));
+        self.remove_first(stream);
+        let Some(OfStream { len, hinter, .. }) = self.of_streams.remove(&stream) else { return };
+        self.len -= len;
+        if self.of_hinters.get(&hinter).is_some_and(|of_hinter| of_hinter.firsts.is_empty()) {
+            self.of_hinters.remove(&hinter);
+            shrink_map(&mut self.of_hinters);
         }
     }
 
-    /// A: the stream that has the first one of those who may have it looked up by `rule`. What `has` tells is what was so when it was
-    /// [told](Self::changed) last.
-    pub(crate) fn first(
-        &mut self,
-        rule: Rule,
-        has: impl Fn(StreamIndex) -> Has,
-    ) -> Option<StreamIndex> {
-        if self.nobody_by == Some(rule) {
-            debug_assert!(
-                !self.firsts.values().any(|&stream| rule.allows(has(stream))),
-                "{rule:?}"
-            );
-            return None;
+    /// The stream whose hint is the next one.
+    pub(crate) fn first(&self, left: Left) -> Option<StreamIndex> {
+        let of_few = self.of_few.first_key_value();
+        let first = match left {
+            Left::Enough => self.may.first_key_value(),
+            Left::HalfOfTheLast => {
+                let none = self.have_none.first_key_value();
+                none.into_iter().chain(of_few).min_by_key(|(ticket, _)| **ticket)
+            }
+            Left::LessOfTheLast => of_few,
+        };
+        first.map(|(_, &stream)| stream)
+    }
+
+    /// What `stream` has is another thing.
+    pub(crate) fn set_standing(&mut self, stream: StreamIndex, standing: Standing) {
+        if self.of_streams.get(&stream).is_some_and(|hints| hints.standing != standing) {
+            self.remove_first(stream);
+            self.of_streams.entry(stream).and_modify(|hints| hints.standing = standing);
+            self.add_first(stream);
         }
-        let first = self.firsts.values().copied().find(|&stream| {
-            #[cfg(test)]
-            self.asked.set(self.asked.get() + 1);
-            rule.allows(has(stream))
+    }
+
+    /// `hinter` has few, or has not, from now on.
+    pub(crate) fn set_few(&mut self, hinter: HinterId, has_few: bool) {
+        if self.of_hinters.get(&hinter).is_some_and(|of_hinter| of_hinter.has_few != has_few) {
+            self.change_hinter(hinter, |of_hinter| of_hinter.has_few = has_few);
+        }
+    }
+
+    /// The first hint of `stream` is in the orders from now on.
+    fn add_first(&mut self, stream: StreamIndex) {
+        let Some((ticket, hinter, standing)) = self.first_of(stream) else { return };
+        if standing.may {
+            self.may.insert(ticket, stream);
+        }
+        if standing.has_none {
+            self.have_none.insert(ticket, stream);
+        }
+        self.change_hinter(hinter, |of_hinter| {
+            of_hinter.firsts.insert(ticket, stream);
         });
-        self.nobody_by = first.is_none().then_some(rule);
-        first
     }
 
-    /// B: something of `stream` has changed, and its hinter had `before` what `has` tells now.
-    pub(crate) fn changed(&mut self, stream: StreamIndex, has: Has, before: u64) {
-        let Some(rule) = self.nobody_by else { return };
-        let may = || rule.allows(has) && self.of_streams.contains_key(&stream);
-        if rule.comes_to_allow(before, has.of_hinter) || may() {
-            self.nobody_by = None;
+    /// The first hint of `stream` is in none of the orders any more.
+    fn remove_first(&mut self, stream: StreamIndex) {
+        let Some((ticket, hinter, _)) = self.first_of(stream) else { return };
+        self.may.remove(&ticket);
+        self.have_none.remove(&ticket);
+        self.change_hinter(hinter, |of_hinter| {
+            of_hinter.firsts.remove(&ticket);
+        });
+    }
+
+    fn first_of(&self, stream: StreamIndex) -> Option<(Ticket, HinterId, Standing)> {
+        let hints = self.of_streams.get(&stream)?;
+        Some((hints.first_ticket()?, hints.hinter, hints.standing))
+    }
+
+    /// Changes something of a hinter by which another stream may be its first, or none.
+    fn change_hinter(&mut self, hinter: HinterId, change: impl FnOnce(&mut OfHinter)) {
+        let of_hinter = self.of_hinters.entry(hinter).or_default();
+        if let Some((before, _)) = of_hinter.first() {
+            self.of_few.remove(&before);
+        }
+        change(of_hinter);
+        if let Some((ticket, stream)) = of_hinter.first() {
+            self.of_few.insert(ticket, stream);
         }
     }
 
-    /// B: a stream of a hinter who had `before`, and has `now`, is no more.
-    pub(crate) fn closed(&mut self, before: u64, now: u64) {
-        self.nobody_by.take_if(|rule| rule.comes_to_allow(before, now));
+    /// All streams that have some, with the first of each.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = (Ticket, StreamIndex)> {
+        self.of_streams.iter().filter_map(|(&at, hints)| Some((hints.first_ticket()?, at)))
     }
 }
 
@@ -234,7 +329,7 @@ mod tests {
         fn they_are_those_of_a_queue(events in prop::collection::vec(
             prop::option::weighted(0.7, (0u64..2, 0u64..2)), 1..400
         )) {
-            let (mut unresolved, mut model) = (OfStream::default(), VecDeque::new());
+            let (mut unresolved, mut model) = (OfStream::new(HinterId(0), Shares::new(1).standing(0, 0)), VecDeque::new());
             let (mut ticket, mut number) = (0, 0);
             for event in events {
                 match event {
@@ -265,20 +360,18 @@ mod tests {
         /// A stream has so many, and so much to its credit, from now on.
         Has(usize, u64, i64),
         Forget(usize),
-        /// It is cancelled, and no more.
-        Close(usize),
-        /// It is asked who may, where so many lookups are taken.
+        /// It is asked whose turn it is, where so many lookups are taken.
         Ask(usize),
     }
 
     fn event() -> impl Strategy<Value = Event> {
         let stream = || 0..STREAMS;
+        let has = (stream(), 0u64..50, -40i64..10);
         prop_oneof![
             4 => stream().prop_map(Event::Push),
             2 => stream().prop_map(Event::Pop),
-            3 => (stream(), 0u64..50, -40i64..10).prop_map(|(at, has, due)| Event::Has(at, has, due)),
+            3 => has.prop_map(|(at, has, balance)| Event::Has(at, has, balance)),
             1 => stream().prop_map(Event::Forget),
-            1 => stream().prop_map(Event::Close),
             6 => (0usize..128).prop_map(Event::Ask),
         ]
     }
@@ -288,50 +381,50 @@ mod tests {
         fn the_earliest_hint_is_found_of_those_who_may(
             events in prop::collection::vec(event(), 1..300)
         ) {
+            let shares = Shares::new(128);
             let mut unresolved = Unresolved::default();
             let mut model: [VecDeque<(Ticket, u64)>; STREAMS] = Default::default();
             let mut own = [(0, 0); STREAMS];
-            let has_of = |own: &[(u64, i64); STREAMS], at: usize| {
-                let (of_stream, balance) = own[at];
+            let whose = |own: &[(u64, i64); STREAMS], at: usize| {
                 let of_hinter = own.iter().skip(at % 2).step_by(2).map(|&(has, _)| has).sum();
-                Has { of_stream, balance, of_hinter }
+                Whose {
+                    hinter: HinterId(at as u64 % 2),
+                    standing: shares.standing(own[at].0, own[at].1),
+                    hinter_has_few: shares.is_few(of_hinter),
+                }
             };
             for (number, event) in (0..).zip(events) {
                 match event {
                     Event::Push(at) => {
-                        unresolved.push(StreamIndex(at as u32), Ticket(number), number);
-                        model[at].push_back((Ticket(number), number));
-                        let has = has_of(&own, at);
-                        unresolved.changed(StreamIndex(at as u32), has, has.of_hinter);
+                        let (stream, ticket) = (StreamIndex(at as u32), Ticket(number));
+                        unresolved.push(stream, ticket, number, whose(&own, at));
+                        model[at].push_back((ticket, number));
                     }
                     Event::Pop(at) => {
                         let first = model[at].pop_front().map(|(_, number)| number);
                         prop_assert_eq!(unresolved.pop(StreamIndex(at as u32)), first);
                     }
-                    Event::Has(at, has, due) => {
-                        let before = has_of(&own, at).of_hinter;
-                        own[at] = (has, due);
-                        let now = has_of(&own, at);
-                        unresolved.changed(StreamIndex(at as u32), now, before);
+                    Event::Has(at, has, balance) => {
+                        own[at] = (has, balance);
+                        let now = whose(&own, at);
+                        unresolved.set_standing(StreamIndex(at as u32), now.standing);
+                        unresolved.set_few(now.hinter, now.hinter_has_few);
                     }
                     Event::Forget(at) => {
                         unresolved.forget(StreamIndex(at as u32));
                         model[at].clear();
                     }
-                    Event::Close(at) => {
-                        unresolved.forget(StreamIndex(at as u32));
-                        model[at].clear();
-                        let before = has_of(&own, at).of_hinter;
-                        own[at] = (0, 0);
-                        unresolved.closed(before, has_of(&own, at).of_hinter);
-                    }
                     Event::Ask(taken) => {
-                        let rule = Rule::new(taken, 128, true);
-                        let may = (0..STREAMS).filter(|&at| rule.allows(has_of(&own, at)));
-                        let firsts = may.filter_map(|at| Some((model[at].front()?.0, at)));
-                        let first = firsts.min().map(|(_, at)| StreamIndex(at as u32));
-                        let found = unresolved.first(rule, |StreamIndex(at)| has_of(&own, at as usize));
-                        prop_assert_eq!(found, first);
+                        let left = shares.left(taken, true).expect("some are left");
+                        let may = |at: &usize| {
+                            let now = whose(&own, *at);
+                            left.allows(now.standing, now.hinter_has_few)
+                        };
+                        let firsts = (0..STREAMS).filter(may).filter_map(|at| {
+                            model[at].front().map(|&(ticket, _)| (ticket, StreamIndex(at as u32)))
+                        });
+                        let first = firsts.min().map(|(_, stream)| stream);
+                        prop_assert_eq!(unresolved.first(left), first);
                     }
                 }
                 prop_assert_eq!(unresolved.len(), model.iter().map(VecDeque::len).sum::<usize>());
@@ -339,12 +432,24 @@ mod tests {
                     prop_assert_eq!(unresolved.len_of(StreamIndex(at)), hints.len());
                 }
             }
+            (0..STREAMS as u32).for_each(|at| unresolved.forget(StreamIndex(at)));
+            prop_assert!(unresolved.of_hinters.is_empty() && unresolved.of_few.is_empty());
+            prop_assert!(unresolved.may.is_empty() && unresolved.have_none.is_empty());
         }
     }
 
     #[test]
+    fn who_has_few_still_has_when_its_first_is_taken() {
+        let (mut unresolved, stream) = (Unresolved::default(), StreamIndex(3));
+        let of = Whose { hinter: HinterId(1), standing: Standing::OF_NONE, hinter_has_few: true };
+        (0..2).for_each(|number| unresolved.push(stream, Ticket(number), number, of));
+        assert_eq!(unresolved.pop(stream), Some(0));
+        assert_eq!(unresolved.first(Left::LessOfTheLast), Some(stream));
+    }
+
+    #[test]
     fn many_in_a_row_are_one_run() {
-        let mut unresolved = OfStream::default();
+        let mut unresolved = OfStream::new(HinterId(0), Shares::new(1).standing(0, 0));
         (0..1000).for_each(|hint| unresolved.push(Ticket(7 + hint), hint));
         assert_eq!((unresolved.runs.len(), unresolved.len), (1, 1000));
     }

@@ -91,7 +91,8 @@ impl Policy {
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                self.device_mut(device).unresolved.push(index, ticket, number);
+                let of = self.cache.whose(index);
+                self.device_mut(device).unresolved.push(index, ticket, number, of);
             }
         }
         self.cache.touch_resolved(index);

@@ -1,31 +1,41 @@
 //! Looking up the names of hints: whose turn it is, and what becomes of it.
 
+#[cfg(any(test, debug_assertions))]
+use hashbrown::HashMap;
+
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::contract::{Fetch, Outcome, Work};
 use crate::device::Lookup as UnderWay;
 use crate::flights::FlightWork;
-use crate::hint::StreamId;
+use crate::hint::{HinterId, StreamId};
 use crate::stream::Lookup;
 use crate::time::Nanos;
-use crate::unresolved::Rule;
+use crate::unresolved::Whose;
+#[cfg(any(test, debug_assertions))]
+use crate::{
+    hash::Mix,
+    unresolved::{Left, Ticket},
+};
 
 impl Policy {
     /// L: the next lookup for `device`.
     pub(super) fn next_lookup(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
-        let most = self.config.resolved_max;
         let at_device = &self.devices[usize::from(device.0)];
-        let taken = at_device.names_under_way() + self.cache.files.wanted_at(device);
-        if at_device.unresolved.len() == 0 || taken >= most {
+        if at_device.unresolved.len() == 0 {
             return None;
         }
+        let taken = at_device.names_under_way() + self.cache.files.wanted_at(device);
+        let left = self.cache.shares.left(taken, self.stream_ids.len() > 1)?;
         if self.config.tries_depths && at_device.working_on() >= at_device.depth.lookup_depth() {
             return None;
         }
-        let rule = Rule::new(taken, most, self.stream_ids.len() > 1);
-        self.tell_changed();
-        let at_device = &mut self.devices[usize::from(device.0)];
-        let index = at_device.unresolved.first(rule, |index| self.cache.has_resolved(index))?;
+        self.tell_resolved();
+        let at_device = &self.devices[usize::from(device.0)];
+        let first = at_device.unresolved.first(left);
+        #[cfg(any(test, debug_assertions))]
+        assert_eq!(first, self.first_of_all(device, left), "{left:?}");
+        let index = first?;
         if at_device.cached_run >= DOZE_AFTER {
             self.pass_over(device, index);
         }
@@ -43,14 +53,36 @@ impl Policy {
         Some(Fetch { id: fetch, device: at_device.id, work: Work::Resolve { name } })
     }
 
-    /// Devices where nobody may have one more name looked up are told of the streams of which something has changed.
-    fn tell_changed(&mut self) {
-        while let Some((index, before)) = self.cache.renew_resolved() {
-            let has = self.cache.has_resolved(index);
-            self.devices
-                .iter_mut()
-                .for_each(|device| device.unresolved.changed(index, has, before));
+    /// Devices are told of what streams and hinters have by now.
+    fn tell_resolved(&mut self) {
+        while let Some((index, Whose { hinter, standing, .. })) = self.cache.renew_resolved() {
+            for device in &mut self.devices {
+                device.unresolved.set_standing(index, standing);
+            }
+            self.tell_few(hinter);
         }
+    }
+
+    /// Devices are told whether a hinter has few.
+    pub(super) fn tell_few(&mut self, hinter: HinterId) {
+        let has_few = self.cache.hinter_has_few(hinter);
+        self.devices.iter_mut().for_each(|device| device.unresolved.set_few(hinter, has_few));
+    }
+
+    /// The stream whose hint is the next one, found by asking all of them what they have.
+    #[cfg(any(test, debug_assertions))]
+    fn first_of_all(&self, device: DeviceIndex, left: Left) -> Option<StreamIndex> {
+        let (streams, shares) = (&self.cache.streams, &self.cache.shares);
+        let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
+        for stream in streams.iter().flatten() {
+            *of_hinters.entry(stream.hinter).or_default() += stream.resolved_ahead();
+        }
+        let may = |&(_, index): &(Ticket, StreamIndex)| {
+            let stream = streams[index.0 as usize].as_ref().expect("a stream in use");
+            left.allows(stream.standing(shares), shares.is_few(of_hinters[&stream.hinter]))
+        };
+        let firsts = self.devices[usize::from(device.0)].unresolved.firsts().filter(may);
+        firsts.min().map(|(_, index)| index)
     }
 
     /// G: leaves the next hints of a stream out, but for the last of all.

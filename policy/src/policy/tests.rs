@@ -649,6 +649,122 @@ proptest! {
     }
 }
 
+/// One step of many who disclose lists of names; each name is another file, of one block.
+#[derive(Clone, Debug)]
+enum OfList {
+    Open {
+        hinter: u64,
+    },
+    Hint {
+        stream: usize,
+        names: u64,
+        device: u64,
+    },
+    /// So many fetches are begun at a device.
+    Next {
+        device: u64,
+        fetches: u64,
+    },
+    Complete {
+        which: usize,
+        void: bool,
+    },
+    /// The next of its names is read, or one further on.
+    Read {
+        stream: usize,
+        skips: usize,
+    },
+    Cancel {
+        stream: usize,
+    },
+    Close {
+        stream: usize,
+    },
+}
+
+fn of_list() -> impl Strategy<Value = OfList> {
+    let stream = || 0usize..32;
+    prop_oneof![
+        2 => (1u64..5).prop_map(|hinter| OfList::Open { hinter }),
+        6 => (stream(), 1u64..8, 0u64..2)
+            .prop_map(|(stream, names, device)| OfList::Hint { stream, names, device }),
+        6 => (0u64..2, 1u64..10).prop_map(|(device, fetches)| OfList::Next { device, fetches }),
+        6 => (any::<usize>(), prop::bool::weighted(0.1))
+            .prop_map(|(which, void)| OfList::Complete { which, void }),
+        8 => (stream(), 0usize..3).prop_map(|(stream, skips)| OfList::Read { stream, skips }),
+        1 => stream().prop_map(|stream| OfList::Cancel { stream }),
+        1 => stream().prop_map(|stream| OfList::Close { stream }),
+    ]
+}
+
+proptest! {
+    /// Whose name is looked up next is what all of them would say if they were asked: that is asserted where it is
+    /// found. And when all are left to themselves, every name is looked up or dropped.
+    #[test]
+    fn of_many_lists_the_next_name_is_looked_up(
+        resolved_max in 1usize..100,
+        steps in prop::collection::vec(of_list(), 1..300),
+    ) {
+        let mut policy = Policy::new(Config { resolved_max, tries_depths: false, ..config(1000) });
+        let (mut streams, mut under_way) = (Vec::new(), Vec::new());
+        let (mut hinted, mut asked_for) = (0, 0);
+        for step in steps.iter().cloned().chain((0..32).map(|stream| OfList::Close { stream })) {
+            let open = streams.len().max(1);
+            match step {
+                OfList::Open { hinter } if streams.len() < 32 => {
+                    let stream = policy.open_stream(NOW, HinterId(hinter), None);
+                    streams.push((stream, VecDeque::new()));
+                }
+                OfList::Hint { stream, names, device } => {
+                    let Some((id, list)) = streams.get_mut(stream % open) else { continue };
+                    for name in hinted..hinted + names {
+                        let hint = Hint::whole_file(named(name), DeviceId(device));
+                        policy.hint(NOW, *id, hint);
+                        list.push_back(name);
+                    }
+                    hinted += names;
+                }
+                OfList::Next { device, fetches } => {
+                    for _ in 0..fetches {
+                        let Some(fetch) = policy.next_fetch(NOW, DeviceId(device)) else { break };
+                        asked_for += u64::from(matches!(fetch.work, Work::Resolve { .. }));
+                        under_way.push(fetch);
+                    }
+                }
+                OfList::Complete { which, void } if !under_way.is_empty() => {
+                    let fetch = under_way.swap_remove(which % under_way.len());
+                    let outcome = match fetch.work {
+                        Work::Resolve { .. } if void => Outcome::Void,
+                        Work::Resolve { name } => {
+                            Outcome::Resolved { file: FileId(name.0), size_bytes: 10 }
+                        }
+                        Work::Read { .. } => Outcome::Fetched,
+                    };
+                    policy.completed(NOW, fetch.id, outcome);
+                }
+                OfList::Read { stream, skips } => {
+                    let Some((_, list)) = streams.get_mut(stream % open) else { continue };
+                    if let Some(name) = list.drain(..list.len().min(skips + 1)).next_back() {
+                        policy.read(NOW, READER, block(name, 0), false);
+                    }
+                }
+                OfList::Cancel { stream } => {
+                    let Some((id, list)) = streams.get_mut(stream % open) else { continue };
+                    policy.cancel(NOW, *id);
+                    list.clear();
+                }
+                OfList::Close { stream } if !streams.is_empty() => {
+                    policy.close(NOW, streams.swap_remove(stream % open).0);
+                }
+                _ => {}
+            }
+        }
+        prop_assert!(policy.devices.iter().all(|device| device.unresolved.len() == 0));
+        prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
+        policy.cache.check_all();
+    }
+}
+
 #[test]
 fn the_last_two_read_the_other_way_round_end_the_stream_all_the_same() {
     let (mut policy, stream) = hinted(config(100), 4);
@@ -731,39 +847,6 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
     streams.into_iter().for_each(|stream| policy.close(NOW, stream));
     assert_eq!(policy.cache.trust.shown(HINTER), (0, 0));
     assert_eq!(policy.cache.trust.streams(HINTER).count(), 1);
-}
-
-#[test]
-fn those_whose_names_wait_for_themselves_are_not_asked_with_every_read() {
-    const SILENT: u64 = 500;
-    let mut policy = Policy::new(Config { resolved_max: 1024, ..config(10_000) });
-    // One hinter has all that those may have who read nothing.
-    let streams: Vec<StreamId> = (0..SILENT)
-        .map(|at| {
-            let stream = policy.open_stream(NOW, HINTER, None);
-            (0..4).for_each(|name| {
-                policy.hint(NOW, stream, Hint::whole_file(named(at * 4 + name), DISK));
-            });
-            fetch_all(&mut policy, 10);
-            stream
-        })
-        .collect();
-    let asked = |policy: &Policy| policy.devices[0].unresolved.asked.get();
-    let reader = policy.open_stream(NOW, HinterId(2), None);
-    let target = Target::File { file: FileId(1 << 40), size_bytes: 10_000 };
-    policy.hint(NOW, reader, Hint::whole_file(target, DISK));
-    fetch_all(&mut policy, 10);
-    let (before, left) = (asked(&policy), policy.devices[0].unresolved.len());
-    assert!(left > SILENT as usize, "{left} names wait");
-    for index in 0..1000 {
-        assert_eq!(policy.read(NOW, READER, block(1 << 40, index), false), Access::Hit);
-        fetch_all(&mut policy, 10);
-    }
-    assert!(asked(&policy) - before < 2 * SILENT, "{}", asked(&policy) - before);
-    // They have their turn when some of them are no more.
-    streams[..400].iter().for_each(|&stream| policy.close(NOW, stream));
-    fetch_all(&mut policy, 10);
-    assert_eq!(policy.devices[0].unresolved.len(), 0);
 }
 
 #[test]

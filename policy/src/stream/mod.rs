@@ -28,6 +28,7 @@ use crate::room::HintQueue;
 use crate::stall::LatestStart;
 use crate::time::Nanos;
 use crate::trust::Shown;
+use crate::unresolved::{Shares, Standing};
 use cursor::{Cursor, Distance};
 use index::{FileChange, NextUse};
 use pace::Pace;
@@ -140,8 +141,10 @@ pub(crate) struct Stream {
     /// What it has shown by that record, and whether that may be something else by now.
     pub(crate) shown: Shown,
     pub(crate) shown_is_stale: bool,
-    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, and whether that may be something else by now.
+    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, its standing by that, and whether these may be
+    /// others by now.
     pub(crate) resolved_noted: u64,
+    pub(crate) standing_noted: Standing,
     pub(crate) resolved_is_stale: bool,
     /// Names of its hints being looked up.
     pub(crate) lookups: u64,
@@ -214,6 +217,7 @@ impl Stream {
             shown: Shown::default(),
             shown_is_stale: false,
             resolved_noted: 0,
+            standing_noted: Standing::OF_NONE,
             resolved_is_stale: false,
             lookups: 0,
             known: 0,
@@ -779,6 +783,11 @@ impl Stream {
     /// Hints ahead of the front that were looked up, or are being.
     pub(crate) fn resolved_ahead(&self) -> u64 {
         self.places.ends_after(self.cursor.front()) + self.known + self.lookups
+    }
+
+    /// Its standing by that.
+    pub(crate) fn standing(&self, shares: &Shares) -> Standing {
+        shares.standing(self.resolved_ahead(), self.balance)
     }
 
     /// How large its index is.
