@@ -123,6 +123,8 @@ impl Cache {
             (Prefetch::HintOrder, Memory::Owned) => {
                 self.unread < most((config.capacity_blocks / UNREAD_DIVISOR as u64).max(1))
             }
+            // One more would take the place of another, which would be missing then.
+            (Prefetch::HintOrder, Memory::Kernel { .. }) => self.unread < config.capacity_blocks,
             _ => true,
         };
         if !self.rules.accuracy {

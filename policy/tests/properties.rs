@@ -18,6 +18,7 @@ fn cases(usual: u32) -> ProptestConfig {
 fn play(config: Config, events: &[Event], is_exact: bool) -> Driver {
     let mut driver = Driver::new(config, is_exact);
     events.iter().for_each(|event| driver.play(event));
+    driver.rest();
     driver.finish();
     driver
 }

@@ -17,6 +17,10 @@ use events::{BLOCK_BYTES, DEVICES, Event, Place, SIZES, device_of};
 
 /// Calls of `next_fetch` in a row that may bring something, beyond what capacity and lookups allow.
 const FETCHES_MAX: u64 = 64;
+/// How a fetch ends that brings everything, at least.
+const FETCHED: u8 = 3;
+/// Times that all that is wanted is fetched before nothing is left that nobody reads.
+const ROUNDS_MAX: usize = 1000;
 
 /// Blocks of a hint that its reader will follow.
 const SCRIPT_BLOCKS: usize = 200;
@@ -295,7 +299,7 @@ impl Driver {
             }
             (Work::Read { .. }, 1) => Outcome::AlreadyCached,
             (Work::Read { blocks, .. }, 2) => Outcome::Short { blocks: blocks / 2 },
-            (Work::Read { .. }, _) => Outcome::Fetched,
+            (Work::Read { .. }, FETCHED..) => Outcome::Fetched,
         }
     }
 
@@ -458,6 +462,22 @@ impl Driver {
         let counts = self.policy.counts();
         let ended = counts.useful + counts.late + counts.wasted + counts.unfinished;
         assert!(ended <= counts.prefetched, "{counts:?}");
+    }
+
+    /// Has all fetched that is wanted while nobody reads: an end comes to that too.
+    pub(crate) fn rest(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            self.fill();
+            let flights: Vec<FetchId> = self.flights.keys().copied().collect();
+            if flights.is_empty() {
+                return;
+            }
+            for id in flights {
+                self.complete_fetch(id, FETCHED);
+            }
+            self.check();
+        }
+        panic!("what is fetched is let go for ever");
     }
 
     /// Closes all streams, completes all fetches, and checks that nothing is left.
