@@ -161,11 +161,18 @@ pub(crate) struct Need {
     pub(crate) by: Option<StreamIndex>,
     /// What it is worth, normalised.
     pub(crate) worth: f64,
+    /// Whether no block is to go for it that is unread.
+    pub(crate) spares_unread: bool,
 }
 
-/// Why no buffer was had: the cheapest costs this much, normalised; infinite if there is none.
+/// Why no buffer was had.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct TooDear(pub(crate) f64);
+pub(crate) enum NoRoom {
+    /// The cheapest costs this much, normalised; infinite if there is none.
+    TooDear(f64),
+    /// The cheapest is one with an unread block, and those are spared.
+    Unread,
+}
 
 /// The number under which a stream's accesses are counted.
 fn share_of(stream: StreamIndex) -> u32 {
@@ -312,7 +319,7 @@ impl Cache {
         }
     }
 
-    /// What a stream has that was looked up, or is being, may be something else than is known, or what it may have.
+    /// A stream may have more or fewer hints that were looked up than is known of it, or another standing.
     #[inline]
     pub(crate) fn touch_resolved(&mut self, index: StreamIndex) {
         if !std::mem::replace(&mut self.stream(index).resolved_is_stale, true) {
@@ -320,7 +327,7 @@ impl Cache {
         }
     }
 
-    /// The next stream of which that has come to be so, with what it and its hinter have, which is known from now on.
+    /// The next stream of which that is so. What it and its hinter have is known from now on; devices are to be told.
     pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, Whose)> {
         loop {
             let index = self.stale_resolved.pop()?;
@@ -348,7 +355,7 @@ impl Cache {
         self.shares.is_few(self.trust.resolved(hinter))
     }
 
-    /// Forgets a stream that has been cancelled.
+    /// Forgets a stream that has been cancelled. Its hinter may have few by that, of which devices are to be told.
     pub(crate) fn remove_stream(&mut self, index: StreamIndex) {
         self.record_useful(index);
         let stream = self.stream(index);
@@ -574,6 +581,16 @@ impl Cache {
         }
     }
 
+    /// Whether what would be picked is unread.
+    #[cold]
+    fn would_waste(&mut self, of: Member) -> bool {
+        let Member::Stream(index) = of else { return false };
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let stream = self.streams[index.0 as usize].as_ref();
+        let slot = stream.and_then(|stream| stream.least_slot(&scene));
+        slot.is_some_and(|slot| self.blocks[slot].is_unread())
+    }
+
     fn pick(&mut self, of: Member) -> Option<SlotId> {
         let (mut scene, recent, consumed) = self.scene();
         let queue = match of {
@@ -610,16 +627,19 @@ impl Cache {
     /// Makes sure that there is room for what is needed.
     ///
     /// Returns what the buffer costs.
-    pub(crate) fn make_room(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
+    pub(crate) fn make_room(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         if self.allocation.is_some() {
             return self.make_room_by_owners(now, need);
         }
         let Need { worth, .. } = need;
         let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
-            let (of, cost) = self.least().ok_or(TooDear(f64::INFINITY))?;
+            let (of, cost) = self.least().ok_or(NoRoom::TooDear(f64::INFINITY))?;
             if cost >= worth {
-                return Err(TooDear(cost));
+                return Err(NoRoom::TooDear(cost));
+            }
+            if need.spares_unread && self.would_waste(of) {
+                return Err(NoRoom::Unread);
             }
             let slot = self.pick(of).expect("who declares a value has a block");
             if let Some(named) = self.unsaved(slot, of, cost) {
@@ -633,7 +653,7 @@ impl Cache {
     /// The same where blocks have owners, who choose: see [`allocation`](crate::allocation). Who takes a buffer of its own,
     /// or one with what another has prefetched and not read, wants it for something that is worth more: two would take
     /// them from each other for ever.
-    fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, TooDear> {
+    fn make_room_by_owners(&mut self, now: Nanos, need: Need) -> Result<f64, NoRoom> {
         let asking = need.by.map(|index| self.stream(index).hinter);
         let mut paid = 0.0;
         while self.blocks.len() >= self.capacity_blocks {
@@ -641,12 +661,12 @@ impl Cache {
             let can_go = |slot: SlotId| !blocks[slot].is_in_flight();
             let allocation = allocation.as_ref().expect("blocks have owners");
             let candidate = allocation.candidate(need.block, can_go);
-            let candidate = candidate.ok_or(TooDear(f64::INFINITY))?;
+            let candidate = candidate.ok_or(NoRoom::TooDear(f64::INFINITY))?;
             let owner = allocation.owner(candidate);
             let (given_up, picker, cost) = self.choice_of(owner, candidate);
             let is_own = owner.is_some() && owner == asking;
             if (is_own || self.blocks[given_up].is_unread()) && cost >= need.worth {
-                return Err(TooDear(cost));
+                return Err(NoRoom::TooDear(cost));
             }
             if given_up != candidate {
                 let block = self.blocks[given_up].block();
@@ -799,6 +819,9 @@ impl Cache {
         };
         if kind == DecisionKind::EvictUnread {
             self.note_wasted(owner);
+            if let Some(owner) = owner {
+                self.stream(owner).has_lost_unread = true;
+            }
         }
         if self.log.is_on() {
             let owner = owner.map(|stream| self.stream(stream).id);

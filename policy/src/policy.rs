@@ -422,7 +422,7 @@ impl Policy {
         if self.cache.blocks.has(block) {
             return None;
         }
-        let need = Need { block, by: None, worth: f64::INFINITY };
+        let need = Need { block, by: None, worth: f64::INFINITY, spares_unread: false };
         self.cache.make_room(now, need).ok()?;
         let device = self.device(device);
         let slot = self.cache.begin(block, device, None);

@@ -19,7 +19,9 @@
 //!
 //! * **G. Runs.** Where blocks that are missing follow one another, a device that keeps up on the whole may be too
 //!   slow for them. They are begun beyond the horizon, as soon as one of them would come too late otherwise
-//!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up.
+//!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up. What is kept is not
+//!   counted by that value, so that two might take each other's blocks for it, or one its own, for ever: a stream that has lost
+//!   one unread begins no run at the cost of unread ones before it has read.
 //!
 //! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
 //!   takes, or has read: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
@@ -30,7 +32,7 @@
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
 use crate::blocks::{Claim, DeviceIndex, StreamIndex};
-use crate::cache::{Cache, Need, TooDear};
+use crate::cache::{Cache, Need, NoRoom};
 use crate::contract::{Config, Memory};
 use crate::costs::Costs;
 use crate::decisions::{Decision, DecisionKind};
@@ -105,6 +107,8 @@ pub(crate) struct Candidate {
     pub(crate) is_late: bool,
     pub(crate) is_needed: bool,
     pub(crate) spare_benefit: f64,
+    /// Whether it is beyond the horizon, and worth more than that only for a run that it begins (G).
+    pub(crate) begins_run: bool,
     /// From which front on its use is within the horizon.
     pub(crate) near_from: u64,
 }
@@ -219,7 +223,15 @@ impl Cache {
         let (claim, is_needed) = (Claim { stream: index, position }, terms.overloaded());
         let near_from = (position + 1).saturating_sub(terms.horizon() as u64);
         let wanted = Wanted { claim, block, benefit };
-        Some(Candidate { wanted, is_early, is_late, is_needed, spare_benefit, near_from })
+        Some(Candidate {
+            wanted,
+            is_early,
+            is_late,
+            is_needed,
+            spare_benefit,
+            begins_run: must_begin,
+            near_from,
+        })
     }
 
     /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
@@ -403,15 +415,25 @@ impl Cache {
                     continue;
                 }
             }
-            let need = Need { block: wanted.block, by: Some(index), worth };
+            // G: what goes would be one of a run as well, and be worth as much as soon as it is gone.
+            let spares_unread = candidate.begins_run && self.stream(index).has_lost_unread;
+            let need = Need { block: wanted.block, by: Some(index), worth, spares_unread };
             let cost = match self.make_room(now, need) {
                 Ok(cost) => cost,
-                Err(TooDear(cost)) => {
+                Err(NoRoom::TooDear(cost)) => {
                     self.note(now, DecisionKind::Refuse, wanted, (worth, cost));
                     return None;
                 }
+                Err(NoRoom::Unread) => {
+                    self.note(now, DecisionKind::Refuse, wanted, (worth, worth));
+                    let stream = self.stream(index);
+                    let front = stream.cursor.front();
+                    stream.of_device(device).quiet_until = front + 1;
+                    candidates.set(index.0, None);
+                    continue;
+                }
             };
-            self.take_cluster(now, config, device, (wanted, cost), slots);
+            self.take_cluster(now, config, device, (wanted, cost, spares_unread), slots);
             self.touch_candidate(index);
             return Some(wanted.block);
         }
@@ -450,7 +472,7 @@ impl Cache {
         now: Nanos,
         config: &Config,
         device: DeviceIndex,
-        (first, cost): (Wanted, f64),
+        (first, cost, spares_unread): (Wanted, f64, bool),
         slots: &mut Vec<SlotId>,
     ) {
         let index = first.claim.stream;
@@ -468,7 +490,7 @@ impl Cache {
             }
             let next = self.neighbour(config, &terms, first.claim, blocks, block);
             let Some(next) = next else { break };
-            let need = Need { block, by: Some(index), worth: next.benefit };
+            let need = Need { block, by: Some(index), worth: next.benefit, spares_unread };
             let Ok(next_cost) = self.make_room(now, need) else { break };
             (kind, wanted, cost) = (DecisionKind::Cluster, next, next_cost);
         }

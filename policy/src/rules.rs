@@ -20,7 +20,7 @@
 pub enum Prefetch {
     /// None.
     Never,
-    /// In hint order, while fewer than a third of the buffers hold prefetched and unread blocks.
+    /// In hint order, while fewer than a third of the buffers hold prefetched and unread blocks; of those of a kernel, all.
     HintOrder,
     /// What benefits more than its victim costs (eq. 6 and 8).
     Benefit,

@@ -2,13 +2,13 @@
 //!
 //! The earliest hint is the next one, of those streams that may have one more looked up. Who may depends on how much the device has
 //! [left](Left): the last lookups are for those who have few yet, since who shows nothing keeps its own for long. So there
-//! are three orders of the streams' first hints: of those that have not [what they may have](Shares), of those that have
-//! none, and of those whose hinters have few. Who has what is told when it changes.
+//! are three orders of first hints: of the streams that [may have one more](Shares) by themselves, of those that have none, and
+//! of the hinters that have few. Who has what is told when it changes.
 //!
 //! Programs mostly disclose many names in a row. A run of hints that nobody's name has come between takes 24 bytes, however
 //! long it is.
 //!
-//! Cost: O(log n) for all that happens, with n streams that have such hints.
+//! Cost: O(log n) for all that happens at a device, with n streams that have such hints there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -93,10 +93,13 @@ pub(crate) struct Shares {
     few: u64,
 }
 
-/// How much a device has left. Half of the last lookups are for streams that have none, all of them for hinters that have few.
+/// How much a device has left. Of the last lookups, those that are kept, one half is for streams that have none, and all are for hinters
+/// that have few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
+    /// More than those that are kept.
     Enough,
+    /// More than half of them.
     HalfOfTheLast,
     LessOfTheLast,
 }
@@ -253,7 +256,7 @@ impl Unresolved {
         first.map(|(_, &stream)| stream)
     }
 
-    /// What `stream` has is another thing.
+    /// `stream` has another standing from now on.
     pub(crate) fn set_standing(&mut self, stream: StreamIndex, standing: Standing) {
         if self.of_streams.get(&stream).is_some_and(|hints| hints.standing != standing) {
             self.remove_first(stream);

@@ -552,3 +552,99 @@ fn hints_for_ever_of_what_is_in_memory_leave_positions_for_others() {
     }
     assert!(policy.is_past(stream));
 }
+
+#[test]
+fn two_who_begin_runs_do_not_take_each_others_unread_blocks_for_ever() {
+    const SIZE_BYTES: u64 = 300;
+    let mut policy = Policy::new(Config {
+        outstanding_max: 12,
+        resolved_max: 16,
+        tries_depths: false,
+        ..config(Rules::FORETELL, 40)
+    });
+    let named = |name: u64| Hint::whole_file(Target::Name(NameId(name)), DISK);
+    let resolved =
+        |name: NameId| Outcome::Resolved { file: FileId(name.0), size_bytes: SIZE_BYTES };
+    let mut under_way: Vec<Fetch> = Vec::new();
+    let mut begin = |policy: &mut Policy, at: u64| {
+        policy.next_fetch(Nanos(at), DISK).inspect(|&fetch| under_way.push(fetch))
+    };
+    let one = policy.open_stream(Nanos(11_308_723_565), HinterId(2), None);
+    policy.hint(Nanos(11_308_893_607), one, named(302));
+    policy.hint(Nanos(11_308_893_607), one, named(303));
+    let lookups = [(); 2].map(|()| policy.next_fetch(Nanos(11_309_356_436), DISK).expect("a name"));
+    policy.completed(Nanos(11_309_383_276), lookups[1].id, resolved(NameId(303)));
+    policy.completed(Nanos(11_309_399_760), lookups[0].id, Outcome::Refused);
+    begin(&mut policy, 11_309_497_276);
+    let other = policy.open_stream(Nanos(11_310_886_763), HINTER, None);
+    policy.hint(Nanos(11_412_349_097), other, named(311));
+    begin(&mut policy, 11_412_349_097);
+    policy.hint(Nanos(11_412_349_097), other, named(319));
+    // Others wait for blocks, by which it is found out how fast the device is: when, which one, and whether its fetch begins.
+    let mut waited_for: Vec<(u64, Fetch)> = Vec::new();
+    let mut wait = |policy: &mut Policy, (at, number, begins): (u64, u64, bool)| {
+        let now = Nanos(38_740_675_355 + at);
+        if begins {
+            let block = Block { file: FileId(1000 + number), index: 0 };
+            waited_for.push((number, policy.demand(now, DISK, block).expect("a buffer")));
+        } else {
+            let known = waited_for.iter().find(|(waits, _)| *waits == number).expect("it began");
+            policy.completed(now, known.1.id, Outcome::Fetched);
+        }
+        while policy.next_eviction().is_some() {}
+    };
+    let first = [
+        (0, 0, true),
+        (20680, 1, true),
+        (22177, 2, true),
+        (29605, 3, true),
+        (54999, 4, true),
+        (63100, 5, true),
+        (150846, 0, false),
+        (150846, 4, false),
+        (150846, 1, false),
+        (150846, 5, false),
+        (150846, 3, false),
+        (150846, 2, false),
+        (305826, 6, true),
+        (324441, 7, true),
+        (525730, 6, false),
+        (525730, 7, false),
+        (576342, 8, true),
+        (100798014, 9, true),
+        (100804181, 10, true),
+        (100828387, 11, true),
+        (101055291, 11, false),
+        (101260005, 12, true),
+        (101333715, 13, true),
+        (101339391, 14, true),
+        (101362946, 14, false),
+        (101362946, 9, false),
+        (101362946, 10, false),
+        (101362946, 12, false),
+        (101362946, 8, false),
+        (101362946, 13, false),
+        (101905895, 15, true),
+    ];
+    first.into_iter().for_each(|event| wait(&mut policy, event));
+    policy.observe(DISK, Cost::Hit, Nanos(16_494_806));
+    let rest = [(1602125827, 15, false), (1702636137, 16, true), (1702669293, 16, false)];
+    rest.into_iter().for_each(|event| wait(&mut policy, event));
+    let mut now = 40_443_344_648;
+    for _ in 0..200 {
+        under_way.extend(std::iter::from_fn(|| policy.next_fetch(Nanos(now), DISK)));
+        if under_way.is_empty() {
+            return;
+        }
+        now += 5_000_000;
+        for Fetch { id, work, .. } in under_way.drain(..) {
+            let outcome = match work {
+                Work::Resolve { name } => resolved(name),
+                Work::Read { .. } => Outcome::Fetched,
+            };
+            policy.completed(Nanos(now), id, outcome);
+        }
+        while policy.next_eviction().is_some() {}
+    }
+    panic!("what is fetched is let go for ever: {:?}", policy.counts());
+}

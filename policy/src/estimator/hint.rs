@@ -80,6 +80,12 @@ impl Stream {
         }
     }
 
+    /// The least valuable of the blocks tracked.
+    pub(crate) fn least_slot(&self, scene: &Scene<'_>) -> Option<SlotId> {
+        let (_, position) = self.least_position(scene)?;
+        self.slot_at(scene.blocks, position)
+    }
+
     /// Claims a block, whether it has arrived or not.
     pub(crate) fn put_claim(&mut self, known: &mut Slot, claim: Claim) {
         debug_assert!(known.claim().is_none(), "claimed twice: {known:?}");

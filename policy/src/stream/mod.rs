@@ -141,8 +141,8 @@ pub(crate) struct Stream {
     /// What it has shown by that record, and whether that may be something else by now.
     pub(crate) shown: Shown,
     pub(crate) shown_is_stale: bool,
-    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, its standing by that, and whether these may be
-    /// others by now.
+    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, its standing as devices know it, and whether
+    /// these may be others by now.
     pub(crate) resolved_noted: u64,
     pub(crate) standing_noted: Standing,
     pub(crate) resolved_is_stale: bool,
@@ -152,6 +152,8 @@ pub(crate) struct Stream {
     known: u64,
     /// Blocks read as disclosed, less those that were prefetched for nothing.
     pub(crate) balance: i64,
+    /// Whether one of those unread was let go since it read.
+    pub(crate) has_lost_unread: bool,
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
     pub(crate) value_is_stale: bool,
     pub(crate) candidate_is_stale: bool,
@@ -222,6 +224,7 @@ impl Stream {
             lookups: 0,
             known: 0,
             balance: 0,
+            has_lost_unread: false,
             value_is_stale: false,
             candidate_is_stale: false,
             ranked_at: None,
@@ -619,6 +622,7 @@ impl Stream {
         }
         self.last = Some(block);
         self.balance += 1;
+        self.has_lost_unread = false;
         self.renew_next();
         if base > past + 1 || (base > past && position != past) {
             self.untrack_before(base, blocks, untracked);
@@ -785,7 +789,7 @@ impl Stream {
         self.places.ends_after(self.cursor.front()) + self.known + self.lookups
     }
 
-    /// Its standing by that.
+    /// Its standing by what it has [ahead](Self::resolved_ahead), and by its balance.
     pub(crate) fn standing(&self, shares: &Shares) -> Standing {
         shares.standing(self.resolved_ahead(), self.balance)
     }

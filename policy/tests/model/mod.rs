@@ -17,9 +17,9 @@ use events::{BLOCK_BYTES, DEVICES, Event, Place, SIZES, device_of};
 
 /// Calls of `next_fetch` in a row that may bring something, beyond what capacity and lookups allow.
 const FETCHES_MAX: u64 = 64;
-/// How a fetch ends that brings everything, at least.
+/// A fetch that ends so, or by a higher number, brings everything.
 const FETCHED: u8 = 3;
-/// Times that all that is wanted is fetched before nothing is left that nobody reads.
+/// So often at most all that is wanted is fetched until nothing is, while nobody reads.
 const ROUNDS_MAX: usize = 1000;
 
 /// Blocks of a hint that its reader will follow.
