@@ -107,7 +107,8 @@ pub(crate) struct Candidate {
     pub(crate) is_late: bool,
     pub(crate) is_needed: bool,
     pub(crate) spare_benefit: f64,
-    /// Whether it is beyond the horizon, and worth more than that only for a run that it begins (G).
+    /// Whether it is beyond the horizon, and worth more than that only for a run that it begins (G). Not by Forestall: there
+    /// what is kept is valued by distance alone too.
     pub(crate) begins_run: bool,
     /// From which front on its use is within the horizon.
     pub(crate) near_from: u64,
@@ -229,7 +230,7 @@ impl Cache {
             is_late,
             is_needed,
             spare_benefit,
-            begins_run: must_begin,
+            begins_run: must_begin && self.rules.prefetch == Prefetch::Benefit,
             near_from,
         })
     }
