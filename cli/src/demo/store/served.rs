@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use foretell_mount::{KIND, point};
 use foretell_testbed::store::{Store, StoreOptions};
+use rustix::fs::statfs;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use super::results::Sample;
@@ -56,9 +57,11 @@ impl<'a> Served<'a> {
         &mut self,
         work: impl FnOnce() -> io::Result<R> + Send,
     ) -> Result<R, String> {
+        let mountpoint = self.mount.mountpoint;
+        let work = || work().map_err(|error| (error, is_served(mountpoint)));
         let result = thread::scope(|scope| scope.spawn(work).join());
         let result = result.unwrap_or_else(|panic| resume_unwind(panic));
-        result.map_err(|error| self.mount.why(&error))
+        result.map_err(|(error, is_served)| self.mount.why(&error, is_served))
     }
 
     /// The same, and says how long it took and what the store did meanwhile. What was right is for others to say.
@@ -90,6 +93,12 @@ impl<'a> Served<'a> {
         self.mount.end()?;
         Ok(self.store.stop().first_byte_late_us_mean / 1e6)
     }
+}
+
+/// Whether something is mounted there, and somebody answers. A read that was under way when nobody did any longer fails as one from a
+/// broken disk does: only what the file system says of itself tells the two apart.
+fn is_served(mountpoint: &Path) -> bool {
+    statfs(mountpoint).is_ok_and(|figures| figures.f_type == libc::FUSE_SUPER_MAGIC)
 }
 
 /// `foretell mount --foreground`, and its mount point.
@@ -148,10 +157,9 @@ impl<'a> Mount<'a> {
     }
 
     /// Why something could not be done in it.
-    fn why(&mut self, error: &io::Error) -> String {
+    fn why(&mut self, error: &io::Error, is_served: bool) -> String {
         // Who sees that nobody serves it any longer may be faster than the process is gone.
-        let is_gone = matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
-        if is_gone && let Some(process) = background::process(self.child.id()) {
+        if !is_served && let Some(process) = background::process(self.child.id()) {
             background::ends(&process);
         }
         match self.child.try_wait() {
