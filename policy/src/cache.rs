@@ -926,6 +926,16 @@ impl Cache {
             self.touch_shown(index);
             self.touch_candidate(index);
         }
+        self.wake_parked();
+    }
+
+    /// Blocks in the queues: where replacement is by recency, all that have arrived.
+    pub(crate) fn queued(&self) -> usize {
+        self.recent.len() + self.consumed.len()
+    }
+
+    /// A stream that waits for others to have fewer unread blocks is asked again.
+    pub(crate) fn wake_parked(&mut self) {
         if let Some(parked) = self.parked.pop() {
             if let Some(stream) = self.streams[parked.0 as usize].as_mut() {
                 stream.is_parked = false;

@@ -186,7 +186,7 @@ impl Policy {
     }
 
     /// Names that will never be asked for, since the last call: their hints were cancelled or passed
-    /// over. Every other name is asked for exactly once.
+    /// over. Every other name is asked for exactly once. To be asked now and then: they are kept until then.
     pub fn take_dropped_names(&mut self) -> Vec<NameId> {
         std::mem::take(&mut self.dropped_names)
     }
@@ -241,7 +241,7 @@ impl Policy {
     }
 
     /// Files that ceased to be wanted since the last call; [`wants`](Self::wants) says whether one has
-    /// come to be wanted again.
+    /// come to be wanted again. To be asked now and then: they are kept until then.
     pub fn take_released_files(&mut self) -> Vec<FileId> {
         self.cache.files.take_released()
     }
@@ -494,6 +494,7 @@ impl Policy {
         let at_device = &self.devices[usize::from(device.0)];
         !self.cache.stale_candidates.is_empty()
             || self.cache.search_is_unfinished
+            || !self.cache.parked.is_empty()
             || at_device.candidates.first().is_some()
             || at_device.unresolved.len() > 0
             || self.devices.iter().any(Device::has_lookups)

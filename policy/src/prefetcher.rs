@@ -51,6 +51,10 @@ use crate::values::{Terms, nearness, rounded_up};
 const ALLOWANCE_FIRST: u64 = 1024;
 const ALLOWANCE_MIN: f64 = 32.0;
 
+/// F: however far the horizon is, a stream is looked through for twice as many accesses as memory has blocks, or so many if they are more:
+/// what is missing on the way is noted, also of other devices.
+const REACH_MIN: u64 = 1 << 16;
+
 /// F: positions beyond the reach that are looked at together with those within.
 const SCAN_AHEAD: u64 = 16;
 
@@ -89,6 +93,17 @@ pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
     first.saturating_add_signed(stream.balance).max(rounded_up(least))
 }
 
+/// D: a bound of unread blocks, as one block or a cluster that is begun has to keep it.
+///
+/// A cluster may go beyond it: from then on clusters are read and fetched in turn, where each block
+/// that was read would otherwise have the next one fetched alone.
+fn with_cluster(config: &Config, bound: u64, in_cluster: bool) -> u64 {
+    match in_cluster {
+        true => bound + config.cluster_blocks_max.min(bound / 2),
+        false => bound,
+    }
+}
+
 /// A block to be prefetched, for whom, and what that is worth, normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wanted {
@@ -116,32 +131,36 @@ pub(crate) struct Candidate {
 
 impl Cache {
     /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
-    ///
-    /// A cluster may go beyond the bound: from then on clusters are read and fetched in turn, where each block
-    /// that was read would otherwise have the next one fetched alone.
     fn may_claim(&self, config: &Config, stream: &Stream, in_cluster: bool) -> bool {
-        let most = |bound: u64| match in_cluster {
-            true => bound + config.cluster_blocks_max.min(bound / 2),
-            false => bound,
-        };
-        let in_all = match (self.rules.prefetch, config.memory) {
-            (Prefetch::HintOrder, Memory::Owned) => {
-                self.unread < most((config.capacity_blocks / UNREAD_DIVISOR as u64).max(1))
-            }
-            // One more would take the place of another, which would be missing then.
-            (Prefetch::HintOrder, Memory::Kernel { .. }) => self.unread < config.capacity_blocks,
-            _ => true,
-        };
-        if !self.rules.accuracy {
-            return in_all;
+        let has_room = self.has_room_for_unread(config, in_cluster);
+        let is_earned =
+            || stream.unread < with_cluster(config, allowance(config, stream), in_cluster);
+        has_room && (!self.rules.accuracy || is_earned())
+    }
+
+    /// D: whether there may be one more unread block in all.
+    fn has_room_for_unread(&self, config: &Config, in_cluster: bool) -> bool {
+        if self.rules.prefetch != Prefetch::HintOrder {
+            return true;
         }
-        in_all && stream.unread < most(allowance(config, stream))
+        let most = match config.memory {
+            Memory::Owned => {
+                let bound = (config.capacity_blocks / UNREAD_DIVISOR as u64).max(1);
+                with_cluster(config, bound, in_cluster)
+            }
+            Memory::Kernel { .. } => config.capacity_blocks,
+        };
+        // Where all that can go is unread, one more would take the place of another, which would be missing then. What is on
+        // its way cannot go.
+        let cannot_go = (self.blocks.len() - self.queued()) as u64;
+        self.unread < most.min(config.capacity_blocks.saturating_sub(cannot_go))
     }
 
     /// How far ahead of its front a stream is looked through for `device`.
     fn reach(&self, config: &Config, terms: &Terms) -> u64 {
-        let horizon = rounded_up(terms.horizon().min(1e15));
         let everything = config.capacity_blocks.saturating_mul(2);
+        // Where a hit costs nothing the horizon has no end.
+        let horizon = rounded_up(terms.horizon().min(1e15)).min(everything.max(REACH_MIN));
         match self.rules.prefetch {
             Prefetch::Never => 0,
             Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
@@ -337,6 +356,25 @@ impl Cache {
     /// B, C: the first block of the next cluster for `device`. Its buffers are taken: their slots are in `slots`, which
     /// were empty.
     pub(crate) fn next_cluster(
+        &mut self,
+        now: Nanos,
+        config: &Config,
+        devices: &mut [Device],
+        device: DeviceIndex,
+        slots: &mut Vec<SlotId>,
+    ) -> Option<Block> {
+        loop {
+            let first = self.first_cluster(now, config, devices, device, slots);
+            if first.is_some() || self.parked.is_empty() || !self.has_room_for_unread(config, false)
+            {
+                return first;
+            }
+            self.wake_parked(); // Who was asked before it wants nothing any more, or of another device.
+        }
+    }
+
+    /// The same, of those streams that do not wait for others to have fewer unread blocks.
+    fn first_cluster(
         &mut self,
         now: Nanos,
         config: &Config,

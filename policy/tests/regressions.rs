@@ -648,3 +648,59 @@ fn two_who_begin_runs_do_not_take_each_others_unread_blocks_for_ever() {
     }
     panic!("what is fetched is let go for ever: {:?}", policy.counts());
 }
+
+/// A fetch that hangs, of a block that was read meanwhile, has its buffer as long as it does: others are not fetched and let go for
+/// ever in the rest of them.
+#[test]
+fn tip1_comes_to_an_end_beside_a_fetch_that_hangs() {
+    let far = DeviceId(1);
+    for memory in [Memory::Kernel { keeps: false }, Memory::Kernel { keeps: true }, Memory::Owned] {
+        let config = Config { memory, tries_depths: false, ..config(Rules::TIP1, 8) };
+        let (mut policy, stream) = opened(config);
+        if memory == Memory::Owned {
+            for index in 0..7 {
+                let other = Block { file: FileId(2), index };
+                policy.demand(NOW, far, other).expect("a buffer");
+            }
+        } else {
+            let other = Target::File { file: FileId(2), size_bytes: 10 };
+            policy.hint(NOW, stream, Hint::whole_file(other, far));
+            policy.next_fetch(NOW, far).expect("it hangs");
+            let other = Block { file: FileId(2), index: 0 };
+            assert_eq!(policy.read(NOW, READER, other, false), Access::Hit, "the kernel had it");
+        }
+        policy.hint(NOW, stream, Hint::whole_file(file(300), DISK));
+        let mut fetched = 0;
+        while let Some(fetch) = policy.next_fetch(NOW, DISK) {
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+            fetched += 1;
+            assert!(fetched < 1000, "what is fetched is let go for ever: {:?}", policy.counts());
+        }
+        let most = if memory == Memory::Owned { 1 } else { 7 };
+        assert_eq!((fetched, policy.counts().wasted), (most, 0), "{memory:?}");
+    }
+}
+
+/// Who waits for others to have fewer unread blocks is asked when they have, though some of those that wait want nothing any more.
+#[test]
+fn tip1_asks_all_that_wait() {
+    let mut policy = Policy::new(config(Rules::TIP1, 9));
+    let open = |policy: &mut Policy, number, blocks: u64| {
+        let stream = policy.open_stream(NOW, HINTER, None);
+        let target = Target::File { file: FileId(number), size_bytes: 10 * blocks };
+        policy.hint(NOW, stream, Hint::whole_file(target, DISK));
+        stream
+    };
+    open(&mut policy, 1, 3);
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
+    open(&mut policy, 2, 30);
+    assert_eq!(fetch_all(&mut policy, DISK), []);
+    let others: Vec<StreamId> = (3..6).map(|number| open(&mut policy, number, 30)).collect();
+    assert_eq!(fetch_all(&mut policy, DISK), []);
+    others.into_iter().for_each(|stream| policy.cancel(NOW, stream));
+    for index in 0..3 {
+        assert_eq!(policy.read(NOW, READER, block(index), false), Access::Hit);
+    }
+    assert_eq!(policy.pending_blocks(), 0);
+    assert_eq!(fetch_all(&mut policy, DISK), [0, 1, 2]);
+}

@@ -148,6 +148,11 @@ impl LruEstimator {
         (queue == self.queue).then_some(stamp)
     }
 
+    /// Blocks of the queue.
+    pub(crate) fn len(&self) -> usize {
+        self.stack.residents()
+    }
+
     /// Buffers of the queue, if one of them would be worth less than `worth` whatever was prefetched, in ns for
     /// each access of its own.
     pub(crate) fn idle(&mut self, scene: &Scene<'_>, worth: f64) -> usize {

@@ -11,7 +11,6 @@ use crate::flights::FlightWork;
 use crate::hint::{HinterId, StreamId};
 use crate::stream::Lookup;
 use crate::time::Nanos;
-use crate::unresolved::Whose;
 #[cfg(any(test, debug_assertions))]
 use crate::{
     hash::Mix,
@@ -55,11 +54,11 @@ impl Policy {
 
     /// Devices are told of what streams and hinters have by now.
     fn tell_resolved(&mut self) {
-        while let Some((index, Whose { hinter, standing, .. })) = self.cache.renew_resolved() {
+        while let Some((index, of)) = self.cache.renew_resolved() {
             for device in &mut self.devices {
-                device.unresolved.set_standing(index, standing);
+                device.unresolved.set_standing(index, of.standing);
+                device.unresolved.set_few(of.hinter, of.hinter_has_few);
             }
-            self.tell_few(hinter);
         }
     }
 

@@ -21,6 +21,8 @@ const FETCHES_MAX: u64 = 64;
 const FETCHED: u8 = 3;
 /// So often at most all that is wanted is fetched until nothing is, while nobody reads.
 const ROUNDS_MAX: usize = 1000;
+/// How long a round takes: the time of a disk.
+const ROUND: Nanos = Nanos(5_000_000);
 
 /// Blocks of a hint that its reader will follow.
 const SCRIPT_BLOCKS: usize = 200;
@@ -464,14 +466,25 @@ impl Driver {
         assert!(ended <= counts.prefetched, "{counts:?}");
     }
 
-    /// Has all fetched that is wanted while nobody reads: an end comes to that too.
+    /// Has all fetched that is wanted while nobody reads: an end comes to that too, and before it to what others fetch while a
+    /// device hangs.
     pub(crate) fn rest(&mut self) {
+        self.fill();
+        let hangs = self.flights.values().next().map(|(fetch, _)| fetch.device);
+        self.rest_but_for(hangs);
+        self.rest_but_for(None);
+    }
+
+    fn rest_but_for(&mut self, hangs: Option<DeviceId>) {
         for _ in 0..ROUNDS_MAX {
             self.fill();
-            let flights: Vec<FetchId> = self.flights.keys().copied().collect();
+            let answered =
+                self.flights.iter().filter(|(_, (fetch, _))| Some(fetch.device) != hangs);
+            let flights: Vec<FetchId> = answered.map(|(&id, _)| id).collect();
             if flights.is_empty() {
                 return;
             }
+            self.now += ROUND;
             for id in flights {
                 self.complete_fetch(id, FETCHED);
             }
