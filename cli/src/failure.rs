@@ -54,9 +54,10 @@ pub(crate) fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "foretell: {line}");
 }
 
-fn without_controls(line: &str) -> String {
+/// `line` as a terminal can show it, in one line.
+pub(crate) fn without_controls(line: &str) -> String {
     let visible = |letter: char| {
-        let (kept, escaped) = match letter.is_control() && letter != '\n' {
+        let (kept, escaped) = match letter.is_control() {
             true => (None, Some(letter.escape_default())),
             false => (Some(letter), None),
         };

@@ -25,7 +25,8 @@ const LINKS_MAX: usize = 40;
 
 /// See the [module](self).
 pub(crate) struct OutputFile {
-    path: PathBuf,
+    /// What the user calls it.
+    name: String,
     to: Destination,
     /// The mode of a new one, beside what the process's mask takes away.
     mode: u32,
@@ -54,13 +55,13 @@ impl OutputFile {
             let file = file.and_then(|()| io::stdout().as_fd().try_clone_to_owned());
             let file = file.map_err(|error| format!("standard output: {error}"))?;
             return Ok(OutputFile {
-                path: "standard output".into(),
+                name: "standard output".into(),
                 to: Destination::Stream(file.into()),
                 mode: NEW_MODE,
             });
         }
         let to = destination(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(OutputFile { path: path.to_owned(), to, mode: NEW_MODE })
+        Ok(OutputFile { name: path.display().to_string(), to, mode: NEW_MODE })
     }
 
     /// What `option` names, if it is given: see [`open`](Self::open).
@@ -68,8 +69,14 @@ impl OutputFile {
     /// # Errors
     /// In words, with the option: it cannot be written.
     pub(crate) fn of_option(option: &str, path: Option<&Path>) -> Result<Option<Self>, String> {
-        let file = path.map(OutputFile::open).transpose();
-        file.map_err(|error| format!("{option}: {error}"))
+        path.map(|path| Self::open_as(option, path)).transpose()
+    }
+
+    /// [`open`](Self::open), and errors name the option, too, now and later.
+    pub(crate) fn open_as(option: &str, path: &Path) -> Result<Self, String> {
+        let mut file = Self::open(path).map_err(|error| format!("{option}: {error}"))?;
+        file.name = format!("{option}: {}", file.name);
+        Ok(file)
     }
 
     /// The same in a process that has laid aside its mask, which was this one.
@@ -88,7 +95,7 @@ impl OutputFile {
             // Whoever is ended here has made a file and not yet given it its name.
             to => signals::held(|| replace(to, self.mode, content)),
         };
-        written.map_err(|error| format!("{}: {error}", self.path.display()))
+        written.map_err(|error| format!("{}: {error}", self.name))
     }
 
     /// As [`write`](Self::write), with `figures` as JSON.

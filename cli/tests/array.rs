@@ -252,6 +252,26 @@ fn the_demo_measures_and_reports() {
 }
 
 #[test]
+fn what_a_demo_cannot_do_is_told_in_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (options, code, part) in [
+        (&["--report", "-"][..], 2, "--report -"),
+        (&["--report", "same", "--json", "./same"], 2, "--report is written to ./same too"),
+        (&["--report", "none/report.html"], 1, "--report: none/report.html: No such file"),
+        (&["--time-scale", "0"], 2, "--time-scale 0: give a factor from 0.001 to 10"),
+        (&["--time-scale", "NaN"], 2, "--time-scale NaN"),
+    ] {
+        let output = foretell().arg("demo").args(options).current_dir(&folder).output();
+        let output = output.expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {error}");
+        assert!(error.starts_with("foretell: ") && error.contains(part), "{options:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    assert_eq!(fs::read_dir(&folder).expect("listed").count(), 0);
+}
+
+#[test]
 fn an_interrupted_demo_puts_everything_away_also_that_of_one_that_was_killed() {
     if !have_fuse() || !common::have("grep") {
         return;

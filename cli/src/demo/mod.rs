@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::duration;
 use crate::failure::{Failure, draws_progress};
-use crate::output_file::OutputFile;
+use crate::output_file::{self, OutputFile};
 use cancel::Cancel;
 
 /// Real seconds in one of the array's clock, and how long the store waits, if nothing is said.
@@ -105,7 +105,16 @@ struct Outputs {
 
 impl Outputs {
     fn open(args: &DemoArgs) -> Result<Self, Failure> {
-        let page = OutputFile::open(&args.report).map_err(Failure::failed)?;
+        if args.report.as_os_str() == "-" {
+            let line = "--report -: the page does not go with the table; name a file";
+            return Err(Failure::usage(line));
+        }
+        let report = Some(("--report", args.report.as_path()));
+        let written = report.into_iter().chain(args.json.as_deref().map(|path| ("--json", path)));
+        output_file::check_apart(&[], &written.collect::<Vec<_>>()).map_err(Failure::usage)?;
+        let page = OutputFile::open_as("--report", &args.report).map_err(|error| {
+            Failure::failed(format!("{error}; name a file that can be written"))
+        })?;
         let json =
             OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
         Ok(Outputs { page, report: args.report.clone(), json })
@@ -138,11 +147,12 @@ fn program(name: &str) -> Result<PathBuf, Failure> {
         })
 }
 
-fn progress(steps: usize) -> ProgressBar {
+fn progress(steps: u64) -> ProgressBar {
     let target =
         if draws_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (left {eta})");
+    let bar = ProgressBar::with_draw_target(Some(steps), target);
+    let style =
+        ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {elapsed} (left {eta})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(std::time::Duration::from_millis(250));
     bar

@@ -28,7 +28,9 @@ impl Scratch {
     /// A folder below that for temporary files, from which what killed demos have left is removed.
     pub(super) fn new() -> Result<Self, Failure> {
         remove_abandoned(&std::env::temp_dir());
-        let none = |error| Failure::failed(format!("no temporary folder: {error}"));
+        let none = |error| {
+            Failure::failed(format!("no temporary folder: {error}; TMPDIR names another place"))
+        };
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().map_err(none)?;
         let lock = hold(folder.path()).map_err(none)?;
         Ok(Scratch { folder, _lock: lock })

@@ -20,7 +20,8 @@ use crate::size;
 pub(super) const HELP: &str = "\
 Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
 without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the \
-column of prefetches (in a cache of one block, the block that is being read leaves no room for another). \
+column of prefetches (in a cache of one block, the block that is being read leaves no room for another, but \
+for tip1, which replaces by recency alone: it may fetch a block several times before it is read). \
 belady is the off-line optimum of fetching on demand; it and lru do with hints \
 what they do without.
 

@@ -8,7 +8,6 @@ mod reproduce;
 mod sweep_plot;
 mod table;
 
-use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -24,7 +23,7 @@ use foretell_sim::SECTOR_BYTES;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::{Failure, draws_progress, written};
+use crate::failure::{Failure, draws_progress, without_controls, written};
 use crate::output_file::{self, Named, OutputFile};
 use crate::{signals, size};
 
@@ -96,10 +95,8 @@ fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failu
     OutputFile::of_option(option, path).map_err(Failure::failed)
 }
 
-/// Writes what `option` names.
-fn write(option: &str, file: OutputFile, content: &str) -> Result<(), Failure> {
-    let written = file.write(content.as_bytes());
-    written.map_err(|error| Failure::failed(format!("{option}: {error}")))
+fn write(file: OutputFile, content: &str) -> Result<(), Failure> {
+    file.write(content.as_bytes()).map_err(Failure::failed)
 }
 
 /// Where `--json` puts the figures.
@@ -131,7 +128,7 @@ impl Figures {
         table: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<ExitCode, Failure> {
         let (text, written) = match self.file {
-            Some(file) => (None, write("--json", file, &format!("{}\n", text()?))),
+            Some(file) => (None, write(file, &format!("{}\n", text()?))),
             None => (self.to_stdout.then(text).transpose()?, Ok(())),
         };
         let failures = [others, written].into_iter().filter_map(Result::err);
@@ -152,8 +149,11 @@ fn recorded_at(name: &Path) -> &Path {
 }
 
 /// How it is called.
-fn shown(name: &Path) -> Cow<'_, str> {
-    if name.as_os_str() == "-" { "standard input".into() } else { name.to_string_lossy() }
+fn shown(name: &Path) -> String {
+    match name.as_os_str() == "-" {
+        true => "standard input".into(),
+        false => without_controls(&name.to_string_lossy()),
+    }
 }
 
 /// A recording that cannot be used.

@@ -398,7 +398,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         let (title, layout) = (shown(&args.trace), args.layout.to_string());
         sweep_plot::svg(&points, &title, &layout)
     };
-    let plotted = plot.map_or(Ok(()), |file| write("--plot", file, &svg()));
+    let plotted = plot.map_or(Ok(()), |file| write(file, &svg()));
     let to_show = || match plot_to_stdout {
         true => say(svg().trim_end()),
         false => table(&results).iter().try_for_each(|line| say(line)),

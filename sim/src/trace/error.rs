@@ -88,7 +88,8 @@ pub enum Fault {
     NoTime,
     /// A line of strace is older than one before it.
     #[error(
-        "time runs backwards by {} s; sort the lines by time: `LC_ALL=C sort -s -n -k {column},{column} FILE`",
+        "time runs backwards by {} s; sort the lines by time: `LC_ALL=C sort -s -n -k {column},{column} FILE` \
+         (files of `strace -ff`: `strace-log-merge`)",
         *back_ns as f64 / 1e9
     )]
     Backwards {

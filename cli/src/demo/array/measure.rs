@@ -78,6 +78,7 @@ impl Bench<'_> {
             disks: options.disks,
             order: options.order.to_string(),
             plain_s,
+            plain_busy_s: plain_report.disks.iter().map(|disk| disk.busy_s).sum(),
             hinted_s,
             warm_s,
             busiest_disk_s: hinted_report.busiest_disk_s,

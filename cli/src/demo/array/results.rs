@@ -48,6 +48,8 @@ pub(crate) struct Run {
     pub(crate) order: String,
     /// Elapsed, cold, without foretell.
     pub(crate) plain_s: f64,
+    /// Busy time of all disks together in that run.
+    pub(crate) plain_busy_s: f64,
     /// Elapsed, cold, under `foretell run`.
     pub(crate) hinted_s: f64,
     /// Elapsed, everything in memory, without foretell.
@@ -79,7 +81,22 @@ pub(crate) struct Timeline {
     pub(crate) busy_share: Vec<Vec<f64>>,
 }
 
+/// A run of which a larger share was delayed is not to be relied upon.
+const DELAYED_SHARE_MAX: f64 = 0.1;
+
 impl Run {
+    /// The share of the plain run that neither disks nor program took: a program that waits for each read is done
+    /// in the time of the warm run and of all disks, one after another. What is above that is the machine's: it had
+    /// other work to do, or could not keep up with the array's clock.
+    pub(crate) fn delayed_share(&self) -> f64 {
+        (1.0 - (self.warm_s + self.plain_busy_s) / self.plain_s).max(0.0)
+    }
+
+    /// Whether that is so much that foretell seems to save more than it does.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.delayed_share() > DELAYED_SHARE_MAX
+    }
+
     /// How much less time the hinted run took, as a share of the plain one.
     pub(crate) fn saved_share(&self) -> f64 {
         1.0 - self.hinted_s / self.plain_s

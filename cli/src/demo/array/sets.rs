@@ -67,7 +67,10 @@ fn gather_set(
     candidates: &mut Vec<Candidate>,
 ) -> Result<FileSet, String> {
     let set_folder = folder.join(wanted.name);
-    let failed = |error: io::Error| format!("cannot copy files to {}: {error}", folder.display());
+    let failed = |error: io::Error| {
+        let folder = folder.display();
+        format!("cannot copy files to {folder}: {error}; TMPDIR names another place")
+    };
     fs::create_dir(&set_folder).map_err(failed)?;
     let mut set = FileSet { name: wanted.name, files: Vec::new(), blocks: 0 };
     while set.files.len() < wanted.files {
@@ -82,8 +85,10 @@ fn gather_set(
         let candidate = candidates.remove(index);
         let base = candidate.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = format!("{:03}-{base}", set.files.len());
-        if fs::copy(&candidate.path, set_folder.join(&name)).is_err() {
-            continue; // Unreadable or gone; another will do.
+        match fs::copy(&candidate.path, set_folder.join(&name)) {
+            Ok(_) => {}
+            Err(error) if is_of_the_disk(&error) => return Err(failed(error)),
+            Err(_) => continue, // Unreadable or gone; another will do.
         }
         set.blocks += candidate.blocks;
         set.files.push(set_folder.strip_prefix(folder).unwrap_or(&set_folder).join(name));
@@ -92,6 +97,12 @@ fn gather_set(
         return Err(format!("too few readable text files for the set {:?}", wanted.name));
     }
     Ok(set)
+}
+
+/// Whether no other file could be copied either.
+fn is_of_the_disk(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 #[derive(Debug)]

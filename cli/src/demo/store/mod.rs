@@ -108,7 +108,7 @@ fn measure(bench: &Bench<'_>, mut conditions: Conditions) -> Result<Results, Str
     let notes_bytes = size::display(conditions.notes_bytes);
     let search = format!("grep over {} objects, {notes_bytes} in all", conditions.notes);
     let mut cases = vec![ranges_case(ranges), search_case(search)];
-    let progress = progress(conditions.rounds * TURNS.len());
+    let progress = progress((conditions.rounds * TURNS.len()) as u64);
     for round in 0..conditions.rounds {
         for turn in 0..TURNS.len() {
             let (case, hints) = TURNS[(round + turn) % TURNS.len()];

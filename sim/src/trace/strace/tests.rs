@@ -750,7 +750,7 @@ fn time_that_runs_backwards_is_refused() {
     let refused = |line: u64, back: &str, column: u8| {
         Some(format!(
             "r.strace: line {line}: time runs backwards by {back} s; sort the lines by time: \
-             `LC_ALL=C sort -s -n -k {column},{column} FILE`"
+             `LC_ALL=C sort -s -n -k {column},{column} FILE` (files of `strace -ff`: `strace-log-merge`)"
         ))
     };
     let calls = |times: [(&str, &str); 3]| {

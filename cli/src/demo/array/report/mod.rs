@@ -37,6 +37,7 @@ pub(crate) fn html(results: &Results) -> String {
     let largest = select::largest(&sets);
     let best = largest.and_then(Set::on_most_disks);
     let mut body = differences(&results.runs);
+    body += &delayed(&results.runs);
     body += &header(&results.conditions, best, largest);
     body += &key_figures(results, best);
     body += &elapsed::section(&sets);
@@ -58,16 +59,29 @@ fn differences(runs: &[Run]) -> String {
     if different.is_empty() {
         return String::new();
     }
-    let items: String = different
-        .iter()
-        .map(|run| {
-            let disks = counted(run.disks as u64, "disk");
-            format!("<li>{} on {disks}, {}</li>", escape(&run.set), escape(&order_name(run)))
-        })
-        .collect();
+    let items: String = different.iter().map(|run| item(run)).collect();
     let what = format!("OUTPUT DIFFERED in {} of {} runs", different.len(), runs.len());
     let meaning = "With foretell the program printed, or ended with, something else than without it. This must \
                    never happen: do not rely on the times of these runs, and please report it.";
+    page::alarm(&what, meaning, &items)
+}
+
+/// A run as an item of a list.
+fn item(run: &Run) -> String {
+    let disks = counted(run.disks as u64, "disk");
+    format!("<li>{} on {disks}, {}</li>", escape(&run.set), escape(&order_name(run)))
+}
+
+/// What is said next, if there is anything of the kind: runs that this machine was too busy, or too slow, for.
+fn delayed(runs: &[Run]) -> String {
+    let delayed: Vec<&Run> = runs.iter().filter(|run| run.is_delayed()).collect();
+    if delayed.is_empty() {
+        return String::new();
+    }
+    let items: String = delayed.iter().map(|run| item(run)).collect();
+    let what = format!("DELAYED: {} of {} runs", delayed.len(), runs.len());
+    let meaning = "Over a tenth of the time without foretell was neither the disks’ nor the program’s: this machine had other \
+                   work to do, or could not follow the array’s clock. What was saved looks like more than it is.";
     page::alarm(&what, meaning, &items)
 }
 

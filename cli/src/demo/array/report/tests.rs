@@ -22,6 +22,7 @@ fn run(set: &str, files: usize, disks: usize, order: &str) -> Run {
         disks,
         order: order.into(),
         plain_s,
+        plain_busy_s: plain_s,
         hinted_s,
         warm_s: 0.1,
         busiest_disk_s: bound_s,
@@ -182,4 +183,24 @@ fn text_of_the_machine_is_escaped() {
     assert_well_formed(&page);
     assert!(!page.contains("<b a=") && !page.contains("<B A="));
     assert_eq!(escape(evil), "&lt;b a=&#39;x&#39; c=&quot;y&quot;&gt;&amp;\u{fffd}");
+}
+
+#[test]
+fn runs_of_which_much_was_the_machines_are_delayed() {
+    let mut run = run("set", 100, 4, "scan");
+    (run.plain_s, run.warm_s, run.plain_busy_s) = (10.0, 1.0, 8.0);
+    assert!((run.delayed_share() - 0.1).abs() < 1e-9 && !run.is_delayed());
+    run.plain_busy_s = 7.9;
+    assert!(run.is_delayed());
+    let mut results = sample();
+    assert!(!html(&results).contains("DELAYED"));
+    results.runs.push(run.clone());
+    let page = html(&results);
+    assert_well_formed(&page);
+    assert!(
+        page.contains("DELAYED: 1 of 25 runs") && page.contains("<li>set on 4 disks, SCAN</li>")
+    );
+    // What the kernel reads ahead is read meanwhile.
+    run.plain_busy_s = 12.0;
+    assert_eq!(run.delayed_share(), 0.0);
 }
