@@ -175,8 +175,7 @@ fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
     say(&format!(
         "Seconds of the array's clock: one takes {scale} s here. plain: without foretell; hinted: with it; \
          bound:\nthe longer of the warm run and the busiest disk. fifo, scan: how each disk sorts what \
-         waits for it.\nReport: {}",
-        report.display(),
+         waits for it.",
     ))?;
     let delayed = results.runs.iter().filter(|run| run.is_delayed()).count();
     if delayed > 0 {
@@ -186,6 +185,7 @@ fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
             results.runs.len(),
         ))?;
     }
+    say(&format!("Report: {}", report.display()))?;
     if results.runs.iter().all(|run| run.identical) {
         Ok(ExitCode::SUCCESS)
     } else {
