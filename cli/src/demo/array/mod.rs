@@ -180,7 +180,7 @@ fn conclude(results: &Results, report: &Path) -> Result<ExitCode, Failure> {
     let delayed = results.runs.iter().filter(|run| run.is_delayed()).count();
     if delayed > 0 {
         say(&format!(
-            "delayed: {delayed} of {} rows. Over a tenth of plain s is neither the disks' nor grep's: this machine had \
+            "delayed: {delayed} of {} rows. Over 15% of plain s is neither the disks' nor grep's: this machine had \
              other\nwork to do, or --time-scale {scale} is too quick for it. saved is too high there.",
             results.runs.len(),
         ))?;

@@ -81,8 +81,9 @@ pub(crate) struct Timeline {
     pub(crate) busy_share: Vec<Vec<f64>>,
 }
 
-/// A run of which a larger share was delayed is not to be relied upon.
-const DELAYED_SHARE_MAX: f64 = 0.1;
+/// A run of which a larger share was delayed is not to be relied upon. Answering each read costs some time on any machine: on an
+/// idle one with two cores the share is 5 to 10 %.
+const DELAYED_SHARE_MAX: f64 = 0.15;
 
 impl Run {
     /// The share of the plain run that neither disks nor program took: a program that waits for each read is done

@@ -80,7 +80,7 @@ fn delayed(runs: &[Run]) -> String {
     }
     let items: String = delayed.iter().map(|run| item(run)).collect();
     let what = format!("DELAYED: {} of {} runs", delayed.len(), runs.len());
-    let meaning = "Over a tenth of the time without foretell was neither the disks’ nor the program’s: this machine had other \
+    let meaning = "Over 15 % of the time without foretell was neither the disks’ nor the program’s: this machine had other \
                    work to do, or could not follow the array’s clock. What was saved looks like more than it is.";
     page::alarm(&what, meaning, &items)
 }

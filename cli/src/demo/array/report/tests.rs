@@ -190,7 +190,7 @@ fn runs_of_which_much_was_the_machines_are_delayed() {
     let mut run = run("set", 100, 4, "scan");
     (run.plain_s, run.warm_s, run.plain_busy_s) = (10.0, 1.0, 8.5);
     assert!((run.delayed_share() - 0.05).abs() < 1e-9 && !run.is_delayed());
-    run.plain_busy_s = 7.9;
+    run.plain_busy_s = 7.4;
     assert!(run.is_delayed());
     let mut results = sample();
     assert!(!html(&results).contains("DELAYED"));
