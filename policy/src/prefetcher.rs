@@ -347,6 +347,16 @@ impl Cache {
         }
     }
 
+    /// One that waits for that is asked again, if there is room for it: who was asked before it wants nothing any more, or of another
+    /// device. Returns whether there is one.
+    pub(crate) fn goes_on_with_parked(&mut self, config: &Config) -> bool {
+        let goes_on = !self.parked.is_empty() && self.has_room_for_unread(config, false);
+        if goes_on {
+            self.wake_parked();
+        }
+        goes_on
+    }
+
     /// The next call goes on where the search in stream `index` was broken off.
     fn search_goes_on(&mut self, index: StreamIndex) {
         self.search_is_unfinished = true;
@@ -356,25 +366,6 @@ impl Cache {
     /// B, C: the first block of the next cluster for `device`. Its buffers are taken: their slots are in `slots`, which
     /// were empty.
     pub(crate) fn next_cluster(
-        &mut self,
-        now: Nanos,
-        config: &Config,
-        devices: &mut [Device],
-        device: DeviceIndex,
-        slots: &mut Vec<SlotId>,
-    ) -> Option<Block> {
-        loop {
-            let first = self.first_cluster(now, config, devices, device, slots);
-            if first.is_some() || self.parked.is_empty() || !self.has_room_for_unread(config, false)
-            {
-                return first;
-            }
-            self.wake_parked(); // Who was asked before it wants nothing any more, or of another device.
-        }
-    }
-
-    /// The same, of those streams that do not wait for others to have fewer unread blocks.
-    fn first_cluster(
         &mut self,
         now: Nanos,
         config: &Config,

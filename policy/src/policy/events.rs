@@ -183,14 +183,22 @@ impl Policy {
     /// The next blocks to prefetch from `device`.
     pub(super) fn next_read(&mut self, now: Nanos, device: DeviceIndex) -> Option<Fetch> {
         let mut slots = self.flights.room_for_slots();
-        let mut first = None;
-        for _ in 0..SEARCHES_MAX {
+        let mut searches = 0;
+        let first = loop {
             let (config, devices) = (&self.config, &mut self.devices);
-            first = self.cache.next_cluster(now, config, devices, device, &mut slots);
-            if first.is_some() || !std::mem::take(&mut self.cache.search_is_unfinished) {
-                break;
+            let first = self.cache.next_cluster(now, config, devices, device, &mut slots);
+            if first.is_some() {
+                break first;
             }
-        }
+            if std::mem::take(&mut self.cache.search_is_unfinished) {
+                searches += 1;
+                if searches == SEARCHES_MAX {
+                    break None;
+                }
+            } else if !self.cache.goes_on_with_parked(config) {
+                break None;
+            }
+        };
         let Some(first) = first else {
             self.flights.reuse(slots);
             return None;
