@@ -46,30 +46,31 @@ pub enum Replacement {
     LruSp,
 }
 
-/// A policy; see the [module](self).
+/// A policy, one of [`ALL`](Rules::ALL); see the [module](self). Others cannot be put together from outside: not all
+/// combinations come to an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Its published name.
     pub name: &'static str,
     /// What it prefetches.
-    pub prefetch: Prefetch,
+    pub(crate) prefetch: Prefetch,
     /// What it replaces.
-    pub replacement: Replacement,
+    pub(crate) replacement: Replacement,
     /// Whether the benefit of a prefetch and the cost of a flush count the time of a device that
     /// cannot keep up (beyond eq. 6 and 9).
-    pub overload: bool,
+    pub(crate) overload: bool,
     /// Whether each device has its own costs (section 4.9), or all have their mean.
-    pub own_costs: bool,
+    pub(crate) own_costs: bool,
     /// Whether a prefetch begins so early that it is in time, if need be an access before eq. 6 says.
-    pub early: bool,
+    pub(crate) early: bool,
     /// Whether a stream is taken to keep its own pace; otherwise to be as fast as memory allows.
-    pub own_pace: bool,
+    pub(crate) own_pace: bool,
     /// Whether buffers that nobody values are used for what is needed later.
-    pub spare_buffers: bool,
+    pub(crate) spare_buffers: bool,
     /// Whether a run of missing blocks that a device is too slow for is begun before the horizon.
-    pub runs: bool,
+    pub(crate) runs: bool,
     /// Whether a stream's wrong hints discount its values.
-    pub accuracy: bool,
+    pub(crate) accuracy: bool,
 }
 
 const fn plain(name: &'static str, prefetch: Prefetch, replacement: Replacement) -> Rules {
@@ -135,6 +136,16 @@ impl Rules {
         Rules::TIPTOE,
         Rules::FORETELL,
     ];
+
+    /// Which blocks it prefetches, and when.
+    pub fn prefetch(&self) -> Prefetch {
+        self.prefetch
+    }
+
+    /// Which block it has make room.
+    pub fn replacement(&self) -> Replacement {
+        self.replacement
+    }
 
     /// The policy of this name.
     pub fn named(name: &str) -> Option<Rules> {

@@ -427,9 +427,10 @@ impl Driver {
         let wasted = all_wasted - std::mem::replace(&mut self.wasted, all_wasted);
         assert!(told == wasted || dropped > 0 && told <= wasted, "{told} of {wasted}");
         assert!(decisions.len() <= self.config().decisions_max);
-        let values = self.config().rules.prefetch == foretell_policy::rules::Prefetch::Benefit;
+        let values = self.config().rules.prefetch() == foretell_policy::rules::Prefetch::Benefit;
         // There a program gives a buffer to another one whatever it loses by it.
-        let weighs = self.config().rules.replacement != foretell_policy::rules::Replacement::LruSp;
+        let weighs =
+            self.config().rules.replacement() != foretell_policy::rules::Replacement::LruSp;
         for decision in &decisions {
             let (value, against) = (decision.value_ns, decision.against_ns);
             assert!(value.is_finite() && value >= 0.0, "{decision:?}");
