@@ -8,7 +8,7 @@
 //! its last turn is passed over), reads under way apart. The next read opens the file again, by a thread, since that may wait. It has
 //! changed if the name stands for something else by then.
 //!
-//! Files that change while they are open ([`open_changing`](super::LocalBackend::open_changing)) are of no one version: they
+//! Files that change while they are open ([`open_changing`](super::local::LocalBackend::open_changing)) are of no one version: they
 //! are read as they are, through the page cache, by the descriptor that they came with, and keep it; so they are counted by themselves, for
 //! those who can do without them.
 

@@ -5,7 +5,7 @@
 //! any number of requests at once, so the one thing to decide is what the buffers are for. Units:
 //! a read of a block in memory takes one ([`UNIT`]); the program does nothing else.
 //!
-//! [`optimum`] finds the least total stall that any sequence of decisions can reach; [`Case::run`]
+//! [`optimum()`] finds the least total stall that any sequence of decisions can reach; [`Case::run`]
 //! says what a policy reaches in the machine. Both follow the same rules, which `optimum` states.
 
 mod optimum;
@@ -47,7 +47,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// At most 12 reads of 6 blocks with 4 buffers: small enough for [`optimum`].
+    /// At most 12 reads of 6 blocks with 4 buffers: small enough for [`optimum()`].
     pub fn small(seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let blocks = 3 + random.below(4) as usize;
