@@ -279,6 +279,7 @@ impl Chains {
             None => self.by_piece.remove(&Key::new(id, 0, block)).unwrap_or(Chain::EMPTY),
         });
         let chains: Vec<Chain> = chains.collect();
+        shrink_map(&mut self.by_piece);
         #[cfg(test)]
         {
             self.tabulated += chains.len();
@@ -707,6 +708,22 @@ mod tests {
             assert_eq!(index.find(&places, block, base), Some(base));
         }
         assert!(index.chains.tabulated <= 16 * PIECES, "{} chains", index.chains.tabulated);
+    }
+
+    #[test]
+    fn what_a_table_takes_over_leaves_no_room_behind() {
+        let (mut places, mut index) = (Places::new(1), NextUse::new());
+        let blocks: Vec<u64> = (0..4000).map(|number| number * 1601 % 4000).collect(); // All of them, far apart.
+        let segments = blocks.iter().map(|&offset_bytes| Segment { offset_bytes, length_bytes: 1 });
+        let plan = Plan { extent: Extent::Segments(segments.collect()), ..Plan::WHOLE };
+        places.place(&plan, DeviceIndex(0), FileId(1), 4000);
+        index.extend(&places, 1, usize::MAX, &mut usize::MAX.clone(), |_| ());
+        assert!(index.chains.tabulated >= 4000, "{} chains", index.chains.tabulated);
+        assert!(index.chains.by_piece.allocation_size() <= SMALL_BYTES);
+        for (position, &block) in (0..).zip(&blocks) {
+            let block = Block { file: FileId(1), index: block };
+            assert_eq!(index.find(&places, block, 0), Some(position));
+        }
     }
 
     type Ranges = Vec<(u64, u64)>;
