@@ -24,4 +24,4 @@ pub mod workload;
 pub use driver::Driver;
 pub use machine::{HugePages, Machine};
 pub use simulation::Simulation;
-pub use workload::{Bench, SHUFFLED_PARTS, WarmUp, Workload};
+pub use workload::{Bench, Workload};

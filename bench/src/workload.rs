@@ -29,7 +29,7 @@ const EXPONENT: f64 = 0.99;
 const SCANNED_BLOCKS: u64 = 256;
 const SCANS_AHEAD: u64 = 16;
 /// A shuffled file has so many times the blocks that there is memory for it.
-pub const SHUFFLED_PARTS: u64 = 2;
+const SHUFFLED_PARTS: u64 = 2;
 /// Orders in which files are shuffled, for all streams.
 const SHUFFLES: u64 = 8;
 /// Reads that the driver takes in together, as it would from a ring; half of what can be prepared at once.
@@ -89,6 +89,20 @@ impl Workload {
         }
     }
 
+    /// The reads after which what it costs has gone once up and down, with so many blocks in memory: what was fetched
+    /// together is read, and let go, together one order later.
+    pub fn period_reads(self, capacity_blocks: u64) -> u64 {
+        match self {
+            Workload::Shuffled => (SHUFFLED_PARTS * capacity_blocks).max(1),
+            _ => 1,
+        }
+    }
+
+    /// So many reads at least, in whole [periods](Workload::period_reads).
+    pub fn whole_reads(self, capacity_blocks: u64, reads_min: u64) -> u64 {
+        reads_min.next_multiple_of(self.period_reads(capacity_blocks))
+    }
+
     /// The rules it runs under.
     pub fn rules(self) -> Rules {
         match self {
@@ -109,15 +123,6 @@ struct Hinter {
     at: u64,
     /// Files, or orders, that are behind.
     done: u64,
-}
-
-/// How long a workload runs before it is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WarmUp {
-    /// Until memory is full and a little longer.
-    Filled,
-    /// Until all that is in memory has been replaced or read again, by nearly every stream.
-    Settled,
 }
 
 /// A workload and the policy under it.
@@ -149,13 +154,9 @@ fn draws(things: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
 }
 
 impl Bench {
-    /// `workload` with memory for `capacity_blocks`, settled.
+    /// `workload` with memory for `capacity_blocks`, settled: all that is in memory has been replaced or read again, by nearly
+    /// every stream.
     pub fn new(workload: Workload, capacity_blocks: u64) -> Self {
-        Bench::warmed(workload, capacity_blocks, WarmUp::Settled)
-    }
-
-    /// The same after a warm-up of this length.
-    pub fn warmed(workload: Workload, capacity_blocks: u64, warm_up: WarmUp) -> Self {
         let parts = (capacity_blocks / PART_BLOCKS).clamp(1, STREAMS_MAX);
         let streams = if workload.rules() == Rules::FORETELL { parts } else { 0 };
         let by_zipf = |zipf: Zipf, scatter: &[u64]| {
@@ -191,7 +192,7 @@ impl Bench {
             bench.hinters.push(Hinter { stream, at, done: 0 });
             bench.disclose_first(reader as usize);
         }
-        bench.warm_up(capacity_blocks, warm_up);
+        bench.warm_up(capacity_blocks);
         bench
     }
 
@@ -220,26 +221,18 @@ impl Bench {
         (part * blocks) >> 32
     }
 
-    fn warm_up(&mut self, capacity_blocks: u64, warm_up: WarmUp) {
+    fn warm_up(&mut self, capacity_blocks: u64) {
         if self.workload.rules() == Rules::LRU {
             for index in 0..capacity_blocks {
                 self.driver.read(ANYBODY, Block { file: COMMON, index });
             }
         }
-        if warm_up == WarmUp::Filled {
-            while self.policy().held_blocks() < capacity_blocks {
-                self.step();
-            }
-        }
         // Streams are drawn at random: some take longer than others to come round.
-        let reads = match (warm_up, self.workload) {
-            // Its memory is full of what was fetched ahead long before much was read.
-            (WarmUp::Filled, Workload::Shuffled) => capacity_blocks / 2,
-            (WarmUp::Filled, _) => capacity_blocks / 4,
-            (WarmUp::Settled, Workload::LoopsThatFit) => capacity_blocks + capacity_blocks / 2,
-            (WarmUp::Settled, Workload::Scans) => 2 * capacity_blocks,
-            (WarmUp::Settled, Workload::Shuffled | Workload::ScansAndZipf) => 4 * capacity_blocks,
-            (WarmUp::Settled, _) => capacity_blocks / 2,
+        let reads = match self.workload {
+            Workload::LoopsThatFit => capacity_blocks + capacity_blocks / 2,
+            Workload::Scans => 2 * capacity_blocks,
+            Workload::Shuffled | Workload::ScansAndZipf => 4 * capacity_blocks,
+            _ => capacity_blocks / 2,
         };
         (0..reads).for_each(|_| {
             self.step();
@@ -395,8 +388,8 @@ mod tests {
     use super::*;
 
     /// The share of 10,000 reads that are hits, after the warm-up.
-    fn hits(workload: Workload, warm_up: WarmUp) -> f64 {
-        let mut bench = Bench::warmed(workload, 3 * PART_BLOCKS, warm_up);
+    fn hits(workload: Workload) -> f64 {
+        let mut bench = Bench::new(workload, 3 * PART_BLOCKS);
         assert_eq!(bench.policy().held_blocks(), 3 * PART_BLOCKS, "{workload:?}: memory is full");
         let reads = 10_000;
         let hits = (0..reads).filter(|_| bench.step() == Access::Hit).count();
@@ -405,18 +398,24 @@ mod tests {
 
     #[test]
     fn workloads_are_what_their_names_say() {
-        for warm_up in [WarmUp::Filled, WarmUp::Settled] {
-            for workload in Workload::ALL {
-                let hits = hits(workload, warm_up);
-                match workload {
-                    Workload::LruMisses => assert_eq!(hits, 0.0),
-                    Workload::ScansAndZipf => assert!(hits > 0.6, "{workload:?}: {hits}"),
-                    Workload::Scans | Workload::Shuffled => {
-                        assert!(hits > 0.9, "{workload:?}: {hits}");
-                    }
-                    _ => assert_eq!(hits, 1.0, "{workload:?}"),
+        for workload in Workload::ALL {
+            let hits = hits(workload);
+            match workload {
+                Workload::LruMisses => assert_eq!(hits, 0.0),
+                Workload::ScansAndZipf => assert!(hits > 0.6, "{workload:?}: {hits}"),
+                Workload::Scans | Workload::Shuffled => {
+                    assert!(hits > 0.9, "{workload:?}: {hits}");
                 }
+                _ => assert_eq!(hits, 1.0, "{workload:?}"),
             }
         }
+    }
+
+    #[test]
+    fn rounds_are_of_whole_periods() {
+        assert_eq!(Workload::Shuffled.whole_reads(1000, 500_000), 500_000);
+        assert_eq!(Workload::Shuffled.whole_reads(100_000, 500_000), 600_000);
+        assert_eq!(Workload::Shuffled.whole_reads(10_000_000, 500_000), 20_000_000);
+        assert_eq!(Workload::Scans.whole_reads(10_000_000, 500_000), 500_000);
     }
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use foretell_bench::machine::{LoadChain, available_bytes};
-use foretell_bench::{Bench, Machine, WarmUp, Workload};
+use foretell_bench::{Bench, Machine, Workload};
 use foretell_heap::Heap;
 use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
 
@@ -44,12 +44,12 @@ const WORKLOADS: [Workload; 6] = [
 const BLOCKS_MIN: u64 = 1000;
 const BLOCKS_MAX: u64 = 10_000_000;
 
-/// A: rounds, and what is timed in each of them.
+/// A: rounds, and what is timed in each of them: of reads as many as are whole periods (`Workload::period_reads`).
 const ROUNDS: usize = 7;
-const READS: u32 = 500_000;
+const READS_MIN: u64 = 500_000;
 const LOADS: u32 = 1 << 18;
 /// B: reads that are not timed.
-const LEAD_READS: u32 = 100_000;
+const LEAD_READS: u64 = 100_000;
 
 /// A: policies and chains held at the same time.
 const HELD_BYTES_MAX: u64 = 6 << 30;
@@ -124,7 +124,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         .take_while(|blocks| blocks <= blocks_max)
         .collect();
     let machine = Machine::measure();
-    println!("{machine}; medians of {ROUNDS} rounds of {READS} reads\n");
+    println!("{machine}; medians of {ROUNDS} rounds of {READS_MIN} reads or more\n");
     println!(
         "| workload | blocks | ns a read | growth to that of log n | MiB | ns a load | loads |"
     );
@@ -198,6 +198,7 @@ impl Row {
 /// A workload of one size, and the times of its rounds.
 struct Size {
     blocks: u64,
+    reads: u64,
     bench: Bench,
     memory_bytes: u64,
     chain: LoadChain,
@@ -207,11 +208,12 @@ struct Size {
 
 impl Size {
     fn new(workload: Workload, blocks: u64) -> Self {
-        let bench = Bench::warmed(workload, blocks, WarmUp::Filled);
+        let bench = Bench::new(workload, blocks);
         let memory_bytes = bench.policy().memory_bytes();
         let chain = LoadChain::new(memory_bytes);
         let memory_bytes = memory_bytes as u64;
-        Size { blocks, bench, memory_bytes, chain, read_ns: Vec::new(), load_ns: Vec::new() }
+        let reads = workload.whole_reads(blocks, READS_MIN);
+        Size { blocks, reads, bench, memory_bytes, chain, read_ns: Vec::new(), load_ns: Vec::new() }
     }
 
     fn held_bytes(&self) -> u64 {
@@ -219,15 +221,15 @@ impl Size {
     }
 
     fn round(&mut self) {
-        let mut read = |reads: u32| {
+        let mut read = |reads: u64| {
             let began = Instant::now();
             (0..reads).for_each(|_| {
                 self.bench.step();
             });
-            began.elapsed().as_nanos() as f64 / f64::from(reads)
+            began.elapsed().as_nanos() as f64 / reads as f64
         };
         read(LEAD_READS); // B.
-        self.read_ns.push(read(READS));
+        self.read_ns.push(read(self.reads));
         self.chain.load_ns(LOADS); // B.
         self.load_ns.push(self.chain.load_ns(LOADS));
     }

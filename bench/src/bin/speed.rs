@@ -1,7 +1,6 @@
 //! Prints what a read costs the policy, for each workload.
 //!
-//! A round is of as many reads as each stream of *shuffled* takes on average for one order, or several times as many: what was
-//! fetched together is read, and let go, together one order later, so that its cost goes up and down.
+//! A round is of whole periods (`Workload::period_reads`).
 //!
 //! Usage: `policy-speed [BLOCKS [WORKLOAD]]`: blocks in memory (1,000,000), and a part of a workload's name.
 
@@ -31,13 +30,12 @@ fn main() {
         std::process::exit(2);
     };
     let part = arguments.next().unwrap_or_default();
-    let turn = (foretell_bench::SHUFFLED_PARTS * blocks).max(1);
-    let reads = turn * READS_MIN.div_ceil(turn);
     println!("{}\n", Machine::measure());
     println!("| workload, {blocks} blocks | ns a read, median | least |");
     println!("|---|---|---|");
     for workload in Workload::ALL.into_iter().filter(|workload| workload.name().contains(&part)) {
         let mut bench = Bench::new(workload, blocks);
+        let reads = workload.whole_reads(blocks, READS_MIN);
         let mut costs_ns: Vec<f64> = (0..ROUNDS)
             .map(|_| {
                 let began = Instant::now();
