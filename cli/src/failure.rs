@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use crate::signals;
 
+/// The code of what ends as a program does that SIGPIPE has ended.
+const UNREAD: u8 = 128 + libc::SIGPIPE as u8;
+
 /// Something went wrong: say so and exit. Codes: 1 the command failed; 2 wrong usage; of `run`, 125
 /// foretell itself failed before the program began, 126 the program cannot be executed, 127 it is not
 /// found.
@@ -26,20 +29,27 @@ impl Failure {
         Failure { code: 2, line: line.to_string() }
     }
 
+    /// Nobody reads standard output any more. There is no point in going on, and nothing to be said.
+    fn unread() -> Self {
+        Failure { code: UNREAD, line: String::new() }
+    }
+
     /// Says it on standard error.
     pub(crate) fn report(&self) -> ExitCode {
+        if self.code == UNREAD {
+            signals::die_of(libc::SIGPIPE);
+        }
         note(&self.line);
         ExitCode::from(self.code)
     }
 }
 
-/// What has come of writing to standard output. Without a reader there is no point in going on; and where it was closed
-/// from the beginning, nobody has got what was written.
+/// What has come of writing to standard output. Where it was closed from the beginning, nobody has got what was written.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
-    match result.and_then(|()| signals::was_open(1)) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => signals::die_of(libc::SIGPIPE),
-        result => result.map_err(|error| Failure::failed(format!("standard output: {error}"))),
-    }
+    result.and_then(|()| signals::was_open(1)).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::unread(),
+        _ => Failure::failed(format!("standard output: {error}")),
+    })
 }
 
 /// Whether standard error is a terminal that a bar can be drawn on, over and over.

@@ -144,17 +144,18 @@ pub(crate) fn run(
     let (ending, bytes_read) = wait(child, own_bytes_read);
     let elapsed = began.elapsed();
     let mut report = manager.finish();
-    let explanation = report.explanation.take().unwrap_or_default();
-    if let Some(file) = explain
-        && let Err(error) = file.write(explanation.as_bytes())
-    {
-        note(error);
+    // Of what is written from here on, now that no program is to be begun any more.
+    signals::make_file_limits_errors();
+    match (explain, report.explanation.take()) {
+        (Some(file), Some(explanation)) => {
+            file.write(explanation.as_bytes()).unwrap_or_else(note);
+        }
+        (Some(_), None) => note("--explain: nothing is written: the manager has failed"),
+        (None, _) => {}
     }
     let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
-    if let Some(file) = json
-        && let Err(error) = file.write_json(&summary)
-    {
-        note(error);
+    if let Some(file) = json {
+        file.write_json(&summary).unwrap_or_else(note);
     }
     if !args.quiet {
         note(summary.line());

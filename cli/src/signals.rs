@@ -59,7 +59,7 @@ extern "C" fn remember() {
 static REMEMBER: extern "C" fn() = remember;
 
 /// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. For
-/// those that start no program, which would inherit it.
+/// where no program is started any more: it would inherit this.
 pub(crate) fn make_file_limits_errors() {
     // SAFETY: ignoring a signal runs no handler.
     unsafe {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -268,6 +269,22 @@ fn what_a_demo_cannot_do_is_told_in_a_line() {
         assert!(error.starts_with("foretell: ") && error.contains(part), "{options:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+    assert_eq!(fs::read_dir(&folder).expect("listed").count(), 0);
+}
+
+#[test]
+fn a_demo_that_nobody_reads_ends_as_others_do_and_puts_everything_away() {
+    if !have_fuse() || !common::have("grep") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = foretell();
+    command.arg("demo").current_dir(&folder).env("TMPDIR", folder.path());
+    let mut demo = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    drop(demo.stdout.take());
+    let output = demo.wait_with_output().expect("it ends");
+    assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(fs::read_dir(&folder).expect("listed").count(), 0);
 }
 

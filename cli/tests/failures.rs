@@ -128,6 +128,29 @@ fn the_manager_panics() {
 }
 
 #[test]
+fn an_explanation_that_is_there_stays_where_the_manager_fails() {
+    let (folder, out) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let log = out.path().join("log");
+    fs::write(&log, "of the run before").expect("written");
+    let mut command = foretell();
+    command.args(["run", "--quiet", "--explain"]).arg(&log);
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.3; while read -r line; do :; done < \"$1\"; cat \"$@\"",
+        "reader",
+    ]);
+    let output =
+        command.args(sample_files(folder.path())).env("FORETELL_TEST_FAULT", "panic").output();
+    let output = output.expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("--explain: nothing is written"), "{text}");
+    assert_eq!(fs::read_to_string(&log).expect("it is there"), "of the run before");
+    assert_eq!(fs::read_dir(out.path()).expect("listed").count(), 1);
+}
+
+#[test]
 fn the_manager_stalls_for_ten_seconds() {
     let (_, summary) = with_fault("stall:10");
     assert_eq!(summary["manager"], "unresponsive");
@@ -138,6 +161,23 @@ fn the_ring_is_full_from_the_start() {
     let (_, summary) = with_fault("full-ring");
     assert_eq!(summary["manager"], "finished");
     assert!(summary["programs"]["dropped_records"].as_u64().expect("a number") > 0, "{summary}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_changes_nothing_of_how_the_program_ends() {
+    let out = tempfile::tempdir().expect("a folder");
+    for option in ["--json", "--explain"] {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -f 0; exec \"$0\" run --quiet \"$@\" figures -- sh -c 'exit 7'"]);
+        command.arg(env!("CARGO_BIN_EXE_foretell")).arg(option).current_dir(out.path());
+        let output = command.output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{text}");
+        assert!(text.starts_with(&format!("foretell: {option}: figures: ")), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(fs::read_dir(out.path()).expect("listed").count(), 0);
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::duration;
-use crate::failure::{Failure, draws_progress};
+use crate::failure::{Failure, draws_progress, written};
 use crate::output_file::{self, OutputFile};
 use cancel::Cancel;
 
@@ -165,8 +165,7 @@ fn say_progress(line: &str) {
     }
 }
 
-/// One line on standard output. Without a reader there is no point in going on.
+/// One line on standard output.
 fn say(line: &str) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{line}")
-        .map_err(|error| Failure::failed(format!("standard output: {error}")))
+    written(writeln!(io::stdout(), "{line}"))
 }

@@ -60,7 +60,7 @@ pub(super) fn demo(
         scratch: scratch.path(),
         cancel,
     };
-    let runs = measure_all(&bench, &sets, options).map_err(Failure::failed)?;
+    let runs = measure_all(&bench, &sets, options)?;
     let results = Results { conditions, runs };
     outputs.write(&report::html(&results), &results, |report| conclude(&results, report))
 }
@@ -110,20 +110,20 @@ fn measure_all(
     bench: &Bench<'_>,
     sets: &[FileSet],
     options: &ArrayOptions,
-) -> Result<Vec<Run>, String> {
+) -> Result<Vec<Run>, Failure> {
     let arrays = arrays(options);
     // A search takes as long as there are blocks.
     let blocks: u64 = sets.iter().map(|set| set.blocks).sum();
     let progress = progress(arrays.len() as u64 * blocks);
-    progress.suspend(|| say(&header())).map_err(|failure| failure.line)?;
+    progress.suspend(|| say(&header()))?;
     let mut runs = Vec::new();
     for array in &arrays {
         for set in sets {
             let disks = if array.disks == 1 { "disk" } else { "disks" };
             progress.set_message(format!("{} on {} {disks}", set.name, array.disks));
-            bench.cancel.check()?;
-            let run = bench.measure(set, array)?;
-            progress.suspend(|| say(&row(&run))).map_err(|failure| failure.line)?;
+            bench.cancel.check().map_err(Failure::failed)?;
+            let run = bench.measure(set, array).map_err(Failure::failed)?;
+            progress.suspend(|| say(&row(&run)))?;
             progress.inc(set.blocks);
             runs.push(run);
         }
