@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use common::foretell;
 use flate2::Compression;
@@ -585,6 +585,10 @@ fn what_is_wrong_is_told_in_one_line_by_the_name_that_was_given() {
         let output = output.expect("foretell runs");
         assert_eq!((output.status.code(), text(&output.stderr).as_ref()), (Some(code), line));
     }
+    let mut without_input = Command::new("sh");
+    without_input.args(["-c", "exec \"$0\" \"$@\" <&-", env!("CARGO_BIN_EXE_foretell")]);
+    let output = without_input.args(cache).output().expect("sh runs");
+    assert_eq!(text(&output.stderr), "foretell: standard input: Bad file descriptor\n");
 }
 
 #[test]

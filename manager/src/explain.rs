@@ -23,8 +23,8 @@ const HEAD: &str = "\
 # What was read for the last time as hinted is left to the kernel without a line.
 # Values are ns of run time saved or lost for each buffer and access, of all programs together.
 # Stream 0 takes hints from scripts (foretell hint), the next those of --hints and of the arguments.
-# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile
 ";
+const FIELDS: &str = "# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile\n";
 
 /// What is needed to put decisions into words; see the [module](self).
 #[derive(Debug, Default)]
@@ -44,6 +44,7 @@ impl Explanation {
         if dropped > 0 {
             let _ = writeln!(text, "# {dropped} earlier decisions are left out.");
         }
+        text.push_str(FIELDS);
         for decision in decisions {
             let stream = decision.stream.map_or("-".into(), |stream| stream.0.to_string());
             let name = self.names.get(&decision.block.file);
@@ -79,6 +80,8 @@ mod tests {
         let decision = Decision { at, kind, block, stream, value_ns: 1.0, against_ns: 2.5 };
         let text = explanation.text(&[decision], 3);
         assert!(text.ends_with("1.500000\tevict\t1.000\t2.500\t2\t7\ttwo\\nlines\n"), "{text}");
-        assert!(text.contains("# 3 earlier decisions"));
+        let head: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+        assert!(head[head.len() - 2].starts_with("# 3 earlier decisions"), "{head:?}");
+        assert!(head[head.len() - 1].starts_with("# time_s\tdecision"), "{head:?}");
     }
 }

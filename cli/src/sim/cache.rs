@@ -29,8 +29,8 @@ Formats, all of them also compressed with gzip:
   blocks     one block id a line
   vscsi      requests of a virtual machine's disk, binary records of version 1 or 2; reads only
   foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,
-             all of them whole numbers; their order counts, times do not. Lines that begin with #
-             are remarks.
+             all of them whole numbers; their order counts, times and readers do not. Lines that begin
+             with # are remarks.
 
 Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; \
 seconds are what the run took here. --json has one object with them, or an array of several runs.
@@ -106,7 +106,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         }
         (_, given) => given.unwrap_or(BLOCK_BYTES),
     };
-    let trace = Trace::open(recorded_at(&args.trace), args.format, block_bytes);
+    let trace = Trace::open(recorded_at(&args.trace)?, args.format, block_bytes);
     let trace = trace.map_err(not_a_recording)?;
     let progress = progress();
     progress.set_message(format!("reading {}", shown(&args.trace)));

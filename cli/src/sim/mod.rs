@@ -144,8 +144,13 @@ impl Figures {
 const STANDARD_INPUT: &str = "/dev/stdin";
 
 /// Where a recording of this name is: standard input if that is `-`.
-fn recorded_at(name: &Path) -> &Path {
-    if name.as_os_str() == "-" { Path::new(STANDARD_INPUT) } else { name }
+fn recorded_at(name: &Path) -> Result<&Path, Failure> {
+    if name.as_os_str() != "-" {
+        return Ok(name);
+    }
+    let closed = |error| Failure::failed(format!("standard input: {error}"));
+    signals::was_open(0).map_err(closed)?;
+    Ok(Path::new(STANDARD_INPUT))
 }
 
 /// How it is called.

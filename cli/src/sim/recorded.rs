@@ -23,7 +23,7 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
             "--root: a recording in format {format} has no names of files; leave it out"
         )));
     }
-    let path = recorded_at(&args.trace);
+    let path = recorded_at(&args.trace)?;
     let (activity, mut lacking) = match args.format {
         Source::Strace => {
             let folder = std::env::current_dir()

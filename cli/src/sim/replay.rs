@@ -62,7 +62,8 @@ What is the same in all rows stands above the table. Columns:
   late       those that were on their way. A call for several blocks asks for all of them at once, and
              so does the kernel where it reads ahead: of these, too, all, or all but the first, are late
   misses     those that were asked for by their read, one by one; few where the kernel reads ahead
-  unread     blocks fetched ahead, by hints or read-ahead, that nobody read
+  unread     blocks fetched ahead, by hints or read-ahead, that went unread, or were given up so: who comes
+             back for one that is in memory still finds it there, and it is counted for both
   requests   to the disks, those for inodes among them
   bytes      read of them
   busiest    the busiest disk's share of the time; of devices that serve several requests at once
