@@ -25,7 +25,7 @@ pub enum Cost {
 const BEFORE: f64 = 15.0;
 
 /// A sample above so many means counts as so many: a request that was lost sight of says nothing of the
-/// device, and one that has become slower says so again.
+/// device, and one that has become slower says so again. The first one is the mean, whatever was taken to be so before.
 const OUTLIER: f64 = 4.0;
 
 /// No cost is nothing: ratios of them are taken. In ns.

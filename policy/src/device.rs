@@ -175,7 +175,9 @@ impl Span {
         self.least_took_ns = self.least_took_ns.min(took.0 as f64);
         let length = now.saturating_sub(self.began);
         let opens_batch = interval.0 as f64 * 2.0 * f64::from(self.completions) >= length.0 as f64;
-        self.completions >= SPAN_COMPLETIONS && opens_batch && length.0 * SPAN_DIVISOR >= took.0
+        self.completions >= SPAN_COMPLETIONS
+            && opens_batch
+            && length.0.saturating_mul(SPAN_DIVISOR) >= took.0
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Flights {
 /// Places are this many at first, and this many times the fetches under way at least.
 const PLACES_MIN: usize = 16;
 const PLACES_FACTOR: usize = 2;
+/// More of them, and the room for slots, are given back when nothing is under way: some hundred KiB.
+const PLACES_KEPT: usize = 1 << 12;
 
 impl Flights {
     pub(crate) fn is_empty(&self) -> bool {
@@ -83,6 +85,9 @@ impl Flights {
         let place = self.place_of(id);
         let (_, flight) = self.places.get_mut(place)?.take_if(|(of, _)| *of == id)?;
         self.len -= 1;
+        if self.len == 0 && self.places.len() > PLACES_KEPT {
+            *self = Flights { next: self.next, ..Flights::default() };
+        }
         Some(flight)
     }
 
@@ -167,6 +172,22 @@ mod tests {
             let places = flights.places.len();
             prop_assert!(places <= (4 * most).max(PLACES_MIN), "{} places for {}", places, most);
         }
+    }
+
+    #[test]
+    fn the_room_of_very_many_is_given_back() {
+        let mut flights = Flights::default();
+        let ids: Vec<FetchId> = (0..100_000).map(|time| flights.insert(flight(time))).collect();
+        for &id in &ids {
+            let Flight { work: FlightWork::Read { slots, .. }, .. } =
+                flights.remove(id).expect("it is there")
+            else {
+                unreachable!()
+            };
+            flights.reuse(slots);
+        }
+        assert!(flights.places.len() <= PLACES_KEPT && flights.spare.len() <= 1);
+        assert!(flights.insert(flight(0)) > ids[ids.len() - 1], "numbers ascend");
     }
 
     #[test]

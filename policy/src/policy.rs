@@ -180,7 +180,7 @@ impl Policy {
     }
 
     /// Takes the last decisions out of the log, in order, and how many more there were since the last
-    /// call than [`Config::decisions_max`].
+    /// call than [`Config::decisions_max`]; none if that is 0, and nothing is logged.
     pub fn take_decisions(&mut self) -> (Vec<Decision>, u64) {
         self.cache.log.take()
     }
@@ -413,7 +413,7 @@ impl Policy {
 
     /// The block that was just read, and was not there, or whose fetch has ended without it since, is to be
     /// fetched from `device` for the reader that waits. Returns the fetch; `None` if no buffer can be had because all are in flight: then
-    /// the block is read and not kept. Only where the memory is [`Memory::Owned`].
+    /// the block is read and not kept; or if the block has come since. Only where the memory is [`Memory::Owned`].
     pub fn demand(&mut self, now: Nanos, device: DeviceId, block: Block) -> Option<Fetch> {
         let demand = match self.missed.take() {
             Some((missed, demand)) if missed == block => demand,

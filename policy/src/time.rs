@@ -43,16 +43,17 @@ impl Nanos {
     }
 }
 
+/// What does not fit is [`Nanos::MAX`].
 impl Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {
-        Nanos(self.0 + other.0)
+        Nanos(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Nanos) {
-        self.0 += other.0;
+        *self = *self + other;
     }
 }
 

@@ -214,6 +214,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_long_past_counts_for_little() {
+        let mut trust = Trust::default();
+        (0..200).for_each(|_| trust.note_useful(HinterId(1), 1000));
+        (0..65_536).for_each(|_| trust.note_wasted(HinterId(1)));
+        let believed = open(&mut trust, 1, 0);
+        assert!(
+            believed < 0.5,
+            "{believed}: by all that there ever was it would be three quarters"
+        );
+    }
+
+    #[test]
     fn what_the_record_does_not_have_yet_counts() {
         let mut trust = Trust::default();
         let hinter = HinterId(1);

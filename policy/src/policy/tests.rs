@@ -1,6 +1,6 @@
 use super::*;
 use crate::blocks::Claim;
-use crate::contract::{CostModel, CostSource, Work};
+use crate::contract::{CostModel, CostSource, Reason, Work};
 
 use crate::depth::DEPTH_SAMPLE;
 use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
@@ -202,6 +202,49 @@ fn where_everything_is_cached_few_hints_are_looked_at_until_one_is_not() {
     }
     assert_eq!(policy.counts().hints_passed_over, before);
     assert_eq!(policy.counts().useful + policy.counts().late, 0);
+}
+
+#[test]
+fn the_last_of_all_hints_is_not_passed_over_nor_one_after_a_block_that_was_not_cached() {
+    let (mut policy, _) = hinted(config(100), u64::from(DOZE_AFTER) + 4);
+    let mut last = None;
+    while let Some(fetch) = next_read(&mut policy, 10) {
+        let Work::Read { file, .. } = fetch.work else { unreachable!() };
+        last = Some(file);
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+    }
+    assert_eq!(
+        (policy.counts().hints_passed_over, last),
+        (3, Some(FileId(u64::from(DOZE_AFTER) + 3)))
+    );
+    assert!(policy.is_idle());
+
+    let (mut policy, _) = hinted(Config { resolved_max: 64, ..config(100) }, 1000);
+    while policy.counts().hints_passed_over == 0 {
+        let fetch = next_read(&mut policy, 10).expect("hints are left");
+        policy.completed(NOW, fetch.id, Outcome::AlreadyCached);
+    }
+    let fetch = next_read(&mut policy, 10).expect("hints are left");
+    policy.completed(NOW, fetch.id, Outcome::Fetched);
+    let before = policy.counts().hints_passed_over;
+    for _ in 0..20 {
+        let fetch = next_read(&mut policy, 10).expect("hints are left");
+        policy.completed(NOW, fetch.id, Outcome::Fetched);
+    }
+    assert_eq!(policy.counts().hints_passed_over, before);
+}
+
+#[test]
+fn who_reads_a_block_on_its_way_to_another_has_read_it() {
+    let mut policy = Policy::new(Config { memory: Memory::Owned, ..config(10) });
+    let stream = policy.open_stream(NOW, HINTER, Some(READER));
+    let file = Target::File { file: FileId(0), size_bytes: 10 };
+    policy.hint(NOW, stream, Hint::whole_file(file, DISK));
+    let fetch = policy.next_fetch(NOW, DISK).expect("the block");
+    assert_eq!(policy.read(NOW, ReaderId(2), block(0, 0), true), Access::InFlight);
+    policy.completed(NOW, fetch.id, Outcome::Fetched);
+    policy.close(NOW, stream);
+    assert_eq!(policy.reason(block(0, 0)), Some(Reason::Recent));
 }
 
 #[test]
