@@ -247,6 +247,33 @@ fn who_reads_a_block_on_its_way_to_another_has_read_it() {
     assert_eq!(policy.reason(block(0, 0)), Some(Reason::Recent));
 }
 
+/// What the blocks were worth that a loop of nine and a new one each time, for which memory is just large enough, has let go.
+fn worth_of_a_loop(driver_ns: f64, disk_ns: f64) -> Vec<f64> {
+    let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns, disk_ns });
+    let mut policy = Policy::new(Config {
+        memory: Memory::Owned,
+        decisions_max: 1000,
+        costs,
+        rules: Rules::TIP2,
+        ..config(10)
+    });
+    for index in (0..24).flat_map(|round| (0..9).chain([100 + round])) {
+        if policy.read(NOW, READER, block(0, index), false) == Access::Miss {
+            let fetch = policy.demand(NOW, DISK, block(0, index)).expect("a buffer");
+            policy.completed(NOW, fetch.id, Outcome::Fetched);
+        }
+    }
+    policy.take_decisions().0.iter().map(|decision| decision.value_ns).collect()
+}
+
+#[test]
+fn a_miss_costs_the_driver_as_well_as_the_disk() {
+    let worth = worth_of_a_loop(5e3, 1e4);
+    assert!(worth.iter().any(|&value_ns| value_ns > 0.0), "with one buffer less nothing would hit");
+    assert_eq!(worth, worth_of_a_loop(1e4, 5e3));
+    assert_ne!(worth, worth_of_a_loop(1e4, 1e4));
+}
+
 #[test]
 fn the_queue_deepens_once_the_device_is_seen_to_work_on_many() {
     let wide = Config { outstanding_max: 1000, resolved_max: 1000, ..config(2000) };
