@@ -58,7 +58,7 @@ extern "C" fn remember() {
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. For
+/// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. Only
 /// where no program is started any more: it would inherit this.
 pub(crate) fn make_file_limits_errors() {
     // SAFETY: ignoring a signal runs no handler.
