@@ -1,4 +1,5 @@
-//! Builds the C libraries beside the binary, so that `cargo build` alone gives a working `foretell`.
+//! Builds the C libraries beside the binary, so that `cargo build` alone gives a working `foretell`, and
+//! links the binary with the part of the interposing library that decides whether it goes along.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +26,10 @@ fn main() {
         .env_remove("MAKELEVEL")
         .status();
     match made {
-        Ok(status) if status.success() => {}
+        Ok(status) if status.success() => {
+            println!("cargo::rustc-link-search=native={}", beside_binary.display());
+            println!("cargo::rustc-link-lib=static=foretell_executable");
+        }
         Ok(status) => panic!("building the C libraries failed ({status}); see the lines above"),
         Err(error) => {
             panic!("cannot run make ({error}); it comes with the package build-essential")

@@ -4,6 +4,7 @@ mod array;
 mod background;
 mod demo;
 mod duration;
+mod environment;
 mod failure;
 mod hint;
 mod input_file;

@@ -4,9 +4,10 @@
 //! manager to talk to, which is another child. This process waits for the program, passes signals on,
 //! reports, and ends as the program ended.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,7 @@ use crate::failure::{Failure, note};
 use crate::manager_process::{InheritedDescriptors, ManagerProcess};
 use crate::output_file::{self, Named, OutputFile};
 use crate::summary::{Ending, Summary};
-use crate::{library, signals, size};
+use crate::{environment, library, signals, size};
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -122,18 +123,20 @@ pub(crate) fn run(
     let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;
     let own_bytes_read = characters_read("self");
     let began = Instant::now();
+    let entries = environment::block(
+        environment::inherited(),
+        find(&args.command[0]).as_deref(),
+        &library,
+        manager.address(),
+        args.prefetches(),
+    );
+    let left_alone = environment::is_left_alone(&entries);
     let mut command = Command::new(&args.command[0]);
-    command
-        .args(&args.command[1..])
-        .env("LD_PRELOAD", preload_value(library))
-        .env(foretell_protocol::SOCKET_VARIABLE, manager.address());
-    if args.prefetches() {
-        command.env(foretell_protocol::INTEREST_VARIABLE, "1");
-    }
     if args.hints.as_ref().is_some_and(|file| file.as_os_str() == "-") {
         command.stdin(Stdio::null());
     }
     restore_before_exec(&mut command, inherited);
+    execute_with(&mut command, &args.command, entries);
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -144,6 +147,7 @@ pub(crate) fn run(
     let (ending, bytes_read) = wait(child, own_bytes_read);
     let elapsed = began.elapsed();
     let mut report = manager.finish();
+    report.programs.left_alone += u64::from(left_alone);
     // Of what is written from here on, now that no program is to be begun any more.
     signals::make_file_limits_errors();
     match (explain, report.explanation.take()) {
@@ -243,16 +247,33 @@ fn open_list(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The environment's `LD_PRELOAD` with our library behind what is there.
-fn preload_value(library: PathBuf) -> OsString {
-    match std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
-        None => library.into(),
-        Some(mut value) => {
-            value.push(":");
-            value.push(library);
-            value
-        }
+/// What `execvp` would execute.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
     }
+    let folders = std::env::var_os("PATH").unwrap_or("/bin:/usr/bin".into());
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| {
+        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    })
+}
+
+/// Has `command` execute the program with exactly these entries, in their order.
+fn execute_with(command: &mut Command, words: &[OsString], entries: Vec<CString>) {
+    let words: Vec<CString> =
+        words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
+    let execute = move || {
+        let array = |strings: &[CString]| -> Vec<*const libc::c_char> {
+            strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, entries) = (array(&words), array(&entries));
+        // SAFETY: both arrays end with a null pointer and hold strings that outlive the call; a command has one word at
+        // least.
+        unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr()) };
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: this process has one thread, so memory may be allocated between fork and exec.
+    unsafe { command.pre_exec(execute) };
 }
 
 /// The program has the signals, and the standard descriptors, that it would have without this process.

@@ -77,7 +77,13 @@ impl<'a> Summary<'a> {
                 return "the manager did not answer; the program ran without it".into();
             }
         }
-        format!("{}; {}; {}", self.hints(), self.stall(), self.coverage())
+        let mut line = format!("{}; {}; {}", self.hints(), self.stall(), self.coverage());
+        match self.report.programs.left_alone {
+            0 => {}
+            1 => line += "; 1 program not seen",
+            more => line += &format!("; {more} programs not seen"),
+        }
+        line
     }
 
     fn hints(&self) -> String {

@@ -37,6 +37,11 @@ impl Program {
         self.ring.drain_while(ended, each);
     }
 
+    /// The manager ends: programs that are started from now on are none of its business.
+    pub(crate) fn tell_end(&self) {
+        self.ring.tell_end();
+    }
+
     /// For tests: the ring is full from now on.
     pub(crate) fn fill_ring(&self) {
         self.ring.fill();

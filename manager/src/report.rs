@@ -58,6 +58,8 @@ pub struct ProgramReport {
     pub open_stall_s: f64,
     /// Records that were lost because a ring was full. Counts of blocks may be off by as many.
     pub dropped_records: u64,
+    /// Programs that were executed without the library, as far as known.
+    pub left_alone: u64,
 }
 
 /// Whether the manager did its work to the end.
@@ -144,5 +146,6 @@ impl ProgramReport {
         self.read_stall_s += counters.read_stall_ns as f64 / 1e9;
         self.open_stall_s += counters.open_stall_ns as f64 / 1e9;
         self.dropped_records += counters.dropped_records;
+        self.left_alone += counters.programs_left_alone;
     }
 }

@@ -551,6 +551,7 @@ impl Session {
         let mut programs = self.ended_programs;
         for program in &self.programs {
             programs.add(&program.counters());
+            program.tell_end();
         }
         let counts = self.policy.counts();
         Report {

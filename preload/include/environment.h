@@ -1,32 +1,52 @@
 /*
- * The environment that a program hands on, with what it dropped by accident put back.
+ * The environment: what foretell has put there is hidden from the program, and goes along with what
+ * the program executes.
  */
 #ifndef FORETELL_PRELOAD_ENVIRONMENT_H
 #define FORETELL_PRELOAD_ENVIRONMENT_H
 
+#include "executable.h"
+
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* A changed environment up to this size lies on the stack, else in mapped memory. */
-#define ENVIRONMENT_ON_STACK_BYTES 32768u
+/* What the library was told. */
+struct introduction {
+    const char *address; /* the manager's */
+    uint32_t interest;
+    uint32_t filters; /* of seccomp, which foretell itself was under */
+};
+
+/* Called once, in the constructor. Takes foretell's own entries out of the environment; `initial` is
+ * the array that the program was started with, `library` this library's path. NULL, and nothing is
+ * changed, if foretell has not put this library there. */
+const struct introduction *foretell_environment_take(char **initial, const char *library);
+
+/* From here on the library goes along with what is executed. */
+void foretell_environment_hand_on(void);
+/* From here on it does not. gone: the manager's address is not handed on either. */
+void foretell_environment_stop(bool gone);
+/* Takes the manager's address out of the environment, since nobody is there. In the constructor. */
+void foretell_environment_forget_address(void);
+/* This process, which may be a vfork child, must make no call but the program's own any more. */
+void foretell_environment_lock_up(void);
 
 struct environment {
     char *const *variables; /* to be handed on */
-    void *mapped;           /* NULL, or memory to be given back */
-    size_t mapped_bytes;
+    void *memory;           /* NULL: they are the program's own */
+    size_t bytes;
+    bool alone; /* the program is executed without the library, and counted */
 };
 
-/* Called once, before any other function here. Copies what is in the environment now. */
-void foretell_environment_remember(const char *library);
-
-/* How much memory a changed environment takes; 0 if envp may be handed on as it is. */
-size_t foretell_environment_bytes(char *const envp[]);
-
-/* The environment to be handed on. bytes: what foretell_environment_bytes said; stack: so much
- * memory, aligned for pointers, if bytes is between 1 and ENVIRONMENT_ON_STACK_BYTES. Never fails:
- * when memory is refused, envp is handed on as it is. errno is kept. */
-struct environment foretell_environment_for_child(char *const envp[], size_t bytes, void *stack);
-/* Where the forwarded call returns. errno is kept. */
-void foretell_environment_release(const struct environment *environment);
+/* The environment to be handed on. file: what is executed is looked for in PATH, as execvp does.
+ * Never fails: where it cannot be told, envp is handed on as it is. envp may be any value: what the
+ * kernel cannot read is not touched. errno is kept. */
+struct environment foretell_environment_for(char *const envp[], struct executed executed,
+                                            bool search);
+/* The call has failed for too long an environment: whether it is worth another try, with envp. */
+bool foretell_environment_shorten(struct environment *environment, char *const envp[]);
+/* Where the call has returned; failed: nothing was executed. errno is kept. */
+void foretell_environment_release(const struct environment *environment, bool failed);
 
 #endif

@@ -169,6 +169,10 @@ struct open_how;
 #define REAL_PROCESS(X)                                                                            \
     X(int, posix_spawn, SPAWN_ARGS, NULL)                                                          \
     X(int, posix_spawnp, SPAWN_ARGS, NULL)                                                         \
+    X(int, posix_spawn_file_actions_addchdir_np,                                                   \
+      (posix_spawn_file_actions_t * actions, const char *path), NULL)                              \
+    X(int, posix_spawn_file_actions_addfchdir_np,                                                  \
+      (posix_spawn_file_actions_t * actions, int fd), NULL)                                        \
     X(int, execve, (const char *path, char *const argv[], char *const envp[]), early_execve)       \
     X(int, execvpe, (const char *file, char *const argv[], char *const envp[]), NULL)              \
     X(int, execveat,                                                                               \

@@ -56,6 +56,9 @@ struct descriptor {
 /* The process's ring, or a private header that nobody reads while there is none: hooks never test
  * for NULL. */
 extern struct foretell_ring_header *foretell_ring;
+/* The header of the ring that this process has, or its parent if it is forked and has not announced
+ * itself; for counters that are not the ring's. Never NULL. */
+extern struct foretell_ring_header *foretell_shared;
 /* Raised by everything that lets another process share our descriptors' positions. */
 extern uint32_t foretell_epoch;
 extern struct descriptor *foretell_table[TABLE_PAGES];
@@ -70,6 +73,11 @@ bool foretell_is_own_process(void);
 void foretell_register_if_pending(void);
 /* Whether that is still to be done. */
 bool foretell_registration_pending(void);
+
+/* filter.c */
+/* Whether this process is under more seccomp filters than those that are known. True if it cannot be
+ * told. In the constructor alone. */
+bool foretell_is_filtered(uint32_t known_filters);
 
 /* descriptor_table.c */
 /* The entry for writing; makes its table page. NULL if fd is negative, too large, or memory is

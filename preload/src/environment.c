@@ -1,162 +1,402 @@
 /*
- * The environment that a program hands on. What we do, by what the program's envp says of
- * FORETELL_SOCKET and LD_PRELOAD (a name in LD_PRELOAD counts as ours if it is this library's path):
+ * The environment: hidden from the program (A), and put along with what it executes (B).
  *
- *   case  FORETELL_SOCKET  LD_PRELOAD       meaning                           what we do
- *   A     present          names us         all is well                       nothing
- *   B     absent           absent, or       the program made an environment   add both; append to
- *                          names others     of its own, or emptied it         others
- *   C     present          names others     overwritten with another library  append ours
- *   D     present          absent or empty  removed on purpose                nothing
- *   E     absent           names us         switched off on purpose           nothing
+ * A. foretell's entries are LD_PRELOAD, the last of that name, and FORETELL_PRELOAD. ld.so obeys the
+ * last LD_PRELOAD, so the program's own ones stay as they are. The constructor takes both out of the
+ * array, before any code of the program runs: the program sees the environment that it was given, and
+ * hands on no more. In /proc/PID/environ, which shows the memory, two entries are left behind; their
+ * names are changed, so that nobody who copies them preloads anything.
  *
- * In case B FORETELL_INTEREST goes along. The table is of interest only in a program that is watched:
- * without FORETELL_SOCKET at its own start, a program hands everything on as it is.
+ * B. Every exec is decided anew, by what is executed (executable.h):
  *
- * No heap: exec is called in vfork and signal-handler context. The new array lies on the caller's
- * stack or, when large, in mapped memory; in a vfork child that memory is lost to the parent if exec
- * succeeds (some KiB, and only for an environment that is both large and damaged).
+ *   what the program hands on            what is executed gets
+ *   FORETELL_PRELOAD                     the same: another `foretell run`, which has decided
+ *   FORETELL_SOCKET with an empty value  the same: wanted so
+ *   something unreadable                 the same: execve says EFAULT
+ *   else, and the library does not fit   the same, counted as left alone
+ *   else                                 the same and two entries at the end
+ *
+ * Once the manager has ended, the library stays behind, and FORETELL_SOCKET if it is that manager's.
+ *
+ * No heap and little stack: exec is called in vfork children and signal handlers.
  */
 #include "environment.h"
 
 #include "foretell_protocol.h"
+#include "memory.h"
+#include "state.h"
 
-#include <errno.h>
+#include <elf.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#define PRELOAD "LD_PRELOAD"
+#define PRELOAD "LD_PRELOAD="
+#define PRIVATE FORETELL_PRELOAD_VARIABLE "="
+#define ADDRESS FORETELL_SOCKET_VARIABLE "="
+/* sun_path has room for 108 bytes. */
+#define ADDRESS_BYTES 108u
+#define NUMBERS 6u
+#define PRIVATE_BYTES (sizeof PRIVATE + NUMBERS * 17u + ADDRESS_BYTES)
 
-static char library[PATH_MAX];
-/* "NAME=value", or empty. sun_path has room for 108 bytes. */
-static char socket_entry[sizeof FORETELL_SOCKET_VARIABLE + 112];
-static char interest_entry[sizeof FORETELL_INTEREST_VARIABLE + 4];
-
-static void remember(char *entry, size_t room, const char *name)
-{
-    const char *value = getenv(name);
-    if (value == NULL || strlen(name) + 1 + strlen(value) + 1 > room)
-        return;
-    (void)strcpy(entry, name);
-    (void)strcat(entry, "=");
-    (void)strcat(entry, value);
-}
-
-void foretell_environment_remember(const char *path)
-{
-    if (path == NULL || path[0] != '/' || strlen(path) >= sizeof library)
-        return; /* without an absolute path nothing is ever put back */
-    (void)strcpy(library, path);
-    remember(socket_entry, sizeof socket_entry, FORETELL_SOCKET_VARIABLE);
-    remember(interest_entry, sizeof interest_entry, FORETELL_INTEREST_VARIABLE);
-}
-
-/* The value if the entry is of this variable. */
-static const char *value_of(const char *entry, const char *name)
-{
-    size_t length = strlen(name);
-    return strncmp(entry, name, length) == 0 && entry[length] == '=' ? entry + length + 1 : NULL;
-}
-
-/* ld.so takes both colons and spaces as separators. */
-static bool names_us(const char *value)
-{
-    size_t ours = strlen(library);
-    while (*value != '\0') {
-        size_t length = strcspn(value, ": ");
-        if (length == ours && memcmp(value, library, ours) == 0)
-            return true;
-        value += length + strspn(value + length, ": ");
-    }
-    return false;
-}
-
-/* What a program hands on, as far as it concerns us. */
-struct survey {
-    size_t count;
-    const char *preload; /* the value, or NULL; the first counts, for ld.so as for getenv */
-    bool others;         /* preload names other libraries */
-    bool socket;
+enum handing {
+    NOTHING,   /* the program's own */
+    ALONG,     /* by decision */
+    LOCKED_UP, /* the program's own, and no call is made to decide */
+    WITHDRAWN, /* the manager is gone */
 };
 
-static struct survey survey(char *const envp[])
+static enum handing handing;
+static pid_t locked_child; /* a vfork child that has locked itself up, or 0 */
+static char path[PATH_MAX];
+static char address[ADDRESS_BYTES];
+static struct introduction introduction = {.address = address};
+static struct library library = {.path = path};
+
+static bool begins(const char *entry, const char *name)
 {
-    struct survey seen = {0};
-    for (; envp != NULL && envp[seen.count] != NULL; seen.count++) {
-        const char *value = value_of(envp[seen.count], PRELOAD);
-        if (seen.preload == NULL && value != NULL)
-            seen.preload = value;
-        if (value_of(envp[seen.count], FORETELL_SOCKET_VARIABLE) != NULL)
-            seen.socket = true;
-    }
-    seen.others = seen.preload != NULL && seen.preload[0] != '\0';
-    return seen;
+    return strncmp(entry, name, strlen(name)) == 0;
 }
 
-/* At most three entries more, and the end. */
-static size_t array_bytes(const struct survey *seen)
+/* A hexadecimal number and the dot behind it; NULL if there is none. */
+static const char *read_number(const char *text, uint64_t *value)
 {
-    return (seen->count + 4) * sizeof(char *);
+    *value = 0;
+    for (; *text != '.'; text++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *digit = *text != '\0' ? strchr(digits, *text) : NULL;
+        if (digit == NULL)
+            return NULL;
+        *value = *value << 4 | (uint64_t)(digit - digits);
+    }
+    return text + 1;
 }
 
-size_t foretell_environment_bytes(char *const envp[])
+static char *write_number(char *to, uint64_t value)
 {
-    if (library[0] == '\0' || socket_entry[0] == '\0')
-        return 0;
-    struct survey seen = survey(envp);
-    if (seen.others ? names_us(seen.preload) : seen.socket)
-        return 0; /* A, E; D */
-    size_t text = sizeof PRELOAD "=:" + strlen(library);
-    return array_bytes(&seen) + text + (seen.others ? strlen(seen.preload) : 0);
+    int shift = 60;
+    while (shift > 0 && value >> shift == 0)
+        shift -= 4;
+    for (; shift >= 0; shift -= 4)
+        *to++ = "0123456789abcdef"[value >> shift & 15];
+    *to++ = '.';
+    return to;
 }
 
-struct environment foretell_environment_for_child(char *const envp[], size_t bytes, void *stack)
+static bool read_private(const char *text)
 {
-    struct environment result = {.variables = envp};
-    if (bytes == 0)
-        return result;
-    char *memory = stack;
-    if (bytes > ENVIRONMENT_ON_STACK_BYTES) {
-        int saved = errno;
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        errno = saved;
-        if (memory == MAP_FAILED)
-            return result;
-        result.mapped = memory;
-        result.mapped_bytes = bytes;
-    }
-    struct survey seen = survey(envp); /* B, C */
-    char **variables = (char **)(void *)memory;
-    char *text = memory + array_bytes(&seen);
-    (void)strcpy(text, PRELOAD "=");
-    if (seen.others) {
-        (void)strcat(text, seen.preload);
-        (void)strcat(text, ":");
-    }
-    (void)strcat(text, library);
-    size_t kept = 0;
-    for (size_t i = 0; i < seen.count; i++)
-        if (value_of(envp[i], PRELOAD) == NULL)
-            variables[kept++] = envp[i];
-    variables[kept++] = text;
-    if (!seen.socket) {
-        variables[kept++] = socket_entry;
-        if (interest_entry[0] != '\0')
-            variables[kept++] = interest_entry;
-    }
-    variables[kept] = NULL;
-    result.variables = variables;
-    return result;
+    uint64_t numbers[NUMBERS];
+    for (size_t i = 0; i < NUMBERS && text != NULL; i++)
+        text = read_number(text, &numbers[i]);
+    if (text == NULL || text[0] == '\0' || strlen(text) >= sizeof address)
+        return false;
+    (void)strcpy(address, text);
+    introduction.interest = numbers[0] != 0;
+    introduction.filters = (uint32_t)numbers[1];
+    library.file = (struct file_identity){.device = numbers[2], .inode = numbers[3]};
+    library.loader = (struct file_identity){.device = numbers[4], .inode = numbers[5]};
+    return true;
 }
 
-void foretell_environment_release(const struct environment *environment)
+/* A: the library's path is the value's last part. */
+static bool names_library(const char *value)
 {
-    if (environment->mapped == NULL)
+    size_t length = strlen(value);
+    size_t ours = strlen(path);
+    return length >= ours && strcmp(value + length - ours, path) == 0 &&
+           (length == ours || value[length - ours - 1] == ':');
+}
+
+/* Takes two entries out of an array. */
+static void take_out(char **block, const char *one, const char *other, bool initial)
+{
+    unsigned found = 0;
+    for (char **entry = block; *entry != NULL; entry++)
+        found += *entry == one || *entry == other;
+    if (initial && found != 2)
+        return; /* another library has changed it */
+    char **to = block;
+    for (char **from = block; *from != NULL; from++)
+        if (*from != one && *from != other)
+            *to++ = *from;
+    to[0] = NULL;
+    /* Behind the kernel's array lies the auxiliary vector, and there are programs that walk from one
+     * to the other: what is free between them becomes an entry of it that means nothing. */
+    if (initial) {
+        to[1] = (char *)(uintptr_t)AT_IGNORE;
+        to[2] = NULL;
+    }
+}
+
+const struct introduction *foretell_environment_take(char **initial, const char *file)
+{
+    if (environ == NULL || file[0] != '/' || strlen(file) >= sizeof path)
+        return NULL;
+    (void)strcpy(path, file);
+    char *preload = NULL;
+    char *private = NULL;
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (begins(*entry, PRELOAD))
+            preload = *entry;
+        else if (begins(*entry, PRIVATE))
+            private = *entry;
+    }
+    if (preload == NULL || private == NULL || !names_library(preload + strlen(PRELOAD)) ||
+        !read_private(private + strlen(PRIVATE)))
+        return NULL;
+    take_out(environ, preload, private, environ == initial);
+    if (environ != initial)
+        take_out(initial, preload, private, true);
+    memcpy(preload, "FORETELL_L", strlen("LD_PRELOAD"));
+    memcpy(private, "FORETELL_PRIVATE", strlen(FORETELL_PRELOAD_VARIABLE));
+    return &introduction;
+}
+
+void foretell_environment_forget_address(void)
+{
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (!begins(*entry, ADDRESS) || strcmp(*entry + strlen(ADDRESS), address) != 0)
+            continue;
+        /* Towards the end, so that the auxiliary vector stays behind the array. */
+        memmove(environ + 1, environ, (size_t)(entry - environ) * sizeof *entry);
+        environ++;
         return;
+    }
+}
+
+void foretell_environment_hand_on(void)
+{
+    __atomic_store_n(&handing, ALONG, __ATOMIC_RELEASE);
+}
+
+void foretell_environment_stop(bool gone)
+{
+    __atomic_store_n(&handing, gone ? WITHDRAWN : NOTHING, __ATOMIC_RELEASE);
+}
+
+static pid_t raw_pid(void)
+{
+    return (pid_t)syscall(SYS_getpid);
+}
+
+void foretell_environment_lock_up(void)
+{
+    if (!foretell_is_own_process())
+        __atomic_store_n(&locked_child, raw_pid(), __ATOMIC_RELEASE);
+    else if (__atomic_load_n(&handing, __ATOMIC_RELAXED) == ALONG)
+        __atomic_store_n(&handing, LOCKED_UP, __ATOMIC_RELEASE);
+}
+
+static bool is_locked_up(enum handing now)
+{
+    pid_t child = __atomic_load_n(&locked_child, __ATOMIC_ACQUIRE);
+    return now == LOCKED_UP || (UNLIKELY(child != 0) && child == raw_pid());
+}
+
+/* What of the program's envp concerns us. */
+struct survey {
+    size_t count;
+    const char *preload; /* the value of the last of that name */
+    size_t preload_bytes;
+    const char *address;
+    size_t address_bytes;
+    bool decided; /* to be handed on as it is */
+};
+
+/* Whether a string, of which a part is readable, begins so. */
+static bool given_begins(struct known_pages *known, const char *entry, const char *name, bool *bad)
+{
+    for (; *name != '\0'; entry++, name++) {
+        if (!foretell_readable(known, entry)) {
+            *bad = true;
+            return false;
+        }
+        if (*entry != *name)
+            return false;
+    }
+    return true;
+}
+
+/* B. False if a part is no memory. */
+static bool look_at(char *const envp[], struct survey *seen)
+{
+    struct known_pages known = {0};
+    bool bad = false;
+    *seen = (struct survey){0};
+    for (; envp != NULL; seen->count++) {
+        if (!foretell_readable(&known, &envp[seen->count]))
+            return false;
+        const char *entry = envp[seen->count];
+        if (entry == NULL)
+            return true;
+        if (given_begins(&known, entry, PRELOAD, &bad)) {
+            seen->preload = entry + strlen(PRELOAD);
+            seen->preload_bytes = foretell_readable_length(&known, seen->preload);
+        } else if (seen->address == NULL && given_begins(&known, entry, ADDRESS, &bad)) {
+            seen->address = entry + strlen(ADDRESS);
+            seen->address_bytes = foretell_readable_length(&known, seen->address);
+        } else if (given_begins(&known, entry, PRIVATE, &bad)) {
+            seen->decided = true;
+        }
+        if (bad || seen->preload_bytes == SIZE_MAX || seen->address_bytes == SIZE_MAX)
+            return false;
+    }
+    return true; /* as good as an empty one */
+}
+
+static bool is_ours(const struct survey *seen)
+{
+    return seen->address != NULL && seen->address_bytes == strlen(address) &&
+           memcmp(seen->address, address, seen->address_bytes) == 0;
+}
+
+/* FORETELL_PRELOAD for a program with this dynamic linker. */
+static void write_private(char *to, const struct survey *seen, struct file_identity loader)
+{
+    uint64_t numbers[NUMBERS] = {introduction.interest, introduction.filters,
+                                 library.file.device,   library.file.inode,
+                                 loader.device,         loader.inode};
+    to = stpcpy(to, PRIVATE);
+    for (size_t i = 0; i < NUMBERS; i++)
+        to = write_number(to, numbers[i]);
+    /* Another manager, if the program names one. */
+    bool other = seen->address != NULL && seen->address_bytes < sizeof address;
+    size_t bytes = other ? seen->address_bytes : strlen(address);
+    memcpy(to, other ? seen->address : address, bytes);
+    to[bytes] = '\0';
+}
+
+/* Both entries at the end. */
+static void add(struct environment *environment, char *const envp[], const struct survey *seen,
+                struct file_identity loader)
+{
+    char **variables = environment->memory;
+    char *private = (char *)(variables + seen->count + 3);
+    char *preload = private + PRIVATE_BYTES;
+    write_private(private, seen, loader);
+    char *to = stpcpy(preload, PRELOAD);
+    if (seen->preload_bytes > 0) {
+        memcpy(to, seen->preload, seen->preload_bytes);
+        to += seen->preload_bytes;
+        *to++ = ':';
+    }
+    (void)strcpy(to, path);
+    if (seen->count > 0)
+        memcpy(variables, envp, seen->count * sizeof *variables);
+    variables[seen->count] = preload;
+    variables[seen->count + 1] = private;
+    variables[seen->count + 2] = NULL;
+    environment->variables = variables;
+}
+
+/* All but the address of a manager that is gone. */
+static void leave_out(struct environment *environment, char *const envp[],
+                      const struct survey *seen)
+{
+    char **variables = environment->memory;
+    for (size_t i = 0; i < seen->count; i++)
+        if (envp[i] + strlen(ADDRESS) != seen->address)
+            *variables++ = envp[i];
+    *variables = NULL;
+    environment->variables = environment->memory;
+}
+
+static void count_alone(struct environment *environment)
+{
+    environment->alone = true;
+    count(&foretell_shared->programs_left_alone, 1);
+}
+
+static bool take_memory(struct environment *environment, size_t bytes)
+{
+    environment->memory = foretell_exec_memory(bytes);
+    environment->bytes = bytes;
+    return environment->memory != NULL;
+}
+
+static void give_back(struct environment *environment)
+{
+    foretell_exec_memory_release(environment->memory, environment->bytes);
+    environment->memory = NULL;
+}
+
+/* B, where the library may go along. */
+static void decide(struct environment *environment, char *const envp[], const struct survey *seen,
+                   struct executed executed, bool search)
+{
+    struct file_identity loader;
+    size_t found_bytes = search ? FOUND_BYTES : 0;
+    size_t bytes = found_bytes + (seen->count + 3) * sizeof(char *) + PRIVATE_BYTES +
+                   sizeof PRELOAD + seen->preload_bytes + 1 + strlen(path);
+    if (!take_memory(environment, bytes)) {
+        count_alone(environment);
+        return;
+    }
+    if (search) {
+        char *found = (char *)environment->memory + (bytes - found_bytes);
+        executed.path = foretell_search(executed.path, getenv("PATH"), found);
+        if (executed.path == NULL) {
+            give_back(environment); /* nothing will be executed */
+            return;
+        }
+    }
+    struct known_pages known = {0};
+    if (executed.elsewhere &&
+        !(foretell_readable(&known, executed.path) && executed.path[0] == '/'))
+        executed.unknown = true;
+    if (foretell_goes_along(&library, &executed, &loader)) {
+        add(environment, envp, seen, loader);
+    } else {
+        give_back(environment);
+        count_alone(environment);
+    }
+}
+
+struct environment foretell_environment_for(char *const envp[], struct executed executed,
+                                            bool search)
+{
+    struct environment environment = {.variables = envp};
+    enum handing now = __atomic_load_n(&handing, __ATOMIC_ACQUIRE);
+    if (now == NOTHING)
+        return environment;
+    if (is_locked_up(now)) {
+        count_alone(&environment);
+        return environment;
+    }
+    if (__atomic_load_n(&foretell_shared->manager_ended, __ATOMIC_RELAXED) != 0)
+        now = WITHDRAWN;
     int saved = errno;
-    (void)munmap(environment->mapped, environment->mapped_bytes);
+    struct survey seen;
+    if (look_at(envp, &seen) && !seen.decided) {
+        if (now == WITHDRAWN) {
+            if (is_ours(&seen) && take_memory(&environment, (seen.count + 1) * sizeof(char *)))
+                leave_out(&environment, envp, &seen);
+        } else if (seen.address != NULL && seen.address_bytes == 0) {
+            count_alone(&environment);
+        } else {
+            decide(&environment, envp, &seen, executed, search);
+        }
+    }
     errno = saved;
+    return environment;
+}
+
+bool foretell_environment_shorten(struct environment *environment, char *const envp[])
+{
+    if (environment->memory == NULL)
+        return false;
+    give_back(environment);
+    environment->variables = envp;
+    count_alone(environment);
+    return true;
+}
+
+void foretell_environment_release(const struct environment *environment, bool failed)
+{
+    if (environment->memory != NULL)
+        foretell_exec_memory_release(environment->memory, environment->bytes);
+    if (failed && environment->alone)
+        (void)__atomic_fetch_sub(&foretell_shared->programs_left_alone, 1, __ATOMIC_RELAXED);
 }

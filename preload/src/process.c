@@ -1,5 +1,5 @@
 /*
- * Hooks of the process family: a new program gets our variables, and shares our descriptors.
+ * Hooks of the process family: the library goes along with a new program, which shares our descriptors.
  *
  * Every way to start a program raises the epoch: the child inherits descriptors, whose positions it
  * may move from now on. In a vfork child this is done on the parent's memory, which is where it is
@@ -7,9 +7,9 @@
  * stay as they are, and libc's exec functions reach none of them.
  *
  * vfork and clone are not wrapped: a wrapper's frame would be overwritten by the child. system and
- * popen take the environment from `environ` inside libc: they are forwarded, and their children are
- * not seen if the program has emptied `environ` itself.
+ * popen, which start a shell inside libc, are in command.c; wordexp, which does so too, is not hooked.
  */
+#include "process.h"
 #include "environment.h"
 #include "real.h"
 #include "state.h"
@@ -19,33 +19,46 @@
 
 #include <unistd.h>
 
-static void share_descriptors(void)
+void foretell_share_descriptors(void)
 {
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
 }
 
-/* `call` forwards with `environment.variables`. The changed environment, rarely needed, takes exactly
- * the stack that it needs: exec may run on a small alternative signal stack. */
-#define EXEC_BODY(envp, call)                                                                      \
+/* Where a relative name is looked up, with the caller's own rights, unless posix_spawn changes that. */
+static struct executed by_path(const char *path)
+{
+    return (struct executed){.folder = AT_FDCWD, .path = path};
+}
+
+/* What execvp does with a text: the shell executes it. */
+static struct executed by_name(const char *file)
+{
+    return (struct executed){.folder = AT_FDCWD, .path = file, .shell = true};
+}
+
+/* `call` forwards with `environment.variables`; `error` is what came of it. Our entries may be what
+ * makes the whole too long: then it is tried without them. */
+#define EXEC_BODY(envp, executed, search, call, error)                                             \
     do {                                                                                           \
-        size_t bytes = foretell_active ? foretell_environment_bytes(envp) : 0;                     \
-        size_t on_stack = bytes <= ENVIRONMENT_ON_STACK_BYTES ? bytes : 0;                         \
-        char *stack[on_stack / sizeof(char *) + 1];                                                \
-        struct environment environment = foretell_environment_for_child(envp, bytes, stack);       \
-        share_descriptors();                                                                       \
+        struct environment environment = foretell_environment_for(envp, executed, search);         \
+        foretell_share_descriptors();                                                                       \
         int result = call;                                                                         \
-        foretell_environment_release(&environment);                                                \
+        if (UNLIKELY(result != 0 && (error) == E2BIG) &&                                           \
+            foretell_environment_shorten(&environment, envp))                                      \
+            result = call;                                                                         \
+        foretell_environment_release(&environment, result != 0);                                   \
         return result;                                                                             \
     } while (0)
 
 static int run_path(const char *path, char *const argv[], char *const envp[])
 {
-    EXEC_BODY(envp, REAL(execve)(path, argv, environment.variables));
+    EXEC_BODY(envp, by_path(path), false, REAL(execve)(path, argv, environment.variables), errno);
 }
 
 static int run_file(const char *file, char *const argv[], char *const envp[])
 {
-    EXEC_BODY(envp, REAL_LATE(execvpe)(file, argv, environment.variables));
+    EXEC_BODY(envp, by_name(file), true, REAL_LATE(execvpe)(file, argv, environment.variables),
+              errno);
 }
 
 HOOK(int, execve, (const char *path, char *const argv[], char *const envp[]))
@@ -71,12 +84,15 @@ HOOK(int, execvpe, (const char *file, char *const argv[], char *const envp[]))
 HOOK(int, execveat,
      (int folder, const char *path, char *const argv[], char *const envp[], int flags))
 {
-    EXEC_BODY(envp, REAL(execveat)(folder, path, argv, environment.variables, flags));
+    struct executed executed = {.folder = folder, .path = path, .flags = flags};
+    EXEC_BODY(envp, executed, false,
+              REAL(execveat)(folder, path, argv, environment.variables, flags), errno);
 }
 
 HOOK(int, fexecve, (int fd, char *const argv[], char *const envp[]))
 {
-    EXEC_BODY(envp, REAL_LATE(fexecve)(fd, argv, environment.variables));
+    struct executed executed = {.folder = fd, .path = "", .flags = AT_EMPTY_PATH};
+    EXEC_BODY(envp, executed, false, REAL_LATE(fexecve)(fd, argv, environment.variables), errno);
 }
 
 static size_t count_arguments(const char *first, va_list rest)
@@ -121,34 +137,52 @@ HOOK(int, execle, (const char *path, const char *first, ...))
     EXECL_BODY(run_path, va_arg(rest, char *const *));
 }
 
-#define SPAWN(name)                                                                                \
-    HOOK(int, name, SPAWN_ARGS)                                                                    \
+/* A spawned child may look a relative name up elsewhere: then nothing is known of it. An action that changes the folder cannot be seen in `actions`, so one such action counts for
+ * all. */
+static bool spawn_changes_folder;
+
+#define ADDS_FOLDER(name, parameters, call)                                                        \
+    HOOK(int, name, parameters)                                                                    \
     {                                                                                              \
-        EXEC_BODY(envp, REAL_LATE(name)(pid, path, actions, attributes, argv,                      \
-                                        environment.variables));                                   \
+        __atomic_store_n(&spawn_changes_folder, true, __ATOMIC_RELAXED);                           \
+        return REAL_LATE(name) call;                                                               \
     }
-SPAWN(posix_spawn)
-SPAWN(posix_spawnp)
+ADDS_FOLDER(posix_spawn_file_actions_addchdir_np,
+            (posix_spawn_file_actions_t * actions, const char *path), (actions, path))
+ADDS_FOLDER(posix_spawn_file_actions_addfchdir_np, (posix_spawn_file_actions_t * actions, int fd),
+            (actions, fd))
 
-HOOK(int, system, (const char *command))
+static struct executed spawned(const char *path, const posix_spawn_file_actions_t *actions,
+                               const posix_spawnattr_t *attributes)
 {
-    share_descriptors();
-    return REAL_LATE(system)(command);
+    struct executed executed = by_path(path);
+    short flags = 0;
+    if (attributes != NULL)
+        (void)posix_spawnattr_getflags(attributes, &flags);
+    executed.unknown = (flags & POSIX_SPAWN_RESETIDS) != 0;
+    executed.elsewhere =
+        actions != NULL && __atomic_load_n(&spawn_changes_folder, __ATOMIC_RELAXED);
+    return executed;
 }
 
-HOOK(FILE *, popen, (const char *command, const char *mode))
+int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                   const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
 {
-    share_descriptors();
-    FILE *stream = REAL_LATE(popen)(command, mode);
-    if (stream != NULL)
-        foretell_forget(stream->_fileno);
-    return stream;
+    EXEC_BODY(envp, spawned(path, actions, attributes), false,
+              REAL_LATE(posix_spawn)(pid, path, actions, attributes, argv, environment.variables),
+              result);
 }
 
-HOOK(int, pclose, (FILE * stream))
+HOOK(int, posix_spawn, SPAWN_ARGS)
 {
-    foretell_forget(stream->_fileno);
-    return REAL_LATE(pclose)(stream);
+    return foretell_spawn(pid, path, actions, attributes, argv, envp);
+}
+
+HOOK(int, posix_spawnp, SPAWN_ARGS)
+{
+    EXEC_BODY(envp, spawned(path, actions, attributes), true,
+              REAL_LATE(posix_spawnp)(pid, path, actions, attributes, argv, environment.variables),
+              result);
 }
 
 /* All state lies in shared memory and the manager notices death by itself: nothing to flush. */
@@ -163,8 +197,8 @@ EXIT(_Exit)
 EXIT(quick_exit)
 
 /* A program that locks itself up would be killed for the calls that the hooks make (getpid, statx,
- * lseek, and socket and memfd_create in a forked child): from here on everything is forwarded. What
- * locks itself up by raw system calls is not noticed. */
+ * lseek, and socket and memfd_create in a forked child): from here on everything is forwarded, and the
+ * library goes along no more. What locks itself up by raw system calls is not noticed. */
 HOOK(int, prctl, (int option, ...))
 {
     va_list values;
@@ -175,7 +209,10 @@ HOOK(int, prctl, (int option, ...))
     unsigned long fourth = va_arg(values, unsigned long);
     va_end(values);
     bool locks_up = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
-    if (UNLIKELY(locks_up) && foretell_active && foretell_is_own_process())
-        __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
+    if (UNLIKELY(locks_up)) {
+        foretell_environment_lock_up();
+        if (foretell_active && foretell_is_own_process())
+            __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
+    }
     return REAL_LATE(prctl)(option, first, second, third, fourth);
 }

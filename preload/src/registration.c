@@ -1,12 +1,12 @@
 /*
  * Announcing this process to the manager: constructor, fork, and the HELLO.
  *
- * Decides whether the library does anything at all: without FORETELL_SOCKET, or when the manager
- * does not answer, belongs to another user, or memory or descriptors are short, foretell_active
- * stays or becomes false and every hook only forwards.
+ * Decides whether the library does anything at all: without FORETELL_PRELOAD, under a seccomp filter
+ * that foretell is not under, or when the manager does not answer, belongs to another user, or memory
+ * or descriptors are short, foretell_active stays or becomes false and every hook only forwards.
  *
- * How: A. the constructor resolves the real functions, remembers the environment, announces the
- * process. B. a fork's child takes an empty private ring at once and announces itself at its first
+ * How: A. the constructor resolves the real functions, takes foretell's entries out of the
+ * environment, looks for a filter, announces the process. B. a fork's child takes an empty private ring at once and announces itself at its first
  * open or first read of a descriptor: most children exec before that. C. announcing makes the ring,
  * seals it, sends it, and closes both descriptors; connect and send do not wait, since a listening
  * socket takes both without its owner.
@@ -33,6 +33,7 @@
 
 /* C99 would pad it to a header; nobody reads records from it, since its interest is always 0. */
 static struct foretell_ring_header no_ring;
+enum contact { ANNOUNCED, NO_MANAGER, REFUSED };
 static struct sockaddr_un manager;
 static socklen_t manager_bytes;
 static char argv0[256];
@@ -41,6 +42,7 @@ static pid_t own_pid;
 static uint32_t pending;
 
 struct foretell_ring_header *foretell_ring = &no_ring;
+struct foretell_ring_header *foretell_shared = &no_ring;
 bool foretell_active;
 
 /* Raw calls: our own hooks must not see them, and libc's may be cancellation points. */
@@ -98,8 +100,20 @@ static struct foretell_ring_header *make_ring(int *fd)
     return header;
 }
 
-/* A socket connected to a manager of this user or root; -1 if there is none. */
-static int connect_manager(void)
+/* The ring's header once more: the ring itself is taken from a forked child, this is not. */
+static void share_header(int fd)
+{
+    void *memory = mmap(NULL, FORETELL_RING_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return;
+    struct foretell_ring_header *before = foretell_shared;
+    __atomic_store_n(&foretell_shared, memory, __ATOMIC_RELEASE);
+    if (before != &no_ring)
+        (void)munmap(before, FORETELL_RING_HEADER_BYTES);
+}
+
+/* A socket connected to a manager of this user or root; -1 if there is none. *gone: nobody listens. */
+static int connect_manager(bool *gone)
 {
     int fd = above_standard(
         (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -107,7 +121,9 @@ static int connect_manager(void)
         return -1;
     struct ucred peer = {.uid = (uid_t)-1};
     socklen_t bytes = sizeof peer;
-    if (syscall(SYS_connect, fd, &manager, manager_bytes) == 0 &&
+    long connected = syscall(SYS_connect, fd, &manager, manager_bytes);
+    *gone = connected != 0 && errno == ECONNREFUSED;
+    if (connected == 0 &&
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
         (peer.uid == geteuid() || peer.uid == 0))
         return fd;
@@ -145,26 +161,29 @@ static bool send_hello(int socket, int ring_fd)
 }
 
 /* C */
-static bool announce(void)
+static enum contact announce(void)
 {
     int saved = errno;
     bool announced = false;
-    int socket = connect_manager();
+    bool gone = false;
+    int socket = connect_manager(&gone);
     if (socket >= 0) {
         int ring_fd = -1;
         struct foretell_ring_header *header = make_ring(&ring_fd);
         if (header != NULL) {
             announced = send_hello(socket, ring_fd);
-            raw_close(ring_fd);
-            if (announced)
+            if (announced) {
+                share_header(ring_fd);
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
-            else
+            } else {
                 (void)munmap(header, FORETELL_RING_BYTES);
+            }
+            raw_close(ring_fd);
         }
         raw_close(socket);
     }
     errno = saved;
-    return announced;
+    return announced ? ANNOUNCED : gone ? NO_MANAGER : REFUSED;
 }
 
 bool foretell_registration_pending(void)
@@ -178,8 +197,11 @@ void foretell_register_if_pending(void)
     if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 ||
         __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
         return;
-    if (!announce())
+    enum contact contact = announce();
+    if (contact != ANNOUNCED)
         __atomic_store_n(&foretell_active, false, __ATOMIC_RELAXED);
+    if (contact == NO_MANAGER)
+        foretell_environment_stop(true);
 }
 
 static void after_fork_in_parent(void)
@@ -204,12 +226,10 @@ static void after_fork_in_child(void)
     errno = saved;
 }
 
-/* The manager's address from the environment; false if there is none. */
-static bool read_address(void)
+static bool remember_manager(const char *name)
 {
-    const char *name = getenv(FORETELL_SOCKET_VARIABLE);
-    size_t length = name != NULL ? strlen(name) : 0;
-    if (length == 0 || length + 1 > sizeof manager.sun_path)
+    size_t length = strlen(name);
+    if (length + 1 > sizeof manager.sun_path)
         return false;
     manager.sun_family = AF_UNIX;
     memcpy(manager.sun_path + 1, name, length); /* the leading NUL makes it abstract */
@@ -217,24 +237,39 @@ static bool read_address(void)
     return true;
 }
 
+static void begin_watching(const struct introduction *given)
+{
+    if (foretell_is_filtered(given->filters) || !remember_manager(given->address))
+        return;
+    first_interest = given->interest;
+    if (program_invocation_name != NULL)
+        strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
+    own_pid = raw_pid();
+    enum contact contact = announce();
+    if (contact == NO_MANAGER) {
+        foretell_environment_forget_address();
+        return;
+    }
+    if (pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) != 0)
+        return;
+    foretell_environment_hand_on();
+    if (contact == ANNOUNCED)
+        __atomic_store_n(&foretell_active, true, __ATOMIC_RELEASE);
+}
+
 /* A. The earliest priority that is not the implementation's own. Other libraries' constructors may
  * still come first: real.h says what the hooks do until here. */
-__attribute__((constructor(101))) static void begin(void)
+__attribute__((constructor(101))) static void begin(int argc, char **argv, char **envp)
 {
+    (void)argc;
+    (void)argv;
     int saved = errno;
+    Dl_info self;
     foretell_resolve();
-    if (read_address()) {
-        Dl_info self;
-        if (dladdr((void *)&foretell_ring, &self) != 0)
-            foretell_environment_remember(self.dli_fname);
-        const char *interest = getenv(FORETELL_INTEREST_VARIABLE);
-        first_interest = interest != NULL && strcmp(interest, "1") == 0 ? 1 : 0;
-        if (program_invocation_name != NULL)
-            strncpy(argv0, program_invocation_name, sizeof argv0 - 1);
-        own_pid = raw_pid();
-        if (announce() &&
-            pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) == 0)
-            __atomic_store_n(&foretell_active, true, __ATOMIC_RELEASE);
+    if (dladdr((void *)&foretell_ring, &self) != 0) {
+        const struct introduction *given = foretell_environment_take(envp, self.dli_fname);
+        if (given != NULL)
+            begin_watching(given);
     }
     errno = saved;
 }

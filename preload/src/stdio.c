@@ -16,6 +16,7 @@
  *
  * fmemopen, fopencookie: no descriptor, forwarded.
  */
+#include "process.h"
 #include "real.h"
 #include "state.h"
 
@@ -446,11 +447,13 @@ FOPEN(_IO_fopen)
 #define FREOPEN(name)                                                                              \
     HOOK(FILE *, name, (const char *path, const char *mode, FILE *stream))                         \
     {                                                                                              \
+        pid_t shell = foretell_take_pipe(stream);                                                  \
         foretell_forget(stream->_fileno);                                                          \
-        if (!foretell_active)                                                                      \
-            return REAL_LATE(name)(path, mode, stream);                                            \
         uint64_t start_ns = now_ns();                                                              \
         FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
+        (void)foretell_wait_for_pipe(shell, 0);                                                    \
+        if (!foretell_active)                                                                      \
+            return again;                                                                          \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
                         path != NULL ? mode_flags(mode) : O_RDWR, start_ns);                       \
@@ -478,8 +481,9 @@ HOOK(int, fileno, (FILE * stream))
 #define FCLOSE(name)                                                                               \
     HOOK(int, name, (FILE * stream))                                                               \
     {                                                                                              \
+        pid_t shell = foretell_take_pipe(stream);                                                  \
         foretell_forget(stream->_fileno);                                                          \
-        return REAL_LATE(name)(stream);                                                            \
+        return foretell_wait_for_pipe(shell, REAL_LATE(name)(stream));                             \
     }
 FCLOSE(fclose)
 FCLOSE(_IO_fclose)

@@ -27,8 +27,9 @@ fn main() -> std::io::Result<()> {
             command.env("LD_PRELOAD", &library);
         }
         if mode == "counting" || mode == "recording" {
-            command.env("FORETELL_SOCKET", listener.address());
-            command.env("FORETELL_INTEREST", if mode == "recording" { "1" } else { "0" });
+            let interest = u8::from(mode == "recording");
+            let told = format!("{interest}.0.0.0.0.0.{}", listener.address());
+            command.env("FORETELL_PRELOAD", told);
         }
         let output = drained(&listener, &mut command)?;
         print!("{{\"mode\": \"{mode}\", \"costs\": {}}}", String::from_utf8_lossy(&output).trim());
@@ -43,7 +44,7 @@ fn main() -> std::io::Result<()> {
                 command.env("LD_PRELOAD", &library);
             }
             if mode == "counting" {
-                command.env("FORETELL_SOCKET", listener.address());
+                command.env("FORETELL_PRELOAD", format!("0.0.0.0.0.0.{}", listener.address()));
             }
             let start = Instant::now();
             command.status()?;

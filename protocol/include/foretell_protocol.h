@@ -25,10 +25,19 @@
 /* Raised with every change of this file that an older peer would misread. */
 #define FORETELL_PROTOCOL_VERSION 1u
 
-/* Names the manager's socket: the abstract name, without its leading NUL byte. */
+/* Names the manager's socket: the abstract name, without its leading NUL byte. For who hints. An empty
+ * value: what is executed with it is left alone. */
 #define FORETELL_SOCKET_VARIABLE "FORETELL_SOCKET"
-/* "1" if records are wanted before the manager has had time to say so in the ring. */
-#define FORETELL_INTEREST_VARIABLE "FORETELL_INTEREST"
+/*
+ * What the interposing library is told when it is preloaded; it hides this variable, and its own entry
+ * of LD_PRELOAD, before the program's first instruction. Six numbers in hexadecimal, each with a dot
+ * behind it, then what FORETELL_SOCKET would say:
+ *   1 if records are wanted before the manager has had time to say so in the ring, else 0
+ *   how many seccomp filters foretell itself was under
+ *   device and inode of the library
+ *   device and inode of the program's dynamic linker, which is known to fit
+ */
+#define FORETELL_PRELOAD_VARIABLE "FORETELL_PRELOAD"
 /* Followed by `<uid>/<pid>-<random hex>`. */
 #define FORETELL_SOCKET_PREFIX "foretell/"
 
@@ -94,8 +103,9 @@ struct foretell_ring_header {
     uint32_t header_bytes;
     uint8_t reserved0[40];
     /* line 1: written by the manager, read at every call */
-    uint32_t interest; /* 0: counters only; 1: records are wanted */
-    uint8_t reserved1[60];
+    uint32_t interest;      /* 0: counters only; 1: records are wanted */
+    uint32_t manager_ended; /* 1: nothing of foretell is handed on any more */
+    uint8_t reserved1[56];
     /* line 2: tickets reserved by producers */
     uint64_t head;
     uint8_t reserved2[56];
@@ -116,7 +126,8 @@ struct foretell_ring_header {
     /* line 6: everything else */
     uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices */
     uint64_t dropped_records;  /* the ring was full */
-    uint8_t reserved6[48];
+    uint64_t programs_left_alone; /* executed without the library */
+    uint8_t reserved6[40];
 };
 
 /* Kinds of messages. */

@@ -7,8 +7,8 @@
 pub const PROTOCOL_VERSION: u32 = 1;
 /// The environment variable that names the manager's socket.
 pub const SOCKET_VARIABLE: &str = "FORETELL_SOCKET";
-/// `1` in this variable: records are wanted before the manager has had time to say so in the ring.
-pub const INTEREST_VARIABLE: &str = "FORETELL_INTEREST";
+/// The environment variable with what the interposing library is told; the header says what.
+pub const PRELOAD_VARIABLE: &str = "FORETELL_PRELOAD";
 /// What every manager's abstract socket name begins with.
 pub const SOCKET_PREFIX: &str = "foretell/";
 /// "foretell" as a little-endian number.
@@ -92,7 +92,8 @@ pub struct RawRingHeader {
     pub header_bytes: u32,
     pub reserved0: [u8; 40],
     pub interest: u32,
-    pub reserved1: [u8; 60],
+    pub manager_ended: u32,
+    pub reserved1: [u8; 56],
     pub head: u64,
     pub reserved2: [u8; 56],
     pub tail: u64,
@@ -108,7 +109,8 @@ pub struct RawRingHeader {
     pub reserved5: [u8; 40],
     pub other_read_bytes: u64,
     pub dropped_records: u64,
-    pub reserved6: [u8; 48],
+    pub programs_left_alone: u64,
+    pub reserved6: [u8; 40],
 }
 
 /// `struct foretell_message_header`.

@@ -124,6 +124,8 @@ pub struct Counters {
     pub other_read_bytes: u64,
     /// Records lost because the ring was full.
     pub dropped_records: u64,
+    /// Programs that it, or a forked child that had no ring, has executed without the library.
+    pub programs_left_alone: u64,
     /// Records whose writer never finished them, skipped by this reader.
     pub abandoned_records: u64,
 }
@@ -214,6 +216,7 @@ impl RingReader {
             open_stalls: counter(offset_of!(RawRingHeader, open_stalls)),
             other_read_bytes: counter(offset_of!(RawRingHeader, other_read_bytes)),
             dropped_records: counter(offset_of!(RawRingHeader, dropped_records)),
+            programs_left_alone: counter(offset_of!(RawRingHeader, programs_left_alone)),
             abandoned_records: self.abandoned_records,
         }
     }
@@ -221,6 +224,11 @@ impl RingReader {
     /// Asks the program for records, or for counters only.
     pub fn set_interest(&self, wanted: bool) {
         self.u32_ref(offset_of!(RawRingHeader, interest)).store(wanted.into(), Ordering::Relaxed);
+    }
+
+    /// Tells the program that nobody listens any more, and that it is to hand nothing on.
+    pub fn tell_end(&self) {
+        self.u32_ref(offset_of!(RawRingHeader, manager_ended)).store(1, Ordering::Relaxed);
     }
 
     /// Marks the ring as full, as if its reader had never emptied it. For tests of what a program

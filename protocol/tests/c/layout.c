@@ -33,7 +33,7 @@ int main(void)
     NUMBER(HINT_ANY_ORDER);
     NUMBER(HINT_STRIDED);
     printf("SOCKET_VARIABLE %s\n", FORETELL_SOCKET_VARIABLE);
-    printf("INTEREST_VARIABLE %s\n", FORETELL_INTEREST_VARIABLE);
+    printf("PRELOAD_VARIABLE %s\n", FORETELL_PRELOAD_VARIABLE);
     printf("SOCKET_PREFIX %s\n", FORETELL_SOCKET_PREFIX);
     SIZE(record);
     FIELD(record, sequence);
@@ -52,6 +52,7 @@ int main(void)
     FIELD(ring_header, record_bytes);
     FIELD(ring_header, header_bytes);
     FIELD(ring_header, interest);
+    FIELD(ring_header, manager_ended);
     FIELD(ring_header, head);
     FIELD(ring_header, tail);
     FIELD(ring_header, read_calls);
@@ -63,6 +64,7 @@ int main(void)
     FIELD(ring_header, open_stalls);
     FIELD(ring_header, other_read_bytes);
     FIELD(ring_header, dropped_records);
+    FIELD(ring_header, programs_left_alone);
     SIZE(message_header);
     FIELD(message_header, kind);
     FIELD(message_header, total_bytes);

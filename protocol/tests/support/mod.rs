@@ -108,10 +108,12 @@ pub(crate) fn watch<'a>(
     address: &str,
     interest: bool,
 ) -> &'a mut Command {
+    // The inodes of library and dynamic linker are not told: then each is looked at.
+    let told = format!("{}.0.0.0.0.0.{address}", u8::from(interest));
     command
         .env("LD_PRELOAD", preload_library())
         .env("FORETELL_SOCKET", address)
-        .env("FORETELL_INTEREST", if interest { "1" } else { "0" })
+        .env("FORETELL_PRELOAD", told)
 }
 
 /// Runs a command under a manager that collects.

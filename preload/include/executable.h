@@ -1,0 +1,65 @@
+/*
+ * What is executed, and whether the library goes along with it.
+ *
+ * Decides for one exec, by looking at the file, whether LD_PRELOAD would work there without a trace.
+ * It does for a dynamically linked program of this machine and this C library. It does not for:
+ *
+ *   A. static programs (no PT_INTERP): they load nothing, but hand the variables on
+ *   B. other machines and word sizes, which includes 32-bit programs: ld.so prints a line
+ *   C. other C libraries (musl) and glibc before 2.34: the program would not start
+ *   D. programs with a shared sanitizer runtime, which must come first: the program would not start
+ *   E. set-user-ID, set-group-ID and file capabilities: ld.so ignores the library
+ *   F. a library that ld.so could not open here (chroot, another user, no free descriptor): it prints
+ *      a line
+ *
+ * Scripts are decided by their interpreter. What cannot be read is left alone.
+ *
+ * Invariants: async-signal-safe and fit for a vfork child: no heap, no static memory written, less than
+ * 512 bytes of stack, no descriptor left open, errno kept. Nothing is opened that execve would not
+ * open: pipes and devices are told by stat. The system calls are those that ld.so makes in any
+ * program, and fgetxattr.
+ *
+ * The code has no part in the rest of the library: `foretell run` is linked with it, too.
+ */
+#ifndef FORETELL_PRELOAD_EXECUTABLE_H
+#define FORETELL_PRELOAD_EXECUTABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A file, whatever its name. All zero: not known. */
+struct file_identity {
+    uint64_t device;
+    uint64_t inode;
+};
+
+struct library {
+    const char *path;           /* absolute */
+    struct file_identity file;  /* what must be found there; if not known, anything */
+    struct file_identity loader; /* a program's dynamic linker that is known to fit */
+};
+
+/* What is about to be executed, as execveat takes it. */
+struct executed {
+    int folder;
+    const char *path;
+    int flags;  /* AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW */
+    bool shell; /* what is neither a program nor a script goes to /bin/sh */
+    bool unknown;   /* will be executed with other rights: left alone */
+    bool elsewhere; /* will be executed in another folder: a relative path is left alone */
+};
+
+/* Whether the library goes along. If so, *loader is the program's dynamic linker. `path` may be any
+ * value: only the kernel reads it. */
+bool foretell_goes_along(const struct library *library, const struct executed *executed,
+                         struct file_identity *loader);
+
+/* Room for the name that foretell_search finds. */
+#define FOUND_BYTES (4096u + 256u)
+
+/* The file that execvp runs for `file`: the first of the folders in `path_variable` (NULL: the
+ * C library's default) that has such a program. NULL if there is none. */
+const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES]);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Memory around an exec: what the program gave, which may be no memory at all, and what is handed on
+ * in its place, which must not lie on the program's stack.
+ */
+#ifndef FORETELL_PRELOAD_MEMORY_H
+#define FORETELL_PRELOAD_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Pages that are known to be readable; begins as all zero. */
+struct known_pages {
+    uintptr_t pages[4];
+    unsigned next;
+};
+
+/* Whether the kernel reads the byte at this address. errno may change. */
+bool foretell_readable(struct known_pages *known, const void *address);
+
+/* How long the string at this address is, or SIZE_MAX if the kernel could not read it. errno may
+ * change. */
+size_t foretell_readable_length(struct known_pages *known, const char *text);
+
+/* Memory for one exec; NULL if there is none. Async-signal-safe. errno is kept. */
+void *foretell_exec_memory(size_t bytes);
+/* When the call has returned. Never called where exec succeeds. errno is kept. */
+void foretell_exec_memory_release(void *memory, size_t bytes);
+
+#endif

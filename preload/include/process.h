@@ -1,0 +1,26 @@
+/*
+ * Starting programs from inside the library.
+ */
+#ifndef FORETELL_PRELOAD_PROCESS_H
+#define FORETELL_PRELOAD_PROCESS_H
+
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* posix_spawn, with the library put along as by its hook. */
+int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                   const posix_spawnattr_t *attributes, char *const argv[], char *const envp[]);
+
+/* A new process has our descriptors: whoever moves their positions from now on is not seen. */
+void foretell_share_descriptors(void);
+
+/* command.c: before a stream is closed or opened anew, by whatever name: the shell behind it, if
+ * popen's hook has started one, else 0. */
+pid_t foretell_take_pipe(FILE *stream);
+/* After it: waits for that shell. Returns what the call returns: the shell's status, or `closed` if
+ * there is none. */
+int foretell_wait_for_pipe(pid_t pid, int closed);
+
+#endif

@@ -1,0 +1,271 @@
+/*
+ * Hooks of system and popen, which start a shell inside libc with the program's environment.
+ *
+ * That environment names no library (environment.c), so the shell and all below it would not be seen.
+ * Where the library goes along, the shell is started here, as POSIX describes system, popen and pclose;
+ * else the call is libc's.
+ *
+ * What is said of a stream of popen holds for libc's as well: only pclose, fclose and freopen wait for
+ * the shell; a later popen's shell does not have it open.
+ */
+#include "environment.h"
+#include "process.h"
+#include "real.h"
+#include "state.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SHELL "/bin/sh"
+
+/* Whether the library goes along with a shell now. */
+static bool shell_is_watched(void)
+{
+    struct executed shell = {.folder = AT_FDCWD, .path = SHELL};
+    struct environment environment = foretell_environment_for(environ, shell, false);
+    bool watched = environment.memory != NULL;
+    foretell_environment_release(&environment, watched); /* asked again by foretell_spawn */
+    return watched;
+}
+
+static int start_shell(pid_t *pid, const char *command,
+                       const posix_spawn_file_actions_t *actions,
+                       const posix_spawnattr_t *attributes)
+{
+    char *arguments[] = {"sh", "-c", (char *)command, NULL};
+    return foretell_spawn(pid, SHELL, actions, attributes, arguments, environ);
+}
+
+static int wait_for(pid_t pid)
+{
+    int status = -1;
+    pid_t ended;
+    do
+        ended = waitpid(pid, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    return ended == pid ? status : -1;
+}
+
+/* Commands of several threads at once share what the first of them has changed: the dispositions of
+ * SIGINT and SIGQUIT, which are to end the command and not the program. */
+static pthread_mutex_t commands_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned commands;
+static struct sigaction interrupt_before, quit_before;
+
+struct command {
+    pid_t pid; /* 0: not started */
+    sigset_t mask_before;
+};
+
+static void begin_command(struct command *command)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigset_t child;
+    (void)sigemptyset(&child);
+    (void)sigaddset(&child, SIGCHLD);
+    (void)pthread_mutex_lock(&commands_lock);
+    if (commands++ == 0) {
+        (void)sigaction(SIGINT, &ignore, &interrupt_before);
+        (void)sigaction(SIGQUIT, &ignore, &quit_before);
+    }
+    (void)pthread_mutex_unlock(&commands_lock);
+    (void)pthread_sigmask(SIG_BLOCK, &child, &command->mask_before);
+}
+
+static void end_command(struct command *command)
+{
+    (void)pthread_mutex_lock(&commands_lock);
+    if (--commands == 0) {
+        (void)sigaction(SIGINT, &interrupt_before, NULL);
+        (void)sigaction(SIGQUIT, &quit_before, NULL);
+    }
+    (void)pthread_mutex_unlock(&commands_lock);
+    (void)pthread_sigmask(SIG_SETMASK, &command->mask_before, NULL);
+}
+
+/* The thread is cancelled while it waits: the command ends with it. */
+static void cancel_command(void *argument)
+{
+    struct command *command = argument;
+    (void)kill(command->pid, SIGKILL);
+    (void)wait_for(command->pid);
+    end_command(command);
+}
+
+static int start_command(struct command *command, const char *line)
+{
+    posix_spawnattr_t attributes;
+    sigset_t defaults;
+    (void)sigemptyset(&defaults);
+    if (interrupt_before.sa_handler != SIG_IGN)
+        (void)sigaddset(&defaults, SIGINT);
+    if (quit_before.sa_handler != SIG_IGN)
+        (void)sigaddset(&defaults, SIGQUIT);
+    (void)posix_spawnattr_init(&attributes); /* none of these fails in glibc */
+    (void)posix_spawnattr_setsigmask(&attributes, &command->mask_before);
+    (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    int error = start_shell(&command->pid, line, NULL, &attributes);
+    (void)posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+HOOK(int, system, (const char *line))
+{
+    if (line == NULL || !shell_is_watched()) {
+        foretell_share_descriptors();
+        return REAL_LATE(system)(line);
+    }
+    struct command command = {0};
+    int status = 127 << 8; /* as if the shell had ended so */
+    begin_command(&command);
+    int error = start_command(&command, line);
+    if (error == 0) {
+        pthread_cleanup_push(cancel_command, &command);
+        status = wait_for(command.pid); /* a cancellation point, as system is */
+        pthread_cleanup_pop(0);
+    }
+    end_command(&command);
+    if (error != 0)
+        errno = error;
+    return status;
+}
+
+/* Streams whose shells are waited for here. */
+struct pipe_stream {
+    struct pipe_stream *next;
+    FILE *stream;
+    pid_t pid;
+};
+
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pipe_stream *streams;
+
+/* "r" or "w", and "e" for a stream that is closed by exec. False for all else. */
+static bool read_mode(const char *mode, bool *reads, bool *closes)
+{
+    unsigned directions = 0;
+    *closes = false;
+    for (; *mode != '\0'; mode++) {
+        if (*mode == 'e') {
+            *closes = true;
+        } else if (*mode == 'r' || *mode == 'w') {
+            *reads = *mode == 'r';
+            directions |= *reads ? 1u : 2u;
+        } else {
+            return false;
+        }
+    }
+    return directions == 1 || directions == 2;
+}
+
+/* Starts the shell with one end of a pipe, and returns the other end; -1 and errno if that fails. */
+static int start_pipe(struct pipe_stream *entry, const char *line, bool reads)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    int own = ends[reads ? 0 : 1];
+    int of_shell = ends[reads ? 1 : 0];
+    int wanted = reads ? STDOUT_FILENO : STDIN_FILENO;
+    posix_spawn_file_actions_t actions;
+    int error = posix_spawn_file_actions_init(&actions);
+    if (error == 0) {
+        for (struct pipe_stream *other = streams; other != NULL && error == 0; other = other->next)
+            if (other->stream->_fileno != wanted)
+                error = posix_spawn_file_actions_addclose(&actions, other->stream->_fileno);
+        if (error == 0)
+            error = posix_spawn_file_actions_adddup2(&actions, of_shell, wanted);
+        if (error == 0)
+            error = start_shell(&entry->pid, line, &actions, NULL);
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    (void)REAL(close)(of_shell);
+    if (error == 0)
+        return own;
+    (void)REAL(close)(own);
+    errno = error;
+    return -1;
+}
+
+/* With streams_lock held. */
+static FILE *open_stream(const char *line, bool reads, bool closes)
+{
+    struct pipe_stream *entry = malloc(sizeof *entry);
+    if (entry == NULL)
+        return NULL;
+    int fd = start_pipe(entry, line, reads);
+    if (fd >= 0) {
+        foretell_forget(fd);
+        if (!closes)
+            (void)REAL(fcntl)(fd, F_SETFD, 0);
+        entry->stream = REAL_LATE(fdopen)(fd, reads ? "r" : "w");
+        if (entry->stream != NULL) {
+            entry->next = streams;
+            __atomic_store_n(&streams, entry, __ATOMIC_RELEASE);
+            return entry->stream;
+        }
+        /* No memory: the shell sees its pipe closed. */
+        (void)REAL(close)(fd);
+        (void)wait_for(entry->pid);
+        errno = ENOMEM;
+    }
+    free(entry);
+    return NULL;
+}
+
+HOOK(FILE *, popen, (const char *line, const char *mode))
+{
+    bool reads = false;
+    bool closes = false;
+    if (!shell_is_watched() || !read_mode(mode, &reads, &closes)) {
+        foretell_share_descriptors();
+        FILE *stream = REAL_LATE(popen)(line, mode);
+        if (stream != NULL)
+            foretell_forget(stream->_fileno);
+        return stream;
+    }
+    (void)pthread_mutex_lock(&streams_lock);
+    FILE *stream = open_stream(line, reads, closes);
+    (void)pthread_mutex_unlock(&streams_lock);
+    return stream;
+}
+
+pid_t foretell_take_pipe(FILE *stream)
+{
+    if (LIKELY(__atomic_load_n(&streams, __ATOMIC_ACQUIRE) == NULL))
+        return 0;
+    pid_t pid = 0;
+    (void)pthread_mutex_lock(&streams_lock);
+    struct pipe_stream **at = &streams;
+    while (*at != NULL && (*at)->stream != stream)
+        at = &(*at)->next;
+    struct pipe_stream *found = *at;
+    if (found != NULL) {
+        __atomic_store_n(at, found->next, __ATOMIC_RELEASE);
+        pid = found->pid;
+    }
+    (void)pthread_mutex_unlock(&streams_lock);
+    free(found);
+    return pid;
+}
+
+int foretell_wait_for_pipe(pid_t pid, int closed)
+{
+    if (LIKELY(pid == 0))
+        return closed;
+    int status = wait_for(pid);
+    return status != 0 ? status : closed; /* closed: what was in the buffer could not be written */
+}
+
+HOOK(int, pclose, (FILE * stream))
+{
+    pid_t pid = foretell_take_pipe(stream);
+    foretell_forget(stream->_fileno);
+    return pid == 0 ? REAL_LATE(pclose)(stream)
+                    : foretell_wait_for_pipe(pid, REAL_LATE(fclose)(stream));
+}

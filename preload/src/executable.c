@@ -1,0 +1,394 @@
+/*
+ * Whether the library goes along: see executable.h for the cases A to F.
+ *
+ * Everything is read by pread into one small buffer, since a mapping of a file that somebody shortens
+ * meanwhile would raise SIGBUS. Numbers of the file are offsets for pread and bounds of loops, never
+ * addresses.
+ */
+#include "executable.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* As many levels of scripts as the kernel follows. */
+#define SCRIPT_LEVELS 5
+/* The longest name of an interpreter or dynamic linker, with its end. Longer ones are left alone. */
+#define NAME_BYTES 128u
+/* More than any program has: bounds the work for a file that claims so. */
+#define SEGMENTS_MAX 256u
+#define DYNAMIC_MAX 4096u
+#define STRINGS_MAX_BYTES (1u << 20)
+/* A part of the library that every page size rounds up. */
+#define PAGE_BYTES 4096u
+
+/* The version of glibc that the library needs, as a whole string of a string table. Tests check that
+ * the library needs no newer one. */
+static const char needed_version[] = "\0GLIBC_2.34";
+
+/* One file, and what has been read of it last. Each function says which member it leaves. */
+struct look {
+    int fd;
+    unsigned segments;
+    uint64_t segment_table;
+    union {
+        char text[NAME_BYTES];
+        Elf64_Ehdr header;
+        Elf64_Phdr segment;
+        Elf64_Dyn entries[NAME_BYTES / sizeof(Elf64_Dyn)];
+    };
+    struct stat status;
+};
+
+/* The library's own kind, to which a program and its dynamic linker are compared (B). */
+struct kind {
+    unsigned char identity[EI_OSABI]; /* magic, word size, byte order, version */
+    uint16_t machine;
+};
+
+/* Raw calls throughout: libc's names are our own hooks, or cancellation points. */
+static long read_at(int fd, uint64_t offset, void *to, size_t bytes)
+{
+    return syscall(SYS_pread64, fd, to, bytes, (off64_t)offset);
+}
+
+static void close_file(int fd)
+{
+    (void)syscall(SYS_close, fd);
+}
+
+static struct file_identity identity_of(const struct stat *status)
+{
+    return (struct file_identity){.device = status->st_dev, .inode = status->st_ino};
+}
+
+static bool is_same(struct file_identity one, struct file_identity other)
+{
+    return one.device == other.device && one.inode == other.inode;
+}
+
+/* Opens what a descriptor stands for anew, whatever it was opened for. */
+static int open_descriptor(int fd)
+{
+    static const char folder[] = "/proc/self/fd/";
+    char name[sizeof folder + 10] = "/proc/self/fd/";
+    char *to = name + sizeof folder - 1;
+    unsigned power = 1;
+    while ((unsigned)fd / power >= 10)
+        power *= 10;
+    for (; power > 0; power /= 10)
+        *to++ = (char)('0' + (unsigned)fd / power % 10);
+    return (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+}
+
+/* Opens a regular file for reading: look->status is its. False if it is none. */
+static bool open_file(int folder, const char *path, int flags, struct look *look)
+{
+    if (syscall(SYS_newfstatat, folder, path, &look->status, flags) != 0 ||
+        !S_ISREG(look->status.st_mode))
+        return false;
+    int how = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    if ((flags & AT_SYMLINK_NOFOLLOW) != 0)
+        how |= O_NOFOLLOW;
+    look->fd = (int)syscall(SYS_openat, folder, path, how, 0);
+    if (look->fd < 0 && errno == ENOENT && (flags & AT_EMPTY_PATH) != 0 && folder >= 0)
+        look->fd = open_descriptor(folder); /* the path is empty */
+    return look->fd >= 0;
+}
+
+/* Reads an ELF file's header; leaves the table of segments. False if it is of another kind. */
+static bool read_header(struct look *look, const struct kind *kind)
+{
+    const Elf64_Ehdr *header = &look->header;
+    if (read_at(look->fd, 0, &look->header, sizeof *header) != (long)sizeof *header ||
+        memcmp(header->e_ident, kind->identity, sizeof kind->identity) != 0 ||
+        header->e_machine != kind->machine || header->e_phentsize != sizeof(Elf64_Phdr) ||
+        header->e_phnum > SEGMENTS_MAX)
+        return false;
+    look->segments = header->e_phnum;
+    look->segment_table = header->e_phoff;
+    return true;
+}
+
+static bool read_segment(struct look *look, unsigned index)
+{
+    return index < look->segments &&
+           read_at(look->fd, look->segment_table + index * sizeof look->segment, &look->segment,
+                   sizeof look->segment) == (long)sizeof look->segment;
+}
+
+/* Leaves the first segment of this type. */
+static bool find_segment(struct look *look, uint32_t type)
+{
+    for (unsigned i = 0; read_segment(look, i); i++)
+        if (look->segment.p_type == type)
+            return true;
+    return false;
+}
+
+/* Where in the file an address lies; 0 if nowhere. */
+static uint64_t offset_of_address(struct look *look, uint64_t address)
+{
+    for (unsigned i = 0; read_segment(look, i); i++) {
+        const Elf64_Phdr *segment = &look->segment;
+        if (segment->p_type == PT_LOAD && address >= segment->p_vaddr &&
+            address - segment->p_vaddr < segment->p_filesz)
+            return segment->p_offset + (address - segment->p_vaddr);
+    }
+    return 0;
+}
+
+/* A file's dynamic section. */
+struct dynamic {
+    uint64_t offset; /* of its entries */
+    uint64_t count;
+    uint64_t strings; /* where its string table lies in the file */
+    uint64_t string_bytes;
+};
+
+/* One entry; they are read by the bufferful, so look->entries must stay as they are meanwhile. */
+static const Elf64_Dyn *entry_at(struct look *look, const struct dynamic *dynamic, uint64_t index)
+{
+    size_t fit = sizeof look->entries / sizeof look->entries[0];
+    uint64_t first = index - index % fit;
+    uint64_t left = (dynamic->count - first) * sizeof(Elf64_Dyn);
+    size_t bytes = left < sizeof look->entries ? (size_t)left : sizeof look->entries;
+    if (index == first && read_at(look->fd, dynamic->offset + first * sizeof(Elf64_Dyn),
+                                  look->entries, bytes) != (long)bytes)
+        return NULL;
+    return &look->entries[index % fit];
+}
+
+static bool find_dynamic(struct look *look, struct dynamic *dynamic)
+{
+    if (!find_segment(look, PT_DYNAMIC))
+        return false;
+    *dynamic = (struct dynamic){.offset = look->segment.p_offset,
+                                .count = look->segment.p_filesz / sizeof(Elf64_Dyn)};
+    uint64_t address = 0;
+    if (dynamic->count > DYNAMIC_MAX)
+        return false;
+    for (uint64_t i = 0; i < dynamic->count; i++) {
+        const Elf64_Dyn *entry = entry_at(look, dynamic, i);
+        if (entry == NULL)
+            return false;
+        if (entry->d_tag == DT_NULL)
+            break;
+        if (entry->d_tag == DT_STRTAB)
+            address = entry->d_un.d_ptr;
+        else if (entry->d_tag == DT_STRSZ)
+            dynamic->string_bytes = entry->d_un.d_val;
+    }
+    dynamic->strings = offset_of_address(look, address);
+    return dynamic->strings != 0;
+}
+
+/* D. The name as it is linked, which may have a folder before it. */
+static bool is_sanitizer(const char *name)
+{
+    static const char *const beginnings[] = {
+        "libasan.",         "libtsan.",         "liblsan.",         "libhwasan.",
+        "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.lsan", "libclang_rt.hwasan",
+    };
+    const char *slash = strrchr(name, '/');
+    if (slash != NULL)
+        name = slash + 1;
+    for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+/* D: whether the program names one of those libraries, or it cannot be told. */
+static bool needs_sanitizer(struct look *look)
+{
+    struct dynamic dynamic;
+    if (!find_dynamic(look, &dynamic))
+        return true;
+    for (uint64_t i = 0; i < dynamic.count; i++) {
+        const Elf64_Dyn *entry = entry_at(look, &dynamic, i);
+        if (entry == NULL)
+            return true;
+        if (entry->d_tag == DT_NULL)
+            break;
+        if (entry->d_tag != DT_NEEDED)
+            continue;
+        char name[48] = "";
+        if (entry->d_un.d_val >= dynamic.string_bytes ||
+            read_at(look->fd, dynamic.strings + entry->d_un.d_val, name, sizeof name - 1) <= 0)
+            return true;
+        if (is_sanitizer(name))
+            return true;
+    }
+    return false;
+}
+
+/* C: whether this dynamic linker is that of a glibc which has what the library needs. */
+static bool defines_needed_version(struct look *look)
+{
+    struct dynamic dynamic;
+    if (!find_dynamic(look, &dynamic) || dynamic.string_bytes > STRINGS_MAX_BYTES)
+        return false;
+    size_t step = sizeof look->text - sizeof needed_version; /* pieces overlap by a string */
+    for (uint64_t at = 0; at < dynamic.string_bytes; at += step) {
+        uint64_t left = dynamic.string_bytes - at;
+        size_t bytes = left < sizeof look->text ? (size_t)left : sizeof look->text;
+        if (read_at(look->fd, dynamic.strings + at, look->text, bytes) != (long)bytes)
+            return false;
+        if (memmem(look->text, bytes, needed_version, sizeof needed_version) != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* C: look->text names the program's dynamic linker. Uses look for that file. */
+static bool loader_fits(const struct library *library, const struct kind *kind, struct look *look,
+                        struct file_identity *loader)
+{
+    if (!open_file(AT_FDCWD, look->text, 0, look))
+        return false;
+    *loader = identity_of(&look->status);
+    bool fits = is_same(*loader, library->loader) ||
+                (read_header(look, kind) && defines_needed_version(look));
+    close_file(look->fd);
+    return fits;
+}
+
+/* F. Leaves the library's kind. What ld.so will do is tried, for there are many reasons for which it
+ * could fail: rights, descriptors, a mount without exec. */
+static bool library_is_there(const struct library *library, struct kind *kind, struct look *look)
+{
+    if (!open_file(AT_FDCWD, library->path, 0, look))
+        return false;
+    bool there = false;
+    if ((library->file.inode == 0 || is_same(identity_of(&look->status), library->file)) &&
+        read_at(look->fd, 0, &look->header, sizeof look->header) == (long)sizeof look->header) {
+        memcpy(kind->identity, look->header.e_ident, sizeof kind->identity);
+        kind->machine = look->header.e_machine;
+        void *page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE, look->fd, 0);
+        there = page != MAP_FAILED;
+        if (there)
+            (void)munmap(page, PAGE_BYTES);
+    }
+    close_file(look->fd);
+    return there;
+}
+
+/* E: what the kernel would raise the program's rights for. */
+static bool raises_rights(const struct look *look)
+{
+    mode_t mode = look->status.st_mode;
+    return (mode & S_ISUID) != 0 || (mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) ||
+           syscall(SYS_fgetxattr, look->fd, "security.capability", NULL, 0) >= 0;
+}
+
+/* The program in `look`, which is closed. */
+static bool fits(const struct library *library, const struct kind *kind, struct look *look,
+                 struct file_identity *loader)
+{
+    bool dynamic = read_header(look, kind) && find_segment(look, PT_INTERP) && /* A */
+                   !raises_rights(look) && !needs_sanitizer(look) && find_segment(look, PT_INTERP);
+    uint64_t offset = look->segment.p_offset;
+    uint64_t bytes = look->segment.p_filesz;
+    bool named = dynamic && bytes > 1 && bytes <= sizeof look->text &&
+                 read_at(look->fd, offset, look->text, (size_t)bytes) == (long)bytes &&
+                 look->text[bytes - 1] == '\0';
+    close_file(look->fd);
+    return named && loader_fits(library, kind, look, loader);
+}
+
+/* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. */
+static const char *interpreter_in(struct look *look, size_t bytes)
+{
+    size_t begin = 2;
+    while (begin < bytes && (look->text[begin] == ' ' || look->text[begin] == '\t'))
+        begin++;
+    for (size_t end = begin; end < bytes; end++) {
+        if (memchr(" \t\n", look->text[end], 4) == NULL) /* the end of the string counts, too */
+            continue;
+        look->text[end] = '\0';
+        return look->text + begin;
+    }
+    return NULL;
+}
+
+/* As kept by its caller, so that errno is saved once. */
+static bool decide(const struct library *library, const struct executed *executed,
+                   struct file_identity *loader)
+{
+    struct look look;
+    struct kind kind;
+    if (!library_is_there(library, &kind, &look) ||
+        !open_file(executed->folder, executed->path, executed->flags, &look))
+        return false;
+    bool shell = executed->shell;
+    for (int level = 0; level <= SCRIPT_LEVELS; level++) {
+        long bytes = read_at(look.fd, 0, look.text, sizeof look.text);
+        if (bytes >= SELFMAG && memcmp(look.text, ELFMAG, SELFMAG) == 0)
+            return fits(library, &kind, &look, loader);
+        const char *next = NULL;
+        if (bytes >= 2 && memcmp(look.text, "#!", 2) == 0)
+            next = interpreter_in(&look, (size_t)bytes);
+        else if (shell && bytes >= 0)
+            next = "/bin/sh";
+        shell = false; /* only what is executed itself is handed to it */
+        close_file(look.fd);
+        if (next == NULL || !open_file(AT_FDCWD, next, 0, &look))
+            return false;
+    }
+    close_file(look.fd);
+    return false;
+}
+
+bool foretell_goes_along(const struct library *library, const struct executed *executed,
+                         struct file_identity *loader)
+{
+    int saved = errno;
+    bool goes = !executed->unknown && decide(library, executed, loader);
+    errno = saved;
+    return goes;
+}
+
+/* What execvp would execute, were it the next in line. */
+static bool is_executable(const char *path)
+{
+    struct stat status;
+    return syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0) == 0 && S_ISREG(status.st_mode) &&
+           faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
+}
+
+const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES])
+{
+    if (strchr(file, '/') != NULL)
+        return file;
+    size_t length = strlen(file);
+    if (length == 0 || length > 255)
+        return NULL;
+    int saved = errno;
+    const char *result = NULL;
+    const char *folder = path_variable != NULL ? path_variable : "/bin:/usr/bin";
+    for (;; folder++) {
+        size_t bytes = strcspn(folder, ":");
+        if (bytes < 4096) {
+            memcpy(found, folder, bytes);
+            found[bytes] = '/';
+            /* An empty folder is the working folder. */
+            memcpy(found + bytes + (bytes > 0), file, length + 1);
+            if (is_executable(found)) {
+                result = found;
+                break;
+            }
+        }
+        folder += bytes;
+        if (*folder == '\0')
+            break;
+    }
+    errno = saved;
+    return result;
+}

@@ -1,0 +1,136 @@
+/*
+ * Memory around an exec: see memory.h.
+ *
+ * A. Reading what the program gave. execve answers EFAULT where an address is no memory; so must we,
+ * and not die. rt_sigprocmask copies its second argument before it looks at the first, which is wrong
+ * here on purpose: it answers EFAULT or EINVAL and changes nothing. One call for each page that is
+ * new; a program's environment has two or three.
+ *
+ * B. Memory for a new environment. A process that calls exec itself maps it, and gives it back if the
+ * call returns. In a vfork child the mapping would stay with the parent, one for each program that it
+ * starts. So a thread's vfork children use one piece of memory in turn: while one of them runs, the
+ * thread waits. The thread pointer, which a vfork child shares, says whose it is. A piece is in use if
+ * the process that took it is this one or its parent (exec in a signal handler); in all other cases
+ * that process has executed something or ended. There are only so many pieces; a child that gets none
+ * executes its program without the library.
+ */
+#include "memory.h"
+#include "state.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Where pages are larger, a part of one is as good. */
+#define PAGE_BYTES 4096u
+
+static uintptr_t page_of(const void *address)
+{
+    return (uintptr_t)address / PAGE_BYTES;
+}
+
+bool foretell_readable(struct known_pages *known, const void *address)
+{
+    size_t count = sizeof known->pages / sizeof known->pages[0];
+    uintptr_t page = page_of(address);
+    if (page == 0)
+        return false; /* the kernel takes NULL for "no set" */
+    for (size_t i = 0; i < count; i++)
+        if (known->pages[i] == page)
+            return true;
+    uintptr_t aligned = (uintptr_t)address & ~(uintptr_t)7;
+    if (syscall(SYS_rt_sigprocmask, -1, aligned, NULL, sizeof(uint64_t)) == 0 || errno == EFAULT)
+        return false;
+    known->pages[known->next++ % count] = page;
+    return true;
+}
+
+size_t foretell_readable_length(struct known_pages *known, const char *text)
+{
+    size_t length = 0;
+    while (foretell_readable(known, text + length)) {
+        size_t left = PAGE_BYTES - (uintptr_t)(text + length) % PAGE_BYTES;
+        size_t more = strnlen(text + length, left);
+        length += more;
+        if (more < left)
+            return length;
+    }
+    return SIZE_MAX;
+}
+
+struct piece {
+    pthread_t thread; /* 0: free. Set once */
+    pid_t user;       /* the process that has taken it */
+    void *memory;
+    size_t bytes;
+};
+
+/* So many threads of one process may use vfork; their memory comes to some 4 KiB each. */
+static struct piece pieces[64];
+
+static pid_t raw_pid(void)
+{
+    return (pid_t)syscall(SYS_getpid);
+}
+
+/* This thread's; NULL if there are no more. */
+static struct piece *own_piece(void)
+{
+    size_t count = sizeof pieces / sizeof pieces[0];
+    pthread_t self = pthread_self();
+    for (size_t i = 0; i < count; i++)
+        if (__atomic_load_n(&pieces[i].thread, __ATOMIC_ACQUIRE) == self)
+            return &pieces[i];
+    for (size_t i = 0; i < count; i++) {
+        pthread_t none = 0;
+        if (__atomic_compare_exchange_n(&pieces[i].thread, &none, self, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE))
+            return &pieces[i];
+    }
+    return NULL;
+}
+
+static void *map(size_t bytes)
+{
+    void *memory =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+static void *memory_of_child(size_t bytes)
+{
+    struct piece *piece = own_piece();
+    pid_t pid = raw_pid();
+    if (piece == NULL || piece->user == pid || piece->user == (pid_t)syscall(SYS_getppid))
+        return NULL;
+    if (piece->bytes < bytes) {
+        if (piece->memory != NULL)
+            (void)munmap(piece->memory, piece->bytes);
+        piece->memory = map(bytes);
+        piece->bytes = piece->memory != NULL ? bytes : 0;
+    }
+    if (piece->memory != NULL)
+        piece->user = pid;
+    return piece->memory;
+}
+
+void *foretell_exec_memory(size_t bytes)
+{
+    int saved = errno;
+    bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    void *memory = foretell_is_own_process() ? map(bytes) : memory_of_child(bytes);
+    errno = saved;
+    return memory;
+}
+
+void foretell_exec_memory_release(void *memory, size_t bytes)
+{
+    int saved = errno;
+    if (foretell_is_own_process())
+        (void)munmap(memory, bytes);
+    else
+        own_piece()->user = 0; /* which it got in foretell_exec_memory */
+    errno = saved;
+}
