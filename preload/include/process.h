@@ -16,7 +16,16 @@ int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_
 /* A new process has our descriptors: whoever moves their positions from now on is not seen. */
 void foretell_share_descriptors(void);
 
-/* command.c: before a stream is closed or opened anew, by whatever name: the shell behind it, if
+/* The program locks itself up: from here on everything is forwarded, and the library goes along no
+ * more. */
+void foretell_notice_lock_up(void);
+/* The same if this option of prctl does so. */
+void foretell_notice_prctl(unsigned long option);
+
+/* syscall.c: finds libc's function. */
+void foretell_resolve_syscall(void);
+
+/* command.c: before a stream is closed, by whatever name: the shell behind it, if
  * popen's hook has started one, else 0. */
 pid_t foretell_take_pipe(FILE *stream);
 /* After it: waits for that shell. Returns what the call returns: the shell's status, or `closed` if

@@ -5,8 +5,8 @@
  * Where the library goes along, the shell is started here, as POSIX describes system, popen and pclose;
  * else the call is libc's.
  *
- * What is said of a stream of popen holds for libc's as well: only pclose, fclose and freopen wait for
- * the shell; a later popen's shell does not have it open.
+ * As with libc's streams, pclose and fclose wait for the shell, and a later popen's shell does not have
+ * the stream open.
  */
 #include "environment.h"
 #include "process.h"

@@ -196,9 +196,21 @@ EXIT(_exit)
 EXIT(_Exit)
 EXIT(quick_exit)
 
-/* A program that locks itself up would be killed for the calls that the hooks make (getpid, statx,
- * lseek, and socket and memfd_create in a forked child): from here on everything is forwarded, and the
- * library goes along no more. What locks itself up by raw system calls is not noticed. */
+/* It would be killed for the calls that the hooks make (getpid, statx, lseek, and socket and
+ * memfd_create in a forked child). What locks itself up by instructions of its own is not noticed. */
+void foretell_notice_lock_up(void)
+{
+    foretell_environment_lock_up();
+    if (foretell_active && foretell_is_own_process())
+        __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
+}
+
+void foretell_notice_prctl(unsigned long option)
+{
+    if (UNLIKELY(option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS))
+        foretell_notice_lock_up();
+}
+
 HOOK(int, prctl, (int option, ...))
 {
     va_list values;
@@ -208,11 +220,6 @@ HOOK(int, prctl, (int option, ...))
     unsigned long third = va_arg(values, unsigned long);
     unsigned long fourth = va_arg(values, unsigned long);
     va_end(values);
-    bool locks_up = option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS;
-    if (UNLIKELY(locks_up)) {
-        foretell_environment_lock_up();
-        if (foretell_active && foretell_is_own_process())
-            __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
-    }
+    foretell_notice_prctl((unsigned long)option);
     return REAL_LATE(prctl)(option, first, second, third, fourth);
 }

@@ -16,6 +16,7 @@
  */
 #define _GNU_SOURCE 1
 #include "environment.h"
+#include "process.h"
 #include "real.h"
 #include "state.h"
 
@@ -266,6 +267,7 @@ __attribute__((constructor(101))) static void begin(int argc, char **argv, char 
     int saved = errno;
     Dl_info self;
     foretell_resolve();
+    foretell_resolve_syscall();
     if (dladdr((void *)&foretell_ring, &self) != 0) {
         const struct introduction *given = foretell_environment_take(envp, self.dli_fname);
         if (given != NULL)

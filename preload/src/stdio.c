@@ -447,13 +447,11 @@ FOPEN(_IO_fopen)
 #define FREOPEN(name)                                                                              \
     HOOK(FILE *, name, (const char *path, const char *mode, FILE *stream))                         \
     {                                                                                              \
-        pid_t shell = foretell_take_pipe(stream);                                                  \
         foretell_forget(stream->_fileno);                                                          \
+        if (!foretell_active)                                                                      \
+            return REAL_LATE(name)(path, mode, stream);                                            \
         uint64_t start_ns = now_ns();                                                              \
         FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
-        (void)foretell_wait_for_pipe(shell, 0);                                                    \
-        if (!foretell_active)                                                                      \
-            return again;                                                                          \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
                         path != NULL ? mode_flags(mode) : O_RDWR, start_ns);                       \
