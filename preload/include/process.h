@@ -22,9 +22,8 @@ void foretell_notice_lock_up(void);
 /* The same if this option of prctl does so. */
 void foretell_notice_prctl(unsigned long option);
 
-/* syscall.c: finds libc's function. */
-void foretell_resolve_syscall(void);
-
+/* command.c: in a forked child, whose parent's other threads may have held the locks. */
+void foretell_commands_forked(void);
 /* command.c: before a stream is closed, by whatever name: the shell behind it, if
  * popen's hook has started one, else 0. */
 pid_t foretell_take_pipe(FILE *stream);

@@ -31,9 +31,40 @@ struct open_how;
 #define PREADV_ARGS (int fd, const struct iovec *parts, int count, off64_t offset)
 #define PREADV2_ARGS (int fd, const struct iovec *parts, int count, off64_t offset, int flags)
 #define COPY_ARGS (int in, off64_t * at, int out, off64_t * to, size_t bytes, unsigned flags)
+#define SYSCALL_ARGS (long number, long a, long b, long c, long d, long e, long f)
 #define SPAWN_ARGS                                                                                 \
     (pid_t * pid, const char *path, const posix_spawn_file_actions_t *actions,                     \
      const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
+
+/*
+ * Versions. glibc keeps what a function did for programs that were linked when it did so, under the
+ * version of that time. A name of which it has several is exported with the same ones, each
+ * forwarding to its own. Names without a version here serve references to any.
+ *
+ * A version marked with one @ is found by programs that were linked to it, and not by dlsym. So are
+ * exported names that the C library lacks with which this library was built: a program that needs
+ * them runs with a newer one only.
+ */
+#if defined(__x86_64__)
+#define LLSEEK_VERSION "GLIBC_2.2.5"
+#define QUICK_EXIT_OLD_VERSION "GLIBC_2.10"
+#define HAS_OLD_SPAWN 1
+#else
+#define LLSEEK_VERSION "GLIBC_2.17"
+#define QUICK_EXIT_OLD_VERSION "GLIBC_2.17"
+#define HAS_OLD_SPAWN 0
+#endif
+#define SPAWN_OLD_VERSION "GLIBC_2.2.5"
+#if __GLIBC_PREREQ(2, 38)
+#define SCANF_2023_VERSION "@@GLIBC_2.38"
+#else
+#define SCANF_2023_VERSION "@GLIBC_2.38"
+#endif
+#if __GLIBC_PREREQ(2, 43)
+#define OPENAT2_VERSION "@@GLIBC_2.43"
+#else
+#define OPENAT2_VERSION "@GLIBC_2.43"
+#endif
 
 /* X(result, name, parameters, early) */
 #define REAL_OPEN(X)                                                                               \
@@ -91,8 +122,6 @@ struct open_how;
     X(FILE *, fopen, (const char *path, const char *mode), NULL)                                   \
     X(FILE *, fopen64, (const char *path, const char *mode), NULL)                                 \
     X(FILE *, _IO_fopen, (const char *path, const char *mode), NULL)                               \
-    X(FILE *, fdopen, (int fd, const char *mode), NULL)                                            \
-    X(FILE *, _IO_fdopen, (int fd, const char *mode), NULL)                                        \
     X(FILE *, freopen, (const char *path, const char *mode, FILE *stream), NULL)                   \
     X(FILE *, freopen64, (const char *path, const char *mode, FILE *stream), NULL)                 \
     X(int, fclose, (FILE * stream), NULL)                                                          \
@@ -146,8 +175,7 @@ struct open_how;
     X(int, fseeko64, (FILE * stream, off64_t offset, int whence), NULL)                            \
     X(int, fsetpos, (FILE * stream, const void *position), NULL)                                   \
     X(int, fsetpos64, (FILE * stream, const void *position), NULL)                                 \
-    X(void, rewind, (FILE * stream), NULL)                                                         \
-    X(int, fileno, (FILE * stream), NULL)
+    X(void, rewind, (FILE * stream), NULL)
 
 #define REAL_DESCRIPTOR(X)                                                                         \
     X(off64_t, lseek, (int fd, off64_t offset, int whence), early_lseek)                           \
@@ -173,6 +201,8 @@ struct open_how;
       (posix_spawn_file_actions_t * actions, const char *path), NULL)                              \
     X(int, posix_spawn_file_actions_addfchdir_np,                                                  \
       (posix_spawn_file_actions_t * actions, int fd), NULL)                                        \
+    X(int, posix_spawn_old, SPAWN_ARGS, NULL)                                                      \
+    X(int, posix_spawnp_old, SPAWN_ARGS, NULL)                                                     \
     X(int, execve, (const char *path, char *const argv[], char *const envp[]), early_execve)       \
     X(int, execvpe, (const char *file, char *const argv[], char *const envp[]), NULL)              \
     X(int, execveat,                                                                               \
@@ -185,6 +215,8 @@ struct open_how;
     X(void, _exit, (int status), early_exit)                                                       \
     X(void, _Exit, (int status), early_exit)                                                       \
     X(void, quick_exit, (int status), NULL)                                                        \
+    X(void, quick_exit_old, (int status), NULL)                                                    \
+    X(long, syscall, SYSCALL_ARGS, early_syscall)                                                  \
     X(int, prctl, (int option, ...), NULL)
 
 #define REAL_ALL(X)                                                                                \
@@ -215,6 +247,14 @@ void foretell_resolve(void);
 #define HOOK(result, name, parameters)                                                             \
     result foretell_hook_##name parameters __asm__(#name)                                          \
         __attribute__((visibility("default")));                                                    \
+    result foretell_hook_##name parameters
+
+/* The same for one version of a name: "name@VERSION", or "name@@VERSION" for the one that is found
+ * without a version. */
+#define HOOK_VERSION(result, name, version, parameters)                                            \
+    __asm__(".symver foretell_version_" #name ", " version);                                       \
+    result foretell_hook_##name parameters __asm__("foretell_version_" #name)                      \
+        __attribute__((visibility("default"), used));                                              \
     result foretell_hook_##name parameters
 
 #endif

@@ -5,17 +5,23 @@
  * static memory, so that every hook may run in a signal handler, at any moment, in any thread.
  *
  * Descriptor states (entry.tag = epoch << 8 | identity known << 7 | state):
- *   UNKNOWN  nothing is known: adopted at the first read. An entry of an old epoch is UNKNOWN too.
+ *   UNKNOWN  nothing is known. Identified at the first read that is recorded.
  *   IGNORED  not a regular file: pipes, terminals, sockets, devices, folders.
- *   OWNED    opened read-only by this process and never shared: the position is tracked here.
- *   SHARED   adopted, duplicated or inherited: another reader may move the position, so the kernel
- *            is asked for it.
- *   FRESH    opened read-only while nobody wanted records: counted, and adopted as if UNKNOWN as soon
- *            as it matters what it is (records are wanted, or a read was slow).
+ *   OWNED    opened read-only by this process and never shared: the position is tracked here. In an
+ *            entry of an old epoch it means SHARED.
+ *   SHARED   adopted or inherited: another reader may move the position, so the kernel is asked for it.
+ *   FRESH    opened read-only, or duplicated, while nobody wanted records. Counted as a regular file,
+ *            and adopted as soon as records are wanted. Its stalls are owed until its kind is known.
  *
- * Invariants: resetting an entry to UNKNOWN is always right (it costs one re-adoption), so it needs
- * no check of who does it: a vfork child that closes or duplicates resets its parent's entry without
- * harm. So is FRESH, which claims nothing that is not checked later. Claiming OWNED is right only in the process that the table belongs to, hence the pid check.
+ * A read that is not recorded makes no system call but the one that the program asked for: the
+ * program may have forbidden all others to itself (strict seccomp). So kinds are asked for when a
+ * descriptor is opened for writing too, at the program's start (standard input), and before the
+ * first read that is recorded. Stalls of a FRESH descriptor are owed: they are counted when it is
+ * closed or the process ends, if it turns out to be a regular file.
+ *
+ * Invariants: resetting an entry to UNKNOWN or FRESH is always right, so it needs no check of who
+ * does it: a vfork child that closes or duplicates resets its parent's entry without harm. Claiming
+ * another state is right only in the process that the table belongs to, hence the pid check.
  *
  * What may fail: the ring may be full (the record is dropped and counted), memory for a table page
  * may be refused (its descriptors go unwatched), two threads may race on one descriptor (a record
@@ -48,6 +54,8 @@ struct descriptor {
     uint64_t position_bytes;
     uint64_t device;
     uint64_t inode;
+    uint64_t owed_stall_ns; /* of reads that stalled before the descriptor's kind was known */
+    uint64_t owed_stalls;
 };
 
 #define TABLE_PAGE_ENTRIES 256u
@@ -56,23 +64,39 @@ struct descriptor {
 /* The process's ring, or a private header that nobody reads while there is none: hooks never test
  * for NULL. */
 extern struct foretell_ring_header *foretell_ring;
-/* The header of the ring that this process has, or its parent if it is forked and has not announced
- * itself; for counters that are not the ring's. Never NULL. */
-extern struct foretell_ring_header *foretell_shared;
 /* Raised by everything that lets another process share our descriptors' positions. */
 extern uint32_t foretell_epoch;
 extern struct descriptor *foretell_table[TABLE_PAGES];
-/* False: forward everything and do nothing else. */
-extern bool foretell_active;
+
+/* What the hooks do besides forwarding. */
+enum activity {
+    OFF = 0,
+    /* A forked child that has not announced itself: counts in its parent's ring, reads no clock. */
+    UNANNOUNCED = 1,
+    ANNOUNCED = 2
+};
+
+#if defined(__x86_64__)
+#define LARGEST_PAGE_BYTES 4096u
+#else
+#define LARGEST_PAGE_BYTES 65536u
+#endif
+/* On pages of its own, which the kernel clears in a forked child (MADV_WIPEONFORK): the child of a
+ * fork that libc does not know of is OFF without a system call to find out. */
+extern union foretell_wiped {
+    uint8_t activity; /* enum activity */
+    char pages[LARGEST_PAGE_BYTES];
+} foretell_wiped;
+#define foretell_active (foretell_wiped.activity)
 
 /* registration.c */
 /* Whether this is the process that the state belongs to, not a vfork or raw clone child. */
 bool foretell_is_own_process(void);
-/* A forked child announces itself at its first open or adoption rather than at fork: most children
- * exec at once. */
+/* A forked child announces itself at its first open or recorded read rather than at fork: most
+ * children exec at once. */
 void foretell_register_if_pending(void);
-/* Whether that is still to be done. */
-bool foretell_registration_pending(void);
+/* From here on everything is forwarded, in this process and in its children. */
+void foretell_switch_off(void);
 
 /* filter.c */
 /* Whether this process is under more seccomp filters than those that are known. True if it cannot be
@@ -83,24 +107,37 @@ bool foretell_is_filtered(uint32_t known_filters);
 /* The entry for writing; makes its table page. NULL if fd is negative, too large, or memory is
  * refused. */
 struct descriptor *foretell_entry_make(int fd);
-/* First read of a descriptor of unknown origin: learns what it is. Returns the new tag. */
+/* Learns what a descriptor is. Returns the new tag: IGNORED if it is not a regular file. */
 uint64_t foretell_adopt(int fd, struct descriptor *entry);
-/* Makes sure that what a watched descriptor is, is known. Returns the new tag: IGNORED if it turns
- * out not to be a regular file. */
-uint64_t foretell_identify(int fd, struct descriptor *entry, uint64_t tag);
+/* Learns what a descriptor of our own is, which has just been opened. False if it is no regular file. */
+bool foretell_identify(int fd, struct descriptor *entry);
+/* Before a recorded read of a descriptor that is UNKNOWN or FRESH: its entry if it is a regular
+ * file, else NULL. */
+struct descriptor *foretell_watch(int fd);
+/* Whether fd is a regular file. May make a system call. */
+bool foretell_is_regular_file(int fd);
 void foretell_forget(int fd);
 void foretell_forget_range(unsigned first, unsigned last);
-/* fd has been duplicated. */
+/* fd is about to be duplicated. */
 void foretell_share(int fd);
+/* fd has been duplicated as copy (negative: it has not). */
+void foretell_copied(int fd, int copy);
+/* A read of a FRESH descriptor stalled. */
+void foretell_owe(struct descriptor *entry, uint64_t stall_ns);
+/* The process ends: counts what is owed. */
+void foretell_settle_all(void);
+/* In a forked child: drops what the parent owes and what its other threads were at. */
+void foretell_table_forked(void);
 
 /* record.c */
-/* After an open that began at start_ns; fd is its result. */
+/* After an open that began at start_ns; fd is its result. errno is kept. */
 void foretell_opened(int fd, int flags, uint64_t start_ns);
-/* After a successful or failed read of result bytes. offset: POSITION_UNKNOWN if the call moved the
- * descriptor's position. */
+/* After a successful or failed read of result bytes. start_ns: 0 if the call was not timed. offset:
+ * POSITION_UNKNOWN if the call moved the descriptor's position. */
 void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
                         uint64_t offset_bytes);
-/* header: the ring that said that records are wanted. */
+/* Drops the record unless this process has announced itself. header: the ring that said that records
+ * are wanted. */
 void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record);
 /* The kernel's position of fd, or POSITION_UNKNOWN. errno is kept. */
 uint64_t foretell_kernel_position(int fd);
@@ -108,9 +145,23 @@ uint64_t foretell_kernel_position(int fd);
 static inline uint64_t now_ns(void)
 {
     struct timespec now;
-    /* Answered in user space (vDSO), about 27 ns; cannot fail for this clock. */
+    /* Answered in user space (vDSO), about 27 ns; cannot fail for this clock. Where the kernel has no
+     * clock that user space may read (hpet, acpi_pm), this is a system call. */
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static inline enum activity activity(void)
+{
+    return (enum activity)__atomic_load_n(&foretell_active, __ATOMIC_RELAXED);
+}
+
+/* When a read begins; 0 if it is not to be timed. A process that has done nothing but read since it
+ * was forked may have locked itself up: strict seccomp takes the processor's clock away too, and
+ * then reading it is a fault. */
+static inline uint64_t read_begins(void)
+{
+    return LIKELY(activity() == ANNOUNCED) ? now_ns() : 0;
 }
 
 static inline void count(uint64_t *counter, uint64_t value)
@@ -135,8 +186,8 @@ static inline uint64_t current_tag(enum descriptor_state state)
 
 static inline enum descriptor_state state_of(uint64_t tag)
 {
-    return (tag ^ current_tag(UNKNOWN)) >> 8 == 0 ? (enum descriptor_state)(tag & TAG_STATE)
-                                                  : UNKNOWN;
+    enum descriptor_state state = (enum descriptor_state)(tag & TAG_STATE);
+    return state == OWNED && (tag ^ current_tag(UNKNOWN)) >> 8 != 0 ? SHARED : state;
 }
 
 /* The entry if its page exists: one array load, one bounds check. */
@@ -161,14 +212,14 @@ static inline struct descriptor *watched(int fd)
     struct descriptor *entry = entry_of(fd);
     enum descriptor_state state = UNKNOWN;
     if (LIKELY(entry != NULL))
-        state = state_of(tag_of(entry));
-    if (UNLIKELY(state == UNKNOWN)) {
-        entry = foretell_entry_make(fd);
-        if (entry == NULL)
-            return NULL;
-        state = (enum descriptor_state)(foretell_adopt(fd, entry) & TAG_STATE);
-    }
-    return LIKELY(state != IGNORED) ? entry : NULL;
+        state = (enum descriptor_state)(tag_of(entry) & TAG_STATE);
+    if (LIKELY(state == IGNORED))
+        return NULL;
+    if (LIKELY(!wants_records(ring())))
+        return state != UNKNOWN ? entry : NULL;
+    return LIKELY(state != UNKNOWN && state != FRESH && activity() == ANNOUNCED)
+               ? entry
+               : foretell_watch(fd);
 }
 
 static inline void count_other(ssize_t bytes)
@@ -185,15 +236,19 @@ static inline bool has_stalled(uint64_t duration_ns, uint64_t bytes)
 }
 
 /* Adds one read to the counters. */
-static inline void count_read(struct foretell_ring_header *header, uint64_t bytes,
-                              uint64_t duration_ns)
+static inline void count_read(struct foretell_ring_header *header, struct descriptor *entry,
+                              uint64_t bytes, uint64_t duration_ns)
 {
     count(&header->read_calls, 1);
     count(&header->read_bytes, bytes);
-    if (has_stalled(duration_ns, bytes)) {
-        count(&header->read_stall_ns, duration_ns);
-        count(&header->read_stalls, 1);
+    if (!has_stalled(duration_ns, bytes))
+        return;
+    if ((tag_of(entry) & TAG_IDENTITY) == 0) {
+        foretell_owe(entry, duration_ns);
+        return;
     }
+    count(&header->read_stall_ns, duration_ns);
+    count(&header->read_stalls, 1);
 }
 
 #endif

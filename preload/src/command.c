@@ -203,7 +203,7 @@ static FILE *open_stream(const char *line, bool reads, bool closes)
         foretell_forget(fd);
         if (!closes)
             (void)REAL(fcntl)(fd, F_SETFD, 0);
-        entry->stream = REAL_LATE(fdopen)(fd, reads ? "r" : "w");
+        entry->stream = fdopen(fd, reads ? "r" : "w");
         if (entry->stream != NULL) {
             entry->next = streams;
             __atomic_store_n(&streams, entry, __ATOMIC_RELEASE);
@@ -233,6 +233,12 @@ HOOK(FILE *, popen, (const char *line, const char *mode))
     FILE *stream = open_stream(line, reads, closes);
     (void)pthread_mutex_unlock(&streams_lock);
     return stream;
+}
+
+void foretell_commands_forked(void)
+{
+    commands_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    streams_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 pid_t foretell_take_pipe(FILE *stream)

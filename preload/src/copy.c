@@ -2,16 +2,18 @@
  * Hooks of copies within the kernel: reads of one descriptor whose bytes the program never sees.
  *
  * What a copy takes is the source's time and the destination's. It counts as a wait for the source only
- * where the destination is a regular file: who takes from a pipe or a socket may take as long as it likes.
+ * where the destination is a regular file: the reader of a pipe or a socket may take as long as it likes.
+ * To ask what the destination is takes a system call, once for each descriptor.
  */
 #include "real.h"
 #include "state.h"
 
 /* Where a copy of `result` bytes began; `at` is the call's own offset, which the kernel has moved, or NULL
- * where it moved the descriptor's position. Looked at only after the kernel has accepted it. */
+ * where it moved the descriptor's position. It is looked at only if bytes were moved: without any the
+ * kernel has not looked at it either. */
 static uint64_t copy_began(const off64_t *at, ssize_t result)
 {
-    return at != NULL && result >= 0 ? (uint64_t)(*at - result) : POSITION_UNKNOWN;
+    return at != NULL && result > 0 ? (uint64_t)(*at - result) : POSITION_UNKNOWN;
 }
 
 /* `call` forwards; `unwatched` counts the bytes of a source that is no regular file. */
@@ -25,11 +27,10 @@ static uint64_t copy_began(const off64_t *at, ssize_t result)
             unwatched(other);                                                                      \
             return other;                                                                          \
         }                                                                                          \
-        bool may_wait = watched(out) != NULL;                                                      \
-        uint64_t start_ns = now_ns();                                                              \
+        bool timed = activity() == ANNOUNCED && foretell_is_regular_file(out);                     \
+        uint64_t start_ns = timed ? now_ns() : 0;                                                  \
         ssize_t result = call;                                                                     \
-        foretell_read_done(in, entry, may_wait ? start_ns : now_ns(), result,                      \
-                           copy_began(at, result));                                                \
+        foretell_read_done(in, entry, start_ns, result, copy_began(at, result));                   \
         return result;                                                                             \
     } while (0)
 

@@ -8,8 +8,7 @@
 #include "real.h"
 #include "state.h"
 
-#define LSEEK(name)                                                                                \
-    HOOK(off64_t, name, (int fd, off64_t offset, int whence))                                      \
+#define LSEEK_BODY(name)                                                                           \
     {                                                                                              \
         off64_t result = REAL(name)(fd, offset, whence);                                           \
         struct descriptor *entry = entry_of(fd);                                                   \
@@ -17,10 +16,13 @@
             __atomic_store_n(&entry->position_bytes, (uint64_t)result, __ATOMIC_RELAXED);          \
         return result;                                                                             \
     }
+#define LSEEK(name) HOOK(off64_t, name, (int fd, off64_t offset, int whence)) LSEEK_BODY(name)
 LSEEK(lseek)
 LSEEK(lseek64)
 LSEEK(__lseek)
-LSEEK(llseek)
+/* Kept by glibc for old programs only. */
+HOOK_VERSION(off64_t, llseek, "llseek@" LLSEEK_VERSION, (int fd, off64_t offset, int whence))
+LSEEK_BODY(llseek)
 
 #define CLOSE(name)                                                                                \
     HOOK(int, name, (int fd))                                                                      \
@@ -48,6 +50,7 @@ HOOK(int, dup, (int fd))
     foretell_share(fd);
     int copy = REAL(dup)(fd);
     foretell_forget(copy);
+    foretell_copied(fd, copy);
     return copy;
 }
 
@@ -58,7 +61,9 @@ HOOK(int, dup, (int fd))
             foretell_share(fd);                                                                    \
             foretell_forget(to);                                                                   \
         }                                                                                          \
-        return REAL(name)(fd, to);                                                                 \
+        int copy = REAL(name)(fd, to);                                                             \
+        foretell_copied(fd, copy);                                                                 \
+        return copy;                                                                               \
     }
 DUP2(dup2)
 DUP2(__dup2)
@@ -67,7 +72,9 @@ HOOK(int, dup3, (int fd, int to, int flags))
 {
     foretell_share(fd);
     foretell_forget(to);
-    return REAL(dup3)(fd, to, flags);
+    int copy = REAL(dup3)(fd, to, flags);
+    foretell_copied(fd, copy);
+    return copy;
 }
 
 /* The third argument is an int or a pointer, or absent; read as a pointer it is passed on unchanged
@@ -84,6 +91,7 @@ HOOK(int, dup3, (int fd, int to, int flags))
         foretell_share(fd);                                                                        \
         int copy = REAL(name)(fd, command, value);                                                 \
         foretell_forget(copy);                                                                     \
+        foretell_copied(fd, copy);                                                                 \
         return copy;                                                                               \
     }
 FCNTL(fcntl)

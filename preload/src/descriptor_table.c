@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <linux/stat.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -39,72 +40,176 @@ struct descriptor *foretell_entry_make(int fd)
     return entry_of(fd);
 }
 
-/* Fills device and inode; false if fd is not an open regular file. errno is kept. */
-static bool regular_file(int fd, uint64_t *device, uint64_t *inode)
+/*
+ * What the kernel answers is too large for a program's small stack (256 bytes), so it is written
+ * here. As many as may be asked at once; a signal handler that finds none free asks another time. A
+ * place is lost if a handler jumps out of the question, which costs speed once all are.
+ */
+#define QUESTIONS 8u
+static struct statx answers[QUESTIONS];
+static uint8_t taken[QUESTIONS];
+
+enum kind { NOT_ASKED, NOT_OPEN, REGULAR, OTHER };
+
+/* Fills device and inode of a regular file. errno is kept. */
+static enum kind kind_of(int fd, uint64_t *device, uint64_t *inode)
 {
-    struct statx found;
+    unsigned i = 0;
+    while (i < QUESTIONS && __atomic_exchange_n(&taken[i], 1, __ATOMIC_ACQUIRE) != 0)
+        i++;
+    if (i == QUESTIONS)
+        return NOT_ASKED;
+    struct statx *found = &answers[i];
     int saved = errno;
+    enum kind kind = OTHER;
     /* Without DONT_SYNC a network or FUSE file system may ask its server, and the program would wait
      * for a question that it did not ask. */
-    long result = syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                          STATX_TYPE | STATX_INO, &found);
-    if (result == 0) {
-        *device = makedev(found.stx_dev_major, found.stx_dev_minor);
-        *inode = found.stx_ino;
+    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO,
+                found) != 0) {
+        kind = errno == EBADF ? NOT_OPEN : OTHER;
+    } else if ((found->stx_mode & S_IFMT) == S_IFREG) {
+        *device = makedev(found->stx_dev_major, found->stx_dev_minor);
+        *inode = found->stx_ino;
+        kind = REGULAR;
     }
     errno = saved;
-    return result == 0 && (found.stx_mode & S_IFMT) == S_IFREG;
+    __atomic_store_n(&taken[i], 0, __ATOMIC_RELEASE);
+    return kind;
 }
 
-static void store_identity(struct descriptor *entry, uint64_t device, uint64_t inode)
+/* Whether any descriptor owes stalls. */
+static bool owes;
+
+/* The stalls of a descriptor whose kind is known now. */
+static void settle(struct descriptor *entry, bool regular)
 {
-    __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
+    uint64_t stall_ns = __atomic_exchange_n(&entry->owed_stall_ns, 0, __ATOMIC_RELAXED);
+    uint64_t stalls = __atomic_exchange_n(&entry->owed_stalls, 0, __ATOMIC_RELAXED);
+    if (!regular)
+        return;
+    count(&ring()->read_stall_ns, stall_ns);
+    count(&ring()->read_stalls, stalls);
+}
+
+static inline bool owing(const struct descriptor *entry)
+{
+    return UNLIKELY(__atomic_load_n(&entry->owed_stalls, __ATOMIC_RELAXED) != 0);
+}
+
+static __attribute__((noinline)) void ask_and_settle(int fd, struct descriptor *entry)
+{
+    uint64_t device;
+    uint64_t inode;
+    settle(entry, activity() != OFF && kind_of(fd, &device, &inode) == REGULAR);
+}
+
+void foretell_owe(struct descriptor *entry, uint64_t stall_ns)
+{
+    count(&entry->owed_stall_ns, stall_ns);
+    count(&entry->owed_stalls, 1);
+    __atomic_store_n(&owes, true, __ATOMIC_RELAXED);
+}
+
+/* Settles for each descriptor that owes, or drops what it owes. */
+static void settle_each(bool dropped)
+{
+    if (!__atomic_exchange_n(&owes, false, __ATOMIC_RELAXED))
+        return;
+    for (unsigned fd = 0; fd < TABLE_PAGES * TABLE_PAGE_ENTRIES; fd++) {
+        struct descriptor *entry = entry_of((int)fd);
+        if (entry == NULL)
+            fd += TABLE_PAGE_ENTRIES - 1; /* the first of a page that is not there */
+        else if (owing(entry) && dropped)
+            settle(entry, false);
+        else if (owing(entry))
+            ask_and_settle((int)fd, entry);
+    }
+}
+
+__attribute__((destructor)) void foretell_settle_all(void)
+{
+    settle_each(false);
+}
+
+void foretell_table_forked(void)
+{
+    settle_each(true);
+    memset(taken, 0, sizeof taken);
 }
 
 uint64_t foretell_adopt(int fd, struct descriptor *entry)
 {
     if (!foretell_is_own_process())
         return current_tag(IGNORED); /* for this call only: nothing is stored */
-    foretell_register_if_pending();
     uint64_t device = 0;
     uint64_t inode = 0;
+    enum kind kind = kind_of(fd, &device, &inode);
     uint64_t tag = current_tag(IGNORED);
-    if (regular_file(fd, &device, &inode)) {
-        store_identity(entry, device, inode);
+    if (kind == NOT_ASKED || kind == NOT_OPEN)
+        return tag;
+    if (kind == REGULAR) {
+        __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
+        __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
         tag = current_tag(SHARED) | TAG_IDENTITY;
     }
     __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
     __atomic_store_n(&entry->tag, tag, __ATOMIC_RELEASE);
+    if (owing(entry))
+        settle(entry, kind == REGULAR);
     return tag;
 }
 
-uint64_t foretell_identify(int fd, struct descriptor *entry, uint64_t tag)
+bool foretell_identify(int fd, struct descriptor *entry)
 {
-    enum descriptor_state state = state_of(tag);
-    if ((tag & TAG_IDENTITY) != 0 || (state != OWNED && state != FRESH))
-        return tag;
-    if (state == FRESH)
-        return foretell_adopt(fd, entry);
+    uint64_t tag = tag_of(entry);
     uint64_t device = 0;
     uint64_t inode = 0;
-    uint64_t better = current_tag(IGNORED);
-    if (regular_file(fd, &device, &inode)) {
-        store_identity(entry, device, inode);
-        better = tag | TAG_IDENTITY;
+    enum kind kind = kind_of(fd, &device, &inode);
+    if (kind == NOT_ASKED)
+        return false;
+    if (kind == REGULAR) {
+        __atomic_store_n(&entry->device, device, __ATOMIC_RELAXED);
+        __atomic_store_n(&entry->inode, inode, __ATOMIC_RELAXED);
     }
     /* Only if nobody has reset or shared the descriptor meanwhile: their word is newer. */
+    uint64_t better = kind == REGULAR ? tag | TAG_IDENTITY : current_tag(IGNORED);
     (void)__atomic_compare_exchange_n(&entry->tag, &tag, better, false, __ATOMIC_RELEASE,
                                       __ATOMIC_RELAXED);
-    return better;
+    return kind == REGULAR;
+}
+
+struct descriptor *foretell_watch(int fd)
+{
+    foretell_register_if_pending();
+    struct descriptor *entry = foretell_entry_make(fd);
+    if (entry == NULL)
+        return NULL;
+    uint64_t tag = tag_of(entry);
+    if ((tag & TAG_STATE) == UNKNOWN || (tag & TAG_STATE) == FRESH)
+        tag = foretell_adopt(fd, entry);
+    return (tag & TAG_STATE) != IGNORED ? entry : NULL;
+}
+
+bool foretell_is_regular_file(int fd)
+{
+    struct descriptor *entry = foretell_entry_make(fd);
+    if (entry == NULL)
+        return false;
+    uint64_t tag = tag_of(entry);
+    if ((tag & TAG_STATE) != IGNORED && (tag & TAG_IDENTITY) == 0)
+        tag = foretell_adopt(fd, entry);
+    return (tag & TAG_STATE) != IGNORED;
 }
 
 void foretell_forget(int fd)
 {
     struct descriptor *entry = entry_of(fd);
     /* A read first: most descriptors closed are UNKNOWN, and a load does not dirty the line. */
-    if (entry != NULL && tag_of(entry) != 0)
-        __atomic_store_n(&entry->tag, 0, __ATOMIC_RELEASE);
+    if (entry == NULL || tag_of(entry) == 0)
+        return;
+    if (owing(entry))
+        ask_and_settle(fd, entry);
+    __atomic_store_n(&entry->tag, 0, __ATOMIC_RELEASE);
 }
 
 void foretell_forget_range(unsigned first, unsigned last)
@@ -131,5 +236,18 @@ void foretell_share(int fd)
         uint64_t shared = (tag & ~TAG_STATE) | SHARED;
         (void)__atomic_compare_exchange_n(&entry->tag, &tag, shared, false, __ATOMIC_RELEASE,
                                           __ATOMIC_RELAXED);
+    }
+}
+
+void foretell_copied(int fd, int copy)
+{
+    struct descriptor *from = copy >= 0 && copy != fd ? entry_of(fd) : NULL;
+    uint64_t state = from != NULL ? tag_of(from) & TAG_STATE : UNKNOWN;
+    if (state == UNKNOWN || state == IGNORED || activity() == OFF)
+        return;
+    struct descriptor *to = foretell_entry_make(copy);
+    if (to != NULL) {
+        __atomic_store_n(&to->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
+        __atomic_store_n(&to->tag, current_tag(FRESH), __ATOMIC_RELEASE);
     }
 }

@@ -306,7 +306,7 @@ static void leave_out(struct environment *environment, char *const envp[],
 static void count_alone(struct environment *environment)
 {
     environment->alone = true;
-    count(&foretell_shared->programs_left_alone, 1);
+    count(&ring()->programs_left_alone, 1);
 }
 
 static bool take_memory(struct environment *environment, size_t bytes)
@@ -365,7 +365,7 @@ struct environment foretell_environment_for(char *const envp[], struct executed 
         count_alone(&environment);
         return environment;
     }
-    if (__atomic_load_n(&foretell_shared->manager_ended, __ATOMIC_RELAXED) != 0)
+    if (__atomic_load_n(&ring()->manager_ended, __ATOMIC_RELAXED) != 0)
         now = WITHDRAWN;
     int saved = errno;
     struct survey seen;
@@ -398,5 +398,5 @@ void foretell_environment_release(const struct environment *environment, bool fa
     if (environment->memory != NULL)
         foretell_exec_memory_release(environment->memory, environment->bytes);
     if (failed && environment->alone)
-        (void)__atomic_fetch_sub(&foretell_shared->programs_left_alone, 1, __ATOMIC_RELAXED);
+        (void)__atomic_fetch_sub(&ring()->programs_left_alone, 1, __ATOMIC_RELAXED);
 }

@@ -65,7 +65,8 @@ OPENAT(openat64)
 OPENAT_2(__openat_2)
 OPENAT_2(__openat64_2)
 
-HOOK(int, openat2, (int folder, const char *path, struct open_how *how, size_t size))
+HOOK_VERSION(int, openat2, "openat2" OPENAT2_VERSION,
+             (int folder, const char *path, struct open_how *how, size_t size))
 {
     if (!foretell_active)
         return REAL(openat2)(folder, path, how, size);
@@ -107,9 +108,11 @@ MKSTEMP(mkostemps64, (char *pattern, int suffix, int flags), pattern, suffix, fl
 #define TMPFILE(name)                                                                              \
     HOOK(FILE *, name, (void))                                                                     \
     {                                                                                              \
+        if (UNLIKELY(!foretell_active))                                                            \
+            return REAL_LATE(name)();                                                              \
+        uint64_t start_ns = now_ns();                                                              \
         FILE *stream = REAL_LATE(name)();                                                          \
-        if (stream != NULL)                                                                        \
-            foretell_forget(stream->_fileno);                                                      \
+        foretell_opened(stream != NULL ? stream->_fileno : -1, O_RDWR, start_ns);                  \
         return stream;                                                                             \
     }
 TMPFILE(tmpfile)

@@ -137,8 +137,8 @@ HOOK(int, execle, (const char *path, const char *first, ...))
     EXECL_BODY(run_path, va_arg(rest, char *const *));
 }
 
-/* A spawned child may look a relative name up elsewhere: then nothing is known of it. An action that changes the folder cannot be seen in `actions`, so one such action counts for
- * all. */
+/* A spawned child may look a relative name up elsewhere: then nothing is known of it. An action that
+ * changes the folder cannot be seen in `actions`, so one such action counts for all. */
 static bool spawn_changes_folder;
 
 #define ADDS_FOLDER(name, parameters, call)                                                        \
@@ -153,61 +153,73 @@ ADDS_FOLDER(posix_spawn_file_actions_addfchdir_np, (posix_spawn_file_actions_t *
             (actions, fd))
 
 static struct executed spawned(const char *path, const posix_spawn_file_actions_t *actions,
-                               const posix_spawnattr_t *attributes)
+                               const posix_spawnattr_t *attributes, bool shell)
 {
     struct executed executed = by_path(path);
     short flags = 0;
     if (attributes != NULL)
         (void)posix_spawnattr_getflags(attributes, &flags);
+    executed.shell = shell;
     executed.unknown = (flags & POSIX_SPAWN_RESETIDS) != 0;
     executed.elsewhere =
         actions != NULL && __atomic_load_n(&spawn_changes_folder, __ATOMIC_RELAXED);
     return executed;
 }
 
+#define SPAWN_BODY(name, search, shell)                                                            \
+    {                                                                                              \
+        EXEC_BODY(envp, spawned(path, actions, attributes, shell), search,                         \
+                  REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables),    \
+                  result);                                                                         \
+    }
+
 int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                    const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
-{
-    EXEC_BODY(envp, spawned(path, actions, attributes), false,
-              REAL_LATE(posix_spawn)(pid, path, actions, attributes, argv, environment.variables),
-              result);
-}
+    SPAWN_BODY(posix_spawn, false, false)
 
-HOOK(int, posix_spawn, SPAWN_ARGS)
-{
-    return foretell_spawn(pid, path, actions, attributes, argv, envp);
-}
+#if HAS_OLD_SPAWN
+HOOK_VERSION(int, posix_spawn, "posix_spawn@@GLIBC_2.15", SPAWN_ARGS)
+SPAWN_BODY(posix_spawn, false, false)
+HOOK_VERSION(int, posix_spawnp, "posix_spawnp@@GLIBC_2.15", SPAWN_ARGS)
+SPAWN_BODY(posix_spawnp, true, false)
+/* These hand a file that the kernel does not execute to /bin/sh. */
+HOOK_VERSION(int, posix_spawn_old, "posix_spawn@" SPAWN_OLD_VERSION, SPAWN_ARGS)
+SPAWN_BODY(posix_spawn_old, false, true)
+HOOK_VERSION(int, posix_spawnp_old, "posix_spawnp@" SPAWN_OLD_VERSION, SPAWN_ARGS)
+SPAWN_BODY(posix_spawnp_old, true, true)
+#else
+HOOK(int, posix_spawn, SPAWN_ARGS) SPAWN_BODY(posix_spawn, false, false)
+HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
+#endif
 
-HOOK(int, posix_spawnp, SPAWN_ARGS)
-{
-    EXEC_BODY(envp, spawned(path, actions, attributes), true,
-              REAL_LATE(posix_spawnp)(pid, path, actions, attributes, argv, environment.variables),
-              result);
-}
-
-/* All state lies in shared memory and the manager notices death by itself: nothing to flush. */
-#define EXIT(name)                                                                                 \
-    HOOK(void, name, (int status))                                                                 \
+/* All state lies in shared memory and the manager notices death by itself: nothing to flush but stalls
+ * of descriptors whose kind nobody has asked for. */
+#define EXIT_BODY(name)                                                                            \
     {                                                                                              \
+        foretell_settle_all();                                                                     \
         REAL_LATE(name)(status);                                                                   \
         __builtin_unreachable();                                                                   \
     }
-EXIT(_exit)
-EXIT(_Exit)
-EXIT(quick_exit)
+HOOK(void, _exit, (int status)) EXIT_BODY(_exit)
+HOOK(void, _Exit, (int status)) EXIT_BODY(_Exit)
+HOOK_VERSION(void, quick_exit, "quick_exit@@GLIBC_2.24", (int status)) EXIT_BODY(quick_exit)
+HOOK_VERSION(void, quick_exit_old, "quick_exit@" QUICK_EXIT_OLD_VERSION, (int status))
+EXIT_BODY(quick_exit_old)
 
-/* It would be killed for the calls that the hooks make (getpid, statx, lseek, and socket and
- * memfd_create in a forked child). What locks itself up by instructions of its own is not noticed. */
+/* A program that locks itself up may be killed for calls that the hooks make beside its own (statx,
+ * getpid, lseek, and socket and memfd_create in a forked child), and for reading the processor's
+ * clock: from here on everything is forwarded, and the library stays behind at an exec. What locks
+ * itself up by instructions of its own is not noticed. */
 void foretell_notice_lock_up(void)
 {
     foretell_environment_lock_up();
     if (foretell_active && foretell_is_own_process())
-        __atomic_store_n(&foretell_active, false, __ATOMIC_RELEASE);
+        foretell_switch_off();
 }
 
 void foretell_notice_prctl(unsigned long option)
 {
-    if (UNLIKELY(option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS))
+    if (UNLIKELY(option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS || option == PR_SET_TSC))
         foretell_notice_lock_up();
 }
 

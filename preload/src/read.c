@@ -19,7 +19,7 @@
             count_other(other);                                                                    \
             return other;                                                                          \
         }                                                                                          \
-        uint64_t start_ns = now_ns();                                                              \
+        uint64_t start_ns = read_begins();                                                         \
         ssize_t result = call;                                                                     \
         foretell_read_done(fd, entry, start_ns, result, offset);                                   \
         return result;                                                                             \

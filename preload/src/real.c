@@ -4,6 +4,7 @@
 #include "real.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -178,6 +179,50 @@ static void early_exit(int status)
         (void)syscall(SYS_exit_group, status);
 }
 
+/* Jemalloc calls it before any constructor, and dlsym may allocate. */
+#if defined(__x86_64__)
+static long early_syscall SYSCALL_ARGS
+{
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    /* The kernel's convention: it takes these registers, and changes rax, rcx, r11 and memory. */
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    if ((unsigned long)result > -4096UL) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
+}
+#elif defined(__aarch64__)
+static long early_syscall SYSCALL_ARGS
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    /* The kernel's convention: it takes these registers, and changes x0 and memory. */
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+    if ((unsigned long)x0 > -4096UL) {
+        errno = (int)-x0;
+        return -1;
+    }
+    return x0;
+}
+#else
+#define early_syscall NULL /* not hooked */
+#endif
+
 #define REAL_EARLY(result, name, parameters, early) .name = early,
 struct foretell_real foretell_real = {REAL_ALL(REAL_EARLY)};
 
@@ -194,6 +239,16 @@ static void **slot_at(size_t offset)
     return (void **)(void *)((char *)&foretell_real + offset);
 }
 
+static void resolve_version(size_t offset, const char *name, const char *version)
+{
+    /* By its name, since not every C library has it. */
+    void *(*versioned)(void *, const char *, const char *);
+    *(void **)&versioned = dlsym(RTLD_DEFAULT, "dlvsym");
+    void *found = versioned != NULL ? versioned(RTLD_NEXT, name, version) : NULL;
+    if (found != NULL)
+        __atomic_store_n(slot_at(offset), found, __ATOMIC_RELAXED);
+}
+
 void foretell_resolve(void)
 {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -201,6 +256,13 @@ void foretell_resolve(void)
         if (found != NULL)
             __atomic_store_n(slot_at(names[i].offset), found, __ATOMIC_RELAXED);
     }
+    resolve_version(offsetof(struct foretell_real, llseek), "llseek", LLSEEK_VERSION);
+    resolve_version(offsetof(struct foretell_real, quick_exit_old), "quick_exit",
+                    QUICK_EXIT_OLD_VERSION);
+    resolve_version(offsetof(struct foretell_real, posix_spawn_old), "posix_spawn",
+                    SPAWN_OLD_VERSION);
+    resolve_version(offsetof(struct foretell_real, posix_spawnp_old), "posix_spawnp",
+                    SPAWN_OLD_VERSION);
     /* C: names that glibc 2.34 to 2.37 lack. */
     if (foretell_real.__isoc23_vfscanf == NULL)
         foretell_real.__isoc23_vfscanf = foretell_real.__isoc99_vfscanf;

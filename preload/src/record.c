@@ -12,6 +12,9 @@
 
 void foretell_emit(struct foretell_ring_header *header, const struct foretell_record *record)
 {
+    /* A vfork child runs in its parent's memory, but is not the process that the ring stands for. */
+    if (activity() != ANNOUNCED || !foretell_is_own_process())
+        return;
     uint64_t head = __atomic_load_n(&header->head, __ATOMIC_RELAXED);
     do {
         /* Acquire: the consumer has finished with the slot that it released by this tail. */
@@ -57,59 +60,78 @@ static bool count_open(struct foretell_ring_header *header, uint64_t duration_ns
     return stalled;
 }
 
-/* Notes that the descriptor was opened. Returns its entry if it is to be watched as `state`. */
+/* Notes that the descriptor was opened; read-only ones are watched as `state`. Returns the entry of
+ * such a one. */
 static struct descriptor *claim(int fd, int flags, enum descriptor_state state)
 {
-    bool reads_only =
-        (flags & O_ACCMODE) == O_RDONLY && (flags & (O_DIRECTORY | O_PATH)) == 0;
-    if (!reads_only) {
-        /* Writes move the position unseen: adopted as SHARED if it is ever read. */
+    int access = flags & O_ACCMODE;
+    bool readable = access == O_RDONLY || access == O_RDWR;
+    if (!readable || (flags & (O_DIRECTORY | O_PATH)) != 0) {
         foretell_forget(fd);
         return NULL;
     }
     struct descriptor *entry = foretell_entry_make(fd);
-    if (entry != NULL) {
-        __atomic_store_n(&entry->position_bytes, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&entry->tag, current_tag(state), __ATOMIC_RELEASE);
+    if (entry == NULL)
+        return NULL;
+    if (access == O_RDWR) {
+        /* Writes move the position unseen. */
+        foretell_forget(fd);
+        (void)foretell_adopt(fd, entry);
+        return NULL;
     }
+    __atomic_store_n(&entry->position_bytes, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->tag, current_tag(state), __ATOMIC_RELEASE);
     return entry;
+}
+
+/* The record of an open. fd: negative if it failed. */
+static __attribute__((noinline)) void record_open(struct foretell_ring_header *header,
+                                                  const struct descriptor *entry, int fd,
+                                                  uint64_t end_ns, uint64_t duration_ns)
+{
+    struct foretell_record record = {.kind = FORETELL_RECORD_OPEN,
+                                     .flags = fd < 0 ? FORETELL_FLAG_FAILED : 0,
+                                     .end_ns = end_ns,
+                                     .duration_ns = duration_ns};
+    if (entry != NULL) {
+        record.device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED);
+        record.inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED);
+    }
+    foretell_emit(header, &record);
+}
+
+/* The same while records are wanted, or by a child that has to announce itself. */
+static __attribute__((noinline)) void opened_recorded(int fd, int flags, uint64_t end_ns,
+                                                      uint64_t duration_ns)
+{
+    if (!foretell_is_own_process()) {
+        foretell_forget(fd);
+        return;
+    }
+    foretell_register_if_pending();
+    struct foretell_ring_header *header = ring();
+    bool wanted = wants_records(header);
+    bool stalled = count_open(header, duration_ns);
+    struct descriptor *entry = fd >= 0 ? claim(fd, flags, wanted ? OWNED : FRESH) : NULL;
+    if (!wanted || (fd < 0 && !stalled))
+        return;
+    bool named = entry != NULL && foretell_identify(fd, entry);
+    if (entry != NULL && !named && !stalled)
+        return; /* not a regular file */
+    record_open(header, named ? entry : NULL, fd, end_ns, duration_ns);
 }
 
 void foretell_opened(int fd, int flags, uint64_t start_ns)
 {
     uint64_t end_ns = now_ns();
     struct foretell_ring_header *header = ring();
-    if (!wants_records(header) && !foretell_registration_pending()) {
-        count_open(header, end_ns - start_ns);
-        if (fd >= 0)
-            claim(fd, flags, FRESH);
+    if (UNLIKELY(wants_records(header) || activity() == UNANNOUNCED)) {
+        opened_recorded(fd, flags, end_ns, end_ns - start_ns);
         return;
     }
-    if (!foretell_is_own_process()) {
-        foretell_forget(fd);
-        return;
-    }
-    foretell_register_if_pending();
-    header = ring();
-    uint64_t duration_ns = end_ns - start_ns;
-    bool stalled = count_open(header, duration_ns);
-    struct descriptor *entry = fd >= 0 ? claim(fd, flags, OWNED) : NULL;
-    if (!wants_records(header) || (fd < 0 && !stalled))
-        return;
-    struct foretell_record record = {.kind = FORETELL_RECORD_OPEN,
-                                     .flags = fd < 0 ? FORETELL_FLAG_FAILED : 0,
-                                     .end_ns = end_ns,
-                                     .duration_ns = duration_ns};
-    if (entry != NULL) {
-        uint64_t tag = foretell_identify(fd, entry, tag_of(entry));
-        if ((tag & TAG_IDENTITY) == 0 && !stalled)
-            return; /* not a regular file */
-        if ((tag & TAG_IDENTITY) != 0) {
-            record.device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED);
-            record.inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED);
-        }
-    }
-    foretell_emit(header, &record);
+    (void)count_open(header, end_ns - start_ns);
+    if (fd >= 0)
+        (void)claim(fd, flags, FRESH);
 }
 
 /* The offset at which a read of `bytes` that moved the position began; keeps the position. */
@@ -125,36 +147,13 @@ static uint64_t began_at(int fd, struct descriptor *entry, uint64_t tag, uint64_
     return after - bytes;
 }
 
-void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
-                        uint64_t offset_bytes)
+static __attribute__((noinline)) void record_read(int fd, struct descriptor *entry, uint64_t bytes,
+                                                  uint64_t offset_bytes, uint64_t end_ns,
+                                                  uint64_t duration_ns)
 {
-    uint64_t end_ns = now_ns();
-    uint64_t duration_ns = end_ns - start_ns;
-    struct foretell_ring_header *header = ring();
     uint64_t tag = tag_of(entry);
-    uint64_t bytes = result > 0 ? (uint64_t)result : 0;
-    bool wanted = wants_records(header);
-    /* An opened descriptor is identified only when it matters: a fifo that is waited for must not
-     * pass for a stall. */
-    bool matters = wanted || has_stalled(duration_ns, bytes);
-    if (matters) {
-        tag = foretell_identify(fd, entry, tag);
-        if (state_of(tag) == IGNORED) {
-            count_other(result);
-            return;
-        }
-    }
-    count_read(header, bytes, duration_ns);
-    if (!wanted) {
-        /* Nobody follows the position now; it is asked again when somebody does. A load first, so
-         * that the line stays clean. */
-        if (offset_bytes == POSITION_UNKNOWN &&
-            __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED) != POSITION_UNKNOWN)
-            __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
-        return;
-    }
-    if (result < 0 || (tag & TAG_IDENTITY) == 0 || !foretell_is_own_process())
-        return;
+    if ((tag & TAG_IDENTITY) == 0)
+        return; /* records have been wanted only since the call began */
     uint32_t flags = state_of(tag) == SHARED ? FORETELL_FLAG_SHARED : 0;
     if (offset_bytes != POSITION_UNKNOWN)
         flags = FORETELL_FLAG_POSITIONED;
@@ -170,5 +169,23 @@ void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssi
                                      .length_bytes = bytes,
                                      .end_ns = end_ns,
                                      .duration_ns = duration_ns};
-    foretell_emit(header, &record);
+    foretell_emit(ring(), &record);
+}
+
+void foretell_read_done(int fd, struct descriptor *entry, uint64_t start_ns, ssize_t result,
+                        uint64_t offset_bytes)
+{
+    uint64_t end_ns = start_ns != 0 ? now_ns() : 0;
+    uint64_t bytes = result > 0 ? (uint64_t)result : 0;
+    struct foretell_ring_header *header = ring();
+    count_read(header, entry, bytes, end_ns - start_ns);
+    if (UNLIKELY(wants_records(header))) {
+        if (result >= 0)
+            record_read(fd, entry, bytes, offset_bytes, end_ns, end_ns - start_ns);
+    } else if (offset_bytes == POSITION_UNKNOWN &&
+               __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED) != POSITION_UNKNOWN) {
+        /* Nobody follows the position now; it is asked again when somebody does. A load first, so
+         * that the line stays clean. */
+        __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
+    }
 }

@@ -6,8 +6,9 @@
  * or descriptors are short, foretell_active stays or becomes false and every hook only forwards.
  *
  * How: A. the constructor resolves the real functions, takes foretell's entries out of the
- * environment, looks for a filter, announces the process. B. a fork's child takes an empty private ring at once and announces itself at its first
- * open or first read of a descriptor: most children exec before that. C. announcing makes the ring,
+ * environment, looks for a filter, announces the process. B. a fork's child announces itself at its
+ * first open or first recorded read: most children exec before that. Until then it adds to the counters
+ * of its parent's ring, and writes no records. C. announcing makes the ring,
  * seals it, sends it, and closes both descriptors; connect and send do not wait, since a listening
  * socket takes both without its owner.
  *
@@ -34,7 +35,7 @@
 
 /* C99 would pad it to a header; nobody reads records from it, since its interest is always 0. */
 static struct foretell_ring_header no_ring;
-enum contact { ANNOUNCED, NO_MANAGER, REFUSED };
+enum contact { REACHED, NO_MANAGER, REFUSED };
 static struct sockaddr_un manager;
 static socklen_t manager_bytes;
 static char argv0[256];
@@ -43,8 +44,9 @@ static pid_t own_pid;
 static uint32_t pending;
 
 struct foretell_ring_header *foretell_ring = &no_ring;
-struct foretell_ring_header *foretell_shared = &no_ring;
-bool foretell_active;
+union foretell_wiped foretell_wiped __attribute__((aligned(LARGEST_PAGE_BYTES)));
+/* What a fork's child takes over, unlike foretell_active, which it finds OFF. */
+static bool watched_run;
 
 /* Raw calls: our own hooks must not see them, and libc's may be cancellation points. */
 static pid_t raw_pid(void)
@@ -99,18 +101,6 @@ static struct foretell_ring_header *make_ring(int *fd)
     header->header_bytes = FORETELL_RING_HEADER_BYTES;
     header->interest = first_interest;
     return header;
-}
-
-/* The ring's header once more: the ring itself is taken from a forked child, this is not. */
-static void share_header(int fd)
-{
-    void *memory = mmap(NULL, FORETELL_RING_HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return;
-    struct foretell_ring_header *before = foretell_shared;
-    __atomic_store_n(&foretell_shared, memory, __ATOMIC_RELEASE);
-    if (before != &no_ring)
-        (void)munmap(before, FORETELL_RING_HEADER_BYTES);
 }
 
 /* A socket connected to a manager of this user or root; -1 if there is none. *gone: nobody listens. */
@@ -174,7 +164,6 @@ static enum contact announce(void)
         if (header != NULL) {
             announced = send_hello(socket, ring_fd);
             if (announced) {
-                share_header(ring_fd);
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
             } else {
                 (void)munmap(header, FORETELL_RING_BYTES);
@@ -184,23 +173,27 @@ static enum contact announce(void)
         raw_close(socket);
     }
     errno = saved;
-    return announced ? ANNOUNCED : gone ? NO_MANAGER : REFUSED;
+    return announced ? REACHED : gone ? NO_MANAGER : REFUSED;
 }
 
-bool foretell_registration_pending(void)
+void foretell_switch_off(void)
 {
-    return __atomic_load_n(&pending, __ATOMIC_RELAXED) != 0;
+    __atomic_store_n(&watched_run, false, __ATOMIC_RELAXED);
+    __atomic_store_n(&foretell_active, OFF, __ATOMIC_RELEASE);
 }
 
 void foretell_register_if_pending(void)
 {
     /* Exchanged, so that one of several threads, or a signal handler, does it. */
-    if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 ||
+    if (__atomic_load_n(&pending, __ATOMIC_RELAXED) == 0 || !foretell_is_own_process() ||
         __atomic_exchange_n(&pending, 0, __ATOMIC_ACQ_REL) == 0)
         return;
+    first_interest = ring()->interest; /* the parent's: it is ours until the manager speaks */
     enum contact contact = announce();
-    if (contact != ANNOUNCED)
-        __atomic_store_n(&foretell_active, false, __ATOMIC_RELAXED);
+    if (contact == REACHED)
+        __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
+    else
+        foretell_switch_off();
     if (contact == NO_MANAGER)
         foretell_environment_stop(true);
 }
@@ -214,16 +207,12 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     int saved = errno;
-    struct foretell_ring_header *parents = foretell_ring;
-    __atomic_store_n(&foretell_ring, &no_ring, __ATOMIC_RELEASE);
-    /* The fork may have been made in a signal handler that interrupted a hook, which holds this
-     * address: private memory takes its place, and whatever the hook still writes goes nowhere. */
-    if (parents != &no_ring)
-        (void)mmap(parents, FORETELL_RING_BYTES, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     own_pid = raw_pid();
     (void)__atomic_add_fetch(&foretell_epoch, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&pending, foretell_active ? 1u : 0u, __ATOMIC_RELEASE);
+    foretell_table_forked();
+    foretell_commands_forked();
+    __atomic_store_n(&pending, watched_run ? 1u : 0u, __ATOMIC_RELEASE);
+    __atomic_store_n(&foretell_active, watched_run ? UNANNOUNCED : OFF, __ATOMIC_RELEASE);
     errno = saved;
 }
 
@@ -254,8 +243,13 @@ static void begin_watching(const struct introduction *given)
     if (pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child) != 0)
         return;
     foretell_environment_hand_on();
-    if (contact == ANNOUNCED)
-        __atomic_store_n(&foretell_active, true, __ATOMIC_RELEASE);
+    if (contact != REACHED)
+        return;
+    /* Refused by kernels before 4.14: then a fork behind libc's back counts as its parent. */
+    (void)syscall(SYS_madvise, &foretell_wiped, sizeof foretell_wiped, MADV_WIPEONFORK);
+    watched_run = true;
+    __atomic_store_n(&foretell_active, ANNOUNCED, __ATOMIC_RELEASE);
+    (void)foretell_adopt(STDIN_FILENO, foretell_entry_make(STDIN_FILENO));
 }
 
 /* A. The earliest priority that is not the implementation's own. Other libraries' constructors may
@@ -267,7 +261,6 @@ __attribute__((constructor(101))) static void begin(int argc, char **argv, char 
     int saved = errno;
     Dl_info self;
     foretell_resolve();
-    foretell_resolve_syscall();
     if (dladdr((void *)&foretell_ring, &self) != 0) {
         const struct introduction *given = foretell_environment_take(envp, self.dli_fname);
         if (given != NULL)

@@ -14,6 +14,10 @@
  * The fields are read without the stream's lock: two threads on one stream may see a refill twice or
  * not at all. That costs a wrong count, never a wrong access: only pointers are compared.
  *
+ * The stream may be no pointer where libc does not look at it: a call for no bytes, or for a line
+ * with no place to put it. Such a call is forwarded before anything else. In all other calls libc
+ * follows the pointer first thing, so that what a bad one does is the same with and without us.
+ *
  * fmemopen, fopencookie: no descriptor, forwarded.
  */
 #include "process.h"
@@ -30,18 +34,28 @@
 #define ALWAYS_WATCH SIZE_MAX
 /* The yield of a call that does not say how many bytes it took from the stream. */
 #define YIELD_UNKNOWN (-1)
-/* The same for one that may also have read past the buffer, into the program's memory. */
-#define YIELD_ASK (-2)
+/* The same for a wide stream. */
+#define YIELD_WIDE (-2)
+
+/*
+ * Wide streams convert the byte buffer ahead into one of their own. Its front is not declared in public
+ * headers, but its first two members have been these since glibc 2.2, and they are only compared.
+ */
+struct wide_front {
+    const wchar_t *next;
+    const wchar_t *end;
+};
 
 struct watch {
-    struct descriptor *entry; /* NULL: nothing is to be done afterwards */
+    struct descriptor *entry; /* NULL: not a regular file, only bytes are counted */
     const char *next;
     const char *end;
     const char *base;
+    struct wide_front wide;
     off64_t stream_offset;
     uint64_t began_bytes; /* the descriptor's offset before the call, if known */
     uint64_t start_ns;    /* 0: not timed */
-    bool other;           /* not a regular file: only bytes are counted */
+    bool nothing;         /* no descriptor: nothing is to be done afterwards */
 };
 
 static inline size_t buffered(const FILE *stream)
@@ -49,95 +63,91 @@ static inline size_t buffered(const FILE *stream)
     return (size_t)(stream->_IO_read_end - stream->_IO_read_ptr);
 }
 
-/* timed: start the clock. ask: the descriptor's offset is needed afterwards, records or not. */
-static struct watch watch_begin(FILE *stream, bool timed, bool ask)
+static inline struct wide_front wide_front(const FILE *stream)
 {
-    struct watch watch = {.began_bytes = POSITION_UNKNOWN};
+    const struct wide_front *wide = (const void *)stream->_wide_data;
+    return wide != NULL ? *wide : (struct wide_front){NULL, NULL};
+}
+
+/* timed: start the clock. */
+static inline void watch_begin(struct watch *watch, const FILE *stream, bool timed, bool wide)
+{
     int fd = stream->_fileno;
+    watch->entry = NULL;
+    watch->nothing = fd < 0;
+    watch->start_ns = 0;
     if (fd < 0)
-        return watch;
-    watch.next = stream->_IO_read_ptr;
-    watch.end = stream->_IO_read_end;
-    watch.base = stream->_IO_read_base;
-    watch.stream_offset = stream->_offset;
+        return;
+    watch->next = stream->_IO_read_ptr;
+    watch->end = stream->_IO_read_end;
+    watch->base = stream->_IO_read_base;
+    watch->stream_offset = stream->_offset;
+    watch->began_bytes = POSITION_UNKNOWN;
+    if (wide)
+        watch->wide = wide_front(stream);
     struct descriptor *entry = watched(fd);
-    if (entry == NULL) {
-        watch.entry = entry_of(fd);
-        watch.other = true;
-        return watch;
-    }
-    watch.entry = entry;
-    if (wants_records(ring()) || ask) {
-        if (state_of(tag_of(entry)) == OWNED)
-            watch.began_bytes = __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED);
-        if (watch.began_bytes == POSITION_UNKNOWN && timed)
-            watch.began_bytes = foretell_kernel_position(fd);
-    }
-    if (timed)
-        watch.start_ns = now_ns();
-    return watch;
-}
-
-/* How many bytes the call took from the descriptor. Exact where the call says what it consumed,
- * else the size of the last refill. */
-static uint64_t pulled(const struct watch *watch, const FILE *stream, ssize_t yield)
-{
-    if (yield >= 0) {
-        int64_t before = watch->end - watch->next;
-        int64_t after = stream->_IO_read_end - stream->_IO_read_ptr;
-        int64_t bytes = (int64_t)yield - before + after;
-        return bytes > 0 ? (uint64_t)bytes : 0;
-    }
-    bool refilled = stream->_IO_read_end != watch->end || stream->_IO_read_base != watch->base ||
-                    stream->_IO_read_ptr < watch->next || stream->_offset != watch->stream_offset;
-    return refilled ? (uint64_t)(stream->_IO_read_end - stream->_IO_read_base) : 0;
-}
-
-static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
-{
-    struct descriptor *entry = watch->entry;
+    watch->entry = entry;
     if (entry == NULL)
         return;
-    uint64_t end_ns = watch->start_ns != 0 ? now_ns() : 0;
-    uint64_t duration_ns = end_ns - watch->start_ns;
-    uint64_t bytes = pulled(watch, stream, yield);
-    if (yield == YIELD_ASK && !watch->other && watch->began_bytes != POSITION_UNKNOWN) {
-        uint64_t position = foretell_kernel_position(stream->_fileno);
-        if (position != POSITION_UNKNOWN && position >= watch->began_bytes)
-            bytes = position - watch->began_bytes;
+    if (UNLIKELY(wants_records(ring()))) {
+        if (state_of(tag_of(entry)) == OWNED)
+            watch->began_bytes = __atomic_load_n(&entry->position_bytes, __ATOMIC_RELAXED);
+        if (watch->began_bytes == POSITION_UNKNOWN && timed)
+            watch->began_bytes = foretell_kernel_position(fd);
     }
-    bool stalled = has_stalled(duration_ns, bytes);
-    if (bytes == 0 && !stalled)
-        return;
-    if (watch->other) {
-        count_other((ssize_t)bytes);
-        return;
-    }
-    int fd = stream->_fileno;
-    struct foretell_ring_header *header = ring();
-    bool wanted = wants_records(header);
+    if (timed)
+        watch->start_ns = read_begins();
+}
+
+/* The size of the last refill, of which there may have been none. */
+static uint64_t refilled(const struct watch *watch, const FILE *stream)
+{
+    bool moved = stream->_IO_read_end != watch->end || stream->_IO_read_base != watch->base ||
+                 stream->_IO_read_ptr < watch->next || stream->_offset != watch->stream_offset;
+    return moved ? (uint64_t)(stream->_IO_read_end - stream->_IO_read_base) : 0;
+}
+
+/* The same for a wide stream, whose byte buffer may look alike before and after a refill: if all of it
+ * had been converted, new wide characters come from new bytes. */
+static uint64_t refilled_wide(const struct watch *watch, const FILE *stream)
+{
+    struct wide_front now = wide_front(stream);
+    bool converted = now.end != watch->wide.end || now.next < watch->wide.next;
+    if (converted && watch->next == watch->end)
+        return (uint64_t)(stream->_IO_read_end - stream->_IO_read_base);
+    return refilled(watch, stream);
+}
+
+/* How many bytes the call took from the descriptor. Exact where the call says what it consumed. */
+static uint64_t pulled(const struct watch *watch, const FILE *stream, ssize_t yield)
+{
+    if (yield == YIELD_WIDE)
+        return refilled_wide(watch, stream);
+    if (yield < 0)
+        return refilled(watch, stream);
+    int64_t before = watch->end - watch->next;
+    int64_t after = stream->_IO_read_end - stream->_IO_read_ptr;
+    int64_t bytes = (int64_t)yield - before + after;
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* D. bytes: what the call took, as far as its buffer says. */
+static __attribute__((noinline)) void record_refill(const struct watch *watch, int fd,
+                                                    uint64_t bytes, uint64_t end_ns)
+{
+    struct descriptor *entry = watch->entry;
     uint64_t tag = tag_of(entry);
-    if (wanted || stalled) {
-        tag = foretell_identify(fd, entry, tag);
-        if (state_of(tag) == IGNORED) {
-            count_other((ssize_t)bytes);
-            return;
-        }
-    }
-    if (!wanted || (tag & TAG_IDENTITY) == 0 || !foretell_is_own_process()) {
-        count_read(header, bytes, duration_ns);
-        __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
-        return;
-    }
-    uint64_t position = foretell_kernel_position(fd); /* D */
-    if (position == POSITION_UNKNOWN)
-        return;
+    uint64_t position = foretell_kernel_position(fd);
+    uint64_t duration_ns = end_ns - watch->start_ns;
     uint64_t began = watch->began_bytes;
-    if (began > position || began == POSITION_UNKNOWN)
+    if (position != POSITION_UNKNOWN && (began > position || began == POSITION_UNKNOWN))
         began = position - (bytes < position ? bytes : position);
     __atomic_store_n(&entry->position_bytes, position, __ATOMIC_RELAXED);
-    count_read(header, position - began, duration_ns);
-    if (position == began)
+    uint64_t length = position != POSITION_UNKNOWN ? position - began : bytes;
+    if (length == 0 && !has_stalled(duration_ns, 0))
+        return;
+    count_read(ring(), entry, length, duration_ns);
+    if (length == 0 || position == POSITION_UNKNOWN || (tag & TAG_IDENTITY) == 0)
         return;
     struct foretell_record record = {
         .kind = FORETELL_RECORD_READ,
@@ -145,21 +155,44 @@ static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
         .device = __atomic_load_n(&entry->device, __ATOMIC_RELAXED),
         .inode = __atomic_load_n(&entry->inode, __ATOMIC_RELAXED),
         .offset_bytes = began,
-        .length_bytes = position - began,
+        .length_bytes = length,
         .end_ns = end_ns,
         .duration_ns = duration_ns};
-    foretell_emit(header, &record);
+    foretell_emit(ring(), &record);
+}
+
+static void watch_end(const struct watch *watch, FILE *stream, ssize_t yield)
+{
+    struct descriptor *entry = watch->entry;
+    if (watch->nothing)
+        return;
+    uint64_t end_ns = watch->start_ns != 0 ? now_ns() : 0;
+    uint64_t duration_ns = end_ns - watch->start_ns;
+    uint64_t bytes = pulled(watch, stream, yield);
+    if (entry == NULL) {
+        count_other((ssize_t)bytes);
+        return;
+    }
+    bool stalled = has_stalled(duration_ns, bytes);
+    struct foretell_ring_header *header = ring();
+    /* The buffer of a wide stream may hide a refill; the kernel knows. */
+    if (UNLIKELY(wants_records(header)) && (bytes > 0 || yield == YIELD_WIDE || stalled)) {
+        record_refill(watch, stream->_fileno, bytes, end_ns);
+        return;
+    }
+    if (bytes == 0 && !stalled)
+        return;
+    count_read(header, entry, bytes, duration_ns);
+    __atomic_store_n(&entry->position_bytes, POSITION_UNKNOWN, __ATOMIC_RELAXED);
 }
 
 /* `need`: bytes that certainly suffice. `timed`: whether a refill is likely enough for a clock. */
 #define STREAM_BODY(type, stream, need, timed, call, yield)                                        \
-    STREAM_BODY_ASKING(type, stream, need, timed, false, call, yield)
-
-#define STREAM_BODY_ASKING(type, stream, need, timed, ask, call, yield)                            \
     do {                                                                                           \
         if (LIKELY(buffered(stream) >= (need)) || UNLIKELY(!foretell_active))                      \
             return call;                                                                           \
-        struct watch watch = watch_begin(stream, timed, ask);                                      \
+        struct watch watch;                                                                        \
+        watch_begin(&watch, stream, timed, false);                                                 \
         type result = call;                                                                        \
         watch_end(&watch, stream, yield);                                                          \
         return result;                                                                             \
@@ -191,16 +224,29 @@ HOOK(int, getw, (FILE * stream))
     STREAM_BODY(int, stream, sizeof(int), true, REAL_LATE(getw)(stream), YIELD_UNKNOWN);
 }
 
-/* Sizes that overflow are the program's error: libc sees them as they are. A short count leaves part
- * of an item unsaid. */
-#define FREAD_YIELD(result, size, count)                                                           \
-    ((result) < (count) && (size) != 1 ? YIELD_ASK : (ssize_t)((result) * (size)))
+/*
+ * Read as single bytes, which comes to the same in libc and says how much of a last, cut-off item was
+ * taken. Without bytes to read libc leaves the stream alone; sizes that overflow are the program's
+ * error, which libc sees as they are.
+ */
+#define FREAD_BODY(size, count, stream, plain, by_bytes)                                           \
+    do {                                                                                           \
+        size_t bytes;                                                                              \
+        if (UNLIKELY(__builtin_mul_overflow(size, count, &bytes)) || UNLIKELY(bytes == 0) ||       \
+            LIKELY(buffered(stream) >= bytes) || UNLIKELY(!foretell_active))                       \
+            return plain;                                                                          \
+        struct watch watch;                                                                        \
+        watch_begin(&watch, stream, true, false);                                                  \
+        size_t taken = by_bytes;                                                                   \
+        watch_end(&watch, stream, (ssize_t)taken);                                                 \
+        return taken == bytes ? count : taken / size;                                              \
+    } while (0)
+
 #define FREAD(name)                                                                                \
     HOOK(size_t, name, (void *to, size_t size, size_t count, FILE *stream))                        \
     {                                                                                              \
-        STREAM_BODY_ASKING(size_t, stream, size * count, true, size != 1,                          \
-                           REAL_LATE(name)(to, size, count, stream),                               \
-                           FREAD_YIELD(result, size, count));                                      \
+        FREAD_BODY(size, count, stream, REAL_LATE(name)(to, size, count, stream),                  \
+                   REAL_LATE(name)(to, 1, bytes, stream));                                         \
     }
 FREAD(fread)
 FREAD(_IO_fread)
@@ -209,20 +255,23 @@ FREAD(fread_unlocked)
 #define FREAD_CHK(name)                                                                            \
     HOOK(size_t, name, (void *to, size_t room, size_t size, size_t count, FILE *stream))           \
     {                                                                                              \
-        STREAM_BODY_ASKING(size_t, stream, size * count, true, size != 1,                          \
-                           REAL_LATE(name)(to, room, size, count, stream),                         \
-                           FREAD_YIELD(result, size, count));                                      \
+        FREAD_BODY(size, count, stream, REAL_LATE(name)(to, room, size, count, stream),            \
+                   REAL_LATE(name)(to, room, 1, bytes, stream));                                   \
     }
 FREAD_CHK(__fread_chk)
 FREAD_CHK(__fread_unlocked_chk)
 
-/* C: at most room - 1 bytes, but a line is usually shorter. */
-#define LINE_NEED(room) ((room) > 0 ? (size_t)(room) - 1 : 0)
+/* C: at most room - 1 bytes, but a line is usually shorter. Without room for any, libc leaves the
+ * stream alone. */
+#define LINE_NEED(room) ((size_t)(room) - 1)
+#define NO_ROOM(room) UNLIKELY((room) <= 1)
 #define NEARLY_EMPTY(stream) (buffered(stream) < NEARLY_EMPTY_BYTES)
 
 #define FGETS(name)                                                                                \
     HOOK(char *, name, (char *to, int room, FILE *stream))                                         \
     {                                                                                              \
+        if (NO_ROOM(room))                                                                         \
+            return REAL_LATE(name)(to, room, stream);                                              \
         STREAM_BODY(char *, stream, LINE_NEED(room), NEARLY_EMPTY(stream),                         \
                     REAL_LATE(name)(to, room, stream), YIELD_UNKNOWN);                             \
     }
@@ -233,6 +282,8 @@ FGETS(fgets_unlocked)
 #define FGETS_CHK(name)                                                                            \
     HOOK(char *, name, (char *to, size_t size, int room, FILE *stream))                            \
     {                                                                                              \
+        if (NO_ROOM(room))                                                                         \
+            return REAL_LATE(name)(to, size, room, stream);                                        \
         STREAM_BODY(char *, stream, LINE_NEED(room), NEARLY_EMPTY(stream),                         \
                     REAL_LATE(name)(to, size, room, stream), YIELD_UNKNOWN);                       \
     }
@@ -249,8 +300,13 @@ GETS(gets, (char *to), to)
 GETS(_IO_gets, (char *to), to)
 GETS(__gets_chk, (char *to, size_t size), to, size)
 
+/* Without a place for the line libc leaves the stream alone. */
+#define NO_LINE(line, room) UNLIKELY((line) == NULL || (room) == NULL)
+
 HOOK(ssize_t, getline, (char **line, size_t *room, FILE *stream))
 {
+    if (NO_LINE(line, room))
+        return REAL_LATE(getline)(line, room, stream);
     STREAM_BODY(ssize_t, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),
                 REAL_LATE(getline)(line, room, stream), result);
 }
@@ -258,6 +314,8 @@ HOOK(ssize_t, getline, (char **line, size_t *room, FILE *stream))
 #define GETDELIM(name)                                                                             \
     HOOK(ssize_t, name, (char **line, size_t *room, int end, FILE *stream))                        \
     {                                                                                              \
+        if (NO_LINE(line, room))                                                                   \
+            return REAL_LATE(name)(line, room, end, stream);                                       \
         STREAM_BODY(ssize_t, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),                           \
                     REAL_LATE(name)(line, room, end, stream), result);                             \
     }
@@ -265,31 +323,22 @@ GETDELIM(getdelim)
 GETDELIM(__getdelim)
 
 /* Scanning: the variable forms call the real v-form of the same dialect. */
-#define VSCANF(name)                                                                               \
-    HOOK(int, name, (FILE * stream, const char *format, va_list values))                           \
+#define HOOK_2023(result, name, parameters)                                                        \
+    HOOK_VERSION(result, name, #name SCANF_2023_VERSION, parameters)
+#define VSCANF_BODY(name)                                                                          \
     {                                                                                              \
         STREAM_BODY(int, stream, ALWAYS_WATCH, NEARLY_EMPTY(stream),                               \
                     REAL_LATE(name)(stream, format, values), YIELD_UNKNOWN);                       \
     }
-VSCANF(vfscanf)
-VSCANF(__isoc99_vfscanf)
-VSCANF(__isoc23_vfscanf)
-
-/*
- * Wide streams convert the byte buffer ahead into one of their own, so the byte buffer says nothing:
- * the front of the wide one does. It is not declared in public headers, but its first two members
- * have been these since glibc 2.2, and they are only compared. Whether a refill happened, only the
- * descriptor's offset can tell.
- */
-struct wide_front {
-    const wchar_t *next;
-    const wchar_t *end;
-};
+#define VSCANF_ARGS (FILE * stream, const char *format, va_list values)
+HOOK(int, vfscanf, VSCANF_ARGS) VSCANF_BODY(vfscanf)
+HOOK(int, __isoc99_vfscanf, VSCANF_ARGS) VSCANF_BODY(__isoc99_vfscanf)
+HOOK_2023(int, __isoc23_vfscanf, VSCANF_ARGS) VSCANF_BODY(__isoc23_vfscanf)
 
 static inline size_t wide_buffered(const FILE *stream)
 {
-    const struct wide_front *wide = (const void *)stream->_wide_data;
-    return wide != NULL ? (size_t)(wide->end - wide->next) : 0;
+    struct wide_front front = wide_front(stream);
+    return (size_t)(front.end - front.next);
 }
 
 /* Wide characters that make a refill unlikely for a call of unknown need. */
@@ -299,23 +348,24 @@ static inline size_t wide_buffered(const FILE *stream)
     do {                                                                                           \
         if (LIKELY(wide_buffered(stream) >= (need)) || UNLIKELY(!foretell_active))                 \
             return call;                                                                           \
-        struct watch watch = watch_begin(stream, true, true);                                      \
+        struct watch watch;                                                                        \
+        watch_begin(&watch, stream, true, true);                                                   \
         type result = call;                                                                        \
-        watch_end(&watch, stream, YIELD_ASK);                                                      \
+        watch_end(&watch, stream, YIELD_WIDE);                                                     \
         return result;                                                                             \
     } while (0)
 
-#define VWSCANF(name)                                                                              \
-    HOOK(int, name, (FILE * stream, const wchar_t *format, va_list values))                        \
+#define VWSCANF_BODY(name)                                                                         \
     {                                                                                              \
         WIDE_BODY(int, stream, NEARLY_EMPTY_CHARACTERS, REAL_LATE(name)(stream, format, values));  \
     }
-VWSCANF(vfwscanf)
-VWSCANF(__isoc99_vfwscanf)
-VWSCANF(__isoc23_vfwscanf)
+#define VWSCANF_ARGS (FILE * stream, const wchar_t *format, va_list values)
+HOOK(int, vfwscanf, VWSCANF_ARGS) VWSCANF_BODY(vfwscanf)
+HOOK(int, __isoc99_vfwscanf, VWSCANF_ARGS) VWSCANF_BODY(__isoc99_vfwscanf)
+HOOK_2023(int, __isoc23_vfwscanf, VWSCANF_ARGS) VWSCANF_BODY(__isoc23_vfwscanf)
 
-#define SCANF(name, target, parameters, stream)                                                    \
-    HOOK(int, name, parameters)                                                                    \
+#define SCANF(hook, name, target, parameters, stream)                                              \
+    hook(int, name, parameters)                                                                    \
     {                                                                                              \
         va_list values;                                                                            \
         va_start(values, format);                                                                  \
@@ -323,33 +373,33 @@ VWSCANF(__isoc23_vfwscanf)
         va_end(values);                                                                            \
         return result;                                                                             \
     }
-SCANF(fscanf, vfscanf, (FILE * stream, const char *format, ...), stream)
-SCANF(__isoc99_fscanf, __isoc99_vfscanf, (FILE * stream, const char *format, ...), stream)
-SCANF(__isoc23_fscanf, __isoc23_vfscanf, (FILE * stream, const char *format, ...), stream)
-SCANF(fwscanf, vfwscanf, (FILE * stream, const wchar_t *format, ...), stream)
-SCANF(__isoc99_fwscanf, __isoc99_vfwscanf, (FILE * stream, const wchar_t *format, ...),
+SCANF(HOOK, fscanf, vfscanf, (FILE * stream, const char *format, ...), stream)
+SCANF(HOOK, __isoc99_fscanf, __isoc99_vfscanf, (FILE * stream, const char *format, ...), stream)
+SCANF(HOOK_2023, __isoc23_fscanf, __isoc23_vfscanf, (FILE * stream, const char *format, ...), stream)
+SCANF(HOOK, fwscanf, vfwscanf, (FILE * stream, const wchar_t *format, ...), stream)
+SCANF(HOOK, __isoc99_fwscanf, __isoc99_vfwscanf, (FILE * stream, const wchar_t *format, ...),
       stream)
-SCANF(__isoc23_fwscanf, __isoc23_vfwscanf, (FILE * stream, const wchar_t *format, ...),
+SCANF(HOOK_2023, __isoc23_fwscanf, __isoc23_vfwscanf, (FILE * stream, const wchar_t *format, ...),
       stream)
-SCANF(scanf, vfscanf, (const char *format, ...), stdin)
-SCANF(__isoc99_scanf, __isoc99_vfscanf, (const char *format, ...), stdin)
-SCANF(__isoc23_scanf, __isoc23_vfscanf, (const char *format, ...), stdin)
+SCANF(HOOK, scanf, vfscanf, (const char *format, ...), stdin)
+SCANF(HOOK, __isoc99_scanf, __isoc99_vfscanf, (const char *format, ...), stdin)
+SCANF(HOOK_2023, __isoc23_scanf, __isoc23_vfscanf, (const char *format, ...), stdin)
 
-SCANF(wscanf, vfwscanf, (const wchar_t *format, ...), stdin)
-SCANF(__isoc99_wscanf, __isoc99_vfwscanf, (const wchar_t *format, ...), stdin)
-SCANF(__isoc23_wscanf, __isoc23_vfwscanf, (const wchar_t *format, ...), stdin)
+SCANF(HOOK, wscanf, vfwscanf, (const wchar_t *format, ...), stdin)
+SCANF(HOOK, __isoc99_wscanf, __isoc99_vfwscanf, (const wchar_t *format, ...), stdin)
+SCANF(HOOK_2023, __isoc23_wscanf, __isoc23_vfwscanf, (const wchar_t *format, ...), stdin)
 
-#define VSCANF_STDIN(name, target, character)                                                      \
-    HOOK(int, name, (const character *format, va_list values))                                     \
+#define VSCANF_STDIN(hook, name, target, character)                                                \
+    hook(int, name, (const character *format, va_list values))                                     \
     {                                                                                              \
         return foretell_hook_##target(stdin, format, values);                                      \
     }
-VSCANF_STDIN(vscanf, vfscanf, char)
-VSCANF_STDIN(__isoc99_vscanf, __isoc99_vfscanf, char)
-VSCANF_STDIN(__isoc23_vscanf, __isoc23_vfscanf, char)
-VSCANF_STDIN(vwscanf, vfwscanf, wchar_t)
-VSCANF_STDIN(__isoc99_vwscanf, __isoc99_vfwscanf, wchar_t)
-VSCANF_STDIN(__isoc23_vwscanf, __isoc23_vfwscanf, wchar_t)
+VSCANF_STDIN(HOOK, vscanf, vfscanf, char)
+VSCANF_STDIN(HOOK, __isoc99_vscanf, __isoc99_vfscanf, char)
+VSCANF_STDIN(HOOK_2023, __isoc23_vscanf, __isoc23_vfscanf, char)
+VSCANF_STDIN(HOOK, vwscanf, vfwscanf, wchar_t)
+VSCANF_STDIN(HOOK, __isoc99_vwscanf, __isoc99_vfwscanf, wchar_t)
+VSCANF_STDIN(HOOK_2023, __isoc23_vwscanf, __isoc23_vfwscanf, wchar_t)
 
 #define GETWC(name, parameters, stream, ...)                                                       \
     HOOK(wint_t, name, parameters)                                                                 \
@@ -366,6 +416,8 @@ GETWC(getwchar_unlocked, (void), stdin, )
 #define FGETWS(name)                                                                               \
     HOOK(wchar_t *, name, (wchar_t * to, int room, FILE *stream))                                  \
     {                                                                                              \
+        if (NO_ROOM(room))                                                                         \
+            return REAL_LATE(name)(to, room, stream);                                              \
         WIDE_BODY(wchar_t *, stream, NEARLY_EMPTY_CHARACTERS, REAL_LATE(name)(to, room, stream)); \
     }
 FGETWS(fgetws)
@@ -374,6 +426,8 @@ FGETWS(fgetws_unlocked)
 #define FGETWS_CHK(name)                                                                           \
     HOOK(wchar_t *, name, (wchar_t * to, size_t size, int room, FILE *stream))                     \
     {                                                                                              \
+        if (NO_ROOM(room))                                                                         \
+            return REAL_LATE(name)(to, size, room, stream);                                        \
         WIDE_BODY(wchar_t *, stream, NEARLY_EMPTY_CHARACTERS,                                      \
                   REAL_LATE(name)(to, size, room, stream));                                        \
     }
@@ -387,7 +441,7 @@ FGETWS_CHK(__fgetws_unlocked_chk)
  */
 static void seek_end(struct watch *watch, FILE *stream)
 {
-    if (watch->entry == NULL || watch->other)
+    if (watch->entry == NULL)
         return;
     watch->began_bytes = POSITION_UNKNOWN;
     if (stream->_offset != watch->stream_offset && stream->_IO_read_end != stream->_IO_read_base)
@@ -401,7 +455,8 @@ static void seek_end(struct watch *watch, FILE *stream)
     {                                                                                              \
         if (!foretell_active)                                                                      \
             return REAL_LATE(name)(__VA_ARGS__);                                                   \
-        struct watch watch = watch_begin(stream, true, false);                                     \
+        struct watch watch;                                                                        \
+        watch_begin(&watch, stream, true, false);                                                  \
         type result = REAL_LATE(name)(__VA_ARGS__);                                                \
         seek_end(&watch, stream);                                                                  \
         return result;                                                                             \
@@ -418,12 +473,14 @@ HOOK(void, rewind, (FILE * stream))
         REAL_LATE(rewind)(stream);
         return;
     }
-    struct watch watch = watch_begin(stream, true, false);
+    struct watch watch;
+    watch_begin(&watch, stream, true, false);
     REAL_LATE(rewind)(stream);
     seek_end(&watch, stream);
 }
 
-/* Opening: a mode of "r" without "+" is a descriptor of our own, at offset 0. */
+/* Opening: a mode of "r" without "+" is a descriptor of our own, at offset 0. Called only with a mode that
+ * libc has taken. */
 static int mode_flags(const char *mode)
 {
     size_t length = strcspn(mode, ",");
@@ -437,7 +494,8 @@ static int mode_flags(const char *mode)
             return REAL_LATE(name)(path, mode);                                                    \
         uint64_t start_ns = now_ns();                                                              \
         FILE *stream = REAL_LATE(name)(path, mode);                                                \
-        foretell_opened(stream != NULL ? stream->_fileno : -1, mode_flags(mode), start_ns);        \
+        foretell_opened(stream != NULL ? stream->_fileno : -1,                                     \
+                        stream != NULL ? mode_flags(mode) : O_RDWR, start_ns);                     \
         return stream;                                                                             \
     }
 FOPEN(fopen)
@@ -454,27 +512,11 @@ FOPEN(_IO_fopen)
         FILE *again = REAL_LATE(name)(path, mode, stream);                                         \
         /* Without a path only the mode changes: the position is not 0. */                        \
         foretell_opened(again != NULL ? again->_fileno : -1,                                       \
-                        path != NULL ? mode_flags(mode) : O_RDWR, start_ns);                       \
+                        again != NULL && path != NULL ? mode_flags(mode) : O_RDWR, start_ns);      \
         return again;                                                                              \
     }
 FREOPEN(freopen)
 FREOPEN(freopen64)
-
-/* A descriptor given to stdio stays what it was. */
-HOOK(FILE *, fdopen, (int fd, const char *mode))
-{
-    return REAL_LATE(fdopen)(fd, mode);
-}
-
-HOOK(FILE *, _IO_fdopen, (int fd, const char *mode))
-{
-    return REAL_LATE(_IO_fdopen)(fd, mode);
-}
-
-HOOK(int, fileno, (FILE * stream))
-{
-    return REAL_LATE(fileno)(stream);
-}
 
 #define FCLOSE(name)                                                                               \
     HOOK(int, name, (FILE * stream))                                                               \
