@@ -43,6 +43,15 @@ pub(crate) fn preload_library() -> &'static Path {
     })
 }
 
+/// The names that the interposing library exports, by the list.
+pub(crate) fn symbols() -> Vec<String> {
+    let list = crate_folder().join("../preload/symbols.txt");
+    let list = std::fs::read_to_string(list).expect("list");
+    let families = list.lines().filter(|line| !line.starts_with('#'));
+    let names = families.filter_map(|line| line.split_once(": ")).map(|(_, names)| names);
+    names.flat_map(|names| names.split(' ')).map(str::to_owned).collect()
+}
+
 /// Compiles a program of `tests/c`.
 pub(crate) fn c_program(name: &str, more: &[&str]) -> PathBuf {
     let source = crate_folder().join("tests/c").join(name).with_extension("c");

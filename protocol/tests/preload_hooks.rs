@@ -1,0 +1,259 @@
+//! Every exported name does what it does without the interposing library: with pointers that lead
+//! nowhere, on the smallest stacks, and in a program that has locked itself up.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use foretell_protocol::Listener;
+
+/// How much more stack than libc a hook may take, in bytes. A signal handler on an alternate stack of
+/// the usual size, SIGSTKSZ, has some thousand.
+const MOST_STACK_BYTES: i64 = 512;
+
+/// `tests/c/every_hook.c`, and what it reads.
+struct EveryHook {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl EveryHook {
+    fn new() -> Self {
+        let program = support::c_program("every_hook", &["-Wl,-z,now"]);
+        let folder = tempfile::tempdir().expect("folder");
+        let lines: String = (1..3000).map(|i| format!("{i} words\n")).collect();
+        std::fs::write(folder.path().join("lines"), lines).expect("file");
+        Self { program, folder }
+    }
+
+    fn command(&self, what: &str, situations: &[&str]) -> Command {
+        let lines = self.folder.path().join("lines");
+        let mut command = Command::new(&self.program);
+        command.arg(what).arg(&lines).args(situations).stderr(Stdio::null());
+        command.stdin(std::fs::File::open(&lines).expect("file"));
+        command
+    }
+
+    /// What it prints without the library.
+    fn plain(&self, what: &str, situations: &[&str]) -> String {
+        text(&support::succeed(&mut self.command(what, situations)).stdout)
+    }
+
+    /// What it prints with the library and a manager, which looks at no ring: there are thousands.
+    fn watched(&self, what: &str, situations: &[&str], interest: bool) -> String {
+        // A child that opens announces itself, and so does one whose reads are recorded.
+        let processes = if interest || situations.iter().any(|name| name.starts_with("fresh")) {
+            500
+        } else {
+            1
+        };
+        let listener = Listener::bind().expect("listener");
+        let mut command = self.command(what, situations);
+        support::watch(&mut command, listener.address(), interest);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| {
+                let (mut waiting, mut hellos) = (Vec::new(), 0);
+                while !done.load(Ordering::Acquire) {
+                    while let Some(connection) = listener.accept().expect("accept") {
+                        waiting.push(connection);
+                    }
+                    let before = waiting.len();
+                    waiting.retain_mut(|connection| matches!(connection.receive(), Ok(None)));
+                    hellos += before - waiting.len();
+                    thread::sleep(Duration::from_micros(500));
+                }
+                hellos
+            });
+            let output = command.output();
+            done.store(true, Ordering::Release);
+            let hellos = accepted.join().expect("manager");
+            let output = output.expect("program");
+            assert!(output.status.success(), "{:?}", output.status);
+            assert!(hellos >= processes, "{hellos} processes have announced themselves");
+            text(&output.stdout)
+        })
+    }
+
+    fn assert_alike(&self, situations: &[&str], interests: &[bool]) {
+        self.assert_alike_if(situations, interests, |_| true);
+    }
+
+    /// Compares the lines of which `compared` says so of the name.
+    fn assert_alike_if(
+        &self,
+        situations: &[&str],
+        interests: &[bool],
+        compared: impl Fn(&str) -> bool,
+    ) {
+        let plain = self.plain("calls", situations);
+        for &interest in interests {
+            let watched = self.watched("calls", situations, interest);
+            let differs: Vec<_> = plain
+                .lines()
+                .zip(watched.lines())
+                .filter(|(without, with)| without != with)
+                .filter(|(without, _)| without.split(' ').nth(1).is_none_or(&compared))
+                .map(|(without, with)| format!("without: {without}\n   with: {with}"))
+                .collect();
+            assert!(differs.is_empty(), "interest {interest}:\n{}", differs.join("\n"));
+            assert_eq!(plain.lines().count(), watched.lines().count(), "interest {interest}");
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn every_exported_name_is_tried() {
+    let setting = EveryHook::new();
+    let names = text(&support::succeed(Command::new(&setting.program).arg("names")).stdout);
+    let tried: BTreeSet<&str> = names.lines().collect();
+    let listed = support::symbols();
+    let listed: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
+    assert_eq!(listed.difference(&tried).collect::<Vec<_>>(), Vec::<&&str>::new(), "not tried");
+    assert_eq!(tried.difference(&listed).collect::<Vec<_>>(), Vec::<&&str>::new(), "not listed");
+}
+
+#[test]
+fn results_errors_and_signals_are_the_same() {
+    EveryHook::new().assert_alike(&["fresh-plain", "inherited-plain"], &[false, true]);
+}
+
+#[test]
+fn on_the_smallest_stacks_too() {
+    let situations = ["fresh-thread", "inherited-thread", "fresh-signal", "inherited-signal"];
+    EveryHook::new().assert_alike(&situations, &[false, true]);
+}
+
+#[test]
+fn in_strict_seccomp_too() {
+    let situations = ["fresh-strict", "inherited-strict", "fresh-prctl", "inherited-prctl"];
+    EveryHook::new().assert_alike(&situations, &[false, true]);
+}
+
+/// A process that has done nothing but read since it was forked, and whose reads nobody records, makes
+/// no system call and reads no clock on behalf of the library. Opens are timed, and end the process
+/// in any case.
+#[test]
+fn in_strict_seccomp_behind_libcs_back() {
+    let opens = |name: &str| {
+        ["open", "creat", "tmp", "temp", "execve"].iter().any(|part| name.contains(part))
+    };
+    EveryHook::new().assert_alike_if(&["inherited-raw"], &[false], |name| !opens(name));
+}
+
+#[test]
+fn no_hook_takes_much_stack() {
+    let setting = EveryHook::new();
+    let situations = ["fresh-plain", "inherited-plain"];
+    let depths = |printed: &str| -> BTreeMap<String, i64> {
+        let depth = |line: &str| {
+            let (call, depth) = line.split_once(": depth ")?;
+            Some((call.to_owned(), depth.parse().ok()?))
+        };
+        printed.lines().filter_map(depth).collect()
+    };
+    let plain = depths(&setting.plain("depth", &situations));
+    assert!(plain.len() > 500, "{}", plain.len());
+    for interest in [false, true] {
+        let watched = depths(&setting.watched("depth", &situations, interest));
+        let more: Vec<_> = plain
+            .iter()
+            .filter_map(|(call, depth)| Some((call, watched.get(call)? - depth)))
+            .filter(|&(_, more)| more > MOST_STACK_BYTES)
+            .collect();
+        assert!(more.is_empty(), "interest {interest}: {more:#?}");
+    }
+}
+
+/// The versions under which a library defines a name; a base version is the empty string.
+fn versions(library: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut readelf = Command::new("readelf");
+    let output = support::succeed(readelf.args(["--wide", "--dyn-syms"]).arg(library));
+    let mut versions = BTreeMap::<String, BTreeSet<String>>::new();
+    for line in text(&output.stdout).lines() {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        // Num: Value Size Type Bind Vis Ndx Name
+        let [_, _, _, kind, _, _, section, symbol, ..] = fields[..] else { continue };
+        if section == "UND" || section == "ABS" || kind != "FUNC" && kind != "IFUNC" {
+            continue;
+        }
+        let (name, version) = symbol.split_at(symbol.find('@').unwrap_or(symbol.len()));
+        versions.entry(name.to_owned()).or_default().insert(version.to_owned());
+    }
+    versions
+}
+
+fn libc() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    let path = maps.split_whitespace().find(|word| word.contains("/libc.so"));
+    PathBuf::from(path.expect("this program is linked to libc"))
+}
+
+#[test]
+fn names_have_the_versions_of_the_c_library() {
+    let ours = versions(support::preload_library());
+    let theirs = versions(&libc());
+    let known: BTreeSet<&String> = theirs.values().flatten().collect();
+    for (name, ours) in &ours {
+        match theirs.get(name) {
+            // One that serves references to any version, where there is one.
+            Some(theirs) if theirs.len() == 1 && ours.contains("") => assert_eq!(ours.len(), 1),
+            Some(theirs) => assert_eq!(ours, theirs, "{name}"),
+            // Only for programs that need a newer C library than this one.
+            None => assert!(
+                ours.iter().all(|version| version.starts_with('@')
+                    && !version.starts_with("@@")
+                    && !known.contains(version)
+                    && !known.contains(&format!("@{version}"))),
+                "{name} is {ours:?}, and the C library has none"
+            ),
+        }
+    }
+}
+
+#[test]
+fn dlsym_finds_what_it_finds_without() {
+    let source = support::crate_folder().join("tests/c/look_up.c");
+    let program = support::compile(&source, &[]);
+    let names = support::symbols();
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&names);
+        command
+    };
+    let plain = text(&support::succeed(&mut command()).stdout);
+    let observed = support::observe(&mut command(), false);
+    assert_eq!(text(&observed.output.stdout), plain);
+    assert_eq!(plain.lines().count(), names.len());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn programs_bound_to_an_old_version_get_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let source = support::crate_folder().join("tests/c/old_spawn.c");
+    let program = support::compile(&source, &[]);
+    let folder = tempfile::tempdir().expect("folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "echo ran\n").expect("script"); // nothing says by what
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let command = || {
+        let mut command = Command::new(&program);
+        command.arg(&script);
+        command
+    };
+    let plain = support::succeed(&mut command()).stdout;
+    assert_eq!(text(&plain), "ran\nold 0\nran\nold p 0\nnew 8\nnew p 8\n");
+    let observed = support::observe(&mut command(), false);
+    assert_eq!(text(&observed.output.stdout), text(&plain));
+    assert_eq!(observed.sessions.len(), 3, "the program and two shells");
+}
