@@ -6,37 +6,40 @@
 //!
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
 //! to ask it for less.
+//!
+//! By module: `address` makes a client of an address and of `settings`, whose `names` are listed in one place, and of AWS'
+//! `profile`s; `wire` sees what goes out and comes back; `tries` tries again; `errors` says what servers say; `listing` lists.
 
+mod address;
 mod errors;
 mod listing;
+mod names;
+mod profile;
+mod settings;
+mod tries;
+mod wire;
 
 use std::fmt;
-use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
+use http::Uri;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use rustix::io::Errno;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::time::timeout_at;
 
-use self::errors::{Failure, Telling};
+pub use self::address::without_secrets;
+use self::address::{Folder, Place};
+use self::errors::Failure;
 use self::listing::{ObjectListing, Pages};
+use self::tries::{Tries, guarded, wait_for};
+use self::wire::About;
 use super::{
     Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request, cannot_list,
 };
-
-/// Pauses between tries: the first, and the longest.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// No try is begun that has less time.
-const TRY_LEAST: Duration = Duration::from_millis(50);
 
 /// Threads that talk to a store: they decrypt and copy, and wait for nothing.
 const THREADS: usize = 2;
@@ -89,7 +92,10 @@ pub struct ObjectBackend {
     pages: Option<Arc<dyn PaginatedListStore>>,
     /// Web servers do not tell what they have.
     can_list: bool,
+    /// What names mean at a web server.
+    folder: Option<Folder>,
     prefix: Path,
+    identity: String,
     options: ObjectOptions,
     /// There until it is dropped.
     runtime: Option<Runtime>,
@@ -111,6 +117,15 @@ impl Drop for ObjectBackend {
     }
 }
 
+fn threads() -> Result<Runtime, AddressError> {
+    Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("foretell-store")
+        .enable_all()
+        .build()
+        .map_err(AddressError::Threads)
+}
+
 impl ObjectBackend {
     /// The objects of `store` below `prefix`.
     ///
@@ -121,20 +136,27 @@ impl ObjectBackend {
         prefix: Path,
         options: ObjectOptions,
     ) -> Result<Self, AddressError> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("foretell-store")
-            .enable_all()
-            .build()
-            .map_err(AddressError::Threads)?;
-        let handle = runtime.handle().clone();
-        let (pages, can_list, runtime) = (None, true, Some(runtime));
-        Ok(ObjectBackend { store, pages, can_list, prefix, options, runtime, handle })
+        let threads = threads()?;
+        Ok(ObjectBackend {
+            identity: format!("{store} {prefix}"),
+            store,
+            pages: None,
+            can_list: true,
+            folder: None,
+            prefix,
+            options,
+            handle: threads.handle().clone(),
+            runtime: Some(threads),
+        })
     }
 
     /// What `address` stands for: `s3://bucket/prefix`, `gs://…`, `az://container/prefix`, `https://host/path`. Credentials, endpoint and
-    /// region come from the usual variables of the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …) and from the machine's own
-    /// metadata service.
+    /// region come from the usual variables of the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …), from AWS profiles, and from
+    /// the machine's own metadata service.
+    ///
+    /// Names in a bucket are keys. At a web server they are what files below the address are called, and are written with percent signs
+    /// on the way; but a name that begins with `http://` or `https://` is a whole address at the same server, which is asked for as it is
+    /// written, and the empty name is the address itself. A query of the address goes with each request.
     ///
     /// # Errors
     /// If it stands for nothing, or the settings are not enough.
@@ -142,101 +164,39 @@ impl ObjectBackend {
         ObjectBackend::configured(address, &[], options)
     }
 
-    /// [`at`](ObjectBackend::at), with settings that come before the environment's, under the names of its variables in lower case
-    /// (`aws_endpoint_url`, …).
+    /// [`at`](ObjectBackend::at), with settings that come before the environment's: under the names of `docs/stores.md`, which
+    /// are those of its variables in lower case, with or without `aws_`, `google_` or `azure_` before them.
     ///
     /// # Errors
-    /// If the address stands for nothing, a setting is not known, or they are not enough.
+    /// If the address stands for nothing, a setting is not known or cannot be what it is, or they are not enough.
     pub fn configured(
         address: &str,
         settings: &[(&str, &str)],
         options: ObjectOptions,
     ) -> Result<Self, AddressError> {
-        use object_store::aws::AmazonS3Builder;
-        use object_store::azure::MicrosoftAzureBuilder;
-        use object_store::gcp::GoogleCloudStorageBuilder;
-        use object_store::http::HttpBuilder;
+        let threads = threads()?;
+        let handle = threads.handle().clone();
+        let place = guarded(|| Place::find(address, settings, options, &handle));
+        let place = place.unwrap_or_else(|message| {
+            Err(AddressError::Store { address: without_secrets(address), message })
+        })?;
+        Ok(ObjectBackend {
+            store: place.store,
+            pages: place.pages,
+            can_list: place.folder.is_none(),
+            folder: place.folder,
+            prefix: place.prefix,
+            identity: place.identity,
+            options,
+            runtime: Some(threads),
+            handle,
+        })
+    }
 
-        let wrong = |error: object_store::Error| AddressError::Store {
-            address: address.to_owned(),
-            message: error.to_string(),
-        };
-        let (scheme, rest) =
-            address.split_once("://").ok_or_else(|| AddressError::Scheme(address.to_owned()))?;
-        let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What is opened is added to the path of a web server, with a slash.
-        let url = match scheme {
-            "http" | "https" if !rest.contains(['?', '#']) => address.trim_end_matches('/'),
-            _ => address,
-        };
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let client = object_store::ClientOptions::new()
-            .with_timeout_disabled()
-            .with_read_timeout(options.silence)
-            .with_connect_timeout(options.silence)
-            .with_pool_max_idle_per_host(options.depth)
-            .with_allow_http(true);
-        let endpoint = settings
-            .iter()
-            .find(|(key, _)| matches!(*key, "aws_endpoint_url" | "aws_endpoint"))
-            .map(|(_, value)| (*value).to_owned())
-            .or_else(|| std::env::var("AWS_ENDPOINT_URL").ok())
-            .or_else(|| std::env::var("AWS_ENDPOINT").ok());
-        if let Some(endpoint) = endpoint.filter(|_| scheme.starts_with("s3"))
-            && !endpoint.starts_with("http://")
-            && !endpoint.starts_with("https://")
-        {
-            // The crate panics at the first request.
-            let message =
-                format!("the endpoint {endpoint:?} does not begin with http:// or https://");
-            return Err(AddressError::Store { address: address.to_owned(), message });
-        }
-        // Builders have no trait in common.
-        macro_rules! built {
-            ($builder:expr) => {
-                Arc::new(
-                    $builder
-                        .with_url(url)
-                        .with_retry(retry)
-                        .with_client_options(client)
-                        .with_http_connector(Telling)
-                        .build()
-                        .map_err(wrong)?,
-                )
-            };
-        }
-        macro_rules! configured {
-            ($builder:expr) => {
-                keys(settings, wrong)?
-                    .into_iter()
-                    .fold($builder, |builder, (key, value)| builder.with_config(key, value))
-            };
-        }
-        type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
-        macro_rules! paginated {
-            ($builder:expr) => {{
-                let store = built!(configured!($builder));
-                (Arc::clone(&store) as _, Some(store as _))
-            }};
-        }
-        let (store, pages): Both = match scheme {
-            "s3" | "s3a" => paginated!(AmazonS3Builder::from_env()),
-            "gs" => paginated!(GoogleCloudStorageBuilder::from_env()),
-            "az" | "abfs" | "abfss" => paginated!(MicrosoftAzureBuilder::from_env()),
-            "http" | "https" if let Some((name, _)) = settings.first() => {
-                let message = format!("there is no setting {name} for it");
-                return Err(AddressError::Store { address: address.to_owned(), message });
-            }
-            // The path belongs to the address, and what is opened is added to it.
-            "http" | "https" => (built!(HttpBuilder::new()), None),
-            _ => return Err(AddressError::Scheme(address.to_owned())),
-        };
-        let prefix = if scheme.starts_with("http") { "" } else { path };
-        let prefix = Path::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.into()))?;
-        let mut backend = ObjectBackend::new(store, prefix, options)?;
-        backend.pages = pages;
-        backend.can_list = !scheme.starts_with("http");
-        Ok(backend)
+    /// What tells this store, and the part of it that its address names, from others, wherever settings come from: where it is,
+    /// whose it is, and the address. No secret is in it but the query of a web server's address.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The same, and it is never asked what there is: neither to list nor for what is below a name.
@@ -252,12 +212,13 @@ impl ObjectBackend {
     /// # Errors
     /// As [`open`](Backend::open), and if there are more than `most_bytes`.
     pub fn read_all(&self, path: &str, most_bytes: usize) -> Result<Vec<u8>, BackendError> {
-        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let (store, target) = (Arc::clone(&self.store), self.target(path)?);
         let read = wait_for((&self.handle, self.options), move || {
-            let (store, location) = (Arc::clone(&store), location.clone());
+            let (store, target) = (Arc::clone(&store), target.clone());
             async move {
                 let mut all = Vec::new();
-                let mut bytes = store.get(&location).await?.into_stream();
+                let found = store.get_opts(&target.location, target.options(None)).await?;
+                let mut bytes = found.into_stream();
                 while let Some(some) = bytes.next().await {
                     all.extend_from_slice(&some?);
                     if all.len() > most_bytes {
@@ -279,10 +240,13 @@ impl ObjectBackend {
         if meta.size == 0 {
             return Ok(());
         }
-        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let (store, target) = (Arc::clone(&self.store), self.target(path)?);
         wait_for((&self.handle, self.options), move || {
-            let (store, location) = (Arc::clone(&store), location.clone());
-            async move { store.get_range(&location, 0..1).await.map(|_| ()) }
+            let (store, target) = (Arc::clone(&store), target.clone());
+            async move {
+                let options = target.options(Some(meta.size)).with_range(Some(0..1));
+                store.get_opts(&target.location, options).await.map(|_| ())
+            }
         })
     }
 
@@ -291,11 +255,22 @@ impl ObjectBackend {
         Ok(self.prefix.parts().chain(path.parts()).collect())
     }
 
-    fn opened(&self, meta: ObjectMeta) -> Opened {
+    fn target(&self, path: &str) -> Result<Target, BackendError> {
+        let Some(folder) = &self.folder else {
+            return Ok(Target { location: self.location(path)?, address: None });
+        };
+        let address = Some(folder.address_of(path).map_err(other)?);
+        // A whole address is no path; what the crate makes of one is not asked for.
+        let location = Path::parse(path).unwrap_or_default();
+        Ok(Target { location, address })
+    }
+
+    fn opened(&self, target: Target, meta: ObjectMeta) -> Opened {
         let object = StoredObject {
             store: Arc::clone(&self.store),
             handle: self.handle.clone(),
             options: self.options,
+            target,
             meta,
         };
         Opened {
@@ -306,10 +281,10 @@ impl ObjectBackend {
     }
 
     fn head(&self, path: &str) -> Result<ObjectMeta, BackendError> {
-        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
+        let (store, target) = (Arc::clone(&self.store), self.target(path)?);
         wait_for((&self.handle, self.options), move || {
-            let (store, location) = (Arc::clone(&store), location.clone());
-            async move { store.head(&location).await }
+            let (store, target) = (Arc::clone(&store), target.clone());
+            async move { target.head(&*store).await }
         })
     }
 
@@ -318,12 +293,26 @@ impl ObjectBackend {
     }
 }
 
-/// Settings by the keys of a builder.
-fn keys<'a, K: FromStr<Err = object_store::Error>>(
-    settings: &[(&str, &'a str)],
-    wrong: impl Fn(object_store::Error) -> AddressError,
-) -> Result<Vec<(K, &'a str)>, AddressError> {
-    settings.iter().map(|(key, value)| Ok((key.parse().map_err(&wrong)?, *value))).collect()
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Target {
+    location: Path,
+    /// In place of it, of a web server.
+    address: Option<Uri>,
+}
+
+impl Target {
+    /// For a request about it, which has this size as far as is known.
+    fn options(&self, size_bytes: Option<u64>) -> GetOptions {
+        let mut options = GetOptions::default();
+        options.extensions.insert(About { address: self.address.clone(), size_bytes });
+        options
+    }
+
+    async fn head(&self, store: &dyn ObjectStore) -> object_store::Result<ObjectMeta> {
+        let options = self.options(None).with_head(true);
+        store.get_opts(&self.location, options).await.map(|found| found.meta)
+    }
 }
 
 impl Backend for ObjectBackend {
@@ -332,18 +321,20 @@ impl Backend for ObjectBackend {
             let errno = Some(Errno::ISDIR.raw_os_error());
             return Err(BackendError::Other { errno, message: "it is a folder".into() });
         }
-        Ok(self.opened(self.head(path)?))
+        Ok(self.opened(self.target(path)?, self.head(path)?))
     }
 
     fn open_found(&self, path: &str, file: &FileInfo) -> Result<Opened, BackendError> {
         let Some(modified) = file.modified else { return self.open(path) };
-        Ok(self.opened(ObjectMeta {
-            location: self.location(path)?,
+        let target = self.target(path)?;
+        let meta = ObjectMeta {
+            location: target.location.clone(),
             last_modified: modified.into(),
             size: file.size_bytes,
             e_tag: file.tag.as_deref().map(str::to_owned),
             version: None,
-        }))
+        };
+        Ok(self.opened(target, meta))
     }
 
     /// Asks for an object and for what is below it, at once.
@@ -351,14 +342,13 @@ impl Backend for ObjectBackend {
         if path.is_empty() {
             return Ok(Found::Folder);
         }
-        let (store, location) = (Arc::clone(&self.store), self.location(path)?);
         if !self.can_list {
             return Ok(Found::File(info(self.head(path)?)));
         }
-        let lister = self.lister(location.clone(), Some(1));
+        let (store, target) = (Arc::clone(&self.store), self.target(path)?);
+        let lister = self.lister(target.location.clone(), Some(1));
         wait_for((&self.handle, self.options), move || {
-            let (store, location, mut lister) =
-                (Arc::clone(&store), location.clone(), lister.clone());
+            let (store, target, mut lister) = (Arc::clone(&store), target.clone(), lister.clone());
             async move {
                 let below = async {
                     while !lister.is_there() && !lister.is_at_end() {
@@ -366,7 +356,7 @@ impl Backend for ObjectBackend {
                     }
                     Ok(lister.is_there())
                 };
-                match futures_util::join!(store.head(&location), below) {
+                match futures_util::join!(target.head(&*store), below) {
                     (_, Ok(true)) => Ok(Found::Folder),
                     (Ok(meta), _) => Ok(Found::File(info(meta))),
                     (Err(object_store::Error::NotFound { .. }), Err(error)) => Err(error),
@@ -413,83 +403,11 @@ fn info(meta: ObjectMeta) -> FileInfo {
     }
 }
 
-/// Does something in the threads that talk to the store, again until it works or there is no time, and waits for it.
-fn wait_for<T: Send + 'static, F>(
-    (handle, options): (&Handle, ObjectOptions),
-    mut act: impl FnMut() -> F + Send + 'static,
-) -> Result<T, BackendError>
-where
-    F: Future<Output = Result<T, object_store::Error>> + Send,
-{
-    let (answer, answered) = std::sync::mpsc::sync_channel(1);
-    handle.spawn(async move {
-        let mut tries = Tries::new(options);
-        let found = loop {
-            let failure = match timeout_at(tries.until.into(), act()).await {
-                Ok(Ok(found)) => break Ok(found),
-                Ok(Err(error)) => Failure::of(&error),
-                Err(_) => tries.late(),
-            };
-            if let Err(cause) = tries.again(failure).await {
-                break Err(cause);
-            }
-        };
-        let _ = answer.send(found); // Who asked may have been given up.
-    });
-    answered.recv().map_err(|_| BackendError::Lost)?
-}
-
-/// Tries of one operation.
-struct Tries {
-    pause: Duration,
-    until: Instant,
-    options: ObjectOptions,
-}
-
-impl Tries {
-    fn new(options: ObjectOptions) -> Self {
-        Tries { pause: PAUSE_FIRST, until: Instant::now() + options.deadline, options }
-    }
-
-    /// The deadline has passed within a try: a server may send a byte now and then for ever.
-    fn late(&self) -> Failure {
-        Failure::lasting(BackendError::Timeout(self.options.deadline))
-    }
-
-    /// Waits for the next, unless it will end as this one did, or there is no time.
-    async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
-        let Failure { cause, may_pass } = failure;
-        if !may_pass {
-            return Err(cause);
-        }
-        // From half of the pause to all of it.
-        let half = self.pause / 2;
-        let share = RandomState::new().hash_one(0u8) as u32;
-        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
-        // Without some time for a try, all that it could tell is that there was none.
-        let until = self.until;
-        let leaves_time = |pause: Duration| Instant::now() + pause + TRY_LEAST < until;
-        let has_time = leaves_time(pause) && {
-            tokio::time::sleep(pause).await;
-            leaves_time(Duration::ZERO)
-        };
-        if !has_time {
-            return Err(match cause {
-                BackendError::Lost | BackendError::Timeout(_) => {
-                    BackendError::Timeout(self.options.deadline)
-                }
-                other => other,
-            });
-        }
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        Ok(())
-    }
-}
-
 struct StoredObject {
     store: Arc<dyn ObjectStore>,
     handle: Handle,
     options: ObjectOptions,
+    target: Target,
     meta: ObjectMeta,
 }
 
@@ -523,8 +441,8 @@ impl StoredObject {
     async fn read(&self, request: &mut Request) -> Result<(), BackendError> {
         let mut tries = Tries::new(self.options);
         loop {
-            let tried = timeout_at(tries.until.into(), self.try_to_read(request)).await;
-            let Err(failure) = tried.unwrap_or_else(|_| Err(tries.late())) else { return Ok(()) };
+            let tried = tries.once(self.try_to_read(request)).await;
+            let Err(failure) = tried else { return Ok(()) };
             if !request.is_demand() {
                 return Err(failure.cause);
             }
@@ -539,9 +457,9 @@ impl StoredObject {
         let options = GetOptions {
             if_match: self.meta.e_tag.as_deref().and_then(condition),
             range: Some(range.clone().into()),
-            ..GetOptions::default()
+            ..self.target.options(Some(self.meta.size))
         };
-        let found = self.store.get_opts(&self.meta.location, options).await;
+        let found = self.store.get_opts(&self.target.location, options).await;
         let found = found.map_err(|error| Failure::of(&error))?;
         // A server may not know conditions, or send another range.
         let mut meta = found.meta.clone();

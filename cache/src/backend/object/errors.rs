@@ -4,18 +4,15 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::time::Duration;
 
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
-};
+use object_store::client::HttpError;
 
+use super::wire::Odd;
 use crate::backend::BackendError;
 
 /// Where clouds tell machines who they are.
-const METADATA_SERVICE: &str = "169.254.169.254";
+const METADATA_SERVICES: &[&str] = &["169.254.169.254", "metadata.google.internal"];
 
 /// What the client says when it has given up following a server.
 const IN_A_CIRCLE: &str = "too many redirects";
@@ -24,33 +21,36 @@ const IN_A_CIRCLE: &str = "too many redirects";
 pub(super) struct Failure {
     pub(super) cause: BackendError,
     pub(super) may_pass: bool,
+    /// The server asks to be left alone for so long.
+    pub(super) after: Option<Duration>,
 }
 
 impl Failure {
     /// It will be the same the next time.
     pub(super) fn lasting(cause: BackendError) -> Self {
-        Failure { cause, may_pass: false }
+        Failure { cause, may_pass: false, after: None }
     }
 
     /// It may be otherwise the next time.
     pub(super) fn passing(cause: BackendError) -> Self {
-        Failure { cause, may_pass: true }
+        Failure { cause, may_pass: true, after: None }
     }
 
     pub(super) fn of(error: &object_store::Error) -> Self {
-        let Said { status, is_http } = Said::by(error);
+        let Said { status, is_http, after } = Said::by(error);
         let may_pass = match status.unwrap_or_default() {
             408 | 429 => true,
             status @ 500..=599 => status != 501,
             // No answer, half of one, or something that the crate does not do.
             0 => {
                 is_http
-                    && !one_line(&error.to_string()).contains(METADATA_SERVICE)
+                    && !is_of_metadata(&error.to_string())
+                    && !innermost(error).is::<Odd>()
                     && !innermost(error).to_string().contains(IN_A_CIRCLE)
             }
             _ => false,
         };
-        Failure { cause: cause_of(error), may_pass }
+        Failure { cause: cause_of(error), may_pass, after }
     }
 }
 
@@ -59,24 +59,25 @@ struct Said {
     status: Option<u16>,
     /// It was the connection that failed, or the answer broke off.
     is_http: bool,
+    after: Option<Duration>,
 }
 
 impl Said {
     fn by(error: &object_store::Error) -> Self {
         // The other kinds are decided by the crate, and are none that pass.
         let object_store::Error::Generic { source, .. } = error else {
-            return Said { status: None, is_http: false };
+            return Said { status: None, is_http: false, after: None };
         };
         let mut source: Option<&(dyn Error + 'static)> = Some(source.as_ref());
         let mut is_http = false;
         while let Some(cause) = source {
-            if let Some(IsBusy(status)) = cause.downcast_ref() {
-                return Said { status: Some(*status), is_http };
+            if let Some(Odd::Busy(status, after)) = cause.downcast_ref() {
+                return Said { status: Some(*status), is_http, after: *after };
             }
             is_http |= cause.is::<HttpError>();
             source = cause.source();
         }
-        Said { status: status_in(&one_line(&error.to_string())), is_http }
+        Said { status: status_in(&one_line(&error.to_string())), is_http, after: None }
     }
 }
 
@@ -93,19 +94,22 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         _ => {}
     }
     let last = innermost(error);
-    if let Some(IsBusy(status)) = last.downcast_ref() {
-        return BackendError::Busy(format!("it answered {status}").into());
-    }
     let text = one_line(&error.to_string());
     let status = status_in(&text);
     let code = between(&text, "<Code>", "</Code>");
     let other = |message: String| BackendError::Other { errno: None, message: message.into() };
-    if text.contains(METADATA_SERVICE) {
-        return other(
-            "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or those of \
-             your cloud), or AWS_SKIP_SIGNATURE=true for a public bucket"
-                .into(),
-        );
+    match last.downcast_ref() {
+        Some(Odd::Busy(status, _)) => {
+            return BackendError::Busy(format!("it answered {status}").into());
+        }
+        Some(odd @ (Odd::Encoded(_) | Odd::NoSize)) => return other(odd.to_string()),
+        None => {}
+    }
+    if let Some(NoCredentials(why)) = last.downcast_ref() {
+        return other(format!("no credentials: {why}"));
+    }
+    if is_of_metadata(&text) {
+        return other(format!("no credentials: {}", looked_at(error)));
     }
     let is_denied = matches!(
         error,
@@ -148,6 +152,51 @@ fn cause_of(error: &object_store::Error) -> BackendError {
     }
 }
 
+/// Nothing says who asks, or what does cannot be used.
+#[derive(Debug)]
+pub(super) struct NoCredentials(pub(super) String);
+
+impl fmt::Display for NoCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for NoCredentials {}
+
+impl From<NoCredentials> for object_store::Error {
+    fn from(error: NoCredentials) -> Self {
+        object_store::Error::Generic { store: "S3", source: Box::new(error) }
+    }
+}
+
+/// The last place that is asked for credentials has not answered.
+fn is_of_metadata(text: &str) -> bool {
+    METADATA_SERVICES.iter().any(|service| text.contains(service))
+}
+
+/// Where credentials have been looked for in vain, and how they are told.
+fn looked_at(error: &object_store::Error) -> &'static str {
+    let object_store::Error::Generic { store, .. } = error else { return LOOKED_AT_S3 };
+    match *store {
+        "GCS" => LOOKED_AT_GS,
+        "MicrosoftAzure" => LOOKED_AT_AZ,
+        _ => LOOKED_AT_S3,
+    }
+}
+
+const LOOKED_AT_S3: &str = "none in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in the profile \
+    (AWS_PROFILE) of ~/.aws/credentials and ~/.aws/config, in AWS_WEB_IDENTITY_TOKEN_FILE, in \
+    AWS_CONTAINER_CREDENTIALS_*_URI, and no answer from the machine's metadata service; set one, or \
+    AWS_SKIP_SIGNATURE=true for a public bucket";
+const LOOKED_AT_GS: &str = "none in GOOGLE_SERVICE_ACCOUNT, in GOOGLE_APPLICATION_CREDENTIALS or \
+    ~/.config/gcloud/application_default_credentials.json, in GOOGLE_BEARER_TOKEN, and no answer from \
+    the machine's metadata service; set one, or GOOGLE_SKIP_SIGNATURE=true for a public bucket";
+const LOOKED_AT_AZ: &str = "none in AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, \
+    AZURE_STORAGE_CONNECTION_STRING, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, \
+    AZURE_FEDERATED_TOKEN_FILE, and no answer from the machine's metadata service; set one, or \
+    AZURE_SKIP_SIGNATURE=true for a public container";
+
 /// What it all began with.
 fn innermost(error: &object_store::Error) -> &(dyn Error + 'static) {
     let mut last: &(dyn Error + 'static) = error;
@@ -168,47 +217,4 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 /// A text without its line breaks.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// A server answered that it has too much to do.
-#[derive(Debug)]
-struct IsBusy(u16);
-
-impl fmt::Display for IsBusy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the server answered {}", self.0)
-    }
-}
-
-impl Error for IsBusy {}
-
-/// Makes clients whose errors tell of busy servers.
-#[derive(Debug)]
-pub(super) struct Telling;
-
-impl HttpConnector for Telling {
-    fn connect(&self, options: &object_store::ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(TellingService(ReqwestConnector::default().connect(options)?)))
-    }
-}
-
-#[derive(Debug)]
-struct TellingService(HttpClient);
-
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
-
-impl HttpService for TellingService {
-    fn call<'a, 'b>(&'a self, request: HttpRequest) -> Answer<'b>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
-        Box::pin(async move {
-            let response = self.0.execute(request).await?;
-            match response.status().as_u16() {
-                status @ (429 | 503) => Err(HttpError::new(HttpErrorKind::Unknown, IsBusy(status))),
-                _ => Ok(response),
-            }
-        })
-    }
 }

@@ -1,0 +1,401 @@
+//! What an address stands for, with the settings that go with it: a client of the store that is there.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::{HeaderName, HeaderValue, Uri};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
+use object_store::path::Path;
+use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
+use tokio::runtime::Handle;
+
+use super::names::Kind;
+use super::settings::Settings;
+use super::wire::Wire;
+use super::{AddressError, ObjectOptions, profile};
+
+/// A store, and what is known of it.
+pub(super) struct Place {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// The same, where it lists a page at a time.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    /// What all names are below.
+    pub(super) prefix: Path,
+    /// What tells it from other stores, without secrets.
+    pub(super) identity: String,
+    /// If it is a web server's.
+    pub(super) folder: Option<Folder>,
+}
+
+impl Place {
+    /// What `address` stands for.
+    pub(super) fn find(
+        address: &str,
+        given: &[(&str, &str)],
+        options: ObjectOptions,
+        handle: &Handle,
+    ) -> Result<Self, AddressError> {
+        let unknown = || AddressError::Scheme(without_secrets(address));
+        let (scheme, rest) = address.split_once("://").ok_or_else(unknown)?;
+        let kind = Kind::of(scheme).ok_or_else(unknown)?;
+        let wrong = |message: String| AddressError::Store {
+            address: without_secrets(address),
+            message: one_line(&message),
+        };
+        let of_crate = |error: object_store::Error| wrong(error.to_string());
+        let variable = |name: &str| std::env::var(name).ok();
+        let mut settings = Settings::of(kind, given, &variable).map_err(wrong)?;
+        let credentials = match kind {
+            Kind::S3 => profile::add_to(&mut settings, handle).map_err(wrong)?,
+            _ => None,
+        };
+        let client = client(&settings, options).map_err(wrong)?;
+        let wire = Wire { kind, headers: headers(&settings, kind, rest).map_err(wrong)? };
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let folder = (kind == Kind::Web).then(|| Folder::new(scheme, rest));
+        let url = folder.as_ref().map_or_else(|| address.to_owned(), |it| it.whole.clone());
+        macro_rules! built {
+            ($builder:expr) => {
+                with(
+                    settings.of_crate(kind),
+                    $builder.with_client_options(client),
+                    |b, key, value| b.with_config(key, value),
+                )
+                .map_err(of_crate)?
+                .with_url(&url)
+                .with_retry(retry.clone())
+                .with_http_connector(wire)
+            };
+        }
+        type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+        let (store, pages): Both = match kind {
+            Kind::S3 => {
+                let builder: AmazonS3Builder = built!(AmazonS3Builder::new());
+                let store = builder.clone().build().map_err(of_crate)?;
+                let store = match credentials {
+                    Some(profile) => {
+                        let chain = profile.before(Arc::clone(store.credentials()));
+                        Arc::new(builder.with_credentials(chain).build().map_err(of_crate)?)
+                    }
+                    None => Arc::new(store),
+                };
+                (Arc::clone(&store) as _, Some(store as _))
+            }
+            Kind::Gs => {
+                let store = built!(GoogleCloudStorageBuilder::new()).build();
+                let store = Arc::new(store.map_err(of_crate)?);
+                (Arc::clone(&store) as _, Some(store as _))
+            }
+            Kind::Az => {
+                let store = built!(MicrosoftAzureBuilder::new()).build();
+                let store = Arc::new(store.map_err(of_crate)?);
+                (Arc::clone(&store) as _, Some(store as _))
+            }
+            Kind::Web => (Arc::new(built!(HttpBuilder::new()).build().map_err(of_crate)?), None),
+        };
+        let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = if kind == Kind::Web { "" } else { path.trim_matches('/') };
+        Ok(Place {
+            store,
+            pages,
+            prefix: Path::parse(prefix).map_err(|error| wrong(error.to_string()))?,
+            identity: identity(kind, &settings, &url),
+            folder,
+        })
+    }
+}
+
+/// A builder with these settings.
+fn with<'a, B, K: FromStr<Err = object_store::Error>>(
+    settings: impl Iterator<Item = (String, &'a str)>,
+    builder: B,
+    set: impl Fn(B, K, &'a str) -> B,
+) -> object_store::Result<B> {
+    let mut builder = builder;
+    for (name, value) in settings {
+        builder = set(builder, name.parse()?, value);
+    }
+    Ok(builder)
+}
+
+/// Who we are to a web server, and the address without.
+fn user_of(rest: &str) -> (Option<&str>, &str) {
+    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..host].rfind('@') {
+        Some(at) => (Some(&rest[..at]), &rest[at + 1..]),
+        None => (None, rest),
+    }
+}
+
+fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, String> {
+    let mut client = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_read_timeout(options.silence)
+        .with_connect_timeout(options.silence)
+        .with_pool_max_idle_per_host(options.depth)
+        .with_allow_http(true);
+    if let Some(file) = settings.get("ca_bundle") {
+        let wrong =
+            |error: &dyn std::fmt::Display| format!("the setting ca_bundle, {file}: {error}");
+        let text = std::fs::read(file).map_err(|error| wrong(&error))?;
+        for certificate in Certificate::from_pem_bundle(&text).map_err(|error| wrong(&error))? {
+            client = client.with_root_certificate(certificate);
+        }
+    }
+    Ok(client)
+}
+
+/// Headers of each request, beside the crate's.
+fn headers(
+    settings: &Settings,
+    kind: Kind,
+    rest: &str,
+) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let mut headers = Vec::new();
+    if let (Some(user), _) = user_of(rest)
+        && kind == Kind::Web
+    {
+        let basic = format!("Basic {}", BASE64_STANDARD.encode(decoded(user)));
+        headers.push(("authorization".to_owned(), basic));
+    }
+    headers.extend(settings.headers.iter().cloned());
+    if let Some(project) = settings.get("user_project") {
+        headers.push(("x-goog-user-project".to_owned(), project.to_owned()));
+    }
+    let wrong = |name: &str| format!("{name} is no header, or its value is none");
+    headers
+        .into_iter()
+        .map(|(name, value)| {
+            let key = name.parse::<HeaderName>().map_err(|_| wrong(&name))?;
+            let mut value = value.parse::<HeaderValue>().map_err(|_| wrong(&name))?;
+            value.set_sensitive(true);
+            Ok((key, value))
+        })
+        .collect()
+}
+
+/// Bytes of which some are written with a percent sign.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, more @ ..] = rest {
+        let digits = more.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &more[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    bytes
+}
+
+/// What tells a store, and the part of it that an address names, from others.
+fn identity(kind: Kind, settings: &Settings, url: &str) -> String {
+    let endpoint = settings.endpoint().map(|endpoint| endpoint.trim_end_matches('/').to_owned());
+    let place = match kind {
+        Kind::Web => return url.to_owned(),
+        // The region tells partitions apart, which have buckets of the same names.
+        Kind::S3 => endpoint.or_else(|| settings.get("region").map(str::to_owned)),
+        Kind::Gs => endpoint,
+        Kind::Az => Some(format!(
+            "{} {}{}",
+            settings.get("account_name").unwrap_or_default(),
+            endpoint.unwrap_or_default(),
+            if settings.is_true("use_emulator") { " emulator" } else { "" }
+        )),
+    };
+    format!("{} {}", place.unwrap_or_default(), url.trim_end_matches('/'))
+}
+
+/// A web server's folder: what the files below an address are asked for with.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    /// The address as it was given, without who asks.
+    whole: String,
+    /// The scheme and the host, in the one form that is compared.
+    origin: String,
+}
+
+impl Folder {
+    fn new(scheme: &str, rest: &str) -> Self {
+        let (_, rest) = user_of(rest.split('#').next().unwrap_or_default());
+        let whole = escaped(&format!("{scheme}://{rest}"));
+        Folder { origin: origin(&whole), whole }
+    }
+
+    /// What is asked for where a file of this name is meant: the address itself for none. A name that is a whole address at this
+    /// server is taken as it is written, with its percent signs and its query; others are what files are called.
+    ///
+    /// # Errors
+    /// If it is an address at another server, or none.
+    pub(super) fn address_of(&self, name: &str) -> Result<Uri, String> {
+        let wrong = || format!("{} is no address", without_secrets(name));
+        if name.starts_with("http://") || name.starts_with("https://") {
+            let (scheme, rest) = name.split_once("://").unwrap_or_default();
+            let other = Folder::new(scheme, rest);
+            if other.origin != self.origin {
+                let (name, here) = (without_secrets(name), &self.origin);
+                return Err(format!("{name} is not at {here}, as all that this store has is"));
+            }
+            return other.whole.parse().map_err(|_| wrong());
+        }
+        if name.is_empty() {
+            return self.whole.parse().map_err(|_| wrong());
+        }
+        let (path, query) = match self.whole.split_once('?') {
+            Some((path, query)) => (path, format!("?{query}")),
+            None => (self.whole.as_str(), String::new()),
+        };
+        let name: Vec<String> = name.split('/').map(part).collect();
+        let address = format!("{}/{}{query}", path.trim_end_matches('/'), name.join("/"));
+        address.parse().map_err(|_| wrong())
+    }
+}
+
+/// A part of a file's name as it goes into an address.
+fn part(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte));
+            }
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':'
+            | b'@' => text.push(char::from(byte)),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
+fn origin(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return String::new() };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default().to_lowercase();
+    let standard = if scheme == "https" { ":443" } else { ":80" };
+    format!("{scheme}://{}", host.strip_suffix(standard).unwrap_or(&host))
+}
+
+/// The same with what no address may have written with percent signs.
+fn escaped(address: &str) -> String {
+    let mut text = String::with_capacity(address.len());
+    for byte in address.bytes() {
+        match byte {
+            0..=b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x7f.. => {
+                text += &format!("%{byte:02X}");
+            }
+            _ => text.push(char::from(byte)),
+        }
+    }
+    text
+}
+
+/// An address as others may see it: without who we are there, and without a query, which may be a signature.
+pub fn without_secrets(address: &str) -> String {
+    match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (_, rest) = user_of(rest);
+            match scheme {
+                "http" | "https" => {
+                    let path = rest.split(['?', '#']).next().unwrap_or_default();
+                    let query = if rest.contains('?') { "?..." } else { "" };
+                    format!("{scheme}://{path}{query}")
+                }
+                _ => format!("{scheme}://{rest}"),
+            }
+        }
+        None => address.to_owned(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_stay_out_of_what_others_see() {
+        for (address, shown) in [
+            ("https://user:pass@host/a@b", "https://host/a@b"),
+            ("https://user:p@ss@host", "https://host"),
+            ("https://host/a?sig=secret#x", "https://host/a?..."),
+            ("https://host?to=a@b", "https://host?..."),
+            ("s3://bucket/a@b?c", "s3://bucket/a@b?c"),
+            ("/a@b", "/a@b"),
+        ] {
+            assert_eq!(without_secrets(address), shown);
+        }
+    }
+
+    fn at(address: &str, name: &str) -> Result<String, String> {
+        let (scheme, rest) = address.split_once("://").unwrap();
+        Folder::new(scheme, rest).address_of(name).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn a_name_that_is_a_whole_address_is_left_as_it_is_written() {
+        for same in [
+            "http://host/my%20file.nc",
+            "http://host/%C3%A9%2B?sig=a%2Fb&c=+",
+            "http://host/a//b",
+            "http://host/?q",
+        ] {
+            assert_eq!(at("http://host:80/base?x", same).as_deref(), Ok(same));
+        }
+        for (name, written) in [
+            ("http://host/my file", "http://host/my%20file"),
+            ("http://host/é#part", "http://host/%C3%A9"),
+            ("http://me:secret@host:80/a", "http://host:80/a"),
+            ("http://HOST/a|b", "http://HOST/a%7Cb"),
+        ] {
+            assert_eq!(at("http://Host/", name).unwrap().to_lowercase(), written.to_lowercase());
+        }
+        for other in ["https://host/a", "http://other/a", "http://host:81/a", "http://user:x@o/"] {
+            let error = at("http://host/", other).unwrap_err();
+            assert!(error.contains("is not at http://host") && !error.contains("user"), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_what_files_below_the_address_are_called() {
+        for (address, name, asked) in [
+            ("http://host/data/", "a b", "http://host/data/a%20b"),
+            ("http://host/data//", "a%20b", "http://host/data/a%2520b"),
+            ("http://host/my%20data", "a/ä?#", "http://host/my%20data/a/%C3%A4%3F%23"),
+            ("http://host/data/?sig=x%2F", "a", "http://host/data/a?sig=x%2F"),
+            ("http://host?sig=x", "a", "http://host/a?sig=x"),
+            ("http://me:secret@host/data#part", "http:/x", "http://host/data/http:/x"),
+            ("http://host/data/", "", "http://host/data/"),
+            ("http://host/data?sig=x", "", "http://host/data?sig=x"),
+        ] {
+            assert_eq!(at(address, name).as_deref(), Ok(asked), "{address} {name}");
+        }
+    }
+
+    #[test]
+    fn two_endpoints_are_two_stores() {
+        let identity = |kind, given: &[(&str, &str)]| {
+            identity(kind, &Settings::of(kind, given, &|_| None).unwrap(), "s3://b")
+        };
+        let one = identity(Kind::S3, &[("aws_endpoint_url_s3", "http://a")]);
+        assert_ne!(one, identity(Kind::S3, &[("endpoint", "http://b")]));
+        assert_eq!(one, identity(Kind::S3, &[("endpoint", "http://a/"), ("access_key_id", "x")]));
+        assert_ne!(one, identity(Kind::S3, &[]));
+        let one = identity(Kind::Az, &[("account_name", "one")]);
+        assert_ne!(one, identity(Kind::Az, &[("account_name", "two")]));
+        assert_ne!(one, identity(Kind::Az, &[("account_name", "one"), ("use_emulator", "true")]));
+    }
+}

@@ -1,0 +1,145 @@
+//! One operation, tried until it works or its time is up; and a crate that panics, as an error of it.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::pin::pin;
+use std::sync::Once;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::time::timeout_at;
+
+use super::ObjectOptions;
+use super::errors::Failure;
+use crate::backend::BackendError;
+
+/// Pauses between tries: the first, and the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// No try is begun that has less time.
+const TRY_LEAST: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// Whether this thread runs something whose panics are told as errors.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs what may panic, and says so in a line instead. Nothing is written to standard error.
+pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = take_hook();
+        set_hook(Box::new(move |info| {
+            if !IS_GUARDED.get() {
+                others(info);
+            }
+        }));
+    });
+    let before = IS_GUARDED.replace(true);
+    // What it had in hand is not used again.
+    let done = catch_unwind(AssertUnwindSafe(act));
+    IS_GUARDED.set(before);
+    done.map_err(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no more is said");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("the client of the store failed ({said}); are its address and settings right?")
+    })
+}
+
+/// The same of something that waits.
+async fn guarded_future<T>(act: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let mut act = pin!(act);
+    poll_fn(|context| match guarded(|| act.as_mut().poll(context)) {
+        Ok(poll) => poll,
+        Err(message) => {
+            let cause = BackendError::Other { errno: None, message: message.into() };
+            Poll::Ready(Err(Failure::lasting(cause)))
+        }
+    })
+    .await
+}
+
+/// Does something in the threads that talk to the store, again until it works or there is no time, and waits for it.
+pub(super) fn wait_for<T: Send + 'static, F>(
+    (handle, options): (&Handle, ObjectOptions),
+    mut act: impl FnMut() -> F + Send + 'static,
+) -> Result<T, BackendError>
+where
+    F: Future<Output = Result<T, object_store::Error>> + Send,
+{
+    let (answer, answered) = std::sync::mpsc::sync_channel(1);
+    handle.spawn(async move {
+        let mut tries = Tries::new(options);
+        let found = loop {
+            let act = act();
+            let tried = tries.once(async { act.await.map_err(|error| Failure::of(&error)) }).await;
+            match tried {
+                Ok(found) => break Ok(found),
+                Err(failure) => {
+                    if let Err(cause) = tries.again(failure).await {
+                        break Err(cause);
+                    }
+                }
+            }
+        };
+        let _ = answer.send(found); // Who asked may have been given up.
+    });
+    answered.recv().map_err(|_| BackendError::Lost)?
+}
+
+/// Tries of one operation.
+pub(super) struct Tries {
+    pause: Duration,
+    until: Instant,
+    options: ObjectOptions,
+}
+
+impl Tries {
+    pub(super) fn new(options: ObjectOptions) -> Self {
+        Tries { pause: PAUSE_FIRST, until: Instant::now() + options.deadline, options }
+    }
+
+    /// One try, which ends at the deadline: a server may send a byte now and then for ever.
+    pub(super) async fn once<T>(
+        &self,
+        act: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let late = |_| Err(Failure::lasting(BackendError::Timeout(self.options.deadline)));
+        timeout_at(self.until.into(), guarded_future(act)).await.unwrap_or_else(late)
+    }
+
+    /// Waits for the next, unless it will end as this one did, or there is no time.
+    pub(super) async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
+        let Failure { cause, may_pass, after } = failure;
+        if !may_pass {
+            return Err(cause);
+        }
+        // From half of the pause to all of it.
+        let half = self.pause / 2;
+        let share = RandomState::new().hash_one(0u8) as u32;
+        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
+        let pause = pause.max(after.unwrap_or_default());
+        // Without some time for a try, all that it could tell is that there was none.
+        let until = self.until;
+        let leaves_time = |pause: Duration| Instant::now() + pause + TRY_LEAST < until;
+        let has_time = leaves_time(pause) && {
+            tokio::time::sleep(pause).await;
+            leaves_time(Duration::ZERO)
+        };
+        if !has_time {
+            return Err(match cause {
+                BackendError::Lost | BackendError::Timeout(_) => {
+                    BackendError::Timeout(self.options.deadline)
+                }
+                other => other,
+            });
+        }
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
