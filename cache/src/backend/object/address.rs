@@ -15,6 +15,7 @@ use object_store::path::Path;
 use object_store::{Certificate, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::Handle;
 
+use super::errors::Nobody;
 use super::names::Kind;
 use super::settings::Settings;
 use super::wire::Wire;
@@ -76,15 +77,16 @@ impl Place {
         type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
         let (store, pages): Both = match kind {
             Kind::S3 => {
-                let builder: AmazonS3Builder = built!(AmazonS3Builder::new());
-                let store = builder.clone().build().map_err(of_crate)?;
-                let store = match credentials {
-                    Some(profile) => {
-                        let chain = profile.before(Arc::clone(store.credentials()));
-                        Arc::new(builder.with_credentials(chain).build().map_err(of_crate)?)
-                    }
-                    None => Arc::new(store),
-                };
+                let mut builder: AmazonS3Builder = built!(AmazonS3Builder::new());
+                if is_metadata_left_out(&settings, &variable) {
+                    builder = builder.with_credentials(Arc::new(Nobody));
+                }
+                let mut store = builder.clone().build().map_err(of_crate)?;
+                if let Some(profile) = credentials {
+                    let chain = profile.before(Arc::clone(store.credentials()));
+                    store = builder.with_credentials(chain).build().map_err(of_crate)?;
+                }
+                let store = Arc::new(store);
                 (Arc::clone(&store) as _, Some(store as _))
             }
             Kind::Gs => {
@@ -109,6 +111,18 @@ impl Place {
             folder,
         })
     }
+}
+
+/// Whether the crate would ask the machine's metadata service, which is not to be asked.
+fn is_metadata_left_out(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> bool {
+    let has = |names: &[&str]| names.iter().all(|name| settings.get(name).is_some());
+    let is_asked = !has(&["access_key_id"])
+        && !has(&["secret_access_key"])
+        && !has(&["web_identity_token_file", "role_arn"])
+        && !has(&["container_credentials_relative_uri"])
+        && !has(&["container_credentials_full_uri", "container_authorization_token_file"]);
+    is_asked
+        && variable("AWS_EC2_METADATA_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true"))
 }
 
 /// A builder with these settings.

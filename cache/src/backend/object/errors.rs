@@ -4,8 +4,12 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
 use object_store::client::HttpError;
 
 use super::wire::Odd;
@@ -167,6 +171,23 @@ impl Error for NoCredentials {}
 impl From<NoCredentials> for object_store::Error {
     fn from(error: NoCredentials) -> Self {
         object_store::Error::Generic { store: "S3", source: Box::new(error) }
+    }
+}
+
+/// In place of a machine's metadata service that is not to be asked.
+#[derive(Debug)]
+pub(super) struct Nobody;
+
+#[async_trait]
+impl CredentialProvider for Nobody {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        let not_asked = LOOKED_AT_S3.replace(
+            "no answer from the machine's metadata service",
+            "the machine's metadata service is not asked (AWS_EC2_METADATA_DISABLED)",
+        );
+        Err(NoCredentials(not_asked).into())
     }
 }
 
