@@ -28,13 +28,14 @@ use std::time::Instant;
 
 use foretell_policy::hash::Mix;
 use foretell_policy::{
-    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, Hint, HinterId, Memory, Nanos,
+    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, FileId, Hint, HinterId, Memory, Nanos,
     Outcome, PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
 };
 use serde::Serialize;
 
 use crate::offline::NEED_A_CLOCK;
 use crate::offline::belady::Belady;
+use crate::trace::Reads;
 
 /// The one device.
 const DEVICE: DeviceId = DeviceId(0);
@@ -46,8 +47,12 @@ const HINTER: HinterId = HinterId(0);
 const NOW: Nanos = Nanos::ZERO;
 /// Most segments of one hint: what a program's hint can have (`manager`, control socket), roughly.
 const HINT_SEGMENTS_MAX: usize = 4096;
-/// Reads between two reports of progress.
-const PROGRESS_READS: usize = 4096;
+/// Reads between two reports of progress, at least.
+const PROGRESS_READS: u64 = 4096;
+/// Reads of a run, at most: of policies that are told nothing, which take some tenths of a microsecond for each, and of others, which
+/// weigh what is still to come, or keep it in memory.
+const READS_MAX: u64 = 1 << 28;
+const WEIGHED_READS_MAX: u64 = 1 << 26;
 
 /// Which reads are disclosed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -148,6 +153,17 @@ pub struct CacheOptions {
     pub depth_blocks: Option<u64>,
 }
 
+impl CacheOptions {
+    /// How many reads a run has at most.
+    pub fn reads_max(&self) -> u64 {
+        match (self.policy, self.hints) {
+            (CachePolicy::Rules(rules), _) if rules == Rules::LRU => READS_MAX,
+            (CachePolicy::Rules(_), Hints::None) => READS_MAX,
+            (CachePolicy::Rules(_), Hints::All) | (CachePolicy::Belady, _) => WEIGHED_READS_MAX,
+        }
+    }
+}
+
 /// What became of the reads of a run; blocks unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CacheResult {
@@ -176,16 +192,17 @@ impl CacheResult {
     }
 }
 
-/// Runs `reads` through an empty cache. `progress` is called now and then with the number of reads that
-/// are behind since the call before; the numbers add up to all.
-pub fn run(reads: &[Block], options: &CacheOptions, progress: &mut dyn FnMut(u64)) -> CacheResult {
+/// Runs `reads`, of which there are no more than [`CacheOptions::reads_max`], through an empty cache. `progress` is called now
+/// and then with the number of reads that are behind since the call before; the numbers add up to all.
+pub fn run(reads: &Reads, options: &CacheOptions, progress: &mut dyn FnMut(u64)) -> CacheResult {
     assert!(options.capacity_blocks > 0, "a cache has room for a block");
+    assert!(reads.len() <= options.reads_max(), "a run is not too long");
     let begin = Instant::now();
     let mut result = CacheResult {
         policy: options.policy.name(),
         hints: options.hints,
         capacity: options.capacity_blocks,
-        reads: reads.len() as u64,
+        reads: reads.len(),
         hits: 0,
         misses: 0,
         seconds: 0.0,
@@ -197,23 +214,32 @@ pub fn run(reads: &[Block], options: &CacheOptions, progress: &mut dyn FnMut(u64
             if options.hints == Hints::All {
                 driver.disclose(reads);
             }
-            for chunk in reads.chunks(PROGRESS_READS) {
-                for blocks in chunk.chunks(PREPARED_MAX) {
-                    driver.policy.prepare(blocks.iter().copied());
-                    for &block in blocks {
-                        if options.hints != Hints::None {
-                            driver.prefetch();
-                        }
-                        driver.read(block);
-                    }
+            let mut blocks = reads.blocks();
+            let mut next: Vec<Block> = Vec::with_capacity(PREPARED_MAX);
+            let mut behind = 0;
+            loop {
+                next.extend(blocks.by_ref().take(PREPARED_MAX));
+                if next.is_empty() {
+                    break;
                 }
-                progress(chunk.len() as u64);
+                driver.policy.prepare(next.iter().copied());
+                behind += next.len() as u64;
+                for block in next.drain(..) {
+                    if options.hints != Hints::None {
+                        driver.prefetch();
+                    }
+                    driver.read(block);
+                }
+                if behind >= PROGRESS_READS {
+                    progress(std::mem::take(&mut behind));
+                }
             }
+            progress(behind);
             result = driver.end();
         }
         CachePolicy::Belady => {
             Belady { hits: result.hits, misses: result.misses } =
-                Belady::run(reads, options.capacity_blocks);
+                Belady::run(reads.blocks(), options.capacity_blocks);
             progress(result.reads);
         }
     }
@@ -245,22 +271,25 @@ impl Driver {
         }
     }
 
-    /// Hints the reads of each run of one file, in parts.
-    fn disclose(&mut self, reads: &[Block]) {
+    /// Hints the reads of one file that follow one another, in parts.
+    fn disclose(&mut self, reads: &Reads) {
         let stream = self.policy.open_stream(NOW, HINTER, Some(READER));
-        for run in reads.chunk_by(|a, b| a.file == b.file) {
-            let target = Target::File { file: run[0].file, size_bytes: u64::MAX };
-            let segments: Vec<Segment> = run
-                .chunk_by(|a, b| a.index.checked_add(1) == Some(b.index))
-                .map(|blocks| Segment {
-                    offset_bytes: blocks[0].index,
-                    length_bytes: blocks.len() as u64,
-                })
-                .collect();
-            for part in segments.chunks(HINT_SEGMENTS_MAX) {
-                self.policy.hint(NOW, stream, Hint::segments(target, DEVICE, part));
+        let mut hint = |file: Option<FileId>, segments: &mut Vec<Segment>| {
+            if let Some(file) = file.filter(|_| !segments.is_empty()) {
+                let target = Target::File { file, size_bytes: u64::MAX };
+                self.policy.hint(NOW, stream, Hint::segments(target, DEVICE, segments));
+                segments.clear();
             }
+        };
+        let (mut of, mut segments) = (None, Vec::with_capacity(HINT_SEGMENTS_MAX));
+        for (file, offset_bytes, length_bytes) in reads.runs() {
+            if of != Some(file) || segments.len() == HINT_SEGMENTS_MAX {
+                hint(of, &mut segments);
+                of = Some(file);
+            }
+            segments.push(Segment { offset_bytes, length_bytes });
         }
+        hint(of, &mut segments);
     }
 
     /// A.
@@ -374,8 +403,6 @@ impl Ledger {
 #[cfg(test)]
 #[cfg(debug_assertions)]
 mod tests {
-    use foretell_policy::FileId;
-
     use super::*;
 
     const A: Block = Block { file: FileId(0), index: 0 };

@@ -31,7 +31,7 @@ fn options(policy: &str, hints: Hints, capacity_blocks: u64) -> CacheOptions {
 /// Runs `reads` and checks what holds for any result.
 fn result(reads: &[Block], options: &CacheOptions) -> CacheResult {
     let mut seen = 0;
-    let result = run(reads, options, &mut |reads| seen += reads);
+    let result = run(&reads.iter().copied().collect(), options, &mut |reads| seen += reads);
     assert_eq!((seen, result.reads), (reads.len() as u64, reads.len() as u64));
     assert_eq!(result.hits + result.misses, result.reads);
     if options.depth_blocks == Some(0) || options.hints == Hints::None {
@@ -47,7 +47,7 @@ fn misses_on_demand(reads: &[Block], policy: &str, hints: Hints, capacity: u64) 
 
 fn load(path: &Path) -> Vec<Block> {
     let trace = Trace::open(path, Format::Blocks, 8192).expect("it opens");
-    trace.into_blocks().expect("it is well formed")
+    trace.into_reads().expect("it is well formed").blocks().collect()
 }
 
 /// The recordings of the table that are there, with the rest of their rows.

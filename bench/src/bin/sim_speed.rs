@@ -15,6 +15,7 @@ use foretell_bench::{Machine, Simulation};
 use foretell_heap::Heap;
 use foretell_policy::{Block, FileId, Rules};
 use foretell_sim::cache::{self, CacheOptions, CachePolicy, Hints};
+use foretell_sim::trace::Reads;
 
 /// As the product has it.
 #[global_allocator]
@@ -125,7 +126,7 @@ fn simulate(simulation: Simulation, rules: Rules, reads: u64) -> (u64, f64) {
 }
 
 /// B: Zipf's law over blocks of one file, the frequent ones anywhere in it.
-fn recording() -> Vec<Block> {
+fn recording() -> Reads {
     let (mut random, zipf) = (Random::new(3), Zipf::new(CACHE_BLOCKS, CACHE_EXPONENT));
     let places = random.permutation(CACHE_BLOCKS);
     let mut draw = || places[zipf.draw(&mut random) as usize];
@@ -133,7 +134,7 @@ fn recording() -> Vec<Block> {
 }
 
 /// B.
-fn cached(reads: &[Block]) -> (u64, f64) {
+fn cached(reads: &Reads) -> (u64, f64) {
     let options = CacheOptions {
         policy: CachePolicy::Rules(Rules::LRU),
         capacity_blocks: CACHE_CAPACITY_BLOCKS,

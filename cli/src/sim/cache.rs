@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::Args;
 use foretell_policy::Rules;
 use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
-use foretell_sim::trace::{Format, Trace};
+use foretell_sim::trace::{Format, Reads, Trace};
 use serde::Serialize;
 
 use super::{
-    Figures, as_json, check_outputs, not_a_recording, progress, recorded_at, recorded_block_bytes,
+    BLOCK_BYTES_MAX, Figures, as_json, check_outputs, larger_blocks, not_a_recording, progress, recorded_at, recorded_block_bytes,
     say, shown, unique,
 };
 use crate::failure::{Failure, note};
@@ -110,12 +110,13 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let trace = trace.map_err(not_a_recording)?;
     let progress = progress();
     progress.set_message(format!("reading {}", shown(&args.trace)));
-    let reads = trace.into_blocks().map_err(not_a_recording)?;
+    let reads = trace.into_reads().map_err(not_a_recording)?;
     if reads.is_empty() {
         return Err(Failure::failed(format!("{}: there is no read in it", shown(&args.trace))));
     }
     let (runs, width) = (runs(args), capacity_width(args));
-    progress.set_length(runs.len() as u64 * reads.len() as u64);
+    runs.iter().try_for_each(|options| check_length(args, block_bytes, &reads, options))?;
+    progress.set_length((runs.len() as u64).saturating_mul(reads.len()));
     progress.reset();
     let no_use = |policy: &&CachePolicy| {
         args.hints == Hints::All && [LRU, CachePolicy::Belady].contains(policy)
@@ -145,6 +146,33 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         results.iter().try_for_each(|run| say(&row(&run.result, width)))
     };
     json.deliver(Ok(()), || as_json(&results, results.len() > 1), table)
+}
+
+/// Refuses a run that nobody waits for, before any work is done.
+fn check_length(
+    args: &CacheArgs,
+    block_bytes: u64,
+    reads: &Reads,
+    options: &CacheOptions,
+) -> Result<(), Failure> {
+    let most = options.reads_max();
+    if reads.len() <= most {
+        return Ok(());
+    }
+    let (policy, hints) = (options.policy, options.hints);
+    let (blocks, way_out) = match args.format {
+        Format::Blocks => ("blocks".to_owned(), "take a part of it".to_owned()),
+        _ => {
+            let larger = reads.factor_for(most, BLOCK_BYTES_MAX / block_bytes);
+            (format!("blocks of {}", size::display(block_bytes)), larger_blocks(block_bytes, larger))
+        }
+    };
+    Err(Failure::failed(format!(
+        "{}: reads {} {blocks}, each counted as often as it is read, and {policy} with --hints {hints} runs through {most} \
+         at most; {way_out}",
+        shown(&args.trace),
+        reads.len(),
+    )))
 }
 
 /// Each capacity with each policy.

@@ -76,6 +76,22 @@ fn recorded_block_bytes(text: &str) -> Result<u64, String> {
     (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
 }
 
+/// What to do about a recording of too many blocks: take them `factor` times as large, if that is enough.
+fn larger_blocks(block_bytes: u64, factor: Option<u64>) -> String {
+    match factor.and_then(|factor| block_bytes.checked_mul(factor)) {
+        Some(bytes) => format!("take larger blocks (--block {}), or a part of it", exact(bytes)),
+        None => "take a part of it".to_owned(),
+    }
+}
+
+/// A size as an option takes it.
+fn exact(bytes: u64) -> String {
+    [("MiB", 20), ("KiB", 10)]
+        .into_iter()
+        .find(|(_, shift)| bytes % (1 << shift) == 0)
+        .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
 /// Bytes of `what`, which is in whole sectors.
 fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
     match size::parse(text)? {

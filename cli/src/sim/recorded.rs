@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use foretell_sim::replay::Disclosed;
 use foretell_sim::replay::activity::{Activity, Known};
-use foretell_sim::trace::recording::{Recording, State, What};
+use foretell_sim::trace::recording::{LeftOut, Recording, State, What, is_on_no_disk};
 use foretell_sim::trace::{Trace, TraceError, dxt, strace};
 
 use super::replay::{ReplayArgs, Source};
@@ -76,12 +76,16 @@ fn of_recording(
 ) -> Result<(Activity, Vec<String>), Failure> {
     let mut recording = recording.map_err(not_a_recording)?;
     let root = args.root.as_deref().map(|root| settle_root(root, &mut recording)).transpose()?;
+    let counts = |path: &Path| root.as_ref().is_none_or(|root| path.starts_with(root));
+    let left_out =
+        recording.leave_out(|path| is_on_no_disk(path) || counts(path) && is_no_file(path));
     let known = |path: &Path| {
         let file = fs::metadata(path).ok()?;
         Some(Known { device: file.dev(), inode: file.ino(), size_bytes: file.len() })
     };
     let activity = Activity::of_recording(&recording, root.as_deref(), known);
     let mut lacking = lacking(&recording, root.as_deref());
+    lacking.extend(of_no_disk(left_out));
     if root.is_some() && !activity.has_reads() {
         lacking.insert(0, elsewhere(&recording));
     }
@@ -89,6 +93,23 @@ fn of_recording(
         lacking.extend(libraries(&recording));
     }
     Ok((activity, lacking))
+}
+
+/// Whether there is something of this name that is neither a file nor a folder, such as a pipe or a device.
+fn is_no_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir())
+}
+
+/// What has been left out.
+fn of_no_disk(left_out: LeftOut) -> Option<String> {
+    let LeftOut { files, bytes } = left_out;
+    (files > 0).then(|| {
+        let files = if files == 1 { "1 name".to_owned() } else { format!("{files} names") };
+        format!(
+            "{} were read that no disk has, under {files} (devices, terminals, pipes, /proc, /sys, /run, memory): left out",
+            size::display(bytes)
+        )
+    })
 }
 
 /// Where reads are, if none is below the root.
@@ -133,13 +154,6 @@ fn most_below(paths: &[&Path]) -> (usize, PathBuf) {
 /// Where files are mapped that every program uses; they count if they are below the root.
 const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
 
-/// Files of these are made when they are read.
-const OF_THE_KERNEL: [&str; 2] = ["/proc", "/sys"];
-
-fn is_of_the_kernel(path: &Path) -> bool {
-    OF_THE_KERNEL.iter().any(|folder| path.starts_with(folder))
-}
-
 fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
 }
@@ -150,9 +164,7 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
         What::Read { file, .. } => Some(recording.path(file)).filter(|path| counts(path)),
         _ => None,
     });
-    // What a process has read of itself below /proc goes with it.
-    let is_file = |path: &&Path| root.is_some() || !is_of_the_kernel(path);
-    let read: BTreeSet<&Path> = read.filter(is_file).collect();
+    let read: BTreeSet<&Path> = read.collect();
     let error = |path: &&Path| fs::metadata(path).err().map(|error| error.kind());
     let errors: Vec<ErrorKind> = read.iter().filter_map(error).collect();
     let forbidden = errors.iter().filter(|&&kind| kind == ErrorKind::PermissionDenied).count();
@@ -190,7 +202,8 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
     let rings = (rings > 0).then(|| {
         format!("{rings} calls of io_uring or aio: what they read is not recorded, and their time counts as work")
     });
-    let all = damage(&recording.state).into_iter().chain(unknown).chain(some_mapped);
+    let warned = recording.warnings.iter().map(|warning| format!("its recorder says: {warning}"));
+    let all = warned.chain(damage(&recording.state)).chain(unknown).chain(some_mapped);
     all.chain(unnamed).chain(opened).chain(rings).collect()
 }
 

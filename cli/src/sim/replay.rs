@@ -19,7 +19,7 @@ use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
-    Figures, as_json, check_outputs, on_all_processors, output, progress, recorded_block_bytes,
+    Figures, as_json, check_outputs, larger_blocks, on_all_processors, output, progress, recorded_block_bytes,
     say, shown, unique, whole_sectors, write,
 };
 use crate::array::Switch;
@@ -425,6 +425,14 @@ fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<()
                 Failure::failed(format!("{trace}: {too_long}: its clock must have leapt"))
             }
             TooLong::Requests(_) => Failure::usage(format!("--disk {disk}: {too_long}")),
+            TooLong::Blocks { enough_bytes, .. } => {
+                let factor = enough_bytes.map(|bytes| bytes / args.block);
+                let way_out = match args.format {
+                    Source::Reads(Format::Blocks) => "take a part of it".to_owned(),
+                    _ => larger_blocks(args.block, factor),
+                };
+                Failure::failed(format!("{}: {too_long}; {way_out}", shown(&args.trace)))
+            }
         })?;
     }
     Ok(())

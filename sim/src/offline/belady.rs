@@ -5,14 +5,14 @@
 //! al. 1970). A block that is read enters the cache in any case: there is no reading past it. A policy
 //! that fetches before a block is read can have fewer misses than this; it cannot have fewer fetches.
 //!
-//! O(n log n) time and O(n) memory for n reads. Reads are known by their position; a resident block is
-//! ordered by the position of its next read.
+//! O(n log n) time for n reads, with 4 bytes for each of them, and some 60 for each block that there is or fits. Reads are known by
+//! their position; a resident block is ordered by the position of its next read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 /// The position of the next read of a block that is not read again.
-const NEVER: usize = usize::MAX;
+const NEVER: u32 = u32::MAX;
 
 /// What MIN does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,36 +24,45 @@ pub struct Belady {
 }
 
 impl Belady {
-    /// Runs `reads` through a cache of `capacity_blocks`, which is at least 1 and empty at first.
-    pub fn run<B: Copy + Eq + Hash>(reads: &[B], capacity_blocks: u64) -> Self {
+    /// Runs `reads`, fewer than 2^32, through a cache of `capacity_blocks`, which is at least 1 and empty at first.
+    pub fn run<B: Eq + Hash>(reads: impl IntoIterator<Item = B>, capacity_blocks: u64) -> Self {
         assert!(capacity_blocks > 0, "a cache has room for a block");
-        let next_reads = next_reads(reads);
-        // By next read, and by the last one where there is no next.
-        let mut resident: BTreeSet<(usize, usize)> = BTreeSet::new();
+        // Blocks that are read again, by their next reads, and how many others there are: which of these leaves is all one.
+        let mut resident: BTreeSet<u32> = BTreeSet::new();
+        let mut over = 0u64;
         let mut result = Belady::default();
-        let mut previous: HashMap<B, usize> = HashMap::new();
-        for (position, (&block, &next)) in reads.iter().zip(&next_reads).enumerate() {
-            let last = previous.insert(block, position);
-            if last.is_some_and(|last| resident.remove(&(position, last))) {
+        for (position, next) in (0..).zip(next_reads(reads)) {
+            if resident.remove(&position) {
                 result.hits += 1;
             } else {
                 result.misses += 1;
-                if resident.len() as u64 >= capacity_blocks {
-                    resident.pop_last();
+                match resident.len() as u64 + over {
+                    blocks if blocks < capacity_blocks => {}
+                    _ if over > 0 => over -= 1,
+                    _ => drop(resident.pop_last()),
                 }
             }
-            resident.insert((next, position));
+            if next == NEVER {
+                over += 1;
+            } else {
+                resident.insert(next);
+            }
         }
         result
     }
 }
 
 /// For each position the next one at which the same block is read.
-fn next_reads<B: Copy + Eq + Hash>(reads: &[B]) -> Vec<usize> {
-    let mut next_reads = vec![NEVER; reads.len()];
-    let mut next_of: HashMap<B, usize> = HashMap::new();
-    for (position, &block) in reads.iter().enumerate().rev() {
-        next_reads[position] = next_of.insert(block, position).unwrap_or(NEVER);
+fn next_reads<B: Eq + Hash>(reads: impl IntoIterator<Item = B>) -> Vec<u32> {
+    let mut next_reads = Vec::new();
+    let mut last_of: HashMap<B, u32> = HashMap::new();
+    for block in reads {
+        let position = u32::try_from(next_reads.len()).ok().filter(|&position| position != NEVER);
+        let position = position.expect("fewer than 2^32 reads");
+        next_reads.push(NEVER);
+        if let Some(last) = last_of.insert(block, position) {
+            next_reads[last as usize] = position;
+        }
     }
     next_reads
 }

@@ -30,7 +30,7 @@ use std::str::FromStr;
 use std::sync::Mutex;
 
 use foretell_policy::queue::Order;
-use foretell_policy::{Block, Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
+use foretell_policy::{Config, DeviceId, FileId, Memory, NameId, Nanos, Rules};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -212,7 +212,7 @@ pub struct ReplayResult {
     /// Service times of the busiest disk, or what its link took for the data.
     pub bound_disk_s: f64,
     /// The fewest blocks that a cache of this size, and one buffer more to read past it, has to fetch for these reads
-    /// in this order; none where several programs read, whose order is not known beforehand, or 2^25 blocks and more.
+    /// in this order; none where several programs read, whose order is not known beforehand.
     pub bound_fetches: Option<u64>,
 }
 
@@ -229,10 +229,21 @@ pub enum TooLong {
     /// Their requests, if none was served beside another.
     #[error("requests of {0:.0} years on this disk, and a run has {YEARS_MAX} at most")]
     Requests(f64),
+    /// They read too many blocks.
+    #[error("reads {blocks} blocks, each counted as often as it is read, and a run has {BLOCKS_MAX} at most")]
+    Blocks {
+        /// How many.
+        blocks: u64,
+        /// Bytes of a block with which they are few enough, if there are any.
+        enough_bytes: Option<u64>,
+    },
 }
 
-/// Blocks read for which it is counted what MIN fetches, which takes some 70 bytes for each of them.
-const COUNTED_MAX: u64 = 1 << 25;
+/// Blocks read in a run, at most: each takes some microseconds, and what MIN fetches for it some 30 bytes.
+pub const BLOCKS_MAX: u64 = 1 << 25;
+
+/// The largest block whose size is proposed.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
 /// What was recorded, as the runs of a sweep have it in common.
 #[derive(Debug)]
@@ -260,15 +271,12 @@ impl<'a> Recorded<'a> {
     /// What Belady's MIN fetches for the only reader, if it does not read too much to count; counted once, whoever asks.
     fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
         let [_] = &self.readers[..] else { return None };
-        if self.blocks_read(block_bytes) > COUNTED_MAX {
-            return None;
-        }
         // Who comes meanwhile waits: to count takes memory.
         let mut fewest = self.fewest.lock().expect("nothing fails with the lock held");
         let count = fewest.entry((block_bytes, capacity_blocks)).or_insert_with(|| {
             let blocks =
                 self.activity.acts.iter().flat_map(|act| act.deed.blocks_read(block_bytes));
-            Belady::run(&blocks.collect::<Vec<Block>>(), capacity_blocks).misses
+            Belady::run(blocks, capacity_blocks).misses
         });
         Some(*count)
     }
@@ -284,15 +292,22 @@ impl ReplaySpec {
     /// Whether what was recorded can be run.
     ///
     /// # Errors
-    /// [`TooLong`]: the run would go on for longer than the clock does.
+    /// [`TooLong`]: the run would go on for longer than the clock does, or than anybody waits.
     pub fn check(&self, recorded: &Recorded) -> Result<(), TooLong> {
+        let blocks = recorded.blocks_read(self.block_bytes);
+        if blocks > BLOCKS_MAX {
+            let larger = |&bytes: &u64| Some(bytes * 2).filter(|&bytes| bytes <= BLOCK_BYTES_MAX);
+            let mut sizes = std::iter::successors(Some(self.block_bytes), larger);
+            let enough_bytes = sizes.find(|&bytes| recorded.blocks_read(bytes) <= BLOCKS_MAX);
+            return Err(TooLong::Blocks { blocks, enough_bytes });
+        }
         let years = steps::work_ns_max(self, recorded) / YEAR_NS;
         if years > YEARS_MAX {
             return Err(TooLong::Work(years));
         }
         // An inode or two for each act, and each block fetched twice.
         let requests = 2.0
-            * (recorded.activity.acts.len() as f64 + recorded.blocks_read(self.block_bytes) as f64);
+            * (recorded.activity.acts.len() as f64 + blocks as f64);
         let years = requests * self.disk.longest_request_ns(self.block_bytes) / YEAR_NS;
         if years > YEARS_MAX { Err(TooLong::Requests(years)) } else { Ok(()) }
     }

@@ -125,11 +125,21 @@ fn a_device_whose_link_is_full_is_busy() {
 
 #[test]
 fn requests_that_a_disk_has_no_time_for_are_refused() {
-    let activity = searched(&[1 << 40], Nanos(MS), Nanos::ZERO);
+    let activity = searched(&[1 << 38], Nanos(MS), Nanos::ZERO);
     let recorded = Recorded::new(&activity);
     let check = |latency_ms| ReplaySpec { disk: flat(1, latency_ms), ..spec() }.check(&recorded);
     assert_eq!(check(0.1), Ok(()));
-    assert!(matches!(check(60_000.0), Err(TooLong::Requests(years)) if years > 200.0));
+    assert!(matches!(check(60_000.0), Err(TooLong::Requests(years)) if years > 100.0));
+}
+
+#[test]
+fn more_blocks_than_anybody_waits_for_are_refused_with_a_size_that_is_enough() {
+    let activity = searched(&[(1 << 38) + 1], Nanos(MS), Nanos::ZERO);
+    let recorded = Recorded::new(&activity);
+    let check = |block_bytes| ReplaySpec { block_bytes, ..spec() }.check(&recorded);
+    let (blocks, enough_bytes) = (BLOCKS_MAX + 1, Some(16 << 10));
+    assert_eq!(check(8 << 10), Err(TooLong::Blocks { blocks, enough_bytes }));
+    assert_eq!(check(16 << 10), Ok(()));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! A file's lines follow its name. What follows the eighth field is passed over, and so is every module but `X_POSIX`:
 //! reads of the layers above come down to it. A rank is a reader. Writes are time of the program's own. DXT does
 //! not trace opens: the first access of a rank to a file is taken to open it. Reads of a rank's threads that overlap
-//! become one after another.
+//! become one after another. What the parser says that is missing is among [`Recording::warnings`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -32,6 +32,13 @@ use super::recording::{Call, PathIndex, Recording, What};
 /// Before the name of the file that the next lines are of, after its number.
 const FILE: &[u8] = b"# DXT, file_id: ";
 const FILE_NAME: &[u8] = b", file_name: ";
+/// Before what is wrong with the data.
+const WARNINGS: [&[u8]; 2] = [b"# *WARNING*:", b"# *ERROR*:"];
+/// Warnings that are kept, and letters of each, at most.
+const WARNINGS_MAX: usize = 4;
+const WARNING_LETTERS_MAX: usize = 200;
+/// What the text of every log has at its beginning.
+const HEADERS: [&[u8]; 2] = [b"# darshan log version:", b"# compression method:"];
 /// The module whose lines count.
 const MODULE: &[u8] = b"X_POSIX";
 /// How modules begin.
@@ -65,7 +72,7 @@ fn take_all(input: &mut Input) -> Result<Recording, Stop> {
     let mut recording = Recording::default();
     let mut paths: HashMap<PathBuf, PathIndex> = HashMap::new();
     let mut file = None;
-    let mut is_dxt = false;
+    let (mut is_dxt, mut has_header) = (false, false);
     while let Some(line) = input.line()? {
         if let Some(name) = file_name(line) {
             is_dxt = true;
@@ -78,11 +85,19 @@ fn take_all(input: &mut Input) -> Result<Recording, Stop> {
             file = Some(index);
             continue;
         }
+        if let Some(warning) = warning(line) {
+            if recording.warnings.len() < WARNINGS_MAX && !recording.warnings.contains(&warning) {
+                recording.warnings.push(warning);
+            }
+            continue;
+        }
         if line.is_empty() || line.starts_with(b"#") {
+            has_header |= is_header(line);
             continue;
         }
         if !line.starts_with(ANY_MODULE) {
-            return Err(Fault::NotDxt { found: quoted(line) }.into());
+            let other = Fault::NotDxt { found: quoted(line) };
+            return Err(if has_header && !is_dxt { Fault::OfDarshanParser } else { other }.into());
         }
         let file = file.ok_or(Fault::NoFile)?;
         let call = call(line, file)?;
@@ -93,11 +108,26 @@ fn take_all(input: &mut Input) -> Result<Recording, Stop> {
         }
     }
     if !is_dxt {
-        return Err(Fault::NotDxt { found: "the end".to_owned() }.into());
+        let other = Fault::NotDxt { found: "the end".to_owned() };
+        return Err(if has_header { Fault::NoDxt } else { other }.into());
     }
     recording.has_durations = true;
     recording.settle();
     Ok(with_opens(recording))
+}
+
+/// What the parser says of data that is missing: `# *WARNING*: The DXT_POSIX module contains incomplete data!`, and more lines, which say
+/// why.
+fn warning(line: &[u8]) -> Option<String> {
+    let text = WARNINGS.iter().find_map(|begin| line.strip_prefix(*begin))?;
+    let text = String::from_utf8_lossy(text.trim_ascii());
+    let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
+    Some(text.chars().take(WARNING_LETTERS_MAX).collect())
+}
+
+/// Whether a line is of what Darshan's parsers write above all data.
+fn is_header(line: &[u8]) -> bool {
+    HEADERS.iter().any(|begin| line.starts_with(begin)) || line.ends_with(b" module data")
 }
 
 /// The name in `# DXT, file_id: 1, file_name: /a`.
@@ -247,6 +277,32 @@ mod tests {
             let error = recorded(&text).expect_err("it is malformed");
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    #[test]
+    fn what_the_parser_says_is_missing_is_kept() {
+        let block = "\n# *WARNING*: The DXT_POSIX module contains incomplete data!\n\
+            #            This happens when a module runs out of\n\
+            #            memory to store new record data.\n";
+        let file = "# DXT, file_id: 1, file_name: /a\n X_POSIX 0 read 0 0 100 0.1 0.2\n";
+        let recording = recorded(&[block, file, block].concat()).expect("well formed");
+        assert_eq!(recording.warnings, ["The DXT_POSIX module contains incomplete data!"]);
+        assert_eq!(recording.calls.len(), 2);
+        let none = recorded(file).expect("well formed");
+        assert!(none.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_log_without_dxt_says_how_to_have_it() {
+        let header = "# darshan log version: 3.41\n# compression method: ZLIB\n# exe: /bin/x\n";
+        let module = "\n# DXT_POSIX module data\n";
+        for text in [header.to_owned(), [header, module].concat()] {
+            let error = recorded(&text).expect_err("there is nothing in it");
+            assert!(error.contains("DXT_ENABLE_IO_TRACE=1"), "{error}");
+        }
+        let counters = "#<module>\t<rank>\nPOSIX\t-1\t9\tPOSIX_OPENS\t2\t/a\t/\text4\n";
+        let error = recorded(&[header, counters].concat()).expect_err("it is of another parser");
+        assert!(error.contains("darshan-dxt-parser"), "{error}");
     }
 
     #[test]

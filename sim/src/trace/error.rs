@@ -106,6 +106,15 @@ pub enum Fault {
         /// What stands there, quoted and shortened.
         found: String,
     },
+    /// Darshan's text has no DXT.
+    #[error(
+        "no DXT in it: run the program with DXT_ENABLE_IO_TRACE=1 (if the parser said that data is incomplete: \
+         darshan-dxt-parser --show-incomplete)"
+    )]
+    NoDxt,
+    /// The text is of the counters that Darshan always has.
+    #[error("the text of darshan-parser, which has no single reads; run darshan-dxt-parser on the log")]
+    OfDarshanParser,
     /// A read of DXT's text before the first name.
     #[error("a read before any file's name; the text is cut off at its beginning")]
     NoFile,
@@ -144,11 +153,8 @@ pub enum TraceError {
         /// The recording.
         path: PathBuf,
     },
-    /// It has more accesses to blocks than are held at a time.
-    #[error(
-        "{}: reads more than {most} blocks in all, counted as often as they are read; take larger blocks, or a part of it",
-        path.display()
-    )]
+    /// It has more reads than are held at a time.
+    #[error("{}: has more than {most} reads; take a part of it", path.display())]
     TooLong {
         /// The recording.
         path: PathBuf,

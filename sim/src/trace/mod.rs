@@ -16,6 +16,7 @@ pub mod dxt;
 mod error;
 mod foretell;
 mod input;
+mod reads;
 pub mod recording;
 pub mod strace;
 mod vscsi;
@@ -30,6 +31,7 @@ use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
 pub use error::{Fault, Place, TraceError};
 use input::{Input, Stop};
+pub use reads::Reads;
 
 /// One read of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,24 +181,25 @@ impl Trace {
         self.input.error(fault.into(), &self.path, self.place())
     }
 
-    /// The blocks that are read, in order, each as often as it is read; 2^28 of them at most, which take 4 GiB.
+    /// What is read, in order; it takes 16 bytes for each read, and neighbours that are read one after another are one. There
+    /// are 2^28 at most, which take 4 GiB.
     ///
     /// # Errors
     /// As for the iterator, and if there are more.
-    pub fn into_blocks(mut self) -> Result<Vec<Block>, TraceError> {
-        self.blocks_of_at_most(ACCESSES_MAX)
+    pub fn into_reads(mut self) -> Result<Reads, TraceError> {
+        self.reads_of_at_most(READS_MAX)
     }
 
-    fn blocks_of_at_most(&mut self, most: u64) -> Result<Vec<Block>, TraceError> {
-        let mut blocks = Vec::new();
+    fn reads_of_at_most(&mut self, most: usize) -> Result<Reads, TraceError> {
+        let mut reads = Reads::default();
         while let Some(read) = self.next() {
-            let read = read?;
-            if most - (blocks.len() as u64) < read.blocks {
-                return Err(TraceError::TooLong { path: self.path.clone(), most });
+            let TraceRead { file, first_block, blocks, .. } = read?;
+            reads.push(file, first_block, blocks);
+            if reads.runs_held() > most {
+                return Err(TraceError::TooLong { path: self.path.clone(), most: most as u64 });
             }
-            blocks.extend(read.blocks());
         }
-        Ok(blocks)
+        Ok(reads)
     }
 }
 
@@ -218,8 +221,8 @@ impl Iterator for Trace {
 
 /// Most bytes of a file or a device: Linux counts them with a sign.
 const END_BYTES_MAX: u64 = 1 << 63;
-/// Accesses to blocks that are held at a time.
-const ACCESSES_MAX: u64 = 1 << 28;
+/// Reads that are held at a time.
+const READS_MAX: usize = 1 << 28;
 /// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
 const READ_BYTES_MAX: u64 = 2 << 30;
 
@@ -269,6 +272,18 @@ mod tests {
             assert_eq!(touched(offset, length, 8192), blocks, "{offset}+{length}");
         }
         assert_eq!(touched(0, 1 << 63, 1), Some((0, 1 << 63)));
+    }
+
+    #[test]
+    fn a_recording_of_more_reads_than_are_held_is_refused() {
+        let trace = || {
+            let text: String = (0..20).map(|at| format!("{}\n", at * 2)).collect();
+            Trace::of(std::io::Cursor::new(text), Path::new("t"), Format::Blocks, 512)
+        };
+        let held = trace().expect("memory").reads_of_at_most(20).expect("so many are held");
+        assert_eq!(held.len(), 20);
+        let error = trace().expect("memory").reads_of_at_most(19).expect_err("one more");
+        assert_eq!(error.to_string(), "t: has more than 19 reads; take a part of it");
     }
 
     #[test]

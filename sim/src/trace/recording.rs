@@ -1,6 +1,8 @@
 //! What whole programs did: which names they resolved, which bytes they read, and how long they were busy with other
 //! things in between. [`strace`](super::strace) and [`dxt`](super::dxt) read it.
 
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use foretell_policy::{Nanos, ReaderId};
@@ -26,6 +28,8 @@ pub struct Recording {
     pub ring_calls: u64,
     /// Lines not understood or not needed.
     pub passed_over: u64,
+    /// What the recorder itself says that is wrong with it, each once.
+    pub warnings: Vec<String>,
     /// How whole the recording is.
     pub state: State,
 }
@@ -133,7 +137,83 @@ pub enum Whom {
     Unknown,
 }
 
+/// What lies below these the kernel makes when it is read, or keeps in memory: devices, `/proc`, `/sys`, `/dev/shm`, `/run`.
+const ON_NO_DISK: [&str; 5] = ["/dev", "/proc", "/sys", "/run", "/var/run"];
+/// How the names of open files begin that lie in no folder: of memfd_create, shmget, mmap of huge pages, io_setup and DMA buffers.
+const IN_NO_FOLDER: [&[u8]; 5] = [b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/dmabuf:"];
+/// What of `/dev` answers at once: what is read of all else there waits for somebody, as at a terminal.
+const ANSWERS_AT_ONCE: [&str; 9] = [
+    "/dev/zero",
+    "/dev/null",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/mem",
+    "/dev/port",
+    "/dev/shm",
+    "/dev/hugepages",
+];
+
+/// Whether no disk has what is read of the file of this name: it is a device, a terminal, of the kernel, or in memory. A `/tmp` in
+/// memory is not told from one on a disk.
+pub fn is_on_no_disk(path: &Path) -> bool {
+    let name = path.as_os_str().as_bytes();
+    // DXT calls the standard descriptors `<STDIN>` and the like.
+    name.starts_with(b"<STD")
+        || ON_NO_DISK.iter().any(|folder| path.starts_with(folder))
+        || IN_NO_FOLDER.iter().any(|begin| name.starts_with(begin))
+}
+
+/// What of a recording has been left out, as no disk has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Files of which something was read.
+    pub files: usize,
+    /// How much was.
+    pub bytes: u64,
+}
+
+impl What {
+    /// The file, folder or name that it is about.
+    fn path(self) -> Option<PathIndex> {
+        match self {
+            What::Open(path)
+            | What::Look(path)
+            | What::Read { file: path, .. }
+            | What::List(path)
+            | What::Missing(path)
+            | What::End(path)
+            | What::Advise { file: path, .. } => Some(path),
+            What::Fork { .. } | What::Wait(_) | What::Other => None,
+        }
+    }
+}
+
 impl Recording {
+    /// Makes calls on files for which `is_out` holds time of the program, or waits for somebody where they are that. It is asked
+    /// once for each name.
+    pub fn leave_out(&mut self, is_out: impl Fn(&Path) -> bool) -> LeftOut {
+        let is_out: Vec<bool> = self.paths.iter().map(|path| is_out(path)).collect();
+        let is_out = |path: PathIndex| is_out[path.0 as usize];
+        let waits = |path: &Path| !ANSWERS_AT_ONCE.iter().any(|known| path.starts_with(known));
+        let waits = |path: &Path| path.starts_with("/dev") && waits(path);
+        let (mut files, mut bytes) = (HashSet::new(), 0u64);
+        for call in &mut self.calls {
+            let Some(path) = call.what.path().filter(|&path| is_out(path)) else { continue };
+            let what = call.what;
+            call.what = What::Other;
+            if let What::Read { length_bytes, .. } = what {
+                files.insert(path);
+                bytes = bytes.saturating_add(length_bytes);
+                if waits(&self.paths[path.0 as usize]) {
+                    call.what = What::Wait(Whom::Unknown);
+                }
+            }
+        }
+        self.mapped.retain(|&(file, _)| !is_out(file));
+        LeftOut { files: files.len(), bytes }
+    }
+
     /// The name that `index` is.
     pub fn path(&self, index: PathIndex) -> &Path {
         &self.paths[index.0 as usize]
@@ -148,5 +228,50 @@ impl Recording {
         for call in &mut self.calls {
             call.began = call.began.saturating_sub(origin);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_disk_has_is_told_by_its_name() {
+        for name in [
+            "/dev/zero",
+            "/dev/pts/3",
+            "/dev/shm/x",
+            "/proc/kallsyms",
+            "/proc/1/maps",
+            "/sys/kernel/x",
+            "/run/user/0/x",
+            "/memfd:x",
+            "/memfd:a/b",
+            "/SYSV00000000",
+            "<STDIN>",
+        ] {
+            assert!(is_on_no_disk(Path::new(name)), "{name}");
+        }
+        for name in ["/device/x", "/home/dev/zero", "/data/memfd:x", "/procession", "/", "/tmp/x"] {
+            assert!(!is_on_no_disk(Path::new(name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_the_programs_time_or_a_wait() {
+        let paths = ["/dev/zero", "/dev/pts/1", "/data/f"].map(PathBuf::from).to_vec();
+        let [zero, terminal, file] = [0, 1, 2].map(PathIndex);
+        let read = |file| What::Read { file, offset_bytes: 0, length_bytes: 100 };
+        let (reader, began, took) = (ReaderId(1), Nanos::ZERO, Nanos(5));
+        let whats = [What::Open(zero), read(zero), read(zero), read(terminal), read(file)];
+        let calls = whats.map(|what| Call { reader, began, took, what }).to_vec();
+        let mapped = vec![(zero, 9), (file, 8)];
+        let mut recording = Recording { paths, calls, mapped, ..Recording::default() };
+        let left_out = recording.leave_out(is_on_no_disk);
+        assert_eq!(left_out, LeftOut { files: 2, bytes: 300 });
+        let whats: Vec<What> = recording.calls.iter().map(|call| call.what).collect();
+        let wait = What::Wait(Whom::Unknown);
+        assert_eq!(whats, [What::Other, What::Other, What::Other, wait, read(file)]);
+        assert_eq!(recording.mapped, [(file, 8)]);
     }
 }

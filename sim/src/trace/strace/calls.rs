@@ -284,7 +284,8 @@ fn read(
     let (file, description) = process.opened(paths, from)?;
     let offset_bytes = match at {
         At::Position => {
-            paths.guessed += u64::from(description.take_guess());
+            let is_guess = description.take_guess() && !paths.is_on_no_disk(file);
+            paths.guessed += u64::from(is_guess);
             description.advance(length_bytes)
         }
         At::Offset(offset_bytes) => offset_bytes,

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::super::recording::PathIndex;
+use super::super::recording::{PathIndex, is_on_no_disk};
 use super::line::{self, Descriptor};
 
 /// Every name of the recording, once.
@@ -66,6 +66,10 @@ impl Paths {
         let folder = self.paths[folder?.0 as usize].as_os_str().as_bytes();
         let whole = [folder, &name].join(&b'/');
         Some(self.index(&whole))
+    }
+
+    pub(super) fn is_on_no_disk(&self, path: PathIndex) -> bool {
+        is_on_no_disk(&self.paths[path.0 as usize])
     }
 
     pub(super) fn into_vec(self) -> Vec<PathBuf> {
