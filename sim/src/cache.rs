@@ -28,8 +28,8 @@ use std::time::Instant;
 
 use foretell_policy::hash::Mix;
 use foretell_policy::{
-    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, FileId, Hint, HinterId, Memory, Nanos,
-    Outcome, PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
+    Access, Block, Config, CostModel, CostSource, DeviceId, Fetch, FileId, Hint, HinterId, Memory,
+    Nanos, Outcome, PREPARED_MAX, Policy, ReaderId, Rules, Segment, Target, Work,
 };
 use serde::Serialize;
 

@@ -116,6 +116,133 @@ fn compression_is_told_by_content() {
     assert_eq!(all(trace), expected);
 }
 
+/// A record of oracleGeneral.
+fn object(time_s: u32, id: u64, next: i64) -> Vec<u8> {
+    let size = 1u32 << 24;
+    [&time_s.to_le_bytes()[..], &id.to_le_bytes(), &size.to_le_bytes(), &next.to_le_bytes()]
+        .concat()
+}
+
+#[test]
+fn objects_are_blocks_in_the_order_of_their_first_requests() {
+    let (first, second) = (u64::MAX, 7);
+    let records =
+        [object(10, first, 2), object(10, second, -1), object(13, first, i64::MAX)].concat();
+    let reads = reads(&records, Format::OracleGeneral).expect("well formed");
+    let found: Vec<(u64, u64)> = reads.iter().map(|read| (read.time.0, read.first_block)).collect();
+    assert_eq!(found, [(0, 0), (0, 1), (3_000_000_000, 0)]);
+    let past = [object(10, first, 1), object(11, first, 0)].concat();
+    assert!(error(&past, Format::OracleGeneral).contains("record 2: no record of oracleGeneral"));
+    let cut = error(&records[..60], Format::OracleGeneral);
+    assert!(cut.contains("record 3: cut off after 12 of 24 bytes"), "{cut}");
+}
+
+/// Whatever the bytes that tell versions of vscsi happen to be.
+#[test]
+fn objects_are_no_requests_of_a_disk() {
+    for version in [1u8, 2] {
+        for place in [3, 15] {
+            for count in 1..20 {
+                let mut records: Vec<u8> = (0..count).flat_map(|at| object(at, 1, -2)).collect();
+                records.chunks_mut(24).for_each(|record| {
+                    record[place] = version;
+                    record[..3].fill(0);
+                });
+                let told = error(&records, Format::Vscsi);
+                assert!(
+                    told.contains("oracleGeneral") && told.contains("oracle-general"),
+                    "{told}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn zstd_is_read_frame_by_frame() {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    let pack = |text: &[u8]| compress_to_vec(text, CompressionLevel::Fastest);
+    let skippable = [&[0x51, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"any"].concat();
+    let long: String = (0..40_000).map(|id| format!("{id}\n")).collect();
+    let [one, two] = [pack(b"1\n2"), pack(b"\n3\n")];
+    let packed = [&one[..], &skippable, &two, &skippable].concat();
+    assert_eq!(all(trace(&packed, Format::Blocks)), blocks([1, 2, 3]));
+    let packed = pack(long.as_bytes());
+    assert_eq!(all(trace(&packed, Format::Blocks)), blocks(0..40_000));
+    for (cut, damaged) in
+        [(packed.len() / 2, false), (packed.len() - 1, false), (packed.len(), true)]
+    {
+        let mut packed = packed[..cut].to_vec();
+        if damaged {
+            packed[cut / 2] ^= 0x55;
+        }
+        let told = error(&packed, Format::Blocks);
+        assert!(told.contains("the zstd data is damaged or cut off"), "{told}");
+    }
+}
+
+#[test]
+fn other_kinds_of_files_are_called_by_their_names() {
+    let vscsi = [record(1, READ_10, 5, 512, 9), record(1, READ_10, 5, 512, 9)].concat();
+    let darshan = b"3.41\0\0\0\0\x37\x35\x64\0\0\0\0\0rest";
+    let table: [(&[u8], &str); 28] = [
+        (b"\xfd7zXZ\0\0\x04", "xz -dc"),
+        (b"BZh91AY&SY", "bzip2 -dc"),
+        (b"\x04\x22\x4d\x18\x64", "lz4 -dc"),
+        (b"PK\x03\x04\x14\0", "unzip -p"),
+        (darshan, "darshan-dxt-parser"),
+        (b"\x07tae\0\0\0\0", "blktrace"),
+        (b"PERFILE2\x68\0", "perf"),
+        (b"\xd4\xc3\xb2\xa1\x02\0", "pcap"),
+        (b"\xff\xfe1\0\n\0", "iconv -f UTF-16"),
+        (b"PAR1\x15\x04", "parquet"),
+        (b"fio version 2 iolog\n/dev/sda add\n", "fio"),
+        (b"128166372003061629,hm,1,Read,383496192,32768,113736\n1,hm,1,Read,3,2,1\n", "CSV"),
+        (b"  8,0    3        1     0.000000000   697  Q   R 223490 + 8 [kjournald]\n", "blkparse"),
+        (b"0.023000\t0\t4096\t8\t1\n", "DiskSim"),
+        (b"TIME(s)     COMM           PID    DISK    T SECTOR     BYTES  LAT(ms)\n", "biosnoop"),
+        (b"__libc_start_main(0x401, 1, 0x7ff) = 0\nfopen(\"a\", \"r\") = 0x55\n", "ltrace"),
+        (b"   0.000 ( 0.004 ms): cat/123 openat(dfd: CWD, filename: \"a\") = 3\n", "perf trace"),
+        (b"# tracer: nop\n#\n", "ftrace"),
+        (b"{\"a\": 1}\n", "JSON"),
+        (b"<!DOCTYPE html>\n", "HTML"),
+        (b"# foretell trace 1\n1 1 1 0 512\n", "--format foretell"),
+        (b"# DXT, file_id: 1, file_name: /a\n", "--format dxt"),
+        (b"# darshan log version: 3.41\n", "--format dxt"),
+        (b"7 100.000000 openat(AT_FDCWD, \"/f\", O_RDONLY) = 3 <0.000010>\n", "--format strace"),
+        (&vscsi, "--format vscsi"),
+        (&object(1, 5, -2), "--format oracle-general"),
+        (b"12\n13\n", "--format blocks"),
+        (b"!<arch>\n", "archive"),
+    ];
+    for (bytes, expected) in table {
+        for format in Format::ALL.into_iter().filter(|format| !expected.ends_with(format.name())) {
+            let told = error(bytes, format);
+            assert!(told.starts_with("t: ") && told.contains(expected), "{format}: {told}");
+            // So it is however it is packed.
+            assert_eq!(error(&gzip(bytes), format), told);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_recording_is_not_taken_for_another() {
+    let ids: String = (0..3000).map(|id| format!("{id}\n")).collect();
+    let told = error(format!("{ids}x\n").as_bytes(), Format::Blocks);
+    assert!(told.starts_with("t: line 3001: \"x\" is not a block id"), "{told}");
+    let mut requests = record(1, READ_10, 5, 512, 9).repeat(1000);
+    requests[32 * 900 + 15] = 9;
+    let told = error(&requests, Format::Vscsi);
+    assert!(told.starts_with("t: record 901: "), "{told}");
+}
+
+#[test]
+fn a_byte_order_mark_and_ends_of_lines_of_another_system_are_passed_over() {
+    let own = b"\xef\xbb\xbf# foretell trace 1\r\n1 1 1 0 8192\r\n";
+    assert_eq!(reads(own, Format::Foretell).expect("well formed").len(), 1);
+    assert_eq!(all(trace(b"\xef\xbb\xbf1\r\n2\r\n", Format::Blocks)), blocks([1, 2]));
+}
+
 #[test]
 fn damaged_compression() {
     let lines: String = (0..50_000).map(|i| format!("{}\n", i * 7919 % 65_537)).collect();
@@ -180,7 +307,10 @@ fn damaged_vscsi() {
     let unknown =
         "t: record 1: not a vscsi record of version 1 or 2; is the file of another format?";
     assert_eq!(error(&[0; 64], Format::Vscsi), unknown);
-    assert_eq!(error("12\n".repeat(40).as_bytes(), Format::Vscsi), unknown);
+    assert_eq!(
+        error("12\n".repeat(40).as_bytes(), Format::Vscsi),
+        "t: block ids: --format blocks reads them"
+    );
     let mixed = "t: record 2: not a vscsi record of version 1 as before; the file is damaged";
     assert_eq!(error(&[one.clone(), two].concat(), Format::Vscsi), mixed);
     let beyond = "t: record 2: a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones";
@@ -209,7 +339,8 @@ fn our_own_format() {
 fn our_own_format_damaged() {
     let table = [
         ("", "is empty"),
-        ("1\n", r#"line 1: "1" is not `# foretell trace 1`; is the file of another format?"#),
+        ("1\n", "block ids: --format blocks reads them"),
+        ("x\n", r#"line 1: "x" is not `# foretell trace 1`; is the file of another format?"#),
         (
             "# foretell trace 12\n",
             r##"line 1: "# foretell trace 12" is not `# foretell trace 1`; is the file of another format?"##,
@@ -287,6 +418,7 @@ fn damaged(format: Format) -> impl Strategy<Value = Vec<u8>> {
                     let version = if kind == 1 { 1 } else { 2 };
                     [record(version, READ_10, 5, 512, 9).repeat(3), bytes.clone()].concat()
                 }
+                (_, Format::OracleGeneral) => [object(1, 9, -2).repeat(3), bytes.clone()].concat(),
                 (_, Format::Blocks) => lines.into_bytes(),
                 (_, Format::Foretell) => [b"# foretell trace 1\n", lines.as_bytes()].concat(),
             };
@@ -351,7 +483,8 @@ fn a_few_reads_of_very_many_blocks_take_the_memory_of_a_few() {
         let (capacity_blocks, hints) = (100, Hints::All);
         let options = CacheOptions { policy, capacity_blocks, hints, depth_blocks: None };
         assert!(reads.len() > options.reads_max(), "{policy}");
-        let factor = reads.factor_for(options.reads_max(), 1 << 17).expect("blocks that are enough");
+        let factor =
+            reads.factor_for(options.reads_max(), 1 << 17).expect("blocks that are enough");
         assert!(reads.len() / factor <= options.reads_max());
     }
 }

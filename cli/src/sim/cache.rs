@@ -11,8 +11,8 @@ use foretell_sim::trace::{Format, Reads, Trace};
 use serde::Serialize;
 
 use super::{
-    BLOCK_BYTES_MAX, Figures, as_json, check_outputs, larger_blocks, not_a_recording, progress, recorded_at, recorded_block_bytes,
-    say, shown, unique,
+    BLOCK_BYTES_MAX, Figures, as_json, check_outputs, larger_blocks, not_a_recording, progress,
+    recorded_at, recorded_block_bytes, say, shown, unique,
 };
 use crate::failure::{Failure, note};
 use crate::size;
@@ -25,9 +25,11 @@ for tip1, which replaces by recency alone: it may fetch a block several times be
 belady is the off-line optimum of fetching on demand; it and lru do with hints \
 what they do without.
 
-Formats, all of them also compressed with gzip:
+Formats, all of them also compressed with gzip or zstd:
   blocks     one block id a line
   vscsi      requests of a virtual machine's disk, binary records of version 1 or 2; reads only
+  oracle-general
+             libCacheSim's binary records of requests; each object is a block, whatever its size
   foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,
              all of them whole numbers; their order counts, times and readers do not. Lines that begin
              with # are remarks.
@@ -51,7 +53,7 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
-    /// Its format: blocks, vscsi, foretell
+    /// Its format: blocks, vscsi, oracle-general, foretell
     #[arg(long)]
     format: Format,
 
@@ -100,9 +102,9 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     check_outputs(&[("the recording", &args.trace)], &[("--json", args.json.as_deref())])?;
     let json = Figures::open(args.json.as_deref())?;
     let block_bytes = match (args.format, args.block) {
-        (Format::Blocks, Some(_)) => {
-            let what = "--block is of requests; a recording of format blocks has its own blocks";
-            return Err(Failure::usage(what));
+        (format, Some(_)) if format.has_own_blocks() => {
+            let what = "--block is of requests; a recording of format";
+            return Err(Failure::usage(format!("{what} {format} has its own blocks")));
         }
         (_, given) => given.unwrap_or(BLOCK_BYTES),
     };
@@ -161,10 +163,13 @@ fn check_length(
     }
     let (policy, hints) = (options.policy, options.hints);
     let (blocks, way_out) = match args.format {
-        Format::Blocks => ("blocks".to_owned(), "take a part of it".to_owned()),
+        format if format.has_own_blocks() => ("blocks".to_owned(), "take a part of it".to_owned()),
         _ => {
             let larger = reads.factor_for(most, BLOCK_BYTES_MAX / block_bytes);
-            (format!("blocks of {}", size::display(block_bytes)), larger_blocks(block_bytes, larger))
+            (
+                format!("blocks of {}", size::display(block_bytes)),
+                larger_blocks(block_bytes, larger),
+            )
         }
     };
     Err(Failure::failed(format!(
@@ -204,7 +209,7 @@ impl Run {
         Run {
             trace: args.trace.to_string_lossy().into_owned(),
             format: args.format.name(),
-            block_bytes: (args.format != Format::Blocks).then_some(block_bytes),
+            block_bytes: (!args.format.has_own_blocks()).then_some(block_bytes),
             depth: args.depth,
             result,
         }
@@ -220,7 +225,7 @@ fn capacity_width(args: &CacheArgs) -> usize {
 /// What is the same in all rows, and the names of the columns.
 fn header(args: &CacheArgs, block_bytes: u64, width: usize) -> String {
     let mut above = format!("trace: {}  format: {}", shown(&args.trace), args.format);
-    if args.format != Format::Blocks {
+    if !args.format.has_own_blocks() {
         above += &format!("  block: {}", size::display(block_bytes));
     }
     above += &format!("  hints: {}", args.hints);

@@ -19,8 +19,8 @@ use super::recorded::activity;
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
 use super::{
-    Figures, as_json, check_outputs, larger_blocks, on_all_processors, output, progress, recorded_block_bytes,
-    say, shown, unique, whole_sectors, write,
+    Figures, as_json, check_outputs, larger_blocks, on_all_processors, output, progress,
+    recorded_block_bytes, say, shown, unique, whole_sectors, write,
 };
 use crate::array::Switch;
 use crate::failure::{Failure, note};
@@ -87,7 +87,7 @@ pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
     pub(super) trace: PathBuf,
 
-    /// Its format: strace, dxt, blocks, vscsi, foretell
+    /// Its format: strace, dxt, blocks, vscsi, oracle-general, foretell; each also compressed with gzip or zstd
     #[arg(long, default_value = "strace")]
     pub(super) format: Source,
 
@@ -136,8 +136,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
     policy: Vec<Rules>,
 
-    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks and vscsi, which have no
-    /// files, none,all]
+    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks, vscsi and oracle-general, which
+    /// have no files, none,all]
     #[arg(long, value_name = "HINTS,...", value_delimiter = ',')]
     hints: Vec<Disclosed>,
 
@@ -335,7 +335,7 @@ impl ReplayArgs {
     pub(super) fn hints(&self) -> &[Disclosed] {
         match self.format {
             _ if !self.hints.is_empty() => &self.hints,
-            Source::Reads(Format::Blocks | Format::Vscsi) => &[Disclosed::None, Disclosed::All],
+            Source::Reads(format) if !format.has_files() => &[Disclosed::None, Disclosed::All],
             _ => &[Disclosed::None, Disclosed::Files],
         }
     }
@@ -352,7 +352,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let json = Figures::open(args.json.as_deref())?;
     let plot_to_stdout = args.plot.as_deref() == Some(Path::new("-"));
     let plot = output("--plot", args.plot.as_deref().filter(|_| !plot_to_stdout))?;
-    if matches!(args.format, Source::Reads(Format::Blocks | Format::Vscsi))
+    if matches!(args.format, Source::Reads(format) if !format.has_files())
         && args.hints.contains(&Disclosed::Files)
     {
         return Err(Failure::usage(format!(
@@ -428,7 +428,9 @@ fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<()
             TooLong::Blocks { enough_bytes, .. } => {
                 let factor = enough_bytes.map(|bytes| bytes / args.block);
                 let way_out = match args.format {
-                    Source::Reads(Format::Blocks) => "take a part of it".to_owned(),
+                    Source::Reads(format) if format.has_own_blocks() => {
+                        "take a part of it".to_owned()
+                    }
                     _ => larger_blocks(args.block, factor),
                 };
                 Failure::failed(format!("{}: {too_long}; {way_out}", shown(&args.trace)))

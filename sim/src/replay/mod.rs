@@ -230,7 +230,9 @@ pub enum TooLong {
     #[error("requests of {0:.0} years on this disk, and a run has {YEARS_MAX} at most")]
     Requests(f64),
     /// They read too many blocks.
-    #[error("reads {blocks} blocks, each counted as often as it is read, and a run has {BLOCKS_MAX} at most")]
+    #[error(
+        "reads {blocks} blocks, each counted as often as it is read, and a run has {BLOCKS_MAX} at most"
+    )]
     Blocks {
         /// How many.
         blocks: u64,
@@ -306,8 +308,7 @@ impl ReplaySpec {
             return Err(TooLong::Work(years));
         }
         // An inode or two for each act, and each block fetched twice.
-        let requests = 2.0
-            * (recorded.activity.acts.len() as f64 + blocks as f64);
+        let requests = 2.0 * (recorded.activity.acts.len() as f64 + blocks as f64);
         let years = requests * self.disk.longest_request_ns(self.block_bytes) / YEAR_NS;
         if years > YEARS_MAX { Err(TooLong::Requests(years)) } else { Ok(()) }
     }

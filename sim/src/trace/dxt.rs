@@ -57,12 +57,12 @@ pub fn open(path: &Path) -> Result<Recording, TraceError> {
 /// A line has all storage targets of a stripe.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
+/// The recording that `bytes` are, plain or compressed with gzip or zstd; errors call it `path`.
 ///
 /// # Errors
 /// As for [`open`].
 pub fn of(bytes: impl Read + 'static, path: &Path) -> Result<Recording, TraceError> {
-    let input = Input::with_lines(bytes, LINE_BYTES_MAX);
+    let input = Input::with_lines(bytes, "dxt", LINE_BYTES_MAX);
     let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
     let recording = take_all(&mut input);
     recording.map_err(|stop| input.error(stop, path, Place::Line(input.taken())))
@@ -128,6 +128,12 @@ fn warning(line: &[u8]) -> Option<String> {
 /// Whether a line is of what Darshan's parsers write above all data.
 fn is_header(line: &[u8]) -> bool {
     HEADERS.iter().any(|begin| line.starts_with(begin)) || line.ends_with(b" module data")
+}
+
+/// Whether a file that begins with `prefix` is such a text.
+pub(super) fn is_of(prefix: &[u8]) -> bool {
+    let mut lines = prefix.split(|&byte| byte == b'\n');
+    lines.any(|line| is_header(line.trim_ascii()) || line.starts_with(FILE))
 }
 
 /// The name in `# DXT, file_id: 1, file_name: /a`.

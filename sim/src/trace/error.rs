@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::foreign::Foreign;
+
 /// Most characters of a recording that a message shows.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
@@ -78,6 +80,14 @@ pub enum Fault {
         /// The version of the records before.
         version: u8,
     },
+    /// A record whose next request is in the past.
+    #[error(
+        "no record of oracleGeneral: its next request is before it; is the file of another format?"
+    )]
+    NotOracleGeneral,
+    /// The file is of another kind.
+    #[error("{}", in_words(.0))]
+    Foreign(Foreign),
     /// The whole file holds no line of strace.
     #[error(
         "no line is a call with a time; is the file of another --format? (record with `strace -f -ttt -T -y -o FILE PROGRAM`)"
@@ -113,7 +123,9 @@ pub enum Fault {
     )]
     NoDxt,
     /// The text is of the counters that Darshan always has.
-    #[error("the text of darshan-parser, which has no single reads; run darshan-dxt-parser on the log")]
+    #[error(
+        "the text of darshan-parser, which has no single reads; run darshan-dxt-parser on the log"
+    )]
     OfDarshanParser,
     /// A read of DXT's text before the first name.
     #[error("a read before any file's name; the text is cut off at its beginning")]
@@ -134,6 +146,34 @@ pub enum Fault {
         /// The longest.
         bytes_max: u64,
     },
+}
+
+impl Fault {
+    /// Whether a file of another kind would have it.
+    pub(super) fn is_of_other_kinds(&self) -> bool {
+        use Fault::{
+            CutOff, Fields, Header, LongLine, NoTime, NotDxt, NotOracleGeneral, NotStrace,
+            NotVscsi, Number, OtherVersion,
+        };
+        matches!(
+            self,
+            CutOff { .. }
+                | Fields { .. }
+                | Header { .. }
+                | LongLine { .. }
+                | NoTime
+                | NotDxt { .. }
+                | NotOracleGeneral
+                | NotStrace
+                | NotVscsi
+                | Number { .. }
+                | OtherVersion { .. }
+        )
+    }
+}
+
+fn in_words(Foreign { what, way_out }: &Foreign) -> String {
+    format!("{what}: {way_out}")
 }
 
 /// Why a recording cannot be read.
@@ -171,11 +211,21 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
+    /// The file is of another kind.
+    #[error("{}: {}", path.display(), in_words(foreign))]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Of which, and what to do.
+        foreign: Foreign,
+    },
     /// A compressed file is damaged or ends too soon.
-    #[error("{}: after {after}: the gzip data is damaged or cut off ({source}); get the file again", path.display())]
+    #[error("{}: after {after}: the {with} data is damaged or cut off ({source}); get the file again", path.display())]
     Compression {
         /// The recording.
         path: PathBuf,
+        /// What it is compressed with.
+        with: &'static str,
         /// The last line or record that was read.
         after: Place,
         /// What the decompressor says.

@@ -1,7 +1,7 @@
 //! The bytes of a recording, decompressed if need be, as lines or as records of fixed size.
 //!
-//! Compression is told by the first two bytes and not by the name, so that renamed files and pipes
-//! are read as well.
+//! Compression is told by the first bytes and not by the name, so that renamed files and pipes
+//! are read as well. A file of a kind that is no recording is told by them too (`foreign`).
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -9,9 +9,15 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use super::error::{Fault, Place, TraceError};
+use super::foreign::{self, PREFIX_BYTES};
+use super::zstd::{self, Zstd};
 
 /// What a gzip file begins with (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// Enough to know a compression by.
+const MAGIC_BYTES_MAX: u64 = 4;
+/// What a text may begin with that is in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Most bytes of a line without its end: any line of numbers fits many times over, and a binary file
 /// taken for a text is not read into memory as a whole.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -43,7 +49,14 @@ impl From<Fault> for Stop {
 /// See the [module](self).
 pub(super) struct Input {
     bytes: Box<dyn BufRead>,
-    is_compressed: bool,
+    /// With what the file is compressed.
+    compression: Option<&'static str>,
+    /// How the plain bytes begin.
+    prefix: Vec<u8>,
+    /// What they should be.
+    format: &'static str,
+    /// Whether the prefix is still to be looked at.
+    is_new: bool,
     line: Vec<u8>,
     line_bytes_max: u64,
     has_line_end: bool,
@@ -51,32 +64,51 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn new(bytes: impl Read + 'static) -> io::Result<Self> {
-        Input::with_lines(bytes, LINE_BYTES_MAX)
+    /// `bytes` are to be a recording of `format`.
+    pub(super) fn new(bytes: impl Read + 'static, format: &'static str) -> io::Result<Self> {
+        Input::with_lines(bytes, format, LINE_BYTES_MAX)
     }
 
     /// As [`new`](Self::new), with lines of at most `line_bytes_max` bytes without their end.
     pub(super) fn with_lines(
         mut bytes: impl Read + 'static,
+        format: &'static str,
         line_bytes_max: u64,
     ) -> io::Result<Self> {
         let mut magic = Vec::new();
-        bytes.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
-        let is_compressed = magic == GZIP_MAGIC;
+        bytes.by_ref().take(MAGIC_BYTES_MAX).read_to_end(&mut magic)?;
+        let is_zstd = magic == zstd::MAGIC;
+        let is_gzip = magic.starts_with(&GZIP_MAGIC);
         let whole = BufReader::new(Cursor::new(magic).chain(bytes));
-        let bytes: Box<dyn BufRead> = if is_compressed {
-            Box::new(BufReader::new(MultiGzDecoder::new(whole)))
-        } else {
-            Box::new(whole)
+        let (mut plain, compression): (Box<dyn BufRead>, _) = match (is_gzip, is_zstd) {
+            (true, _) => (Box::new(BufReader::new(MultiGzDecoder::new(whole))), Some("gzip")),
+            (_, true) => (Box::new(BufReader::new(Zstd::new(whole))), Some("zstd")),
+            _ => (Box::new(whole), None),
         };
+        let mut prefix = Vec::new();
+        // What fails here is told where it would have been reached.
+        let read = plain.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix);
+        let bytes = Cursor::new(prefix.clone()).chain(Failing(read.err())).chain(plain);
         Ok(Input {
-            bytes,
-            is_compressed,
+            bytes: Box::new(BufReader::new(bytes)),
+            compression,
+            prefix,
+            format,
+            is_new: true,
             line: Vec::new(),
             line_bytes_max,
             has_line_end: true,
             taken: 0,
         })
+    }
+
+    /// Refuses what is no recording of any kind, by its beginning.
+    fn look(&mut self) -> Result<(), Fault> {
+        match std::mem::take(&mut self.is_new) {
+            true => foreign::refused(&self.prefix)
+                .map_or(Ok(()), |foreign| Err(Fault::Foreign(foreign))),
+            false => Ok(()),
+        }
     }
 
     /// What `stop` is to the user; `place` is that of the last line or record begun.
@@ -86,19 +118,26 @@ impl Input {
     pub(super) fn error(&mut self, stop: Stop, path: &Path, place: Place) -> TraceError {
         let path = path.to_owned();
         let stop = match stop {
-            Stop::Fault(fault) if self.is_compressed => {
+            Stop::Fault(Fault::Foreign(foreign)) => return TraceError::Foreign { path, foreign },
+            Stop::Fault(fault) if self.compression.is_some() => {
                 let mut rest = self.bytes.by_ref().take(SUMMED_BYTES_MAX);
                 io::copy(&mut rest, &mut io::sink()).err().map_or(Stop::Fault(fault), Stop::Io)
             }
             stop => stop,
         };
-        match stop {
-            Stop::Fault(_) if self.taken == 0 => TraceError::Empty { path },
-            Stop::Fault(fault) => TraceError::Malformed { path, place, fault },
-            Stop::Io(source) if self.is_compressed => {
-                TraceError::Compression { path, after: place, source }
+        match (stop, self.compression) {
+            (Stop::Fault(_), _) if self.taken == 0 => TraceError::Empty { path },
+            (Stop::Fault(fault), _) => {
+                let other = || foreign::recognised(&self.prefix, self.format);
+                match Some(()).filter(|()| fault.is_of_other_kinds()).and_then(|()| other()) {
+                    Some(foreign) => TraceError::Foreign { path, foreign },
+                    None => TraceError::Malformed { path, place, fault },
+                }
             }
-            Stop::Io(source) => TraceError::Read { path, after: place, source },
+            (Stop::Io(source), Some(with)) => {
+                TraceError::Compression { path, with, after: place, source }
+            }
+            (Stop::Io(source), None) => TraceError::Read { path, after: place, source },
         }
     }
 
@@ -109,6 +148,7 @@ impl Input {
 
     /// The next line without its end and without white space around it; `None` after the last.
     pub(super) fn line(&mut self) -> Result<Option<&[u8]>, Stop> {
+        self.look()?;
         self.line.clear();
         let limit = self.line_bytes_max + 1;
         let read = self.bytes.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
@@ -116,6 +156,9 @@ impl Input {
             return Ok(None);
         }
         self.taken += 1;
+        if self.taken == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+            self.line.drain(..BYTE_ORDER_MARK.len());
+        }
         if read as u64 == limit && self.line.last() != Some(&b'\n') {
             return Err(Fault::LongLine { bytes_max: self.line_bytes_max }.into());
         }
@@ -135,6 +178,7 @@ impl Input {
 
     /// Fills `record` and says whether there was one.
     pub(super) fn record(&mut self, record: &mut [u8]) -> Result<bool, Stop> {
+        self.look()?;
         match self.fill(record)? {
             0 => Ok(false),
             found_bytes => {
@@ -169,6 +213,15 @@ impl Input {
 fn whole(found_bytes: usize, record_bytes: usize) -> Result<(), Fault> {
     let is_whole = found_bytes == record_bytes;
     is_whole.then_some(()).ok_or(Fault::CutOff { found_bytes, record_bytes })
+}
+
+/// Fails once, if it has something to fail with, and has no bytes.
+struct Failing(Option<io::Error>);
+
+impl Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
 }
 
 /// The number that `text` is; digits only.

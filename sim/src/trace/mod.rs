@@ -1,7 +1,7 @@
 //! Recordings of reads: who read which blocks, in which order.
 //!
 //! A [`Trace`] is an iterator over the reads of a file in one of the [formats](Format), which holds one
-//! line or record at a time. Files compressed with gzip are read as they are. A read is in whole
+//! line or record at a time. Files compressed with gzip or zstd are read as they are. A read is in whole
 //! blocks: it has every block that one of its bytes lies in.
 //!
 //! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else. Recordings
@@ -14,12 +14,15 @@
 mod blocks;
 pub mod dxt;
 mod error;
+mod foreign;
 mod foretell;
 mod input;
+mod oracle_general;
 mod reads;
 pub mod recording;
 pub mod strace;
 mod vscsi;
+mod zstd;
 
 use std::fmt;
 use std::fs::File;
@@ -30,6 +33,7 @@ use std::str::FromStr;
 use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
 pub use error::{Fault, Place, TraceError};
+pub use foreign::Foreign;
 use input::{Input, Stop};
 pub use reads::Reads;
 
@@ -70,27 +74,42 @@ pub enum Format {
     Blocks,
     /// Binary records of a virtual disk's SCSI requests.
     Vscsi,
+    /// Binary records of requests for objects, by libCacheSim.
+    OracleGeneral,
     /// Our own, with readers, files and byte ranges; `sim/src/trace/foretell.rs` defines it.
     Foretell,
 }
 
 impl Format {
     /// All formats, in the order in which help texts list them.
-    pub const ALL: [Format; 3] = [Format::Blocks, Format::Vscsi, Format::Foretell];
+    pub const ALL: [Format; 4] =
+        [Format::Blocks, Format::Vscsi, Format::OracleGeneral, Format::Foretell];
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Format::Blocks => "blocks",
             Format::Vscsi => "vscsi",
+            Format::OracleGeneral => "oracle-general",
             Format::Foretell => "foretell",
         }
+    }
+
+    /// Whether a recording says what was read in blocks of its own, which have no size.
+    pub fn has_own_blocks(self) -> bool {
+        matches!(self, Format::Blocks | Format::OracleGeneral)
+    }
+
+    /// Whether it tells files apart.
+    pub fn has_files(self) -> bool {
+        matches!(self, Format::Foretell)
     }
 
     fn decoder(self, block_bytes: u64) -> Box<dyn Decoder> {
         match self {
             Format::Blocks => Box::new(blocks::Blocks),
             Format::Vscsi => Box::new(vscsi::Vscsi::new(block_bytes)),
+            Format::OracleGeneral => Box::new(oracle_general::OracleGeneral::default()),
             Format::Foretell => Box::new(foretell::Foretell { block_bytes }),
         }
     }
@@ -98,7 +117,7 @@ impl Format {
     fn place(self, number: u64) -> Place {
         match self {
             Format::Blocks | Format::Foretell => Place::Line(number),
-            Format::Vscsi => Place::Record(number),
+            Format::Vscsi | Format::OracleGeneral => Place::Record(number),
         }
     }
 }
@@ -162,7 +181,7 @@ impl Trace {
     ) -> Result<Self, TraceError> {
         assert!(block_bytes > 0, "a block has a size");
         let path = path.to_owned();
-        match Input::new(bytes) {
+        match Input::new(bytes, format.name()) {
             Ok(input) => {
                 let decoder = format.decoder(block_bytes);
                 Ok(Trace { path, format, input, decoder, is_over: false })
@@ -292,6 +311,9 @@ mod tests {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
         let error = "csv".parse::<Format>().expect_err("unknown");
-        assert_eq!(error, r#"unknown format "csv"; known are blocks, vscsi, foretell"#);
+        assert_eq!(
+            error,
+            r#"unknown format "csv"; known are blocks, vscsi, oracle-general, foretell"#
+        );
     }
 }

@@ -69,9 +69,9 @@ impl Reads {
 
     /// The runs in order: a file, the first block of it, and how many.
     pub fn runs(&self) -> impl Iterator<Item = (FileId, u64, u64)> + Clone {
-        self.runs.iter().map(|run| {
-            (self.files[run.file as usize], run.first_block, u64::from(run.blocks))
-        })
+        self.runs
+            .iter()
+            .map(|run| (self.files[run.file as usize], run.first_block, u64::from(run.blocks)))
     }
 
     /// The blocks in order.
@@ -132,7 +132,11 @@ mod tests {
         reads.push(file, 10, long);
         reads.push(file, 10 + long, 2);
         reads.push(FileId(u64::MAX), u64::MAX, 1);
-        assert_eq!(reads.runs_held(), 3, "a part of a run of 2^32 blocks, the rest, and another file");
+        assert_eq!(
+            reads.runs_held(),
+            3,
+            "a part of a run of 2^32 blocks, the rest, and another file"
+        );
         let runs: Vec<_> = reads.runs().collect();
         assert_eq!(runs[1], (file, 10 + u64::from(u32::MAX), 7));
         assert_eq!(runs[2], (FileId(u64::MAX), u64::MAX, 1));

@@ -15,11 +15,12 @@
 //!
 //! The version is told by the first record, and version 1 is tried first: in a record of version 2 the
 //! byte that says so is the highest of `nSG`, the number of pieces of memory that a request is for, and
-//! that is never 2^24.
+//! that is never 2^24. A command is one byte: where it is more, the file is of another kind.
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
 use super::error::Fault;
+use super::foreign::PREFIX_BYTES;
 use super::input::{Input, Stop};
 use super::{Decoder, TraceRead, touched};
 use crate::SECTOR_BYTES;
@@ -47,12 +48,28 @@ impl Version {
 
     /// Whether `record`, of at least [`V1_BYTES`], is of this version.
     fn is_of(self, record: &[u8]) -> bool {
-        let version = match self {
-            Version::V1 => record[15],
-            Version::V2 => record[3],
+        let (version, command) = match self {
+            Version::V1 => (record[15], record[13]),
+            Version::V2 => (record[3], record[1]),
         };
-        version == self.number()
+        version == self.number() && command == 0
     }
+
+    fn record_bytes(self) -> usize {
+        match self {
+            Version::V1 => V1_BYTES,
+            Version::V2 => V2_BYTES,
+        }
+    }
+}
+
+/// Whether a file that begins with `prefix` is such a recording: all whole records are of one version.
+pub(super) fn is_of(prefix: &[u8]) -> bool {
+    [Version::V1, Version::V2].into_iter().any(|version| {
+        let mut records = prefix.chunks_exact(version.record_bytes());
+        let is_whole = prefix.len() >= PREFIX_BYTES || records.remainder().is_empty();
+        is_whole && records.len() > 0 && records.all(|record| version.is_of(record))
+    })
 }
 
 /// What matters of a request.
@@ -110,11 +127,7 @@ impl Vscsi {
                 version
             }
             Some(version) => {
-                let record_bytes = match version {
-                    Version::V1 => V1_BYTES,
-                    Version::V2 => V2_BYTES,
-                };
-                if !input.record(&mut record[..record_bytes])? {
+                if !input.record(&mut record[..version.record_bytes()])? {
                     return Ok(None);
                 }
                 version

@@ -71,12 +71,18 @@ pub fn open(path: &Path, folder: &Path) -> Result<Recording, TraceError> {
     of(file, path, folder)
 }
 
-/// The recording that `bytes` are, plain or compressed with gzip; errors call it `path`.
+/// Whether a file that begins with `prefix` is output of strace, with times or without.
+pub(super) fn is_of(prefix: &[u8]) -> bool {
+    let first = prefix.split(|&byte| byte == b'\n').find(|line| !line.is_empty());
+    first.is_some_and(|line| line::parse(line).is_some())
+}
+
+/// The recording that `bytes` are, plain or compressed with gzip or zstd; errors call it `path`.
 ///
 /// # Errors
 /// As for [`open`].
 pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Recording, TraceError> {
-    let input = Input::with_lines(bytes, LINE_BYTES_MAX);
+    let input = Input::with_lines(bytes, "strace", LINE_BYTES_MAX);
     let mut input = input.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
     let mut recorder = Recorder::new(folder);
     let stop = recorder.take_all(&mut input);

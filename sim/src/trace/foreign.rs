@@ -1,0 +1,325 @@
+//! Files that are no recordings of ours, or of another format of ours: what they are, and what to do.
+//!
+//! * A: Some begin with bytes that nothing else begins with. They are refused before anything is made of them.
+//! * B: Others are texts and tables that are known by their first lines. These are asked about only where a file is not what it should be, so that
+//!   no recording is refused that can be read.
+//!
+//! One row each, and nothing else, for one more kind of file.
+
+use super::{dxt, foretell, oracle_general, strace, vscsi};
+
+/// How much of a file is looked at.
+pub(super) const PREFIX_BYTES: usize = 4096;
+
+/// A file as the user knows it, and the way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// What it is.
+    pub what: &'static str,
+    /// What to do.
+    pub way_out: &'static str,
+}
+
+const fn packed(what: &'static str, way_out: &'static str) -> Foreign {
+    Foreign { what, way_out }
+}
+
+/// A. What files begin with.
+const BEGINNINGS: [(&[u8], Foreign); 22] = [
+    (
+        b"\xfd7zXZ\0",
+        packed("compressed with xz", "pipe it in: `xz -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"BZh",
+        packed("compressed with bzip2", "pipe it in: `bzip2 -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"\x04\x22\x4d\x18",
+        packed("compressed with lz4", "pipe it in: `lz4 -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"\x02\x21\x4c\x18",
+        packed("compressed with lz4", "pipe it in: `lz4 -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"\x5d\0\0",
+        packed("compressed with lzma", "pipe it in: `xz -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"\x1f\x9d",
+        packed("compressed with compress", "pipe it in: `zcat FILE`, and - for the file here"),
+    ),
+    (
+        b"\xff\x06\0\0sNaPpY",
+        packed("compressed with snappy", "pipe it in: `snzip -dc FILE`, and - for the file here"),
+    ),
+    (
+        b"PK\x03\x04",
+        packed("a zip archive", "pipe it in: `unzip -p FILE`, and - for the file here"),
+    ),
+    (
+        b"7z\xbc\xaf\x27\x1c",
+        packed("a 7z archive", "pipe it in: `7z x -so FILE`, and - for the file here"),
+    ),
+    (b"PERFILE2", packed("data of perf", "record with `strace -f -ttt -T -y -o FILE PROGRAM`")),
+    (
+        b"\xd4\xc3\xb2\xa1",
+        packed("packets of a network (pcap)", "record what a program reads, as with strace"),
+    ),
+    (
+        b"\xa1\xb2\xc3\xd4",
+        packed("packets of a network (pcap)", "record what a program reads, as with strace"),
+    ),
+    (
+        b"\x0a\x0d\x0d\x0a",
+        packed("packets of a network (pcapng)", "record what a program reads, as with strace"),
+    ),
+    (b"\x07tae", packed("data of blktrace", BLKPARSE)),
+    (b"\x7fELF", packed("a program", "give the recording of a run of it")),
+    (b"PAR1", packed("a parquet table", TABLE)),
+    (b"SQLite format 3\0", packed("an SQLite database", TABLE)),
+    (b"\x89HDF\r\n", packed("an HDF5 file", TABLE)),
+    (b"\x93NUMPY", packed("an array of numpy", TABLE)),
+    (
+        b"\xff\xfe",
+        packed(
+            "text in UTF-16",
+            "pipe it in: `iconv -f UTF-16 -t UTF-8 FILE`, and - for the file here",
+        ),
+    ),
+    (
+        b"\xfe\xff",
+        packed(
+            "text in UTF-16",
+            "pipe it in: `iconv -f UTF-16 -t UTF-8 FILE`, and - for the file here",
+        ),
+    ),
+    (b"!<arch>\n", packed("an archive of ar", "give a recording")),
+];
+
+const TABLE: &str = "write its reads as `# foretell trace 1` and lines of: time_ns reader file offset_bytes length_bytes (--format foretell)";
+const BLKPARSE: &str =
+    "docs/simulator.md has the line that makes --format foretell of it with blkparse";
+
+/// A. A log of Darshan begins with its version, such as `3.41`, filled up to 8 bytes.
+const DARSHAN: Foreign = Foreign {
+    what: "a Darshan log",
+    way_out: "run darshan-dxt-parser on it first, and give its text to `foretell sim replay --format dxt`",
+};
+
+/// B. What else a file may be.
+struct Kind {
+    /// The `--format` that reads it, if there is one.
+    format: &'static str,
+    is_of: fn(&[u8]) -> bool,
+    foreign: Foreign,
+}
+
+/// B. The first that fits is it.
+const KINDS: [Kind; 17] = [
+    Kind {
+        format: "foretell",
+        is_of: |prefix| first_line(prefix) == foretell::HEADER.as_bytes(),
+        foreign: Foreign {
+            what: "a recording of foretell's own",
+            way_out: "--format foretell reads it",
+        },
+    },
+    Kind {
+        format: "dxt",
+        is_of: |prefix| dxt::is_of(prefix),
+        foreign: Foreign {
+            what: "DXT of Darshan",
+            way_out: "`foretell sim replay --format dxt` reads it",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| lines(prefix).next().is_some_and(|line| line.starts_with(b"fio version")),
+        foreign: Foreign { what: "a log of fio's reads (iolog)", way_out: TABLE },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| {
+            any_line(prefix, |line| {
+                contains(line, b"__libc_start_main(") || contains(line, b"SYS_")
+            })
+        },
+        foreign: Foreign {
+            what: "output of ltrace",
+            way_out: "record with `strace -f -ttt -T -y -o FILE PROGRAM`",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| {
+            any_line(prefix, |line| {
+                contains(line, b" ms): ") && line.ends_with(b")")
+                    || contains(line, b" ms): ") && contains(line, b") = ")
+            })
+        },
+        foreign: Foreign {
+            what: "output of perf trace",
+            way_out: "record with `strace -f -ttt -T -y -o FILE PROGRAM`",
+        },
+    },
+    Kind {
+        format: "strace",
+        is_of: |prefix| strace::is_of(prefix),
+        foreign: Foreign {
+            what: "output of strace",
+            way_out: "`foretell sim replay --format strace` reads it, if it was recorded with -ttt",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| first_line(prefix).starts_with(b"TIME(s)") && contains(prefix, b"SECTOR"),
+        foreign: Foreign {
+            what: "output of biosnoop",
+            way_out: "docs/simulator.md has the line that makes --format foretell of it",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| first_line(prefix).starts_with(b"# tracer:"),
+        foreign: Foreign {
+            what: "a trace of the kernel (ftrace)",
+            way_out: "record with `strace -f -ttt -T -y -o FILE PROGRAM`",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| is_blkparse(first_line(prefix)),
+        foreign: Foreign { what: "output of blkparse", way_out: BLKPARSE },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| is_disksim(first_line(prefix)),
+        foreign: Foreign {
+            what: "a trace of DiskSim (ASCII)",
+            way_out: "docs/simulator.md has the line that makes --format foretell of it",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| matches!(first_line(prefix), [b'{' | b'[', ..]),
+        foreign: Foreign { what: "JSON", way_out: TABLE },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| first_line(prefix).starts_with(b"<"),
+        foreign: Foreign { what: "XML or HTML", way_out: "get the file itself, or record anew" },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| prefix.get(257..262) == Some(b"ustar"),
+        foreign: Foreign {
+            what: "a tar archive",
+            way_out: "pipe its file in: `tar -xOf FILE NAME`, and - for the file here",
+        },
+    },
+    Kind {
+        format: "",
+        is_of: |prefix| is_table(prefix, b','),
+        foreign: Foreign { what: "a table with commas (CSV)", way_out: TABLE },
+    },
+    Kind {
+        format: "vscsi",
+        is_of: |prefix| vscsi::is_of(prefix),
+        foreign: Foreign {
+            what: "requests of a virtual disk (vscsi)",
+            way_out: "--format vscsi reads it",
+        },
+    },
+    Kind {
+        format: "oracle-general",
+        is_of: |prefix| oracle_general::is_of(prefix),
+        foreign: Foreign {
+            what: "a trace of libCacheSim (oracleGeneral)",
+            way_out: "--format oracle-general reads it",
+        },
+    },
+    Kind {
+        format: "blocks",
+        is_of: |prefix| is_block_ids(prefix),
+        foreign: Foreign { what: "block ids", way_out: "--format blocks reads them" },
+    },
+];
+
+/// A. What a file is that begins so, and no recording.
+pub(super) fn refused(prefix: &[u8]) -> Option<Foreign> {
+    let known = BEGINNINGS.iter().find(|(begin, _)| prefix.starts_with(begin));
+    let darshan = is_darshan(prefix).then_some(DARSHAN);
+    known.map(|&(_, foreign)| foreign).or(darshan)
+}
+
+/// B. What a file may be that begins so, and is not wholly what it should be; none if that is how a file of `format` begins.
+pub(super) fn recognised(prefix: &[u8], format: &str) -> Option<Foreign> {
+    let kind = KINDS.iter().find(|kind| (kind.is_of)(prefix));
+    kind.filter(|kind| kind.format != format).map(|kind| kind.foreign)
+}
+
+fn is_darshan(prefix: &[u8]) -> bool {
+    matches!(prefix, [b'1'..=b'9', b'.', b'0'..=b'9', b'0'..=b'9', 0, ..])
+}
+
+/// The lines, without what is around them; the last may lack its end.
+fn lines(prefix: &[u8]) -> impl Iterator<Item = &[u8]> {
+    prefix.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+}
+
+fn first_line(prefix: &[u8]) -> &[u8] {
+    lines(prefix).next().unwrap_or_default()
+}
+
+fn any_line(prefix: &[u8], is: impl Fn(&[u8]) -> bool) -> bool {
+    lines(prefix).any(is)
+}
+
+fn contains(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|part| part == wanted)
+}
+
+fn words(line: &[u8]) -> Vec<&[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect()
+}
+
+fn is_number(word: &[u8]) -> bool {
+    str::from_utf8(word).is_ok_and(|word| word.parse::<f64>().is_ok())
+}
+
+/// `8,0  3  1  0.000000000  697  Q  R 223490 + 8 [kjournald]`.
+fn is_blkparse(line: &[u8]) -> bool {
+    let words = words(line);
+    let is_device = |word: &[u8]| {
+        let mut parts = word.split(|&byte| byte == b',');
+        let is_part = |part: Option<&[u8]>| {
+            part.is_some_and(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
+        };
+        is_part(parts.next()) && is_part(parts.next()) && parts.next().is_none()
+    };
+    words.len() >= 7
+        && is_device(words[0])
+        && words[1..5].iter().all(|word| is_number(word))
+        && words[5].iter().all(u8::is_ascii_uppercase)
+}
+
+/// `0.123 0 4096 8 1`: time, device, block, size, flags.
+fn is_disksim(line: &[u8]) -> bool {
+    let words = words(line);
+    words.len() == 5 && words.iter().all(|word| is_number(word)) && words[0].contains(&b'.')
+}
+
+/// Whether the first lines have as many fields each, and some.
+fn is_table(prefix: &[u8], between: u8) -> bool {
+    // The last line may be cut off.
+    let whole = prefix.iter().rposition(|&byte| byte == b'\n').map_or(prefix, |end| &prefix[..end]);
+    let count = |line: &[u8]| line.iter().filter(|&&byte| byte == between).count();
+    let first = count(first_line(whole));
+    first > 0 && lines(whole).all(|line| count(line) == first) && prefix.is_ascii()
+}
+
+fn is_block_ids(prefix: &[u8]) -> bool {
+    !first_line(prefix).is_empty() && lines(prefix).all(|line| line.iter().all(u8::is_ascii_digit))
+}

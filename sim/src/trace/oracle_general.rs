@@ -1,0 +1,75 @@
+//! `oracle-general`: requests for objects, as libCacheSim hands its traces on (oracleGeneral).
+//!
+//! Binary records of 24 bytes, little endian:
+//!
+//! ```text
+//! clock_time u32, obj_id u64, obj_size u32, next_access_vtime i64
+//! ```
+//!
+//! `clock_time` is in seconds. `next_access_vtime` is the number of the record that asks for the object next, or −1, −2 or 2^63−1. An
+//! object is a block of file 0, whatever its size, as with libCacheSim's `--ignore-obj-size 1`; blocks are numbered in the order in which
+//! objects are first asked for, since an id may be any hash. So memory is 40 bytes or so for each object.
+//!
+//! A record whose next request is in the past is none: so other files are told from these.
+
+use std::collections::HashMap;
+
+use foretell_policy::{FileId, Nanos, ReaderId};
+
+use super::error::Fault;
+use super::foreign::PREFIX_BYTES;
+use super::input::{Input, Stop};
+use super::{Decoder, TraceRead};
+
+/// Bytes of a record.
+pub(super) const RECORD_BYTES: usize = 24;
+/// More than any file has.
+const RECORDS_MAX: u64 = 1 << 48;
+/// What stands in place of the next request of an object that is never asked for again.
+const NEVER: [i64; 3] = [-1, -2, i64::MAX];
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct OracleGeneral {
+    /// By ids.
+    objects: HashMap<u64, u64>,
+    begin_s: Option<u32>,
+}
+
+/// The time and the object of record `number`, from 0; `None` if it is none.
+fn request(number: u64, record: &[u8; RECORD_BYTES]) -> Option<(u32, u64)> {
+    let [time, object, _size, next] = [0..4, 4..12, 12..16, 16..24].map(|field| {
+        record[field].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+    });
+    let next = next.cast_signed();
+    let is_later = u64::try_from(next).is_ok_and(|next| (number..RECORDS_MAX).contains(&next));
+    (is_later || NEVER.contains(&next)).then_some((time as u32, object))
+}
+
+/// Whether a file that begins with `prefix` is such a recording: times go up, and next requests are ahead, and not beyond all files.
+pub(super) fn is_of(prefix: &[u8]) -> bool {
+    if prefix.len() < PREFIX_BYTES && !prefix.len().is_multiple_of(RECORD_BYTES) {
+        return false;
+    }
+    let records = prefix.chunks_exact(RECORD_BYTES).zip(0..);
+    let requests = records.map(|(record, number)| request(number, record.try_into().ok()?));
+    let times: Option<Vec<u32>> = requests.map(|request| Some(request?.0)).collect();
+    times.is_some_and(|times| !times.is_empty() && times.is_sorted())
+}
+
+impl Decoder for OracleGeneral {
+    fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop> {
+        let mut record = [0; RECORD_BYTES];
+        let number = input.taken();
+        if !input.record(&mut record)? {
+            return Ok(None);
+        }
+        let (time_s, object) = request(number, &record).ok_or(Fault::NotOracleGeneral)?;
+        let begin_s = *self.begin_s.get_or_insert(time_s);
+        let next = self.objects.len() as u64;
+        let first_block = *self.objects.entry(object).or_insert(next);
+        let time = Nanos(u64::from(time_s.saturating_sub(begin_s)) * 1_000_000_000);
+        let (reader, file) = (ReaderId(0), FileId(0));
+        Ok(Some(TraceRead { time, reader, file, first_block, blocks: 1 }))
+    }
+}
