@@ -73,4 +73,4 @@ clean: ## Remove everything that was built
 	$(CARGO) clean
 
 setup-tests:
-	@scripts/setup-tests
+	@scripts/setup-tests $(TARGET_DIR)

@@ -40,7 +40,6 @@ struct Executed {
     path: *const libc::c_char,
     flags: libc::c_int,
     shell: bool,
-    unknown: bool,
     elsewhere: bool,
 }
 
@@ -131,7 +130,6 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
         path: program.as_ptr(),
         flags: 0,
         shell: true,
-        unknown: false,
         elsewhere: false,
     };
     let mut loader = FileIdentity::default();

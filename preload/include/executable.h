@@ -8,7 +8,8 @@
  *   B. other machines and word sizes, which includes 32-bit programs: ld.so prints a line
  *   C. other C libraries (musl) and glibc before 2.34: the program would not start
  *   D. programs with a shared sanitizer runtime, which must come first: the program would not start
- *   E. set-user-ID, set-group-ID and file capabilities: ld.so ignores the library
+ *   E. set-user-ID, set-group-ID and file capabilities, and processes whose real and effective users
+ *      or groups differ: ld.so ignores the library, and the program would see our variable
  *   F. a library that ld.so could not open here (chroot, another user, no free descriptor): it prints
  *      a line
  *
@@ -17,7 +18,7 @@
  * Invariants: async-signal-safe and fit for a vfork child: no heap, no static memory written, less than
  * 512 bytes of stack, no descriptor left open, errno kept. Nothing is opened that execve would not
  * open: pipes and devices are told by stat. The system calls are those that ld.so makes in any
- * program, and fgetxattr.
+ * program, those that ask for users and groups, and fgetxattr.
  *
  * The code has no part in the rest of the library: `foretell run` is linked with it, too.
  */
@@ -46,7 +47,6 @@ struct executed {
     const char *path;
     int flags;  /* AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW */
     bool shell; /* what is neither a program nor a script goes to /bin/sh */
-    bool unknown;   /* will be executed with other rights: left alone */
     bool elsewhere; /* will be executed in another folder: a relative path is left alone */
 };
 

@@ -291,18 +291,6 @@ static void add(struct environment *environment, char *const envp[], const struc
     environment->variables = variables;
 }
 
-/* All but the address of a manager that is gone. */
-static void leave_out(struct environment *environment, char *const envp[],
-                      const struct survey *seen)
-{
-    char **variables = environment->memory;
-    for (size_t i = 0; i < seen->count; i++)
-        if (envp[i] + strlen(ADDRESS) != seen->address)
-            *variables++ = envp[i];
-    *variables = NULL;
-    environment->variables = environment->memory;
-}
-
 static void count_alone(struct environment *environment)
 {
     environment->alone = true;
@@ -320,6 +308,31 @@ static void give_back(struct environment *environment)
 {
     foretell_exec_memory_release(environment->memory, environment->bytes);
     environment->memory = NULL;
+}
+
+/* Whether the manager's process, whose number the address holds, is gone: for those who have no ring in
+ * which it could say so. In another namespace of processes it seems to be. */
+static bool is_manager_gone(void)
+{
+    const char *at = strrchr(address, '/');
+    pid_t pid = 0;
+    for (; at != NULL && at[1] >= '0' && at[1] <= '9' && pid < INT_MAX / 10 - 1; at++)
+        pid = pid * 10 + (at[1] - '0');
+    return pid > 0 && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
+}
+
+/* All but the address of a manager that is gone. */
+static void leave_out(struct environment *environment, char *const envp[],
+                      const struct survey *seen)
+{
+    if (!is_ours(seen) || !take_memory(environment, (seen->count + 1) * sizeof(char *)))
+        return;
+    char **variables = environment->memory;
+    for (size_t i = 0; i < seen->count; i++)
+        if (envp[i] + strlen(ADDRESS) != seen->address)
+            *variables++ = envp[i];
+    *variables = NULL;
+    environment->variables = environment->memory;
 }
 
 /* B, where the library may go along. */
@@ -343,10 +356,9 @@ static void decide(struct environment *environment, char *const envp[], const st
         }
     }
     struct known_pages known = {0};
-    if (executed.elsewhere &&
-        !(foretell_readable(&known, executed.path) && executed.path[0] == '/'))
-        executed.unknown = true;
-    if (foretell_goes_along(&library, &executed, &loader)) {
+    bool is_there = !executed.elsewhere ||
+                    (foretell_readable(&known, executed.path) && executed.path[0] == '/');
+    if (is_there && foretell_goes_along(&library, &executed, &loader)) {
         add(environment, envp, seen, loader);
     } else {
         give_back(environment);
@@ -370,14 +382,12 @@ struct environment foretell_environment_for(char *const envp[], struct executed 
     int saved = errno;
     struct survey seen;
     if (look_at(envp, &seen) && !seen.decided) {
-        if (now == WITHDRAWN) {
-            if (is_ours(&seen) && take_memory(&environment, (seen.count + 1) * sizeof(char *)))
-                leave_out(&environment, envp, &seen);
-        } else if (seen.address != NULL && seen.address_bytes == 0) {
+        if (now == ALONG && seen.address != NULL && seen.address_bytes == 0)
             count_alone(&environment);
-        } else {
+        else if (now == ALONG)
             decide(&environment, envp, &seen, executed, search);
-        }
+        if (now == WITHDRAWN || (environment.alone && is_manager_gone()))
+            leave_out(&environment, envp, &seen);
     }
     errno = saved;
     return environment;

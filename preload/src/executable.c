@@ -261,10 +261,12 @@ static bool loader_fits(const struct library *library, const struct kind *kind, 
 }
 
 /* F. Leaves the library's kind. What ld.so will do is tried, for there are many reasons for which it
- * could fail: rights, descriptors, a mount without exec. */
+ * could fail: rights, descriptors, a mount without exec. This process may have capabilities that the
+ * program will not have: faccessat does not count them. */
 static bool library_is_there(const struct library *library, struct kind *kind, struct look *look)
 {
-    if (!open_file(AT_FDCWD, library->path, 0, look))
+    if (syscall(SYS_faccessat, AT_FDCWD, library->path, R_OK) != 0 ||
+        !open_file(AT_FDCWD, library->path, 0, look))
         return false;
     bool there = false;
     if ((library->file.inode == 0 || is_same(identity_of(&look->status), library->file)) &&
@@ -278,6 +280,13 @@ static bool library_is_there(const struct library *library, struct kind *kind, s
     }
     close_file(look->fd);
     return there;
+}
+
+/* E: as the kernel sees it when it executes a program. */
+static bool is_another_user(void)
+{
+    return syscall(SYS_getuid) != syscall(SYS_geteuid) ||
+           syscall(SYS_getgid) != syscall(SYS_getegid);
 }
 
 /* E: what the kernel would raise the program's rights for. */
@@ -324,7 +333,7 @@ static bool decide(const struct library *library, const struct executed *execute
 {
     struct look look;
     struct kind kind;
-    if (!library_is_there(library, &kind, &look) ||
+    if (is_another_user() || !library_is_there(library, &kind, &look) ||
         !open_file(executed->folder, executed->path, executed->flags, &look))
         return false;
     bool shell = executed->shell;
@@ -350,7 +359,7 @@ bool foretell_goes_along(const struct library *library, const struct executed *e
                          struct file_identity *loader)
 {
     int saved = errno;
-    bool goes = !executed->unknown && decide(library, executed, loader);
+    bool goes = decide(library, executed, loader);
     errno = saved;
     return goes;
 }

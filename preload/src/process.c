@@ -153,14 +153,10 @@ ADDS_FOLDER(posix_spawn_file_actions_addfchdir_np, (posix_spawn_file_actions_t *
             (actions, fd))
 
 static struct executed spawned(const char *path, const posix_spawn_file_actions_t *actions,
-                               const posix_spawnattr_t *attributes, bool shell)
+                               bool shell)
 {
     struct executed executed = by_path(path);
-    short flags = 0;
-    if (attributes != NULL)
-        (void)posix_spawnattr_getflags(attributes, &flags);
     executed.shell = shell;
-    executed.unknown = (flags & POSIX_SPAWN_RESETIDS) != 0;
     executed.elsewhere =
         actions != NULL && __atomic_load_n(&spawn_changes_folder, __ATOMIC_RELAXED);
     return executed;
@@ -168,7 +164,7 @@ static struct executed spawned(const char *path, const posix_spawn_file_actions_
 
 #define SPAWN_BODY(name, search, shell)                                                            \
     {                                                                                              \
-        EXEC_BODY(envp, spawned(path, actions, attributes, shell), search,                         \
+        EXEC_BODY(envp, spawned(path, actions, shell), search,                         \
                   REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables),    \
                   result);                                                                         \
     }
