@@ -206,6 +206,47 @@ fn forked_children_have_a_ring_of_their_own() {
 }
 
 #[test]
+fn a_forked_child_that_only_reads_is_counted_with_its_parent() {
+    let setting = Setting::new();
+    let observed = setting.observe_with("fork", false);
+    let [session] = &observed.sessions[..] else { panic!("{observed:?}") };
+    assert_eq!((session.counters.read_calls, session.counters.read_bytes), (3, 175));
+}
+
+/// Whoever waits for a regular file is counted as stalled, whoever waits for something else is not; also
+/// where nobody asked what the descriptor is before it was closed or the process ended.
+#[test]
+fn stalls_are_those_of_regular_files() {
+    let setting = Setting::new();
+    let program = support::c_program("one_read", &[]);
+    let slow = support::crate_folder().join("tests/c/slow.c");
+    let slow = support::compile(&slow, &["-shared", "-fPIC"]);
+    let preload =
+        format!("LD_PRELOAD={}:{}", support::preload_library().display(), slow.display());
+    for interest in [false, true] {
+        for end in ["close", "exit", "_exit", "fork", "duplicate"] {
+            let file = setting.file.to_str().expect("plain path");
+            for (path, stalls) in [(file, 1), ("/dev/zero", 0), ("-", 1)] {
+                let mut command = Command::new("env");
+                command.arg(&preload).arg(&program).args([path, end]);
+                command.stdin(std::fs::File::open(&setting.file).expect("file"));
+                let observed = support::observe(&mut command, interest);
+                assert!(observed.output.status.success(), "{path} {end}: {observed:?}");
+                let name = program.file_name().unwrap().to_string_lossy();
+                let of_program = |session: &&Session| name.starts_with(&session.comm);
+                let counters = observed.sessions.iter().filter(of_program);
+                let (count, ns) = counters.fold((0, 0), |(count, ns), session| {
+                    let counters = session.counters;
+                    (count + counters.read_stalls, ns + counters.read_stall_ns)
+                });
+                assert_eq!(count, stalls, "{path} {end}, interest {interest}");
+                assert_eq!(ns >= 1_000_000, stalls > 0, "{path} {end}: {ns} ns");
+            }
+        }
+    }
+}
+
+#[test]
 fn raw_forks_do_not_disturb_the_parent() {
     let setting = Setting::new();
     let observed = setting.observe("raw-fork");
