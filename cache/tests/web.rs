@@ -394,3 +394,115 @@ fn nothing_that_is_given_makes_the_crate_panic() {
         assert!(!error.contains('\n') && !error.contains("given up"), "{name}={value}: {error}");
     }
 }
+
+#[test]
+fn an_empty_file_may_be_told_as_a_first_byte_that_never_comes() {
+    // tower-rs/tower-http#556
+    let (_server, backend) = folder(|asked, stream| match asked.is_head() {
+        true => head(stream, "0", &[]),
+        false => {
+            let fields = [TAG, ("content-range", "bytes 0-0/0"), ("content-length", "1")];
+            say(stream, "206 Partial Content", &fields, b"");
+        }
+    });
+    assert_eq!(read(&backend, "f"), Ok(Vec::new()));
+}
+
+#[test]
+fn a_head_without_a_length_is_no_matter() {
+    // duckdb/duckdb-httpfs#401
+    use std::io::Write;
+    let (_server, backend) = folder(|asked, stream| match asked.is_head() {
+        true => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
+        }
+        false => part(asked, stream, &content(), "81", &[]),
+    });
+    assert_eq!(read(&backend, "f"), Ok(content()));
+}
+
+#[test]
+fn a_condition_that_never_holds_is_left_out() {
+    // bitfireAT/davx5-ose#1365, caddyserver/caddy#1531
+    let (server, backend) = folder(|asked, stream| match asked.field("if-match") {
+        Some(_) => say(stream, "412 Precondition Failed", &[("etag", "\"other\"")], b""),
+        None => part(asked, stream, &content(), "81", &[]),
+    });
+    assert_eq!(read(&backend, "f"), Ok(content()));
+    assert_eq!(server.times(), 3);
+    // And one that does not hold is a change.
+    let (_server, backend) = folder(|asked, stream| match asked.field("if-match") {
+        Some(_) => say(stream, "412 Precondition Failed", &[], b""),
+        None if asked.range() == (0, 1) => part(asked, stream, &content(), "81", &[]),
+        None => {
+            let fields = [("etag", "\"b\""), ("content-range", "bytes 0-80/81")];
+            say(stream, "206 Partial Content", &fields, &content());
+        }
+    });
+    assert_eq!(read(&backend, "f"), Err(BackendError::Changed));
+}
+
+#[test]
+fn a_time_in_no_known_form_still_tells_a_change() {
+    // CenterForOpenScience/waterbutler#228
+    let times = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&times);
+    let (_server, backend) = folder(move |asked, stream| {
+        let (from, to) = asked.range();
+        let range = format!("bytes {from}-{}/81", to - 1);
+        let date = format!("2017-05-25T21:54:0{}", told.load(Ordering::Relaxed));
+        let fields = [("last-modified", date.as_str()), ("content-range", &range)];
+        say(stream, "206 Partial Content", &fields, &content()[from..to]);
+    });
+    assert_eq!(read(&backend, "f"), Ok(content()));
+    let opened = backend.open("f").unwrap();
+    times.store(1, Ordering::Relaxed);
+    let session = Cache::new(CacheOptions::default()).unwrap().attach(backend.clone()).session();
+    let error = session.open_found("f", opened).read_at(&mut [0; 81], 0).unwrap_err();
+    assert_eq!(error.cause, BackendError::Changed);
+}
+
+#[test]
+fn each_request_follows_a_redirect_anew_and_who_asks_is_not_told_elsewhere() {
+    // mem9-ai/drive9#138, aws/aws-sdk-js#1908: a signed address is good for a while, and refuses other credentials.
+    let last = AtomicUsize::new(0);
+    let signed = Server::start(move |asked, stream| {
+        let is_plain = asked.field("authorization").is_none() && asked.field("range").is_some();
+        let signature = asked.line.split("sig=").nth(1).and_then(|rest| rest.split(' ').next());
+        let number: usize = signature.and_then(|text| text.parse().ok()).expect("a number");
+        match is_plain && number > last.swap(number, Ordering::Relaxed) {
+            true => part(asked, stream, &content(), "81", &[]),
+            false => say(stream, "400 Bad Request", &[], b""),
+        }
+    });
+    let (number, place) = (AtomicUsize::new(1), signed.endpoint.clone());
+    let server = Server::start(move |asked, stream| match asked.field("authorization") {
+        Some("Bearer x") => {
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            let location = format!("{place}/f?sig={number}");
+            say(stream, "302 Found", &[("location", &location)], b"");
+        }
+        _ => say(stream, "401 Unauthorized", &[], b""),
+    });
+    let settings = [("header.authorization", "Bearer x")];
+    let backend =
+        ObjectBackend::configured(&server.endpoint, &settings, ObjectOptions::default()).unwrap();
+    assert_eq!(read(&Arc::new(backend), "f"), Ok(content()));
+    assert_eq!(signed.times(), 2);
+}
+
+#[test]
+fn a_bucket_in_another_region_is_told_with_the_region() {
+    // mickael-kerjean/filestash#841
+    for status in ["301 Moved Permanently", "400 Bad Request"] {
+        let server = Server::start(move |_, stream| {
+            say(stream, status, &[("x-amz-bucket-region", "eu-central-1")], b"");
+        });
+        let backend = server.backend(PATIENCE);
+        let wanted = "the bucket is in the region eu-central-1: set AWS_REGION=eu-central-1";
+        for error in [backend.open("f").unwrap_err(), backend.list("").map(|_| ()).unwrap_err()] {
+            assert_eq!(error.to_string(), wanted, "{status}");
+        }
+        assert_eq!(server.times(), 2, "it is not asked again");
+    }
+}

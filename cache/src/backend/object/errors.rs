@@ -106,7 +106,7 @@ fn cause_of(error: &object_store::Error) -> BackendError {
         Some(Odd::Busy(status, _)) => {
             return BackendError::Busy(format!("it answered {status}").into());
         }
-        Some(odd @ (Odd::Encoded(_) | Odd::NoSize)) => return other(odd.to_string()),
+        Some(odd) => return other(odd.to_string()),
         None => {}
     }
     if let Some(NoCredentials(why)) = last.downcast_ref() {

@@ -14,7 +14,14 @@
 //! unless the file's own name says so (`x.gz`). A bucket's object with an encoding is what is stored, and is read as it
 //! is stored: of GCS that has to be asked for, since it decompresses otherwise, and then knows no ranges.
 //!
-//! **E. Servers that are busy** (429, 503) are told from others, with the time that they ask to be left alone for.
+//! **E. Conditions that never hold.** Some web servers answer 412 to the very ETag that they tell. They are asked once more
+//! without: whoever reads compares the ETag of the answer in any case (bitfireAT/davx5-ose#1365).
+//!
+//! **F. Times in no known form** are no error; where there is no ETag, their text is one, so that a change is noticed
+//! (CenterForOpenScience/waterbutler#228).
+//!
+//! **G. Servers that are busy** (429, 503) are told from others, with the time that they ask to be left alone for; and so are
+//! buckets that are in another region than the one that was asked.
 
 use std::error::Error;
 use std::fmt;
@@ -22,7 +29,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, RANGE, RETRY_AFTER,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_MATCH,
+    LAST_MODIFIED, RANGE, RETRY_AFTER,
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use object_store::client::{
@@ -50,6 +58,8 @@ pub(super) enum Odd {
     Encoded(String),
     /// Neither GET nor HEAD tells the size.
     NoSize,
+    /// The bucket is in this region.
+    Elsewhere(String),
 }
 
 impl fmt::Display for Odd {
@@ -62,6 +72,9 @@ impl fmt::Display for Odd {
                  asked not to"
             ),
             Odd::NoSize => f.write_str("the server does not say how long the file is"),
+            Odd::Elsewhere(region) => {
+                write!(f, "the bucket is in the region {region}: set AWS_REGION={region}")
+            }
         }
     }
 }
@@ -108,14 +121,18 @@ impl HttpService for Service {
         };
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
         if self.wire.kind == Kind::Web {
-            return match is_head {
-                true => self.size(request).await,
-                false => {
-                    let name = request.uri().path().to_owned();
-                    let answer = self.ask(request).await?;
-                    plain(answer, &name).map(|answer| corrected(answer, range, about.size_bytes))
-                }
-            };
+            if is_head {
+                return self.size(request).await;
+            }
+            let name = request.uri().path().to_owned();
+            let mut same = again(&request);
+            let mut answer = self.ask(request).await?;
+            if answer.status() == StatusCode::PRECONDITION_FAILED
+                && same.headers_mut().remove(IF_MATCH).is_some()
+            {
+                answer = self.ask(same).await?; // E
+            }
+            return plain(answer, &name).map(|answer| corrected(answer, range, about.size_bytes));
         }
         Ok(corrected(self.ask(request).await?, range, about.size_bytes))
     }
@@ -129,6 +146,11 @@ impl Service {
                 let after = answer.headers().get(RETRY_AFTER).and_then(seconds);
                 Err(HttpError::new(HttpErrorKind::Unknown, Odd::Busy(status, after)))
             }
+            // https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingRouting.html
+            301 | 307 | 400 if let Some(region) = region_of(&answer) => {
+                Err(HttpError::new(HttpErrorKind::Unknown, Odd::Elsewhere(region)))
+            }
+            _ if self.wire.kind == Kind::Web => Ok(dated(answer)),
             _ => Ok(answer),
         }
     }
@@ -238,6 +260,28 @@ fn corrected(
             *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         _ => {}
+    }
+    answer
+}
+
+/// Where S3 says that the bucket is.
+fn region_of(answer: &HttpResponse) -> Option<String> {
+    answer.headers().get("x-amz-bucket-region")?.to_str().ok().map(str::to_owned)
+}
+
+/// An answer with a time that the crate can read, or none (F).
+fn dated(mut answer: HttpResponse) -> HttpResponse {
+    let Some(time) = answer.headers().get(LAST_MODIFIED) else { return answer };
+    let text = String::from_utf8_lossy(time.as_bytes()).into_owned();
+    if chrono::DateTime::parse_from_rfc2822(&text).is_ok() {
+        return answer;
+    }
+    answer.headers_mut().remove(LAST_MODIFIED);
+    if !answer.headers().contains_key(ETAG) {
+        let tag = text.replace(|letter: char| letter == '"' || !letter.is_ascii_graphic(), "_");
+        if let Ok(tag) = HeaderValue::from_str(&format!("W/\"{tag}\"")) {
+            answer.headers_mut().insert(ETAG, tag);
+        }
     }
     answer
 }
