@@ -144,6 +144,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let json = OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
     signals::block(&signals::OF_A_SERVER);
     let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
+    foretell_fault::point("mounted");
     let handle = array.handle();
     // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
     let _ = thread::Builder::new().name("array-signals".into()).spawn(move || {

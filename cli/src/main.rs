@@ -12,6 +12,7 @@ mod library;
 mod manager_process;
 mod mount;
 mod output_file;
+mod panics;
 mod run;
 mod signals;
 mod sim;
@@ -24,11 +25,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use foretell_heap::Heap;
+use panics::FiniteHeap;
 
 /// The policy's tables are large, and read all over.
 #[global_allocator]
-static HEAP: Heap = Heap;
+static HEAP: FiniteHeap = FiniteHeap;
 
 /// Informed prefetching for Linux: programs disclose what they will read, foretell fetches it
 /// before they ask
@@ -97,11 +98,20 @@ fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
 }
 
 fn main() -> ExitCode {
+    panics::install();
+    panics::guarded(command)
+}
+
+fn command() -> ExitCode {
     let (ours, theirs) = split_program_arguments();
     let arguments = match Arguments::try_parse_from(&ours) {
         Ok(arguments) => arguments,
         Err(error) => return usage::report(&error, &Arguments::command(), &ours),
     };
+    if let Command::Run(_) = arguments.command {
+        panics::fail_with(run::FAILED_BEFORE);
+    }
+    foretell_fault::point("main");
     let result = match arguments.command {
         Command::Run(args) => run::run(args, theirs),
         Command::Mount(args) => mount::mount(&args),

@@ -16,11 +16,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
+use crate::failure::{note, without_controls};
+use crate::panics;
+
 /// How long to wait for the report: what the manager allows itself, and some more.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long to wait for the process to end after its report. Longer only if a device keeps it.
 const END_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Before a line of the manager's about a panic, ahead of its report.
+const TOLD: &str = "panic ";
 
 /// The descriptors that this process was started with, besides the standard three.
 pub(crate) struct InheritedDescriptors(Vec<RawFd>);
@@ -120,7 +126,13 @@ impl ManagerProcess {
         {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
-        serde_json::from_slice(&text).unwrap_or_else(|_| Report::empty(state, budget_bytes))
+        let mut text = &text[..];
+        while let Some(rest) = text.strip_prefix(TOLD.as_bytes()) {
+            let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
+            note(format_args!("in the manager: {}", String::from_utf8_lossy(&rest[..end])));
+            text = rest.get(end + 1..).unwrap_or_default();
+        }
+        serde_json::from_slice(text).unwrap_or_else(|_| Report::empty(state, budget_bytes))
     }
 }
 
@@ -148,6 +160,9 @@ fn serve(options: Options, told: OwnedFd, mut reporter: File) -> ! {
             let _ = writeln!(reporter, "ready {}", manager.address());
             let _ = File::from(told).read(&mut [0u8; 1]);
             let report = manager.stop();
+            for line in panics::told() {
+                let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
+            }
             let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
             0
         }

@@ -323,6 +323,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     raise_descriptors();
     signals::block(&signals::OF_A_SERVER);
     let (mount, tier) = start(args, &options)?;
+    foretell_fault::point("mounted");
     let handle = mount.handle();
     // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
     let _ = thread::Builder::new().name("mount-signals".into()).spawn(move || {

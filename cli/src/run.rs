@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use foretell_manager::source::{arguments, list};
@@ -22,7 +22,10 @@ use crate::failure::{Failure, note};
 use crate::manager_process::{InheritedDescriptors, ManagerProcess};
 use crate::output_file::{self, Named, OutputFile};
 use crate::summary::{Ending, Summary};
-use crate::{environment, library, signals, size};
+use crate::{environment, library, panics, signals, size};
+
+/// The code of a run that has failed before its program began.
+pub(crate) const FAILED_BEFORE: u8 = 125;
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
@@ -146,8 +149,28 @@ pub(crate) fn run(
     };
     let (ending, bytes_read) = wait(child, own_bytes_read);
     let elapsed = began.elapsed();
+    // The program has ended, and so does this process, whatever becomes of what is told of it.
+    panics::contained(|| {
+        let left_alone = u64::from(left_alone);
+        conclude(args, (manager, left_alone), ending, (elapsed, bytes_read), (json, explain));
+    });
+    match ending {
+        Ending::Exit(code) => std::process::exit(code),
+        Ending::Signal(signal) => signals::die_of(signal),
+    }
+}
+
+/// Ends the manager, and tells what was done.
+fn conclude(
+    args: &RunArgs,
+    (manager, left_alone): (ManagerProcess, u64),
+    ending: Ending,
+    (elapsed, bytes_read): (Duration, Option<u64>),
+    (json, explain): (Option<OutputFile>, Option<OutputFile>),
+) {
     let mut report = manager.finish();
-    report.programs.left_alone += u64::from(left_alone);
+    report.programs.left_alone += left_alone;
+    foretell_fault::point("run-report");
     // Of what is written from here on, now that no program is to be begun any more.
     signals::make_file_limits_errors();
     match (explain, report.explanation.take()) {
@@ -164,14 +187,10 @@ pub(crate) fn run(
     if !args.quiet {
         note(summary.line());
     }
-    match ending {
-        Ending::Exit(code) => std::process::exit(code),
-        Ending::Signal(signal) => signals::die_of(signal),
-    }
 }
 
 fn own_failure(line: impl std::fmt::Display) -> Failure {
-    Failure { code: 125, line: line.to_string() }
+    Failure { code: FAILED_BEFORE, line: line.to_string() }
 }
 
 /// What is given; to be kept as much as there is room for, or the kernel would have kept more.

@@ -1,5 +1,6 @@
 //! A source on a thread of its own, so that one that waits holds up nobody.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
@@ -29,7 +30,8 @@ impl Feed {
         let (sender, receiver) = sync_channel(AHEAD_MAX);
         // Without a thread the channel closes and the source counts as finished.
         let _ = thread::Builder::new().name("foretell-source".into()).spawn(move || {
-            supply(source, &sender, &bell);
+            // One that panics has ended.
+            let _ = catch_unwind(AssertUnwindSafe(|| supply(source, &sender, &bell)));
             drop(sender); // First, so that the session that the bell wakes sees the end.
             bell.ring();
         });
@@ -60,6 +62,7 @@ fn supply(
     bell: &DoneQueue,
 ) {
     for item in source {
+        foretell_fault::point("foretell-source");
         if sender.send(item).is_err() {
             return; // The session has ended.
         }

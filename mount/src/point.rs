@@ -8,6 +8,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL};
 
 use crate::error::{MountError, one_line};
+use crate::guarded::Guarded;
 use crate::table::{self, Force, mount_at};
 
 /// How long unmounting waits for programs that are just letting go.
@@ -134,7 +136,7 @@ impl FreePoint {
     ) -> Result<MountPoint, MountError> {
         let FreePoint { path, kind } = self;
         let config = config(&kind, options);
-        let session = Session::new(file_system, &path, &config);
+        let session = Session::new(Guarded(file_system), &path, &config);
         let session = session.map_err(|error| MountError::Mount {
             path: path.clone(),
             message: one_line(&error.to_string()),
@@ -144,7 +146,8 @@ impl FreePoint {
         let ending = Arc::clone(&shared);
         let serve = move || {
             // However the session ends, nothing is served any longer.
-            session.run().ok();
+            let run = || session.run().ok();
+            catch_unwind(AssertUnwindSafe(run)).ok();
             ending.change(|life| life.session_ended = true);
         };
         let thread = std::thread::Builder::new().name("mount-session".into()).spawn(serve);

@@ -156,7 +156,10 @@ impl Shared {
             if let Some((task, is_later)) = queue.next() {
                 drop(queue);
                 // One that panics has told nobody; the program hears so from the reply that is dropped.
-                let _ = catch_unwind(AssertUnwindSafe(task));
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    foretell_fault::point("mount-names");
+                    task();
+                }));
                 queue = self.lock();
                 queue.at_later -= usize::from(is_later);
             } else if queue.is_closed {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -89,7 +90,11 @@ where
         let (sender, carry_out) = (sender.clone(), carry_out.clone());
         std::thread::Builder::new().name(format!("array-reply-{index}")).spawn(move || {
             while let Some(task) = sender.receive() {
-                carry_out(task);
+                // The reply of one that panics is dropped, which tells the program so.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    foretell_fault::point("array-reply");
+                    carry_out(task);
+                }));
             }
         })
     };

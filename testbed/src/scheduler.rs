@@ -6,6 +6,7 @@
 //! the order of their times whichever thread comes first. A late wake-up delays an answer, never
 //! the disks (see `model`).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,7 +75,11 @@ impl Scheduler {
         let scheduler = Arc::clone(self);
         std::thread::Builder::new()
             .name("array-disks".into())
-            .spawn(move || scheduler.run())
+            .spawn(move || {
+                if catch_unwind(AssertUnwindSafe(|| scheduler.run())).is_err() {
+                    scheduler.stop(); // Programs get what they wait for, without the disks' delay.
+                }
+            })
             .map_err(|source| ArrayError::Thread { source })
     }
 
@@ -142,6 +147,7 @@ impl Scheduler {
         wake_up_precisely();
         let mut state = self.lock();
         while !state.stopped {
+            foretell_fault::point("array-disks");
             state.model.advance(self.clock.now(), |task| self.pool.send(task));
             state = match state.model.next_end() {
                 None => self.earlier_end.wait(state).unwrap_or_else(PoisonError::into_inner),

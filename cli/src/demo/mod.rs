@@ -154,7 +154,10 @@ fn progress(steps: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {elapsed} (left {eta})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(std::time::Duration::from_millis(250));
+    // That takes a thread.
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(std::time::Duration::from_millis(250));
+    }
     bar
 }
 

@@ -11,6 +11,7 @@ mod table;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -199,7 +200,10 @@ fn progress() -> ProgressBar {
         let _ = if state.pos() > 0 { write!(text, " (left {left:#})") } else { Ok(()) };
     };
     bar.set_style(style.with_key("left", left));
-    bar.enable_steady_tick(Duration::from_millis(250));
+    // That takes a thread.
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(250));
+    }
     bar
 }
 
@@ -230,16 +234,22 @@ fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Syn
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(place) else { return };
+            foretell_fault::point("sim-run");
             let result = work(item);
             *results[place].lock().expect("nothing fails with the lock held") = Some(result);
         }
     };
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(items.len());
     thread::scope(|scope| {
-        (1..threads).for_each(|_| {
-            scope.spawn(worker);
-        });
+        let name = || thread::Builder::new().name("sim-run".into());
+        // Where there are no threads to be had, those that there are do the work.
+        let others: Vec<_> =
+            (1..threads).filter_map(|_| name().spawn_scoped(scope, worker).ok()).collect();
         worker();
+        for other in others {
+            // It has been told, and is not to be told again.
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
     });
     let result = |slot: Mutex<Option<R>>| slot.into_inner().ok().flatten();
     results.into_iter().map(|slot| result(slot).expect("every item has had its turn")).collect()

@@ -213,7 +213,10 @@ fn serve(shared: &Shared) {
         state.progress = Some(began);
         drop(state);
         let fetch = job.fetch();
-        let done = catch_unwind(AssertUnwindSafe(|| job.carry_out()));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            foretell_fault::point("foretell-device");
+            job.carry_out()
+        }));
         // While jobs are quick and more wait, the session need not be woken for each: this thread
         // will be back at once.
         let urgent = began.elapsed() >= STUCK || shared.lock().waiting() == 0;

@@ -71,6 +71,10 @@ impl Objects {
 async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> S3Result<R> + Send + 'static,
 ) -> S3Result<R> {
+    let work = || {
+        foretell_fault::point("store-files");
+        work()
+    };
     tokio::task::spawn_blocking(work).await.map_err(S3Error::internal_error)?
 }
 

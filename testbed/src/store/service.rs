@@ -6,7 +6,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use foretell_fault::point;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -89,7 +91,7 @@ impl Shared {
                 count(&self.counters.failed_503);
                 s3_error!(SlowDown, "Please reduce your request rate.").to_http_response().ok()
             }
-            _ => self.s3.call(request.map(s3s::Body::from)).await.ok(),
+            _ => self.carry_out(request).await,
         };
         self.timer.until(due).await;
         let Some(response) = response else {
@@ -103,6 +105,26 @@ impl Shared {
             self.counters.late(due.elapsed());
         }
         Ok(self.paced(response, due, fate.ending, fuse, flight))
+    }
+
+    /// What the request comes to; a panic in it is its own.
+    async fn carry_out(&self, request: Request<Incoming>) -> Option<HttpResponse> {
+        let mut call = Box::pin(async {
+            point("store");
+            self.s3.call(request.map(s3s::Body::from)).await
+        });
+        let guarded = poll_fn(|context| {
+            let poll = || call.as_mut().poll(context);
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+                Err(_) => Poll::Ready(None),
+            }
+        });
+        match guarded.await {
+            Some(response) => response.ok(),
+            None => s3_error!(InternalError, "The store has an error.").to_http_response().ok(),
+        }
     }
 
     fn paced(

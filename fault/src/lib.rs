@@ -1,0 +1,53 @@
+//! Panics on purpose: tests make each kind of thread of a command panic once, and see that the command goes on, or ends in order.
+//!
+//! Each kind of thread passes a [`point`] with its name where it does its work. A command that is told a name by a test [`arm`]s it; the
+//! first thread that passes a point of that name panics, and no later one. Where nothing is armed a point costs a load.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether a panic is still to come.
+static IS_ARMED: AtomicBool = AtomicBool::new(false);
+/// Where.
+static NAME: OnceLock<String> = OnceLock::new();
+
+/// Has the first thread panic that passes the point `name` from now on. The first name of a process holds.
+pub fn arm(name: String) {
+    if NAME.set(name).is_ok() {
+        IS_ARMED.store(true, Ordering::Release);
+    }
+}
+
+/// Panics if this point is armed and has not been passed.
+#[inline]
+#[track_caller]
+pub fn point(name: &str) {
+    if IS_ARMED.load(Ordering::Relaxed) {
+        strike(name);
+    }
+}
+
+#[cold]
+#[track_caller]
+fn strike(name: &str) {
+    let is_here = NAME.get().is_some_and(|armed| armed == name);
+    // Another thread may have come first.
+    if is_here && IS_ARMED.swap(false, Ordering::AcqRel) {
+        panic!("a test asked for it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_who_passes_the_armed_point_panics_and_no_other() {
+        point("one");
+        arm("one".to_owned());
+        arm("two".to_owned());
+        point("two");
+        assert!(std::panic::catch_unwind(|| point("one")).is_err());
+        point("one");
+    }
+}
