@@ -128,6 +128,11 @@ pub(crate) struct MountArgs {
     #[arg(long)]
     allow_other: bool,
 
+    /// Bits of inode numbers: 32 for programs of 32 bits, which cannot hold larger ones. Those are others at each mount, and cost some
+    /// 20 bytes for each file that was listed or opened
+    #[arg(long, default_value = "64", value_name = "32|64", value_parser = inode_bits)]
+    inode_bits: u32,
+
     /// At the end, write what was done to FILE as JSON (- for standard output, with --foreground)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -213,7 +218,7 @@ fn backend(args: &MountArgs) -> Result<Identified, Failure> {
         return Err(Failure::usage("--index: a folder tells what it has; leave the option out"));
     }
     let folder = folder(args)?;
-    let backend = LocalBackend::new(&folder, folder_depth(args));
+    let backend = LocalBackend::beneath(&folder, folder_depth(args));
     let backend = backend.map_err(|error| unreadable(&folder, &error))?;
     Ok((Arc::new(backend), args.source.clone()))
 }
@@ -307,6 +312,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
             None => STORE_TTL,
         }),
         is_for_all: args.allow_other,
+        are_numbers_small: args.inode_bits == 32,
     };
     options.cache.check().map_err(|error| {
         let option = if let CacheError::BlockBytes(_) = error { "--block" } else { "--budget" };
@@ -392,6 +398,15 @@ fn start(
     let (folder, mountpoint) = ((folder.as_path(), folder_depth(args)), &args.mountpoint);
     let mount = StoreMount::mount_writable(folder, mountpoint, options, told_sometimes());
     Ok((mount.map_err(Failure::failed)?, None))
+}
+
+/// Reads `32` or `64`.
+fn inode_bits(text: &str) -> Result<u32, String> {
+    match text {
+        "32" => Ok(32),
+        "64" => Ok(64),
+        _ => Err("neither 32 nor 64".to_owned()),
+    }
 }
 
 /// Each connection, and each file of a folder, is a descriptor.

@@ -16,10 +16,11 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr,
     Request,
 };
+use rustix::fs::StatVfs;
 
 use crate::handles::{Handle, OpenFile, OpenFolder};
-use crate::objects::{Objects, ROOT, number};
-use crate::pool::Pool;
+use crate::objects::{NAME_MAX_BYTES, Objects, ROOT};
+use crate::pool::{self, Pool};
 use crate::service::{
     ATTRIBUTE_PREFIX, CONTROL, FOREVER, OWN_FOLDER, OWN_NAME, OWN_NAMES, STATS_FILE, Service,
     name_of_cached, text_of_cached,
@@ -27,6 +28,11 @@ use crate::service::{
 
 /// How long a name that stands for nothing is believed to, at most: programs wait for files to come.
 const NOTHING_TTL: Duration = Duration::from_secs(1);
+
+/// What a store that does not say how large it is counts in, and how much of it there is: 1 PiB, all free. Programs that ask for
+/// room, or divide by it, find some; the numbers fit into 32 bits.
+const SPACE_UNIT_BYTES: u32 = 1 << 20;
+const SPACE_UNITS: u64 = 1 << 30;
 
 /// See the [module](self).
 pub(crate) struct FileSystem {
@@ -148,6 +154,14 @@ impl ReadOnly {
     }
 }
 
+/// What a folder's own file system says of its room.
+pub(crate) fn tell_space(reply: ReplyStatfs, of: &StatVfs) {
+    let (block_bytes, unit_bytes) = (of.f_bsize as u32, of.f_frsize as u32);
+    let (name_max, files, files_free) = (of.f_namemax as u32, of.f_files, of.f_ffree);
+    let (total, free, available) = (of.f_blocks, of.f_bfree, of.f_bavail);
+    reply.statfs(total, free, available, files, files_free, block_bytes, name_max, unit_bytes);
+}
+
 /// What a folder has.
 enum Told<'a> {
     Dots(&'a str),
@@ -172,7 +186,10 @@ impl Filesystem for FileSystem {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         match Service::find_own(parent.0, parent.0 == ROOT, name) {
             Some(Ok(own)) => return reply.entry(&FOREVER, &own, Generation(0)),
             Some(Err(error)) => return reply.error(error),
@@ -196,14 +213,28 @@ impl Filesystem for FileSystem {
         self.store.objects.forget(ino.0, lookups);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         match self.store.attributes(ino.0) {
             Ok(attr) => reply.attr(&FOREVER, &attr),
             Err(error) => reply.error(error),
         }
     }
 
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        let store = Arc::clone(&self.store);
+        self.pool.run(move || match store.objects.read_link(ino.0) {
+            Ok(target) => reply.data(target.as_os_str().as_encoded_bytes()),
+            Err(error) => reply.error(error),
+        });
+    }
+
     fn open(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         let (store, thread) = (Arc::clone(&self.store), req.pid());
         let answer = move || match store.open(ino.0, thread) {
             Ok((handle, flags)) => {
@@ -267,7 +298,10 @@ impl Filesystem for FileSystem {
         reply.ok();
     }
 
-    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         let handle = Handle::Folder(Mutex::default());
         reply.opened(FileHandle(self.store.service.handles.add(handle)), FopenFlags::empty());
     }
@@ -295,8 +329,10 @@ impl Filesystem for FileSystem {
                     let kind = match entry.found {
                         Found::File(_) | Found::Unasked => FileType::RegularFile,
                         Found::Folder => FileType::Directory,
+                        Found::Link(_) => FileType::Symlink,
                     };
-                    reply.add(INodeNo(number(ino.0, entry)), next, kind, &entry.name)
+                    let number = store.objects.number(ino.0, entry);
+                    reply.add(INodeNo(number), next, kind, &entry.name)
                 }
             });
             match told {
@@ -360,9 +396,20 @@ impl Filesystem for FileSystem {
         reply.ok();
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        // A store does not say how large it is.
-        reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096);
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
+        let store = Arc::clone(&self.store);
+        self.pool.run(move || match store.objects.space() {
+            Ok(Some(space)) => tell_space(reply, &space),
+            Ok(None) => {
+                let (units, unit_bytes) = (SPACE_UNITS, SPACE_UNIT_BYTES);
+                let name_max = NAME_MAX_BYTES as u32;
+                reply.statfs(units, units, units, units, units, unit_bytes, name_max, unit_bytes);
+            }
+            Err(error) => reply.error(error),
+        });
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

@@ -11,6 +11,7 @@ mod folder;
 mod guarded;
 mod handles;
 mod mount;
+mod numbers;
 mod objects;
 pub mod point;
 mod pool;

@@ -34,6 +34,8 @@ pub struct StoreMountOptions {
     pub ttl: Duration,
     /// All users may use it.
     pub is_for_all: bool,
+    /// Inode numbers fit into 32 bits: they are the same as long as it is mounted, and others the next time.
+    pub are_numbers_small: bool,
 }
 
 /// Asks a store for its first names: better said now than by each program that will use a mount of it. One that cannot
@@ -133,7 +135,7 @@ impl StoreMount {
             let troubles = Arc::clone(&troubles);
             tier.on_trouble(move |trouble| troubles.of_tier(trouble));
         }
-        let objects = Objects::new(backend, Arc::clone(&troubles));
+        let objects = Objects::new(backend, Arc::clone(&troubles), options.are_numbers_small);
         let service = service((cache, store, tier), troubles, options);
         let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
         let known = Arc::clone(&read_only);
@@ -173,13 +175,14 @@ impl StoreMount {
         }
         let point = FreePoint::prepare(mountpoint, KIND)?;
         let cache = Cache::new(options.cache).map_err(|error| source(error.to_string()))?;
-        let backend = LocalBackend::new(folder, depth);
+        let backend = LocalBackend::beneath(folder, depth);
         let backend = Arc::new(backend.map_err(|error| source(error.to_string()))?);
         let store = cache.attach(Arc::clone(&backend) as Arc<dyn Backend>);
         let own = store.session();
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
         let service = service((cache, store, None), troubles, options);
-        let tree = Tree::new(folder, Arc::clone(&service), (backend, own));
+        let small = options.are_numbers_small;
+        let tree = Tree::new(folder, Arc::clone(&service), (backend, own), small);
         let tree = Arc::new(tree.map_err(|error| source(error.to_string()))?);
         let known = Arc::clone(&tree);
         let file_system = folder::FileSystem::new(Arc::clone(&tree));

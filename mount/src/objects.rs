@@ -6,20 +6,25 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Component, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use foretell_cache::backend::{Backend, Entry, Found, LeftOut, Listing};
+use foretell_cache::backend::{Backend, BackendError, Entry, Found, LeftOut, Listing};
 use foretell_cache::{File, Session};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
+use rustix::fs::StatVfs;
 
+use crate::numbers::SmallNumbers;
 use crate::service::{BLOCK_BYTES, FIRST};
 use crate::trouble::Troubles;
 
 /// The root, as FUSE wants it.
 pub(crate) const ROOT: u64 = 1;
 /// The longest name that Linux lets a file have, bytes.
-const NAME_MAX_BYTES: usize = 255;
+pub(crate) const NAME_MAX_BYTES: usize = 255;
+/// Links that are followed for one name that is hinted: the kernel's own limit.
+const LINKS_MAX: usize = 40;
 
 struct Node {
     parent: u64,
@@ -33,6 +38,8 @@ struct Node {
 pub(crate) struct Objects {
     backend: Arc<dyn Backend>,
     nodes: Mutex<HashMap<u64, Node>>,
+    /// By [`number`], if numbers are to be small.
+    small: Option<SmallNumbers<u64>>,
     troubles: Arc<Troubles>,
     owner: (u32, u32),
     /// The time of what has none.
@@ -48,11 +55,16 @@ pub(crate) struct Names {
 }
 
 impl Objects {
-    pub(crate) fn new(backend: Arc<dyn Backend>, troubles: Arc<Troubles>) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        troubles: Arc<Troubles>,
+        are_numbers_small: bool,
+    ) -> Self {
         let root = Node { parent: ROOT, name: "".into(), found: Found::Folder, lookups: 1 };
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let nodes = Mutex::new(HashMap::from([(ROOT, root)]));
-        Objects { backend, nodes, troubles, owner, began: SystemTime::now() }
+        let small = are_numbers_small.then(SmallNumbers::new);
+        Objects { backend, nodes, small, troubles, owner, began: SystemTime::now() }
     }
 
     fn nodes(&self) -> MutexGuard<'_, HashMap<u64, Node>> {
@@ -73,10 +85,16 @@ impl Objects {
         Ok(self.remember(parent, &Entry { name: name.to_owned(), found }))
     }
 
+    /// The number of an entry of the folder `parent`, unless another has it.
+    pub(crate) fn number(&self, parent: u64, entry: &Entry) -> u64 {
+        let number = number(parent, entry);
+        self.small.as_ref().map_or(number, |small| small.of(number))
+    }
+
     /// The kernel is told of an entry of the folder `parent`.
     pub(crate) fn remember(&self, parent: u64, entry: &Entry) -> FileAttr {
         let mut nodes = self.nodes();
-        let mut number = number(parent, entry);
+        let mut number = self.number(parent, entry);
         loop {
             let node = nodes.entry(number).or_insert_with(|| Node {
                 parent,
@@ -114,6 +132,7 @@ impl Objects {
             Found::File(file) => (FileType::RegularFile, 0o444, file.size_bytes, file.modified),
             Found::Unasked => (FileType::RegularFile, 0o444, 0, None),
             Found::Folder => (FileType::Directory, 0o555, 0, None),
+            Found::Link(link) => (FileType::Symlink, 0o777, link.size_bytes, link.modified),
         };
         let time = modified.unwrap_or(self.began);
         FileAttr {
@@ -141,14 +160,72 @@ impl Objects {
         self.open_found(&self.path(number)?, &found, session)
     }
 
-    /// Opens the file at a path below the root, as it is now.
+    /// Opens the file at a path below the root, as it is now: links are followed as the kernel would, if they stay below the root.
     pub(crate) fn open_path(&self, path: &str, session: &Session) -> Result<Arc<File>, Errno> {
         let path = path.trim_matches('/');
         if !path.split('/').all(is_name) {
             return Err(Errno::ENOENT);
         }
-        let found = self.backend.find(path).map_err(|cause| self.troubles.of_name(path, &cause))?;
-        self.open_found(path, &found, session)
+        match self.backend.find(path) {
+            Ok(Found::Link(_)) | Err(BackendError::Changed) => {
+                let path = self.without_links(path).ok_or(Errno::ENOENT)?;
+                let found = self.backend.find(&path);
+                let found = found.map_err(|cause| self.troubles.of_name(&path, &cause))?;
+                self.open_found(&path, &found, session)
+            }
+            found => {
+                let found = found.map_err(|cause| self.troubles.of_name(path, &cause))?;
+                self.open_found(path, &found, session)
+            }
+        }
+    }
+
+    /// Where a path leads that has links in it; none if that is nowhere, or not below the root.
+    fn without_links(&self, path: &str) -> Option<String> {
+        let mut rest: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+        let mut path = String::new();
+        let mut followed = 0;
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                // None of what is before it is a link.
+                if path.is_empty() {
+                    return None;
+                }
+                path.truncate(path.rfind('/').unwrap_or(0));
+                continue;
+            }
+            let place = below(path.clone(), &name);
+            match self.backend.find(&place).ok()? {
+                Found::Link(link) if followed < LINKS_MAX => {
+                    followed += 1;
+                    let target = self.backend.read_link(&place, &link).ok()?;
+                    for part in target.components().rev() {
+                        match part {
+                            Component::Normal(name) => rest.push(name.to_str()?.to_owned()),
+                            Component::ParentDir => rest.push("..".to_owned()),
+                            Component::CurDir => {}
+                            Component::RootDir | Component::Prefix(_) => return None,
+                        }
+                    }
+                }
+                Found::Link(_) => return None,
+                _ => path = place,
+            }
+        }
+        Some(path)
+    }
+
+    /// Where a link leads.
+    pub(crate) fn read_link(&self, number: u64) -> Result<PathBuf, Errno> {
+        let found = self.nodes().get(&number).ok_or(Errno::ESTALE)?.found.clone();
+        let Found::Link(link) = found else { return Err(Errno::EINVAL) };
+        let path = self.path(number)?;
+        self.backend.read_link(&path, &link).map_err(|cause| self.troubles.of_name(&path, &cause))
+    }
+
+    /// What the store says of its room.
+    pub(crate) fn space(&self) -> Result<Option<StatVfs>, Errno> {
+        self.backend.space().map_err(|cause| self.troubles.of_name("", &cause))
     }
 
     fn open_found(&self, path: &str, found: &Found, session: &Session) -> Result<Arc<File>, Errno> {
@@ -156,6 +233,7 @@ impl Objects {
             Found::File(file) => file,
             Found::Unasked => return Err(Errno::ESTALE), // The kernel looks the name up anew.
             Found::Folder => return Err(Errno::EISDIR),
+            Found::Link(_) => return Err(Errno::ELOOP), // The kernel follows them.
         };
         match self.backend.open_found(path, file) {
             Ok(opened) => Ok(session.open_found(path, opened)),
@@ -219,11 +297,11 @@ impl Objects {
     }
 }
 
-/// The number of an entry of the folder `parent`, unless another has it.
-pub(crate) fn number(parent: u64, entry: &Entry) -> u64 {
+/// A hash that tells an entry of the folder `parent` from all others.
+fn number(parent: u64, entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     (parent, &entry.name).hash(&mut hasher);
-    if let Found::File(file) = &entry.found {
+    if let Found::File(file) | Found::Link(file) = &entry.found {
         (file.size_bytes, &file.tag).hash(&mut hasher);
         if file.tag.is_none() {
             file.modified.hash(&mut hasher);
@@ -253,7 +331,7 @@ mod tests {
     fn objects() -> (MemoryBackend, Objects) {
         let files = MemoryBackend::new();
         let troubles = Arc::new(Troubles::new(Box::new(|_| {})));
-        (files.clone(), Objects::new(Arc::new(files), troubles))
+        (files.clone(), Objects::new(Arc::new(files), troubles, false))
     }
 
     #[test]
@@ -303,7 +381,7 @@ mod tests {
         let lines = Arc::clone(&told);
         let tell = move |line: &str| lines.lock().unwrap().push(line.to_owned());
         let troubles = Arc::new(Troubles::new(Box::new(tell)));
-        let objects = Objects::new(Arc::new(files.clone()), Arc::clone(&troubles));
+        let objects = Objects::new(Arc::new(files.clone()), Arc::clone(&troubles), false);
         let long = "x".repeat(256);
         for key in
             ["dir/file", "dir//a", "dir//b", "dir/./a", "dir/..", &format!("dir/{long}"), "/"]

@@ -1,9 +1,12 @@
 //! Threads that wait for the store: lookups and listings, so that who takes in the kernel's requests need not.
 //!
+//! Should one of them ever look into a mount that it serves, it is told so at once ([`is_own`]): it would wait for itself, and no
+//! signal ends that.
+//!
 //! There are as many as there is work for, up to a limit. What a program waits for comes before what is done for hints, which
 //! never has all threads. They are not waited for when the mount goes: a store that does not answer would hold it up.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +17,35 @@ const LATER_MAX: usize = 32;
 const THREADS_MAX: usize = 64;
 
 type Task = Box<dyn FnOnce() + Send>;
+
+/// The threads of all pools.
+static THREADS: Mutex<Option<HashSet<u32>>> = Mutex::new(None);
+
+fn threads() -> MutexGuard<'static, Option<HashSet<u32>>> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a thread is one that the kernel's requests are answered by.
+pub(crate) fn is_own(thread: u32) -> bool {
+    threads().as_ref().is_some_and(|threads| threads.contains(&thread))
+}
+
+/// This thread is one of them, as long as it is there.
+struct Own(u32);
+
+impl Own {
+    fn new() -> Self {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        threads().get_or_insert_default().insert(thread);
+        Own(thread)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        threads().get_or_insert_default().remove(&self.0);
+    }
+}
 
 /// Tasks of which one at a time is done, in the order in which they came: others do not wait in threads.
 #[derive(Default)]
@@ -151,6 +183,7 @@ impl Shared {
     }
 
     fn serve(&self) {
+        let _own = Own::new();
         let mut queue = self.lock();
         loop {
             if let Some((task, is_later)) = queue.next() {

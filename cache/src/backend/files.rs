@@ -19,13 +19,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{OFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Resource, getrlimit};
 
 use super::blocking::{PIECES_MAX, Threads};
 use super::direct::{Direct, can_decline_to_wait, is_cached};
+use super::local::Reach;
 use super::uring::Ring;
 use super::{BackendError, Object, Request};
 
@@ -52,8 +54,31 @@ impl Identity {
         ])
     }
 
-    fn size_bytes(&self) -> u64 {
+    pub(super) fn of_stat(found: &Stat) -> Self {
+        Identity([
+            found.st_dev,
+            found.st_ino,
+            found.st_size as u64,
+            found.st_mtime as u64,
+            found.st_mtime_nsec,
+            found.st_ctime as u64,
+            found.st_ctime_nsec,
+        ])
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
         self.0[2]
+    }
+
+    pub(super) fn modified(&self) -> SystemTime {
+        let [_, _, _, seconds, nanoseconds, ..] = self.0;
+        let (seconds, after) = (seconds as i64, Duration::from_nanos(nanoseconds));
+        let whole = Duration::from_secs(seconds.unsigned_abs());
+        let second = match seconds {
+            0.. => SystemTime::UNIX_EPOCH + whole,
+            _ => SystemTime::UNIX_EPOCH - whole,
+        };
+        second + after
     }
 
     pub(super) fn version(&self) -> Arc<[u8]> {
@@ -69,6 +94,8 @@ impl Identity {
 
 /// What reads the files of a folder, and those that are open.
 pub(super) struct Readers {
+    /// Where names lead.
+    pub(super) reach: Reach,
     /// Or why there is none; `None` if it was not asked for.
     pub(super) ring: Option<io::Result<Ring>>,
     threads: Threads,
@@ -85,12 +112,13 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Reads `depth` at once, or as many as there are descriptors for.
-    pub(super) fn new(ring: Option<io::Result<Ring>>, depth: usize) -> Self {
+    pub(super) fn new(reach: Reach, ring: Option<io::Result<Ring>>, depth: usize) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let [files_max, reads_max] = [DESCRIPTORS_PER_FILE, DESCRIPTORS_PER_READ]
             .map(|each| (descriptors / each).clamp(1, 1 << 20) as usize);
         let depth = depth.clamp(1, reads_max);
         Readers {
+            reach,
             ring,
             threads: Threads::new(depth),
             open_files: AtomicUsize::new(0),
@@ -123,9 +151,7 @@ impl Readers {
     pub(super) fn open(&self, place: &Path) -> Result<(File, Metadata), BackendError> {
         self.make_room();
         // It does not wait for a writer if it is a pipe.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(place, flags, Mode::empty()).map_err(io::Error::from)?;
-        let file = File::from(file);
+        let file = File::from(self.reach.open(place, OFlags::RDONLY | OFlags::NONBLOCK)?);
         let metadata = file.metadata()?;
         Ok((file, metadata))
     }
@@ -168,6 +194,7 @@ pub(super) enum Way {
 
 /// One version of a file.
 pub(super) struct LocalFile {
+    /// Below the folder.
     place: PathBuf,
     identity: Identity,
     readers: Arc<Readers>,

@@ -1,11 +1,19 @@
 //! Local files: a folder, and its names. What becomes of files when they are open is in `files`.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Dir, FileType, Mode, OFlags, StatVfs};
+use rustix::io::Errno;
+
+use super::beneath::{self, Beneath, Links};
 use super::files::{Identity, LocalFile, OpenFile, Readers};
 use super::uring::Ring;
 use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened, Whole};
@@ -13,9 +21,46 @@ use super::{Backend, BackendError, Entry, FileInfo, Found, Listing, Opened, Whol
 /// Requests at once, unless somebody says how many: what keeps a solid-state disk busy, and no disk too long.
 const DEPTH: usize = 32;
 
+/// Where the names of a folder lead.
+pub(super) enum Reach {
+    /// As far as links do, for whoever opens files by these rights anyway.
+    Anywhere(PathBuf),
+    /// Nowhere but below: links are themselves.
+    Beneath(Beneath),
+}
+
+impl Reach {
+    /// Opens what is at `place` below the folder.
+    pub(super) fn open(&self, place: &Path, flags: OFlags) -> Result<OwnedFd, BackendError> {
+        let opened = match self {
+            Reach::Anywhere(root) => {
+                rustix::fs::open(root.join(place), flags | OFlags::CLOEXEC, Mode::empty())
+            }
+            Reach::Beneath(folder) => {
+                return folder
+                    .open(place, flags | OFlags::NOCTTY, Links::Shown)
+                    .map_err(of_beneath);
+            }
+        };
+        Ok(opened.map_err(io::Error::from)?)
+    }
+}
+
+/// An error of a name that is resolved below the folder.
+fn of_beneath(error: Errno) -> BackendError {
+    match error {
+        // It was a folder, or a file, when it was found.
+        Errno::LOOP => BackendError::Changed,
+        beneath::REFUSED => {
+            let message = "a mount of foretell is there, which is not shown in another".into();
+            BackendError::Other { errno: Some(Errno::LOOP.raw_os_error()), message }
+        }
+        error => io::Error::from(error).into(),
+    }
+}
+
 /// A folder, and what reads its files.
 pub struct LocalBackend {
-    root: PathBuf,
     readers: Arc<Readers>,
 }
 
@@ -26,21 +71,33 @@ impl fmt::Debug for LocalBackend {
             None => "io_uring".to_owned(),
             Some(why) => format!("threads ({why})"),
         };
-        f.debug_struct("LocalBackend")
-            .field("root", &self.root)
-            .field("reads_by", &reads_by)
-            .finish()
+        let root: &dyn fmt::Debug = match &self.readers.reach {
+            Reach::Anywhere(root) => root,
+            Reach::Beneath(folder) => folder,
+        };
+        f.debug_struct("LocalBackend").field("root", &root).field("reads_by", &reads_by).finish()
     }
 }
 
 impl LocalBackend {
     /// The files below `root`, read by io_uring where that can be had, and else by threads; so many requests at once,
-    /// or as many as there are descriptors for.
+    /// or as many as there are descriptors for. Links are followed wherever they lead, with the rights of this process.
     ///
     /// # Errors
     /// That `root` is not a folder.
     pub fn new(root: impl Into<PathBuf>, depth: Option<usize>) -> io::Result<Self> {
-        Self::with(root.into(), depth.unwrap_or(DEPTH), || Some(Ring::new()))
+        let reach = Reach::Anywhere(root.into());
+        Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
+    }
+
+    /// The same of what lies below `root` and nothing else, for those who serve others: links are [shown](Found::Link) as links, and
+    /// [mounts of foretell](beneath) are not entered. It is the folder that `root` stands for now, whatever is put in its place.
+    ///
+    /// # Errors
+    /// That `root` is not a folder.
+    pub fn beneath(root: &Path, depth: Option<usize>) -> io::Result<Self> {
+        let reach = Reach::Beneath(Beneath::new(root)?);
+        Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
     }
 
     /// The files below `root`, read by so many threads.
@@ -48,19 +105,20 @@ impl LocalBackend {
     /// # Errors
     /// That `root` is not a folder.
     pub fn blocking(root: impl Into<PathBuf>, threads: usize) -> io::Result<Self> {
-        Self::with(root.into(), threads, || None)
+        Self::with(Reach::Anywhere(root.into()), threads, || None)
     }
 
     fn with(
-        root: PathBuf,
+        reach: Reach,
         depth: usize,
         ring: impl FnOnce() -> Option<io::Result<Ring>>,
     ) -> io::Result<Self> {
-        if !std::fs::metadata(&root)?.is_dir() {
+        if let Reach::Anywhere(root) = &reach
+            && !std::fs::metadata(root)?.is_dir()
+        {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        let readers = Arc::new(Readers::new(ring(), depth));
-        Ok(LocalBackend { root, readers })
+        Ok(LocalBackend { readers: Arc::new(Readers::new(reach, ring(), depth)) })
     }
 
     /// Why io_uring is not used; `None` if it is. Files on which its reads would wait are read by threads all the same.
@@ -81,13 +139,24 @@ impl Drop for LocalBackend {
 }
 
 impl LocalBackend {
-    /// Where the file at `path` is: names lead nowhere but down; links may.
-    fn place(&self, path: &str) -> Result<PathBuf, BackendError> {
+    /// Where the file at `path` is below the folder: names lead nowhere but down.
+    fn place(path: &str) -> Result<&Path, BackendError> {
         let path = Path::new(path);
         match path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
         {
-            true => Ok(self.root.join(path)),
+            true => Ok(path),
             false => Err(BackendError::NotFound),
+        }
+    }
+
+    /// What there is at a place, if it is shown.
+    fn found(&self, place: &Path) -> Result<Option<Found>, BackendError> {
+        match &self.readers.reach {
+            Reach::Anywhere(root) => Ok(found_at(&root.join(place))?),
+            reach @ Reach::Beneath(_) => {
+                let (_, metadata) = itself(reach, place)?;
+                Ok(found(metadata.mode(), &Identity::of(&metadata)))
+            }
         }
     }
 
@@ -106,68 +175,117 @@ impl LocalBackend {
 
     fn opened(
         &self,
-        place: PathBuf,
+        place: &Path,
         file: File,
         metadata: &Metadata,
     ) -> Result<Opened, BackendError> {
         let identity = Identity::of(metadata);
-        let object = LocalFile::opened(place, file, metadata, &self.readers)?;
+        let object = LocalFile::opened(place.to_owned(), file, metadata, &self.readers)?;
         Ok(Opened { version: identity.version(), size_bytes: metadata.len(), object })
     }
 }
 
-fn info(metadata: &Metadata) -> FileInfo {
+fn info(identity: &Identity) -> FileInfo {
     FileInfo {
-        size_bytes: metadata.len(),
-        modified: metadata.modified().ok(),
-        tag: Some(Identity::of(metadata).tag()),
+        size_bytes: identity.size_bytes(),
+        modified: Some(identity.modified()),
+        tag: Some(identity.tag()),
     }
 }
 
-fn found(path: &Path) -> io::Result<Option<Found>> {
+/// What has this mode, if it is shown.
+fn found(mode: u32, identity: &Identity) -> Option<Found> {
+    match FileType::from_raw_mode(mode) {
+        FileType::Directory => Some(Found::Folder),
+        FileType::RegularFile => Some(Found::File(info(identity))),
+        FileType::Symlink => Some(Found::Link(info(identity))),
+        _ => None,
+    }
+}
+
+/// What a path leads to, if it is shown.
+fn found_at(path: &Path) -> io::Result<Option<Found>> {
     let metadata = std::fs::metadata(path)?;
-    Ok(if metadata.is_dir() {
-        Some(Found::Folder)
-    } else if metadata.is_file() {
-        Some(Found::File(info(&metadata)))
-    } else {
-        None
-    })
+    Ok(found(metadata.mode(), &Identity::of(&metadata)))
+}
+
+/// What an open folder has by a name, if it is shown.
+fn found_entry(folder: &OwnedFd, name: &str) -> Option<Found> {
+    match beneath::stat_entry(folder, name.as_ref()) {
+        Ok(stat) => found(stat.st_mode, &Identity::of_stat(&stat)),
+        // Whoever looks into it is told.
+        Err(beneath::REFUSED) => Some(Found::Folder),
+        Err(_) => None,
+    }
+}
+
+/// What is at a place itself, a link if it is one.
+fn itself(reach: &Reach, place: &Path) -> Result<(File, Metadata), BackendError> {
+    let file = File::from(reach.open(place, OFlags::PATH | OFlags::NOFOLLOW)?);
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 impl Backend for LocalBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let place = self.place(path)?;
-        let (file, metadata) = self.readers.open(&place)?;
+        let place = Self::place(path)?;
+        let (file, metadata) = self.readers.open(place)?;
         self.opened(place, file, &metadata)
     }
 
     /// A file is opened by its name, so it may be another by now: that is told at once.
     fn open_found(&self, path: &str, wanted: &FileInfo) -> Result<Opened, BackendError> {
-        let place = self.place(path)?;
-        let (file, metadata) = self.readers.open(&place)?;
-        match info(&metadata) == *wanted {
+        let place = Self::place(path)?;
+        let (file, metadata) = self.readers.open(place)?;
+        match info(&Identity::of(&metadata)) == *wanted {
             true => self.opened(place, file, &metadata),
             false => Err(BackendError::Changed),
         }
     }
 
     fn find(&self, path: &str) -> Result<Found, BackendError> {
-        found(&self.place(path)?)?.ok_or(BackendError::NotFound)
+        self.found(Self::place(path)?)?.ok_or(BackendError::NotFound)
     }
 
-    /// Links that lead nowhere, what is neither file nor folder, and names that are not UTF-8 are left out.
+    /// What is neither file, folder nor a link that is shown, links that are followed and lead nowhere, and names that are not
+    /// UTF-8 are left out.
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
+        let place = Self::place(path)?;
+        let folder = self.readers.reach.open(place, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
-        for entry in std::fs::read_dir(self.place(path)?)? {
-            let entry = entry?;
-            if let (Ok(name), Ok(Some(found))) =
-                (entry.file_name().into_string(), found(&entry.path()))
-            {
+        for entry in Dir::read_from(&folder).map_err(io::Error::from)? {
+            let entry = entry.map_err(io::Error::from)?;
+            let name = match entry.file_name().to_str() {
+                Ok("." | "..") | Err(_) => continue,
+                Ok(name) => name.to_owned(),
+            };
+            let found = match &self.readers.reach {
+                Reach::Anywhere(root) => found_at(&root.join(place).join(&name)).ok().flatten(),
+                Reach::Beneath(_) => found_entry(&folder, &name),
+            };
+            if let Some(found) = found {
                 entries.push(Entry { name, found });
             }
         }
         Ok(Box::new(Whole::new(entries)))
+    }
+
+    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
+        let (file, metadata) = itself(&self.readers.reach, Self::place(path)?)?;
+        if !metadata.is_symlink() || info(&Identity::of(&metadata)) != *link {
+            return Err(BackendError::Changed);
+        }
+        let target = rustix::fs::readlinkat(&file, "", Vec::new()).map_err(io::Error::from)?;
+        Ok(OsString::from_vec(target.into_bytes()).into())
+    }
+
+    /// That of the file system which the folder lies on.
+    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
+        let space = match &self.readers.reach {
+            Reach::Anywhere(root) => rustix::fs::statvfs(root),
+            Reach::Beneath(folder) => rustix::fs::fstatvfs(folder.root()),
+        };
+        Ok(Some(space.map_err(io::Error::from)?))
     }
 
     fn depth(&self) -> usize {

@@ -19,6 +19,7 @@
 //!
 //! A new one passes [`conformance`].
 
+pub mod beneath;
 mod blocking;
 pub mod conformance;
 mod direct;
@@ -33,8 +34,10 @@ mod uring;
 mod waiting;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::fs::StatVfs;
 use rustix::io::Errno;
 
 pub use crate::error::BackendError;
@@ -78,6 +81,23 @@ pub trait Backend: Send + Sync + 'static {
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         let _ = path;
         Err(cannot_list())
+    }
+
+    /// Where the link leads of which [`find`](Backend::find) or a listing has told, as it is written there.
+    ///
+    /// # Errors
+    /// [`BackendError::Changed`] if it is another one now, and what else the store says.
+    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
+        let _ = (path, link);
+        Err(BackendError::NotFound)
+    }
+
+    /// How large it is, and how much room there is; `None` of a store that does not say.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
+        Ok(None)
     }
 
     /// Whether listings say of each file what [`find`](Backend::find) does. If not, files may be [`Found::Unasked`].

@@ -14,6 +14,8 @@ pub enum Found {
     Unasked,
     /// Something that files are below.
     Folder,
+    /// A link, which [`read_link`](super::Backend::read_link) says more of: of stores that show links.
+    Link(FileInfo),
 }
 
 /// What a store tells of a file that it has not been asked to open.

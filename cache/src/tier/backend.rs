@@ -4,8 +4,11 @@
 //! the last one ends the request. A share that turns out not to be near (B) is fetched from afar before it ends.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::StatVfs;
 
 use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Opened, Request};
 
@@ -57,6 +60,14 @@ impl Backend for TieredBackend {
 
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
         self.remote.list(path)
+    }
+
+    fn read_link(&self, path: &str, link: &FileInfo) -> Result<PathBuf, BackendError> {
+        self.remote.read_link(path, link)
+    }
+
+    fn space(&self) -> Result<Option<StatVfs>, BackendError> {
+        self.remote.space()
     }
 
     fn lists_all_of_files(&self) -> bool {

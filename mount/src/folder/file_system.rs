@@ -23,7 +23,9 @@ use rustix::fs::AtFlags;
 use super::attributes::Change;
 use super::nodes::ROOT;
 use super::tree::{OpenContent, Tree, WriteWay, Written};
+use crate::file_system::tell_space;
 use crate::handles::Handle;
+use crate::pool;
 use crate::service::{
     CONTROL, FOREVER, OWN_FOLDER, OWN_NAMES, STATS_FILE, Service, name_of_cached, text_of_cached,
 };
@@ -137,7 +139,10 @@ impl Filesystem for FileSystem {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         match Service::find_own(parent.0, parent.0 == ROOT, name) {
             Some(Ok(own)) => return reply.entry(&FOREVER, &own, Generation(0)),
             Some(Err(error)) => return reply.error(error),
@@ -163,7 +168,10 @@ impl Filesystem for FileSystem {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         if let Some(own) = Service::own_attributes(ino.0) {
             return reply.attr(&FOREVER, &own);
         }
@@ -302,6 +310,9 @@ impl Filesystem for FileSystem {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let thread = req.pid();
+        if pool::is_own(thread) {
+            return reply.error(Errno::ELOOP);
+        }
         if matches!(ino.0, STATS_FILE | CONTROL) {
             // Even if all threads wait.
             let service = &self.tree.service;
@@ -481,7 +492,10 @@ impl Filesystem for FileSystem {
         reply.ok();
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         if ino.0 == OWN_FOLDER {
             let handle = self.tree.service.handles.add(Handle::Text(Vec::new()));
             return reply.opened(FileHandle(handle), FopenFlags::empty());
@@ -552,23 +566,12 @@ impl Filesystem for FileSystem {
         });
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        if pool::is_own(req.pid()) {
+            return reply.error(Errno::ELOOP);
+        }
         self.run(move |tree| match tree.statistics() {
-            Ok(of) => {
-                let (block_bytes, name_max) = (of.f_bsize as u32, of.f_namemax as u32);
-                let (blocks, files) = ((of.f_blocks, of.f_bfree, of.f_bavail), of.f_files);
-                let unit_bytes = of.f_frsize as u32;
-                reply.statfs(
-                    blocks.0,
-                    blocks.1,
-                    blocks.2,
-                    files,
-                    of.f_ffree,
-                    block_bytes,
-                    name_max,
-                    unit_bytes,
-                );
-            }
+            Ok(of) => tell_space(reply, &of),
             Err(error) => reply.error(errno(error)),
         });
     }

@@ -13,11 +13,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foretell_cache::backend::beneath;
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::content::Content;
 use super::pages::KernelPages;
+use crate::numbers::SmallNumbers;
 use crate::pool::Line;
 use crate::service::FIRST;
 
@@ -105,16 +107,20 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     device: u64,
     descriptors_max: usize,
+    /// If numbers are to be small.
+    small: Option<SmallNumbers<Key>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor that stands for what `name` is in a folder, a link itself if it is one.
-fn open_path(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(folder, name, flags, Mode::empty())
+/// A descriptor that stands for what `name` is in a folder, a link itself if it is one; and what it is.
+fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
+    beneath::open_entry(folder, name).map_err(|error| match error {
+        beneath::REFUSED => Errno::LOOP,
+        other => other,
+    })
 }
 
 /// What a descriptor stands for, as a path.
@@ -123,7 +129,7 @@ pub(crate) fn path_of(descriptor: &OwnedFd) -> String {
 }
 
 impl Nodes {
-    pub(crate) fn new(root: &Path) -> Result<Self> {
+    pub(crate) fn new(root: &Path, are_numbers_small: bool) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(root, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&descriptor)?;
@@ -133,6 +139,7 @@ impl Nodes {
             table: Mutex::default(),
             device: stat.st_dev,
             descriptors_max: (limit / DESCRIPTORS_DIVISOR).max(1),
+            small: are_numbers_small.then(SmallNumbers::new),
         };
         let node = nodes.node(ROOT, Key::of(&stat), (ROOT, OsStr::new("")), descriptor);
         // Nothing closes its descriptor.
@@ -182,8 +189,8 @@ impl Nodes {
 
     /// The folder is asked for `name` in the folder `parent`. The kernel holds the node until it [forgets](Nodes::forget) it.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Arc<Node>> {
-        let descriptor = open_path(&*self.descriptor(&*self.get(parent)?)?, name)?;
-        self.hold((parent, name), descriptor)
+        let (descriptor, stat) = open_entry(&*self.descriptor(&*self.get(parent)?)?, name)?;
+        self.hold_found((parent, name), descriptor, &stat)
     }
 
     /// The same for what a descriptor (`O_PATH`) stands for, which was found by that name.
@@ -192,7 +199,17 @@ impl Nodes {
         (parent, name): (u64, &OsStr),
         descriptor: OwnedFd,
     ) -> Result<Arc<Node>> {
-        let key = Key::of(&rustix::fs::fstat(&descriptor)?);
+        let stat = rustix::fs::fstat(&descriptor)?;
+        self.hold_found((parent, name), descriptor, &stat)
+    }
+
+    fn hold_found(
+        &self,
+        (parent, name): (u64, &OsStr),
+        descriptor: OwnedFd,
+        stat: &Stat,
+    ) -> Result<Arc<Node>> {
+        let key = Key::of(stat);
         let mut table = lock(&self.table);
         let known = table.numbers.get(&key).copied();
         if let Some(held) = known.and_then(|number| table.nodes.get_mut(&number)) {
@@ -217,6 +234,9 @@ impl Nodes {
 
     /// The number that a file is to have: that of the folder, if it is of the same file system.
     fn number(&self, key: Key) -> u64 {
+        if let Some(small) = &self.small {
+            return small.of(key);
+        }
         if key.device == self.device {
             return key.number.max(FIRST);
         }
@@ -271,11 +291,11 @@ impl Nodes {
     /// Opens a node by the last name that it had in its folder.
     fn open_again(&self, node: &Node, folder: &OwnedFd) -> Result<Arc<OwnedFd>> {
         let name = lock(&node.place).1.clone();
-        let descriptor = open_path(folder, &name).map_err(|error| match error {
+        let (descriptor, stat) = open_entry(folder, &name).map_err(|error| match error {
             Errno::NOENT | Errno::NOTDIR => Errno::STALE,
             other => other,
         })?;
-        if Key::of(&rustix::fs::fstat(&descriptor)?) != node.key {
+        if Key::of(&stat) != node.key {
             return Err(Errno::STALE);
         }
         let descriptor = Arc::new(descriptor);
@@ -312,7 +332,7 @@ impl Nodes {
     pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
         let stat = || {
             let folder = self.descriptor(&*self.get(parent)?)?;
-            rustix::fs::statat(&*folder, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)
+            beneath::stat_entry(&folder, name)
         };
         if let Ok(stat) = stat()
             && let Some(node) = self.of(&stat)
@@ -328,7 +348,7 @@ mod tests {
 
     fn nodes(descriptors_max: usize) -> (tempfile::TempDir, Nodes) {
         let folder = tempfile::tempdir().unwrap();
-        let nodes = Nodes { descriptors_max, ..Nodes::new(folder.path()).unwrap() };
+        let nodes = Nodes { descriptors_max, ..Nodes::new(folder.path(), false).unwrap() };
         (folder, nodes)
     }
 

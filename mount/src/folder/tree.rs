@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use foretell_cache::backend::beneath::{self, Beneath, Links};
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::{File, Session};
 use fuser::{FileAttr, FileType, INodeNo, Notifier};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, Stat,
-    Timestamps, Uid,
+    AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Stat, Timestamps, Uid,
 };
 use rustix::io::{Errno, ReadWriteFlags, Result};
 
@@ -46,6 +46,8 @@ pub(crate) struct Tree {
     /// Who has the files of the cache open for all others.
     own: Session,
     root: String,
+    /// Names that are hinted.
+    beneath: Beneath,
     /// Who serves the mount.
     user: u32,
     /// Threads that wait for a lease.
@@ -183,13 +185,15 @@ impl Tree {
         root: &Path,
         service: Arc<Service>,
         (backend, own): (Arc<LocalBackend>, Session),
+        are_numbers_small: bool,
     ) -> Result<Self> {
         Ok(Tree {
             service,
-            nodes: Nodes::new(root)?,
+            nodes: Nodes::new(root, are_numbers_small)?,
             backend,
             own,
             root: root.to_string_lossy().into_owned(),
+            beneath: Beneath::new(root)?,
             user: rustix::process::geteuid().as_raw(),
             leases: AtomicUsize::new(0),
             pool: Arc::default(),
@@ -709,11 +713,11 @@ impl Tree {
             let mode = match entry.file_type() {
                 // Some systems do not say.
                 rustix::fs::FileType::Unknown => {
-                    let stat = rustix::fs::statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
-                    match stat {
+                    match beneath::stat_entry(&descriptor, name) {
                         Ok(stat) => stat.st_mode,
                         Err(Errno::NOENT) => continue, // It is gone.
-                        Err(_) => libc::S_IFREG,       // It is something.
+                        Err(beneath::REFUSED) => libc::S_IFDIR,
+                        Err(_) => libc::S_IFREG, // It is something.
                     }
                 }
                 kind => kind.as_raw_mode(),
@@ -732,11 +736,8 @@ impl Tree {
 
     /// The file at a path below the root, for a hint. One that was just written is not fetched ahead: what would be is soon of no use.
     pub(crate) fn open_path(&self, path: &str, session: &Session) -> Option<Arc<File>> {
-        let root = self.nodes.get(ROOT).and_then(|root| self.nodes.descriptor(&root)).ok()?;
-        let (flags, beneath) =
-            (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS);
-        let path = path.trim_matches('/');
-        let found = rustix::fs::openat2(&*root, path, flags, Mode::empty(), beneath).ok()?;
+        let path = Path::new(path.trim_matches('/'));
+        let found = self.beneath.open(path, OFlags::PATH, Links::Followed).ok()?;
         // What to open a device does is not ours to do.
         if kind_of(stat_of(&found).ok()?.st_mode) != FileType::RegularFile {
             return None;

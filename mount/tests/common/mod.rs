@@ -71,6 +71,7 @@ fn mount_with(
         cache: CacheOptions { budget_bytes, block_bytes: 8192 },
         ttl,
         is_for_all: false,
+        are_numbers_small: false,
     };
     StoreMount::mount(backend, path, &options, |_| {})
 }
@@ -125,6 +126,7 @@ pub(crate) fn writable_of(
         cache: CacheOptions { budget_bytes, block_bytes: 8192 },
         ttl,
         is_for_all,
+        are_numbers_small: false,
     };
     let mount = StoreMount::mount_writable((&folder, Some(4)), folders[1].path(), &options, |_| {});
     Some(Writable { mount: mount.expect("it can be mounted"), folder, _folders: folders })

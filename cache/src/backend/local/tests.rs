@@ -29,9 +29,9 @@ fn by_ring() -> Option<(tempfile::TempDir, LocalBackend)> {
 }
 
 fn file(backend: &LocalBackend, name: &str) -> Arc<LocalFile> {
-    let place = backend.place(name).expect("a name");
-    let (file, metadata) = backend.readers.open(&place).expect("it is there");
-    LocalFile::opened(place, file, &metadata, &backend.readers).expect("a file")
+    let place = LocalBackend::place(name).expect("a name");
+    let (file, metadata) = backend.readers.open(place).expect("it is there");
+    LocalFile::opened(place.to_owned(), file, &metadata, &backend.readers).expect("a file")
 }
 
 fn open(file: &LocalFile) -> Arc<OpenFile> {
@@ -181,7 +181,8 @@ fn without_a_ring_threads_read() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("file"), content(11, 5000)).expect("room");
     let none = || Some(Err(Errno::PERM.into()));
-    let backend = LocalBackend::with(folder.path().into(), 2, none).expect("a back end");
+    let backend =
+        LocalBackend::with(Reach::Anywhere(folder.path().into()), 2, none).expect("a back end");
     assert!(format!("{backend:?}").contains("threads (Operation not permitted"), "{backend:?}");
     let opened = backend.open("file").expect("it is there");
     let (found, result) = end(&begin(&opened.object, (0, 5000), 4096));

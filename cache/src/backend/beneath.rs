@@ -1,0 +1,297 @@
+//! Names below a folder, and nothing outside of it.
+//!
+//! Whoever may write in a folder can put a link there to anywhere. A server that follows it hands out what it may read itself.
+//! So names are resolved here below one folder, whatever is renamed or linked meanwhile:
+//!
+//! * **A. In one system call** where that can be had: `openat2` resolves below the folder, and stops where another file system
+//!   is mounted.
+//! * **B. Name by name**, without following links, where there is such a mount, or no `openat2`. Other file systems are entered,
+//!   but for mounts of foretell itself (C).
+//! * **C. Mounts of foretell are not entered**: a daemon that looks into its own mount, or into one that looks into its own, waits
+//!   for itself. No signal ends a process that does. Which mounts these are the table of mounts says; they are not asked.
+//!
+//! A folder that is renamed, or removed, stays the one that was opened.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::io::{Errno, Result};
+
+/// Links that are followed for one name: the kernel's own limit.
+const LINKS_MAX: usize = 40;
+
+/// `AT_STATX_DONT_SYNC` of `linux/fcntl.h`: what the kernel knows, without asking the file system.
+const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
+
+/// The error for what lies on a mount of foretell (C).
+pub const REFUSED: Errno = Errno::DEADLK;
+
+/// What becomes of links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// None is followed: `ELOOP`, but for the last name with `O_PATH` and `O_NOFOLLOW`.
+    Shown,
+    /// Those that stay below the folder are followed. Others, and all that begin with a slash, give `EXDEV`.
+    Followed,
+}
+
+/// A folder below which names are resolved; see the [module](self).
+#[derive(Debug)]
+pub struct Beneath {
+    root: OwnedFd,
+}
+
+impl Beneath {
+    /// The folder at `path`, which may be a link itself.
+    ///
+    /// # Errors
+    /// What the system says, such as that it is no folder.
+    pub fn new(path: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Beneath { root: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// The folder itself (`O_PATH`).
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// Opens what is at `path` below the folder, or the folder for an empty one; closed on exec. Nothing is created.
+    ///
+    /// # Errors
+    /// `EXDEV` for what leads outside, [`REFUSED`], `ELOOP` as [`Links`] says, and what the system says.
+    pub fn open(&self, path: &Path, flags: OFlags, links: Links) -> Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let inside = match links {
+            Links::Shown => ResolveFlags::NO_SYMLINKS,
+            Links::Followed => ResolveFlags::NO_MAGICLINKS,
+        };
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | inside;
+        let place = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match rustix::fs::openat2(&self.root, place, flags, Mode::empty(), how) {
+            // Another file system or outside; sandboxes and kernels without the call; a folder was renamed meanwhile.
+            Err(Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
+                self.walk(path, flags, links)
+            }
+            opened => opened,
+        }
+    }
+
+    /// B.
+    fn walk(&self, path: &Path, flags: OFlags, links: Links) -> Result<OwnedFd> {
+        let mut folders: Vec<OwnedFd> = Vec::new();
+        let mut rest = VecDeque::new();
+        put_first(&mut rest, path)?;
+        let mut followed = 0;
+        while let Some(name) = rest.pop_front() {
+            if name == ".." {
+                folders.pop().ok_or(Errno::XDEV)?;
+                continue;
+            }
+            let folder = folders.last().unwrap_or(&self.root);
+            let (found, stat) = open_entry(folder, &name)?;
+            let is_last = rest.is_empty();
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink if is_last && flags.contains(OFlags::PATH | OFlags::NOFOLLOW) => {
+                    return Ok(found);
+                }
+                FileType::Symlink if links == Links::Followed && followed < LINKS_MAX => {
+                    followed += 1;
+                    let target = rustix::fs::readlinkat(&found, "", Vec::new())?.into_bytes();
+                    put_first(&mut rest, Path::new(OsStr::from_bytes(&target)))?;
+                }
+                FileType::Symlink => return Err(Errno::LOOP),
+                FileType::Directory => folders.push(found),
+                _ if !is_last || flags.contains(OFlags::DIRECTORY) => return Err(Errno::NOTDIR),
+                _ if flags.contains(OFlags::PATH) => return Ok(found),
+                _ => {
+                    let flags = flags | OFlags::NOFOLLOW;
+                    return rustix::fs::openat(folder, &name, flags, Mode::empty());
+                }
+            }
+        }
+        rustix::fs::openat(folders.last().unwrap_or(&self.root), ".", flags, Mode::empty())
+    }
+}
+
+/// Puts the names of a path before `rest`.
+fn put_first(rest: &mut VecDeque<OsString>, path: &Path) -> Result<()> {
+    for part in path.components().rev() {
+        match part {
+            Component::Normal(name) => rest.push_front(name.to_owned()),
+            Component::ParentDir => rest.push_front("..".into()),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor (`O_PATH`) that stands for an entry of a folder, a link itself if it is one; and what it is.
+///
+/// # Errors
+/// [`REFUSED`], and what the system says.
+pub fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    let device = device(&found, "")?;
+    if device != self::device(folder, "")? && is_foretells(device) {
+        return Err(REFUSED);
+    }
+    let stat = rustix::fs::fstat(&found)?;
+    Ok((found, stat))
+}
+
+/// What an entry of an open folder is, a link itself if it is one.
+///
+/// # Errors
+/// As [`open_entry`].
+pub fn stat_entry(folder: &OwnedFd, name: &OsStr) -> Result<Stat> {
+    let (found, own) = (device(folder, name)?, device(folder, "")?);
+    if found != own && is_foretells(found) {
+        return Err(REFUSED);
+    }
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// The device of what is mounted, or lies, at a name in a folder; the folder's own for an empty one. The file system is not asked.
+fn device(folder: impl AsFd, name: impl AsRef<OsStr>) -> Result<(u32, u32)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | DONT_SYNC;
+    let found = rustix::fs::statx(folder, name.as_ref(), flags, StatxFlags::empty())?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Whether a device is a mount of foretell, as the table of mounts says (proc_pid_mountinfo(5)).
+fn is_foretells((major, minor): (u32, u32)) -> bool {
+    // Only disks have another major number.
+    if major != 0 {
+        return false;
+    }
+    // Without a table there is nothing to tell by.
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    is_foretells_by(&table, &format!("{major}:{minor}"))
+}
+
+fn is_foretells_by(table: &[u8], device: &str) -> bool {
+    table.split(|byte| *byte == b'\n').any(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        if fields.nth(2) != Some(device.as_bytes()) {
+            return false;
+        }
+        let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+        let kind = fields.next().unwrap_or_default();
+        let source = fields.next().unwrap_or_default();
+        // The sources of mounts of the crate `foretell-mount`, and nobody else's, begin so.
+        kind.starts_with(b"fuse") && source.starts_with(b"foretell")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const READ: OFlags = OFlags::RDONLY;
+
+    /// A folder `in` with links of all kinds, beside `secret`.
+    fn folders() -> (tempfile::TempDir, Beneath) {
+        let top = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| top.path().join(name);
+        fs::create_dir_all(at("in/a/b")).expect("made");
+        fs::write(at("in/a/b/file"), "inside").expect("written");
+        fs::write(at("secret"), "outside").expect("written");
+        for (target, link) in [
+            ("a/b/file", "near"),
+            ("b", "a/down"),
+            ("../near", "a/up"),
+            ("../secret", "out"),
+            ("..", "above"),
+            ("loop", "loop"),
+            ("a/b/../../../secret", "around"),
+            ("/proc/self/root", "magic"),
+        ] {
+            symlink(target, at("in").join(link)).expect("linked");
+        }
+        symlink(at("in/a"), at("in/whole")).expect("linked");
+        symlink(at("secret"), at("in/absolute")).expect("linked");
+        let beneath = Beneath::new(&at("in")).expect("it is there");
+        (top, beneath)
+    }
+
+    fn text(opened: OwnedFd) -> String {
+        std::io::read_to_string(fs::File::from(opened)).expect("text")
+    }
+
+    /// In one call and name by name are the same.
+    fn both(beneath: &Beneath, path: &str, flags: OFlags, links: Links) -> Result<OwnedFd> {
+        let walked = beneath.walk(Path::new(path), flags | OFlags::CLOEXEC, links);
+        let opened = beneath.open(Path::new(path), flags, links);
+        assert_eq!(opened.as_ref().err(), walked.as_ref().err(), "{path}");
+        opened
+    }
+
+    #[test]
+    fn nothing_leads_outside() {
+        let (_top, beneath) = folders();
+        for path in ["a/b/file", "near", "a/down/file", "a/up"] {
+            assert_eq!(text(both(&beneath, path, READ, Links::Followed).expect(path)), "inside");
+        }
+        for path in ["out", "above/secret", "around", "absolute", "whole/b/file", "magic", ".."] {
+            let error = both(&beneath, path, READ, Links::Followed).expect_err(path);
+            assert_eq!(error, Errno::XDEV, "{path}");
+        }
+        assert_eq!(both(&beneath, "loop", READ, Links::Followed).err(), Some(Errno::LOOP));
+        let folder = READ | OFlags::DIRECTORY;
+        both(&beneath, "", folder, Links::Shown).expect("the folder itself");
+        both(&beneath, "a", folder, Links::Shown).expect("a folder");
+        let error = both(&beneath, "a/b/file", folder, Links::Shown).expect_err("a file");
+        assert_eq!(error, Errno::NOTDIR);
+        let error = both(&beneath, "a/b/file/c", READ, Links::Followed).expect_err("below a file");
+        assert_eq!(error, Errno::NOTDIR);
+        let error = both(&beneath, "a/absent", READ, Links::Followed).expect_err("nothing");
+        assert_eq!(error, Errno::NOENT);
+    }
+
+    #[test]
+    fn links_are_themselves_where_they_are_shown() {
+        let (_top, beneath) = folders();
+        assert_eq!(text(both(&beneath, "a/b/file", READ, Links::Shown).expect("a file")), "inside");
+        for path in ["near", "out", "a/down/file", "above/secret", "whole/b/file"] {
+            let error = both(&beneath, path, READ, Links::Shown).expect_err(path);
+            assert_eq!(error, Errno::LOOP, "{path}");
+        }
+        let itself = OFlags::PATH | OFlags::NOFOLLOW;
+        let link = both(&beneath, "out", itself, Links::Shown).expect("a link");
+        let target = rustix::fs::readlinkat(&link, "", Vec::new()).expect("it leads somewhere");
+        assert_eq!(target.to_bytes(), b"../secret");
+        let stat = stat_entry(beneath.root(), OsStr::new("out")).expect("it is there");
+        assert_eq!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink);
+    }
+
+    #[test]
+    fn a_folder_that_is_renamed_stays_what_it_was() {
+        let (top, beneath) = folders();
+        fs::rename(top.path().join("in"), top.path().join("elsewhere")).expect("renamed");
+        symlink("/etc", top.path().join("in")).expect("linked");
+        assert_eq!(text(both(&beneath, "a/b/file", READ, Links::Shown).expect("a file")), "inside");
+        assert!(both(&beneath, "passwd", READ, Links::Followed).is_err());
+    }
+
+    #[test]
+    fn mounts_of_foretell_are_known_by_the_table() {
+        let table = b"36 35 98:0 /a /b rw - ext4 /dev/root rw\n\
+            40 35 0:50 / /m ro - fuse foretell:/data ro\n\
+            41 35 0:51 / /n ro shared:3 master:1 - fuse.foretell-array foretell-array:/x ro\n\
+            42 35 0:52 / /o rw - fuse.sshfs host:foretell rw\n\
+            43 35 0:53 / /p rw - tmpfs foretell rw\n";
+        let own: Vec<bool> =
+            (49..55).map(|minor| is_foretells_by(table, &format!("0:{minor}"))).collect();
+        assert_eq!(own, [false, true, true, false, false, false]);
+    }
+}
