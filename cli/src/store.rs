@@ -92,6 +92,10 @@ struct ServeArgs {
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share)]
     truncate: f64,
 
+    /// Close connections that say nothing, or do not end the head of a request, for so long
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration::parse)]
+    idle_timeout: Duration,
+
     /// Seed of waits and faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -132,6 +136,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
         per_response: args.per_response.0,
         total: args.total.0,
         faults: Faults { fail_503: args.fail_503, reset: args.reset, truncate: args.truncate },
+        idle_timeout: args.idle_timeout,
         seed: args.seed,
         access_key: args.access_key.clone(),
         secret_key: args.secret_key.clone(),

@@ -18,7 +18,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ impl Service {
     }
 
     fn statfs(&self, reply: ReplyStatfs) {
-        match backing_statfs(self.tree.root()) {
+        match self.tree.space() {
             Ok(stat) => reply.statfs(
                 stat.f_blocks,
                 stat.f_bfree,
@@ -265,16 +265,4 @@ impl Filesystem for FileSystem {
 /// The error number that a program shall see.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-fn backing_statfs(path: &std::path::Path) -> io::Result<libc::statvfs> {
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path is a C string and `stat` has room for the structure.
-    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } == 0 {
-        // SAFETY: the call succeeded, so it filled in the structure.
-        Ok(unsafe { stat.assume_init() })
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }

@@ -5,6 +5,8 @@
 //! exceptions: the root is 1, as FUSE wants; a file whose number is 1 gets another; files of other
 //! file systems mounted below the folder get numbers that depend on their device.
 //!
+//! Names are resolved below the folder ([`beneath`](foretell_cache::backend::beneath)), whatever is put in their place meanwhile.
+//!
 //! Known inodes are kept as (parent, name) until unmounting, however often the kernel forgets them:
 //! the first lookup costs a read, a later one doesn't. Open files are kept in a small cache. A file
 //! that is moved or removed beneath the mount gives the backing folder's own error; a change of
@@ -14,15 +16,19 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use foretell_cache::backend::beneath::{Beneath, Links, REFUSED};
 use foretell_sim::layout::FileId;
 use foretell_sim::random::hash;
 use fuser::{FileAttr, FileType, INodeNo};
+use rustix::fs::{Dir, OFlags, StatVfs};
 
 /// Backing files kept open.
 const OPEN_FILES_MAX: usize = 128;
@@ -105,6 +111,7 @@ impl<V> Recent<V> {
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
+    beneath: Beneath,
     root_device: u64,
     root_ino: u64,
     nodes: RwLock<HashMap<Ino, Arc<Node>>>,
@@ -124,6 +131,7 @@ impl Tree {
             listed: AtomicBool::new(false),
         };
         Ok(Tree {
+            beneath: Beneath::new(&root)?,
             root,
             root_device: metadata.dev(),
             root_ino: metadata.ino(),
@@ -135,7 +143,7 @@ impl Tree {
 
     /// Finds `name` in a folder. The flag says whether the inode had not been looked up before.
     pub(crate) fn lookup(&self, parent: Ino, name: &OsStr) -> io::Result<(FileAttr, bool)> {
-        let metadata = fs::symlink_metadata(self.path(parent)?.join(name))?;
+        let metadata = self.metadata(&self.path(parent)?.join(name))?;
         let ino = self.number(metadata.dev(), metadata.ino());
         let attr = attributes(ino, &metadata)?;
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +164,7 @@ impl Tree {
 
     /// Attributes of a known inode.
     pub(crate) fn attributes(&self, ino: Ino) -> io::Result<FileAttr> {
-        let metadata = fs::symlink_metadata(self.path(ino)?)?;
+        let metadata = self.metadata(&self.path(ino)?)?;
         let node = self.node(ino)?;
         node.size_bytes.store(metadata.len(), Ordering::Relaxed);
         attributes(ino, &metadata)
@@ -196,16 +204,19 @@ impl Tree {
         if let Some(entries) = kept {
             return Ok(entries);
         }
-        let path = self.path(ino)?;
-        let device = fs::symlink_metadata(&path)?.dev();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let folder = fs::File::from(self.beneath_open(&self.path(ino)?, flags)?);
+        let device = folder.metadata()?.dev();
         let parent = self.node(ino)?.parent;
         let dot = |ino, name: &str| Entry { ino, kind: FileType::Directory, name: name.into() };
         let mut entries = vec![dot(ino, "."), dot(parent, "..")];
-        for entry in fs::read_dir(&path)? {
+        for entry in Dir::read_from(&folder)? {
             let entry = entry?;
-            let kind = FileType::from_std(entry.file_type()?).unwrap_or(FileType::RegularFile);
-            let ino = self.number(device, entry.ino());
-            entries.push(Entry { ino, kind, name: entry.file_name() });
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            if name != "." && name != ".." {
+                let (ino, kind) = (self.number(device, entry.ino()), kind_of(entry.file_type()));
+                entries.push(Entry { ino, kind, name });
+            }
         }
         let entries = Arc::new(entries);
         let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,12 +226,26 @@ impl Tree {
 
     /// The target of a symbolic link.
     pub(crate) fn link(&self, ino: Ino) -> io::Result<PathBuf> {
-        fs::read_link(self.path(ino)?)
+        let link = self.beneath_open(&self.path(ino)?, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()).into())
     }
 
-    /// The folder itself.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
+    /// What the folder's file system says of its room.
+    pub(crate) fn space(&self) -> io::Result<StatVfs> {
+        Ok(rustix::fs::fstatvfs(self.beneath.root())?)
+    }
+
+    fn beneath_open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        match self.beneath.open(path, flags, Links::Shown) {
+            Err(REFUSED) => Err(io::Error::from_raw_os_error(libc::ELOOP)),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// What is at a path below the folder itself, a link if it is one.
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        fs::File::from(self.beneath_open(path, OFlags::PATH | OFlags::NOFOLLOW)?).metadata()
     }
 
     /// Every inode below the root, folders before what they hold, in order of names, with its size;
@@ -268,6 +293,7 @@ impl Tree {
         nodes.get(&ino).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
     }
 
+    /// Where an inode is below the folder.
     fn path(&self, ino: Ino) -> io::Result<PathBuf> {
         let mut names = Vec::new();
         let mut at = ino;
@@ -276,7 +302,7 @@ impl Tree {
             at = node.parent;
             names.push(node);
         }
-        let mut path = self.root.clone();
+        let mut path = PathBuf::new();
         path.extend(names.iter().rev().map(|node| &node.name));
         Ok(path)
     }
@@ -286,12 +312,25 @@ impl Tree {
         if let Some(file) = kept {
             return Ok(file);
         }
-        // Without following or waiting: the name may by now be a link or a pipe.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path(ino)?)?;
-        let file = Arc::new(file);
+        // Without waiting: the name may by now be a pipe.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = Arc::new(File::from(self.beneath_open(&self.path(ino)?, flags)?));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, Arc::clone(&file));
         Ok(file)
+    }
+}
+
+/// The kind that a listing tells. Some file systems do not say; whoever looks is told then.
+fn kind_of(kind: rustix::fs::FileType) -> FileType {
+    use rustix::fs::FileType as Kind;
+    match kind {
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+        Kind::CharacterDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::RegularFile | Kind::Unknown => FileType::RegularFile,
     }
 }
 

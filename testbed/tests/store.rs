@@ -480,3 +480,141 @@ fn a_file_that_shrinks_while_it_is_read_breaks_the_answer_off() {
     assert!(answer.body.len() < 1 << 20);
     assert_eq!(get(store.address(), "/data/object", &[]).expect("answers").body.len(), 1000);
 }
+
+#[test]
+fn nothing_outside_of_the_folder_is_read_or_written() {
+    use std::os::unix::fs::symlink;
+    let outside = tempfile::tempdir().expect("a folder");
+    fs::write(outside.path().join("secret"), "outside").expect("written");
+    let folder = folder_of(&[("here", b"inside"), ("sub/file", b"inside")]);
+    let at = |path: &str| folder.path().join(path);
+    symlink(outside.path(), at("linked")).expect("linked");
+    symlink("data", at("near")).expect("linked");
+    symlink(outside.path().join("secret"), at("data/out")).expect("linked");
+    symlink(outside.path(), at("data/away")).expect("linked");
+    let name = outside.path().file_name().expect("it has one");
+    symlink(Path::new("../..").join(name), at("data/up")).expect("linked");
+    symlink("sub", at("data/down")).expect("linked");
+    symlink("here", at("data/same")).expect("linked");
+    let store = start(folder.path());
+    assert_eq!(store.buckets(), ["data", "near"]);
+    let address = store.address();
+    for path in ["/linked/secret", "/data/out", "/data/away/secret", "/data/up/secret"] {
+        assert_eq!(get(address, path, &[]).expect("answers").status, 404, "{path}");
+    }
+    for path in ["/data/same", "/data/down/file", "/near/here", "/near/down/file"] {
+        let found = get(address, path, &[]).expect("answers");
+        assert_eq!((found.status, &found.body[..]), (200, &b"inside"[..]), "{path}");
+    }
+    let list = get(address, "/data?list-type=2", &[]).expect("answers").text();
+    let keys: Vec<&str> =
+        list.split("<Key>").skip(1).filter_map(|rest| rest.split('<').next()).collect();
+    assert_eq!(keys, ["down/file", "here", "same", "sub/file"]);
+    assert_eq!(get(address, "/linked?list-type=2", &[]).expect("answers").status, 404);
+    runtime().block_on(async {
+        for (bucket, key) in [
+            ("linked", "new"),
+            ("linked", "secret"),
+            ("near", "new"),
+            ("data", "away/new"),
+            ("data", "away/secret"),
+            ("data", "up/new"),
+            ("data", "down/new"),
+        ] {
+            let client = client(&store, bucket);
+            let put = client.put(&Key::from(key), PutPayload::from_static(b"changed")).await;
+            assert!(put.is_err(), "{bucket}/{key}");
+            // Of what is not there to be deleted S3 says nothing.
+            let _ = client.delete(&Key::from(key)).await;
+        }
+        let client = client(&store, "data");
+        // A link itself is replaced, and removed.
+        client.put(&Key::from("out"), PutPayload::from_static(b"changed")).await.expect("put");
+        client.delete(&Key::from("same")).await.expect("deleted");
+    });
+    assert_eq!(fs::read_dir(outside.path()).expect("listed").count(), 1);
+    assert_eq!(fs::read(outside.path().join("secret")).expect("there"), b"outside");
+    assert_eq!(fs::read(at("data/here")).expect("there"), b"inside");
+    assert!(fs::symlink_metadata(at("data/out")).expect("there").is_file());
+    assert!(fs::symlink_metadata(at("data/same")).is_err());
+    let left = fs::read_dir(at("data")).expect("listed").count();
+    assert_eq!(left, 6, "and nothing of what was refused");
+}
+
+#[test]
+fn a_page_is_as_long_as_s3_would_have_it() {
+    let folder = folder_of(&[("a", b""), ("b", b"")]);
+    let store = start(folder.path());
+    for kind in ["list-type=2&", ""] {
+        let page = |most: &str| {
+            let path = format!("/data?{kind}max-keys={most}");
+            let page = get(store.address(), &path, &[]).expect("answers");
+            (page.status, page.text())
+        };
+        for most in ["-1", "-2147483648", "many", "1.5", "99999999999"] {
+            let (status, text) = page(most);
+            assert_eq!(status, 400, "{most}: {text}");
+            assert!(text.contains("<Code>InvalidArgument</Code>"), "{most}: {text}");
+        }
+        for (most, said, keys, is_truncated) in [
+            ("0", 0, 0, false),
+            ("1", 1, 1, true),
+            ("1000", 1000, 2, false),
+            ("5000", 1000, 2, false),
+        ] {
+            let (status, text) = page(most);
+            assert_eq!(status, 200, "{most}: {text}");
+            assert!(text.contains(&format!("<MaxKeys>{said}</MaxKeys>")), "{most}: {text}");
+            assert_eq!(text.matches("<Key>").count(), keys, "{most}: {text}");
+            let truncated = format!("<IsTruncated>{is_truncated}</IsTruncated>");
+            assert!(text.contains(&truncated), "{most}: {text}");
+        }
+    }
+}
+
+#[test]
+fn who_says_nothing_is_hung_up_on() {
+    use object_store::signer::Signer;
+    use std::io::{Read, Write};
+    let folder = folder_of(&[("object", b"0123456789")]);
+    let options = StoreOptions {
+        idle_timeout: Duration::from_millis(300),
+        first_byte: FirstByte::fixed(Duration::from_millis(900)),
+        ..StoreOptions::fast()
+    };
+    let store = Store::start(folder.path(), &options).expect("starts");
+    let put = runtime().block_on(async {
+        let expires = Duration::from_secs(600);
+        let client = client(&store, "data");
+        client.signed_url(hyper::Method::PUT, &Key::from("new"), expires).await.expect("signed")
+    });
+    let put = format!(
+        "PUT {}?{} HTTP/1.1\r\nHost: {}\r\nContent-Length: 10\r\n\r\n01234",
+        put.path(),
+        put.query().expect("the signature"),
+        store.address()
+    );
+    let whole = "GET /data/object HTTP/1.1\r\nHost: x\r\n\r\n";
+    let said = |text: &str| {
+        let mut stream = TcpStream::connect(store.address()).expect("connects");
+        stream.write_all(text.as_bytes()).expect("sent");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("{text:?}: {error}"),
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    for half in ["", "GET /data/obj", "GET /data/object HTTP/1.1\r\nHost: x\r\n"] {
+        assert_eq!(said(half), "", "{half:?}");
+    }
+    // It is answered, though that takes longer; and the connection is closed some time after that.
+    let answer = said(whole);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("0123456789"), "{answer}");
+    let answer = said(&put);
+    assert!(!answer.starts_with("HTTP/1.1 2"), "{answer}");
+    let left: Vec<_> = fs::read_dir(folder.path().join("data")).expect("listed").collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

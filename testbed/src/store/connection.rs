@@ -35,7 +35,8 @@ impl Gate {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+    /// Ready when it is open.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         if !self.shut.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }

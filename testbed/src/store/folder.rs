@@ -2,23 +2,29 @@
 //!
 //! A bucket is a folder, an object a regular file below it, its key the file's path from there. What
 //! cannot be both is not there: keys with empty parts, `.` or `..`, names that are not UTF-8.
-//! Symbolic links are followed for reading; nothing is written through one to somewhere outside.
+//! Nothing outside of the folder is read or written ([`beneath`](foretell_cache::backend::beneath)). Links that stay below it are
+//! followed for reading; nothing is written through links.
 //!
 //! An object's ETag is made of its file's inode, length and time of modification: it costs nothing,
 //! is the same in every process, and changes with every PUT here, which makes a new file with a time of
 //! its own. Whoever changes a file in place twice within one tick of the kernel's clock can have the same ETag
 //! for both.
 
-use std::fs::{self, File, FileTimes, Metadata};
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes, Metadata};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use foretell_cache::backend::beneath::{Beneath, Links, REFUSED, open_entry, stat_entry};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use s3s::path::check_bucket_name;
 use s3s::{S3Error, S3Result, s3_error};
-use tempfile::NamedTempFile;
 
 use super::error::StoreError;
 
@@ -27,10 +33,35 @@ pub(super) const UPLOAD_PREFIX: &str = ".foretell-upload-";
 
 /// The folder that is served.
 pub(super) struct Folder {
-    root: PathBuf,
+    tree: Beneath,
     /// The folder itself is the bucket of this name.
     only: Option<String>,
     last_put: Mutex<SystemTime>,
+    uploads: AtomicU64,
+}
+
+/// An object on its way: a file in its bucket that has no name of an object yet, and goes when this is dropped.
+pub(super) struct Upload {
+    bucket: OwnedFd,
+    name: String,
+    file: File,
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // It has another name if it was finished.
+        let _ = rustix::fs::unlinkat(&self.bucket, &self.name, AtFlags::empty());
+    }
 }
 
 /// An object that was opened, or looked at.
@@ -58,17 +89,24 @@ impl Folder {
     /// The folder at `path`, with its sub-folders as buckets or itself as the bucket `only`.
     pub(super) fn open(path: &Path, only: Option<&str>) -> Result<Self, StoreError> {
         let wrong = |source| StoreError::Folder { path: path.to_owned(), source };
-        let root = path.canonicalize().map_err(wrong)?;
-        fs::read_dir(&root).map_err(wrong)?;
         let folder = Folder {
-            root,
+            tree: Beneath::new(path).map_err(|error| wrong(error.into()))?,
             only: only.map(str::to_owned),
             last_put: Mutex::new(SystemTime::UNIX_EPOCH),
+            uploads: AtomicU64::new(0),
         };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let readable = folder.tree.open(Path::new(""), flags, Links::Shown);
+        readable.map_err(|error| wrong(error.into()))?;
         if folder.buckets().map_err(wrong)?.is_empty() {
             return Err(StoreError::NoBucket { path: path.to_owned() });
         }
         Ok(folder)
+    }
+
+    /// The folder itself, below which buckets and keys are.
+    pub(super) fn tree(&self) -> &Beneath {
+        &self.tree
     }
 
     /// The names of all buckets, sorted.
@@ -76,29 +114,43 @@ impl Folder {
         if let Some(only) = &self.only {
             return Ok(vec![only.clone()]);
         }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let root = self.tree.open(Path::new(""), flags, Links::Shown)?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.root)? {
+        for entry in Dir::new(root)? {
             let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if check_bucket_name(&name) && entry.path().is_dir() {
-                names.push(name);
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if check_bucket_name(name) && self.is_folder(Path::new(name)) {
+                names.push(name.to_owned());
             }
         }
         names.sort();
         Ok(names)
     }
 
-    /// The folder of a bucket that is there.
+    fn is_folder(&self, path: &Path) -> bool {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        self.tree.open(path, flags, Links::Followed).is_ok()
+    }
+
+    /// Where a bucket is that is there.
     pub(super) fn bucket(&self, bucket: &str) -> S3Result<PathBuf> {
-        let path = self.bucket_path(bucket).filter(|path| path.is_dir());
+        let path = self.bucket_path(bucket).filter(|path| self.is_folder(path));
         path.ok_or_else(|| s3_error!(NoSuchBucket, "there is no bucket {bucket}"))
     }
 
     fn bucket_path(&self, bucket: &str) -> Option<PathBuf> {
         match &self.only {
-            Some(only) => (only == bucket).then(|| self.root.clone()),
-            None => check_bucket_name(bucket).then(|| self.root.join(bucket)),
+            Some(only) => (only == bucket).then(PathBuf::new),
+            None => check_bucket_name(bucket).then(|| bucket.into()),
         }
+    }
+
+    /// The folder of a bucket that can be written, which is no link.
+    fn bucket_to_write(&self, bucket: &str) -> S3Result<OwnedFd> {
+        let path = self.bucket(bucket)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        self.tree.open(&path, flags, Links::Shown).map_err(|error| denied(error.into()))
     }
 
     /// Makes a bucket.
@@ -106,7 +158,10 @@ impl Folder {
         match (self.bucket(bucket), &self.only) {
             (Ok(_), _) => Err(s3_error!(BucketAlreadyOwnedByYou)),
             (Err(_), Some(only)) => Err(s3_error!(AccessDenied, "{only} is the only bucket here")),
-            (Err(_), None) => fs::create_dir(self.root.join(bucket)).map_err(denied),
+            (Err(_), None) => {
+                let made = rustix::fs::mkdirat(self.tree.root(), bucket, FOLDER_MODE);
+                made.map_err(|error| denied(error.into()))
+            }
         }
     }
 
@@ -114,8 +169,8 @@ impl Folder {
     pub(super) fn object(&self, bucket: &str, key: &str) -> S3Result<Found<File>> {
         let open = |path: PathBuf| {
             // Not to wait for whoever writes into a pipe.
-            let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
-            let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let file = File::from(self.tree.open(&path, flags, Links::Followed)?);
             let metadata = file.metadata()?;
             Ok((file, metadata))
         };
@@ -133,35 +188,35 @@ impl Folder {
     }
 
     /// Begins an object, whose content goes into a file beside the others until it is complete.
-    pub(super) fn upload(&self, bucket: &str) -> S3Result<NamedTempFile> {
-        let folder = self.bucket(bucket)?;
-        let mut builder = tempfile::Builder::new();
-        // Less what the umask takes.
-        builder.prefix(UPLOAD_PREFIX).permissions(fs::Permissions::from_mode(0o666));
-        builder.tempfile_in(folder).map_err(denied)
+    pub(super) fn upload(&self, bucket: &str) -> S3Result<Upload> {
+        let bucket = self.bucket_to_write(bucket)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        loop {
+            let number = self.uploads.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{UPLOAD_PREFIX}{}-{number}", std::process::id());
+            // Less what the umask takes.
+            match rustix::fs::openat(&bucket, &name, flags, Mode::from_raw_mode(0o666)) {
+                Ok(file) => return Ok(Upload { bucket, name, file: file.into() }),
+                Err(Errno::EXIST) => {} // Of a process that was killed.
+                Err(error) => return Err(denied(error.into())),
+            }
+        }
     }
 
     /// Gives an upload the object's name, in place of what had it. Returns the ETag.
-    pub(super) fn finish(
-        &self,
-        mut upload: NamedTempFile,
-        bucket: &str,
-        key: &str,
-    ) -> S3Result<String> {
-        let folder = self.bucket(bucket)?;
+    pub(super) fn finish(&self, mut upload: Upload, key: &str) -> S3Result<String> {
         let wrong = || s3_error!(InvalidArgument, "{key:?} cannot be the path of a file");
-        let path = below(&folder, key).ok_or_else(wrong)?;
-        let parent = path.parent().unwrap_or(&folder);
-        fs::create_dir_all(parent).map_err(denied)?;
-        self.assert_within(parent, &folder)?;
-        upload.flush().map_err(denied)?;
-        upload
-            .as_file()
-            .set_times(FileTimes::new().set_modified(self.put_time()))
-            .map_err(denied)?;
-        let metadata = upload.as_file().metadata().map_err(denied)?;
-        upload.persist(&path).map_err(|error| denied(error.error))?;
-        Ok(Found::new((), &metadata).etag)
+        let path = below(Path::new(""), key).ok_or_else(wrong)?;
+        let put = |upload: &mut Upload| {
+            let (parents, name) = parents(&upload.bucket, &path, IfAbsent::Make)?;
+            upload.flush()?;
+            upload.file.set_times(FileTimes::new().set_modified(self.put_time()))?;
+            let metadata = upload.file.metadata()?;
+            let folder = parents.last().unwrap_or(&upload.bucket);
+            rustix::fs::renameat(&upload.bucket, &upload.name, folder, name)?;
+            Ok(Found::new((), &metadata).etag)
+        };
+        put(&mut upload).map_err(denied)
     }
 
     /// Now, or a moment after the last time that was given out.
@@ -173,28 +228,71 @@ impl Folder {
 
     /// Removes an object, if it is there, and the folders that are empty without it.
     pub(super) fn delete(&self, bucket: &str, key: &str) -> S3Result<()> {
-        let folder = self.bucket(bucket)?;
-        let Some(path) = below(&folder, key).filter(|path| path.is_file()) else { return Ok(()) };
-        self.assert_within(path.parent().unwrap_or(&folder), &folder)?;
-        match fs::remove_file(&path) {
-            Err(error) if !is_absence(&error) => return Err(denied(error)),
-            _ => {}
+        let bucket = self.bucket_to_write(bucket)?;
+        let Some(path) = below(Path::new(""), key) else { return Ok(()) };
+        match remove(&bucket, &path) {
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Err(denied(error))
+            }
+            _ => Ok(()),
         }
-        for parent in path.ancestors().skip(1).take_while(|parent| *parent != folder) {
-            if fs::remove_dir(parent).is_err() {
-                break;
+    }
+}
+
+/// What others may do with folders that are made: what the umask leaves.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// What is done about folders that are not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfAbsent {
+    Make,
+    Fail,
+}
+
+/// The folders between a bucket and an object, none of them a link, and the object's own name.
+fn parents<'a>(
+    bucket: &OwnedFd,
+    path: &'a Path,
+    if_absent: IfAbsent,
+) -> io::Result<(Vec<OwnedFd>, &'a OsStr)> {
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    let mut folders: Vec<OwnedFd> = Vec::new();
+    for part in path.parent().unwrap_or(Path::new("")) {
+        let folder = folders.last().unwrap_or(bucket);
+        if if_absent == IfAbsent::Make {
+            match rustix::fs::mkdirat(folder, part, FOLDER_MODE) {
+                Err(Errno::EXIST) | Ok(()) => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
-    }
-
-    fn assert_within(&self, path: &Path, folder: &Path) -> S3Result<()> {
-        let (path, folder) = (path.canonicalize(), folder.canonicalize());
-        match (path.map_err(denied)?, folder.map_err(denied)?) {
-            (path, folder) if path.starts_with(&folder) => Ok(()),
-            (path, _) => Err(s3_error!(AccessDenied, "{} is not in the bucket", path.display())),
+        let (found, stat) = open_entry(folder, part)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => folders.push(found),
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            _ => return Err(Errno::NOTDIR.into()),
         }
     }
+    Ok((folders, name))
+}
+
+fn remove(bucket: &OwnedFd, path: &Path) -> io::Result<()> {
+    let (folders, name) = parents(bucket, path, IfAbsent::Fail)?;
+    let folder = folders.last().unwrap_or(bucket);
+    let stat = stat_entry(folder, name)?;
+    if !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Symlink) {
+        return Ok(()); // It is no object.
+    }
+    rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
+    let names: Vec<&OsStr> = path.parent().unwrap_or(Path::new("")).iter().collect();
+    for (depth, name) in names.iter().enumerate().rev() {
+        let above = depth.checked_sub(1).map_or(bucket, |above| &folders[above]);
+        if rustix::fs::unlinkat(above.as_fd(), *name, AtFlags::REMOVEDIR).is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The path of the object `key`, if it can have one.
@@ -204,16 +302,25 @@ fn below(folder: &Path, key: &str) -> Option<PathBuf> {
     good.then(|| folder.join(key))
 }
 
-/// Whether there is no such file, whatever the reason.
+/// Whether there is no such file, whatever the reason: what leads outside is not there.
 fn is_absence(error: &io::Error) -> bool {
     let kinds = [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
-    kinds.contains(&error.kind()) || error.raw_os_error() == Some(libc::ENXIO)
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(libc::ENXIO) || leads_away(error)
+}
+
+/// Whether a name leads out of the folder, in a circle, or into a mount of foretell.
+fn leads_away(error: &io::Error) -> bool {
+    let away = [Errno::XDEV, Errno::LOOP, REFUSED].map(|error| Some(error.raw_os_error()));
+    away.contains(&error.raw_os_error())
 }
 
 /// What the system did not do, as S3 says it.
 pub(super) fn denied(error: io::Error) -> S3Error {
     let message = error.to_string();
     match error.kind() {
+        _ if leads_away(&error) => {
+            s3_error!(error, AccessDenied, "nothing is written through a link: {message}")
+        }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             s3_error!(error, AccessDenied, "{message}")
         }

@@ -9,12 +9,15 @@
 //! the same.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use foretell_cache::backend::beneath::{Beneath, Links};
+use rustix::fs::{Dir, FileType, OFlags};
 
 use super::folder::{Found, UPLOAD_PREFIX};
 
@@ -81,12 +84,16 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    /// The page of the bucket at `folder` that `query` asks for.
+    /// The page of the bucket at `folder` below `tree` that `query` asks for.
     ///
     /// # Errors
     /// The bucket's folder cannot be read. Folders below it that cannot are empty.
-    pub(super) fn page(&self, folder: &Path, query: &Query<'_>) -> io::Result<Page> {
-        let mut walk = Walk { catalogue: self, folders: HashMap::new() };
+    pub(super) fn page(
+        &self,
+        (tree, folder): (&Beneath, &Path),
+        query: &Query<'_>,
+    ) -> io::Result<Page> {
+        let mut walk = Walk { catalogue: self, tree, folders: HashMap::new() };
         walk.entries(folder)?;
         let mut page = Page::default();
         let mut bound = query.first_bound();
@@ -107,7 +114,7 @@ impl Catalogue {
             }
             bound = just_after(&key);
             // It may have gone since.
-            let metadata = fs::metadata(folder.join(&key)).ok();
+            let metadata = metadata(tree, &folder.join(&key)).ok();
             if let Some(metadata) = metadata.filter(Metadata::is_file) {
                 page.objects.push(Found::new(key, &metadata));
                 count += 1;
@@ -117,8 +124,10 @@ impl Catalogue {
     }
 
     /// The entries of a folder, as they are now.
-    fn read(&self, folder: &Path) -> io::Result<Arc<Entries>> {
-        let metadata = fs::metadata(folder)?;
+    fn read(&self, tree: &Beneath, folder: &Path) -> io::Result<Arc<Entries>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = File::from(tree.open(folder, flags, Links::Followed)?);
+        let metadata = opened.metadata()?;
         let identity = (metadata.dev(), metadata.ino());
         let modified = (metadata.mtime(), metadata.mtime_nsec());
         let kept = self.lock().folders.get(folder).cloned();
@@ -127,7 +136,8 @@ impl Catalogue {
         {
             return Ok(kept);
         }
-        let entries = Arc::new(Entries { names: names(folder)?, identity, modified });
+        let entries =
+            Arc::new(Entries { names: names(tree, (&opened, folder))?, identity, modified });
         let age = SystemTime::now().duration_since(metadata.modified()?).unwrap_or_default();
         if age > RESTLESS {
             self.lock().keep(folder, &entries);
@@ -152,23 +162,30 @@ impl Kept {
     }
 }
 
-/// The names of objects and folders in `folder`, sorted; links are what they lead to.
-fn names(folder: &Path) -> io::Result<Vec<Box<str>>> {
+/// What is at a path, or what a link there leads to.
+fn metadata(tree: &Beneath, path: &Path) -> io::Result<Metadata> {
+    File::from(tree.open(path, OFlags::PATH, Links::Followed)?).metadata()
+}
+
+/// The names of objects and folders in a folder that was opened, sorted; links are what they lead to.
+fn names(tree: &Beneath, (opened, folder): (&File, &Path)) -> io::Result<Vec<Box<str>>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in Dir::read_from(opened)? {
         let entry = entry?;
-        let Ok(mut name) = entry.file_name().into_string() else { continue };
-        let mut kind = entry.file_type()?;
-        if kind.is_symlink() {
-            let Ok(metadata) = fs::metadata(entry.path()) else { continue };
-            kind = metadata.file_type();
-        }
-        if kind.is_dir() {
-            name.push('/');
-        } else if !kind.is_file() || name.starts_with(UPLOAD_PREFIX) {
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name == "." || name == ".." {
             continue;
         }
-        names.push(name.into_boxed_str());
+        let mut kind = entry.file_type();
+        if matches!(kind, FileType::Symlink | FileType::Unknown) {
+            let Ok(metadata) = metadata(tree, &folder.join(name)) else { continue };
+            kind = FileType::from_raw_mode(metadata.mode());
+        }
+        match kind {
+            FileType::Directory => names.push(format!("{name}/").into_boxed_str()),
+            FileType::RegularFile if !name.starts_with(UPLOAD_PREFIX) => names.push(name.into()),
+            _ => {}
+        }
     }
     names.sort_unstable();
     Ok(names)
@@ -177,6 +194,7 @@ fn names(folder: &Path) -> io::Result<Vec<Box<str>>> {
 /// The making of one page, which sees each folder as it was when it came to it first.
 struct Walk<'a> {
     catalogue: &'a Catalogue,
+    tree: &'a Beneath,
     folders: HashMap<PathBuf, Arc<Entries>>,
 }
 
@@ -185,7 +203,7 @@ impl Walk<'_> {
         if let Some(entries) = self.folders.get(folder) {
             return Ok(Arc::clone(entries));
         }
-        let entries = self.catalogue.read(folder)?;
+        let entries = self.catalogue.read(self.tree, folder)?;
         self.folders.insert(folder.to_owned(), Arc::clone(&entries));
         Ok(entries)
     }
@@ -270,6 +288,7 @@ fn end_of_prefix(prefix: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
 
     use foretell_sim::random::SplitMix64;
 
@@ -285,13 +304,17 @@ mod tests {
         folder
     }
 
+    fn page(catalogue: &Catalogue, folder: &Path, query: &Query<'_>) -> io::Result<Page> {
+        catalogue.page((&Beneath::new(folder)?, Path::new("")), query)
+    }
+
     /// All items of all pages, in their order within each: keys and common prefixes.
     fn all(folder: &Path, prefix: &str, delimiter: Option<&str>, most: usize) -> Vec<String> {
         let catalogue = Catalogue::default();
         let mut items = Vec::new();
         let mut from = From::Start;
         loop {
-            let page = catalogue.page(folder, &Query { prefix, delimiter, from, most });
+            let page = page(&catalogue, folder, &Query { prefix, delimiter, from, most });
             let page = page.expect("lists");
             let count = page.objects.len() + page.prefixes.len();
             assert!(count <= most && (count == most || page.next.is_none()));
@@ -384,7 +407,7 @@ mod tests {
         let folder = folder_of(&KEYS);
         let after = |key, delimiter| {
             let query = Query { prefix: "", delimiter, from: From::After(key), most: 1 };
-            let page = Catalogue::default().page(folder.path(), &query).expect("lists");
+            let page = page(&Catalogue::default(), folder.path(), &query).expect("lists");
             page.last().map(str::to_owned)
         };
         assert_eq!(after("a", None).as_deref(), Some("a-b"));
@@ -401,8 +424,10 @@ mod tests {
         fs::create_dir(path.join("empty")).expect("made");
         fs::write(path.join(format!("{UPLOAD_PREFIX}1")), "half").expect("written");
         std::os::unix::fs::symlink(path.join("nowhere"), path.join("dangling")).expect("linked");
-        std::os::unix::fs::symlink(path.join("here"), path.join("link")).expect("linked");
-        std::os::unix::fs::symlink(path, path.join("sub/loop")).expect("linked");
+        std::os::unix::fs::symlink("here", path.join("link")).expect("linked");
+        std::os::unix::fs::symlink("..", path.join("sub/loop")).expect("linked");
+        std::os::unix::fs::symlink("/etc/passwd", path.join("outside")).expect("linked");
+        std::os::unix::fs::symlink("/etc", path.join("away")).expect("linked");
         assert_eq!(all(path, "", None, 2), ["here", "link", "sub/file"]);
         assert_eq!(all(path, "", Some("/"), 2), ["here", "link", "sub/"]);
     }
@@ -415,7 +440,7 @@ mod tests {
         let date = |time| fs::File::open(folder.path()).expect("opens").set_modified(time);
         let keys = || {
             let query = Query { prefix: "", delimiter: None, from: From::Start, most: 10 };
-            let page = catalogue.page(folder.path(), &query).expect("lists");
+            let page = page(&catalogue, folder.path(), &query).expect("lists");
             page.objects.into_iter().map(|object| object.file).collect::<Vec<_>>()
         };
         date(old).expect("dated");

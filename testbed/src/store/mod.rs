@@ -19,7 +19,7 @@
 //!
 //! The way of a request, by module:
 //!
-//! * `connection` carries its bytes, or does not, when the store is down;
+//! * `connection` carries its bytes, or does not, when the store is down; `patience` ends those that say nothing;
 //! * `service` has its fate drawn (`faults`), waits (`timer`) and paces the body (`pacing`);
 //! * `objects` is what S3's operations do, `folder` what they mean for files, `listing` the pages
 //!   of keys, `file_body` the reading of a range;
@@ -38,6 +38,7 @@ mod listing;
 mod objects;
 mod options;
 mod pacing;
+mod patience;
 mod report;
 mod service;
 mod timer;
@@ -71,6 +72,7 @@ use file_body::Buffers;
 use folder::Folder;
 use objects::{Objects, Readers};
 use pacing::{Link, piece_bytes};
+use patience::{Clock, Patience};
 use report::{Counters, count};
 use service::{Shared, lock};
 use timer::Timer;
@@ -130,9 +132,15 @@ impl Store {
             .build()
             .map_err(system)?;
         let timer = Timer::new().map_err(system)?;
+        let gate = Arc::<Gate>::default();
+        let patience = Patience {
+            timer: Arc::clone(&timer),
+            gate: Arc::clone(&gate),
+            idle: options.idle_timeout,
+        };
         let server = Arc::new(Server {
-            shared: Arc::new(shared(folder, options, Arc::clone(&timer))),
-            gate: Arc::default(),
+            shared: Arc::new(shared(folder, options, patience)),
+            gate,
             accepting: Mutex::default(),
             connections: Mutex::default(),
         });
@@ -246,7 +254,7 @@ impl Drop for Store {
     }
 }
 
-fn shared(folder: Folder, options: &StoreOptions, timer: Arc<Timer>) -> Shared {
+fn shared(folder: Folder, options: &StoreOptions, patience: Patience) -> Shared {
     let piece = piece_bytes(options.per_response, options.total);
     let mut s3 = S3ServiceBuilder::new(Objects::new(Arc::new(folder), Buffers::new(piece)));
     s3.set_auth(SimpleAuth::from_single(options.access_key.clone(), options.secret_key.clone()));
@@ -254,7 +262,8 @@ fn shared(folder: Folder, options: &StoreOptions, timer: Arc<Timer>) -> Shared {
     let origin = Instant::now();
     Shared {
         s3: s3.build(),
-        timer,
+        timer: Arc::clone(&patience.timer),
+        patience,
         counters: Counters::new(origin),
         first_byte: options.first_byte.clone(),
         seed: options.seed,
@@ -302,11 +311,15 @@ impl Server {
         let answer =
             service_fn(move |request| Arc::clone(&shared).answer(request, its_fuse.clone()));
         let server = Arc::clone(self);
+        let patience = self.shared.patience.clone();
         // The map is locked until the task is in it, which takes itself out.
         let mut connections = lock(&self.connections);
         let task = tokio::spawn(async move {
             // Clients go as they like, and some answers are broken off on purpose.
-            let _ = http1::Builder::new().serve_connection(io, answer).await;
+            let idle = patience.idle;
+            let mut builder = http1::Builder::new();
+            builder.timer(Clock::new(patience)).header_read_timeout(idle);
+            let _ = builder.serve_connection(io, answer).await;
             lock(&server.connections).remove(&number);
         });
         connections.insert(number, (task, fuse));

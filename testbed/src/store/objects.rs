@@ -47,9 +47,13 @@ impl Objects {
     }
 
     async fn page(&self, input: &ListObjectsV2Input) -> S3Result<(Page, i32)> {
-        let most = input.max_keys.unwrap_or(PAGE_KEYS).clamp(0, PAGE_KEYS);
+        let most = input.max_keys.unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
+        let size = usize::try_from(most).map_err(|_| {
+            let range = i32::MAX;
+            s3_error!(InvalidArgument, "max-keys must be an integer between 0 and {range}")
+        })?;
         let bucket = self.folder.bucket(&input.bucket)?;
-        let catalogue = Arc::clone(&self.catalogue);
+        let (folder, catalogue) = (Arc::clone(&self.folder), Arc::clone(&self.catalogue));
         let token = input.continuation_token.as_deref().map(bound_of_token).transpose()?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let (delimiter, after) = (input.delimiter.clone(), input.start_after.clone());
@@ -60,8 +64,8 @@ impl Objects {
                 (None, None) => From::Start,
             };
             let delimiter = delimiter.as_deref();
-            let query = Query { prefix: &prefix, delimiter, from, most: most as usize };
-            catalogue.page(&bucket, &query).map_err(denied)
+            let query = Query { prefix: &prefix, delimiter, from, most: size };
+            catalogue.page((folder.tree(), &bucket), &query).map_err(denied)
         };
         Ok((blocking(page).await?, most))
     }
@@ -336,7 +340,7 @@ impl S3 for Objects {
                 upload.write_all(&piece.map_err(wrong)?).map_err(denied)?;
             }
         }
-        let etag = blocking(move || folder.finish(upload, &input.bucket, &input.key)).await?;
+        let etag = blocking(move || folder.finish(upload, &input.key)).await?;
         let output =
             PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..PutObjectOutput::default() };
         Ok(S3Response::new(output))

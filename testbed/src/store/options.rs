@@ -55,6 +55,8 @@ pub struct StoreOptions {
     pub total: Option<u64>,
     /// What goes wrong on purpose.
     pub faults: Faults,
+    /// How long a connection may say nothing, or not end the head of a request, before it is closed.
+    pub idle_timeout: Duration,
     /// Decides everything that is drawn: waits and faults.
     pub seed: u64,
     /// Whoever signs with this key and `secret_key` may write; anybody may read.
@@ -73,6 +75,7 @@ impl Default for StoreOptions {
             per_response: Some(90_000_000),
             total: None,
             faults: Faults::default(),
+            idle_timeout: Duration::from_secs(30),
             seed: 1,
             access_key: "foretell".into(),
             secret_key: "foretell-secret".into(),
@@ -112,6 +115,9 @@ impl StoreOptions {
         // NaN is in no range.
         let sigma = waits.sigma.to_string();
         check((0.0..=3.0).contains(&waits.sigma), "first-byte-sigma", sigma, "from 0 to 3")?;
+        let idle = format!("{:?}", self.idle_timeout);
+        let good_idle = good(self.idle_timeout) && !self.idle_timeout.is_zero();
+        check(good_idle, "idle-timeout", idle, "more than nothing, and an hour at most")?;
         let mut shares = 0.0;
         for tail in &waits.tail {
             let value = format!("{}:{:?}", tail.share, tail.wait);
@@ -139,10 +145,11 @@ mod tests {
     #[test]
     fn absurd_options_are_refused_by_name() {
         type Change = fn(&mut StoreOptions);
-        let table: [(&str, Change); 14] = [
+        let table: [(&str, Change); 15] = [
             ("0.0.0.0:80", |o| o.listen = ([0, 0, 0, 0], 80).into()),
             ("bucket", |o| o.bucket = Some("No".into())),
             ("first-byte", |o| o.first_byte.usual = Duration::from_secs(3601)),
+            ("idle-timeout", |o| o.idle_timeout = Duration::ZERO),
             ("first-byte-sigma", |o| o.first_byte.sigma = f64::NAN),
             ("first-byte-tail", |o| {
                 o.first_byte.tail = vec![Tail { share: 0.6, wait: Duration::ZERO }; 2];

@@ -26,6 +26,7 @@ use super::connection::Fuse;
 use super::faults::{Ending, Faults, draw};
 use super::options::FirstByte;
 use super::pacing::{Link, Pace};
+use super::patience::{Patience, Patient};
 use super::report::{Counters, count};
 use super::timer::{Timer, Wait};
 
@@ -37,6 +38,7 @@ const BEFORE_BREAK: Duration = Duration::from_millis(1);
 pub(super) struct Shared {
     pub(super) s3: S3Service,
     pub(super) timer: Arc<Timer>,
+    pub(super) patience: Patience,
     pub(super) counters: Counters,
     pub(super) first_byte: FirstByte,
     pub(super) seed: u64,
@@ -91,7 +93,11 @@ impl Shared {
                 count(&self.counters.failed_503);
                 s3_error!(SlowDown, "Please reduce your request rate.").to_http_response().ok()
             }
-            _ => self.carry_out(request).await,
+            _ => {
+                let patience = self.patience.clone();
+                let body = |body| s3s::Body::http_body_unsync(Patient::new(body, patience));
+                self.carry_out(request.map(body)).await
+            }
         };
         self.timer.until(due).await;
         let Some(response) = response else {
@@ -108,10 +114,10 @@ impl Shared {
     }
 
     /// What the request comes to; a panic in it is its own.
-    async fn carry_out(&self, request: Request<Incoming>) -> Option<HttpResponse> {
+    async fn carry_out(&self, request: Request<s3s::Body>) -> Option<HttpResponse> {
         let mut call = Box::pin(async {
             point("store");
-            self.s3.call(request.map(s3s::Body::from)).await
+            self.s3.call(request).await
         });
         let guarded = poll_fn(|context| {
             let poll = || call.as_mut().poll(context);
