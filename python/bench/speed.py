@@ -1,12 +1,14 @@
-"""What reads cost through the Python package: hits beside plain copies, and a slow store beside obstore.
+"""What reads cost through the Python package: hits beside copies, lines beside plain files, and a slow store beside obstore.
 
-python bench/speed.py [hits] [store] [--pairs N]    (all without a word; store needs target/release/foretell)
+python bench/speed.py [hits] [lines] [store] [--pairs N]    (all without a word; store needs target/release/foretell)
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
+import io
 import os
 import random
 import statistics
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +28,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 ROOT = Path(__file__).parents[2]
 READ_BYTES = 128 << 10
+LINES_BYTES = 120_000_000
 OBJECT_BYTES = 512 << 20
 IN_FLIGHT = 100
 READS = 2000
@@ -88,6 +91,31 @@ def hits(folder: Path) -> None:
                 f"| {name} {length >> 10} KiB | {statistics.median(mine):.0f} "
                 f"| {statistics.median(copied):.0f} | {ratio:.2f} |"
             )
+
+
+def lines(folder: Path) -> None:
+    """Lines of a file that the page cache has, by each way to read them."""
+    line = b"x" * 59 + b"\n"
+    count = LINES_BYTES // len(line)
+    path = folder / "lines"
+    path.write_bytes(line * count)
+    store = foretell.Store(folder)
+    by: dict[str, Callable[[], Iterable[object]]] = {
+        "for line in store.open": lambda: store.open("lines"),
+        "io.TextIOWrapper(store.open)": lambda: io.TextIOWrapper(store.open("lines")),
+        "csv.reader of that": lambda: csv.reader(io.TextIOWrapper(store.open("lines"))),
+        "for line in open": lambda: path.open("rb"),
+        "for line in open, as text": lambda: path.open(),
+    }
+    print(f"\n{count} lines of {len(line)} bytes, the median of 5\n")
+    print("| way | MB/s |\n|---|---|")
+    for name, opened in by.items():
+        rates = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            assert sum(1 for _ in opened()) == count
+            rates.append(LINES_BYTES / (time.perf_counter() - begun) / 1e6)
+        print(f"| {name} | {statistics.median(rates):.0f} |")
 
 
 def by_foretell(endpoint: str, ranges: Array) -> tuple[float, float]:
@@ -188,13 +216,17 @@ def store(folder: Path, pairs: int) -> None:
 def main() -> None:
     """Measure, and print tables."""
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("what", nargs="*", choices=["hits", "store", []], help="all without")
+    words.add_argument(
+        "what", nargs="*", choices=["hits", "lines", "store", []], help="all without"
+    )
     words.add_argument("--pairs", type=int, default=5, help="turns of each client")
     given = words.parse_args()
-    what = given.what or ["hits", "store"]
+    what = given.what or ["hits", "lines", "store"]
     with tempfile.TemporaryDirectory() as folder:
         if "hits" in what:
             hits(Path(folder))
+        if "lines" in what:
+            lines(Path(folder))
         if "store" in what:
             store(Path(folder), given.pairs)
 

@@ -6,11 +6,13 @@
 """
 
 from foretell._errors import Busy, Changed, Error, NotFound, PermissionDenied, Timeout
+from foretell._listing import Entry
 from foretell._store import File, Store, Stream
 
 __all__ = [
     "Busy",
     "Changed",
+    "Entry",
     "Error",
     "File",
     "NotFound",

@@ -23,3 +23,13 @@ class Changed(Error):
 
 class Timeout(Error, TimeoutError):
     """The store gave no answer before the deadline."""
+
+
+def of_system(error: OSError, path: str) -> Error:
+    """The same of an error of the operating system, for a path within a store."""
+    kind = Error
+    if isinstance(error, FileNotFoundError):
+        kind = NotFound
+    elif isinstance(error, PermissionError):
+        kind = PermissionDenied
+    return kind(error.errno, error.strerror, path)

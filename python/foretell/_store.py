@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex, overload
 from urllib.parse import unquote, urlsplit
 
-from foretell import _any_order, _foretell, _ranges
+from foretell import _any_order, _foretell, _listing, _ranges
 from foretell._asyncio import Waiting
+from foretell._errors import Changed
+from foretell._listing import Entry
 from foretell._types import as_hint, pairs, size_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ class Store(_foretell.Store):
     """The address it was made with."""
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str]]
+    _folder: _listing.Folder | None
 
     def __new__(
         cls,
@@ -93,6 +97,7 @@ class Store(_foretell.Store):
         )
         self.url = given
         # The path of a folder is absolute here: it is the same wherever it is made again.
+        self._folder = _listing.Folder(place) if is_folder else None
         self._reduced = (place, budget_bytes, block_bytes, depth, timeout, dict(items))
         return self
 
@@ -125,6 +130,39 @@ class Store(_foretell.Store):
 
         """
         return File(self, os.fsdecode(path))
+
+    def info(self, path: str | os.PathLike[str]) -> Entry:
+        """What there is at `path`, without opening it; waits for the store's answer.
+
+        A name that is a file and a folder is a file.
+
+        Raises:
+            NotFound, PermissionDenied, Busy, Timeout, Error: What the store says.
+
+        """
+        name = os.fsdecode(path)
+        return _listing.info(self, name) if self._folder is None else self._folder.info(name)
+
+    def list(
+        self, path: str | os.PathLike[str] = "", *, recursive: bool = False
+    ) -> Iterator[Entry]:
+        """What the folder at `path` has, in no particular order; waits for the store's answers, of many names each.
+
+        Args:
+            path: A folder; "" is the store itself.
+            recursive: All files below it, in place of its own files and folders. Folders that hold nothing, and links to
+                folders, are told too where a store has such.
+
+        Names that no path can stand for (``a//b`` in a bucket) are left out, with a warning.
+
+        Raises:
+            NotFound, PermissionDenied, Busy, Timeout, Error: What the store says. Web servers do not tell what they have.
+
+        """
+        name = os.fsdecode(path).rstrip("/")
+        if self._folder is None:
+            return _listing.entries(self, name, recursive)
+        return self._folder.entries(name, recursive)
 
     def hint(
         self,
@@ -326,7 +364,11 @@ class File(_foretell.File):
     ``pread_into(buffer, offset)`` do not touch the position, and may be called by many threads at once. Bytes go straight
     into the buffer, which is any that is writable and contiguous, and other threads of Python run meanwhile.
 
-    ``name`` is the path, ``size`` the bytes that it had when it was opened.
+    ``name`` is the path, ``size`` the bytes that it had when it was opened. Lines are read out of a buffer, so
+    ``for line in file`` needs no `io.BufferedReader`.
+
+    It can be pickled: it is opened again where it is unpickled, with the same position, and is `Changed` if it is another
+    version by then.
 
     Ctrl-C ends a read that waits. Its buffer must not be used for other things afterwards, since what is still on its
     way may be written there; a `bytearray` cannot be resized until then.
@@ -352,8 +394,8 @@ class File(_foretell.File):
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a file open cannot be pickled; pickle its store and path")
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self._store, self.name, self.tell(), self._version)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -379,20 +421,28 @@ class File(_foretell.File):
         """Read all that is left."""
         return self.read()
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """Read up to the end of the line, or `size` bytes. For lines, ``io.BufferedReader(file)`` is faster."""
-        most = self.size if size is None or size < 0 else size
-        start, line = self.tell(), bytearray()
-        while len(line) < most:
-            some = self.read(min(4096, most - len(line)))
-            if not some:
+    def read1(self, size: int | None = -1, /) -> bytes:
+        """Read up to `size` bytes, or a block."""
+        return self.read(self._store.block_bytes if size is None or size < 0 else size)
+
+    def readinto1(self, buffer: Buffer, /) -> int:
+        """As `readinto`."""
+        return self.readinto(buffer)
+
+    def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
+        """Read up to and with the next `char`, which may be several bytes, or all that is left; `blocks` bytes at a time."""
+        if char == b"\n":
+            return self.readline()
+        start, found = self.tell(), bytearray()
+        while some := self.read(blocks or self._store.block_bytes):
+            searched = max(len(found) - len(char) + 1, 0)
+            found += some
+            at = found.find(char, searched)
+            if at >= 0:
+                del found[at + len(char) :]
                 break
-            end = some.find(b"\n") + 1
-            line += some[:end] if end else some
-            if end:
-                break
-        self.seek(start + len(line))
-        return bytes(line)
+        self.seek(start + len(found))
+        return bytes(found)
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
         """Read lines, until they are `hint` bytes or more."""
@@ -404,15 +454,14 @@ class File(_foretell.File):
                 break
         return lines
 
-    def __iter__(self) -> Self:
-        self._check_open()
-        return self
+    @property
+    def loc(self) -> int:
+        """Where the next read begins, as `tell`."""
+        return self.tell()
 
-    def __next__(self) -> bytes:
-        line = self.readline()
-        if not line:
-            raise StopIteration
-        return line
+    @loc.setter
+    def loc(self, offset: int) -> None:
+        self.seek(offset)
 
     def readable(self) -> bool:
         """Whether it can be read: yes."""
@@ -449,6 +498,20 @@ class File(_foretell.File):
     def truncate(self, size: int | None = None, /) -> NoReturn:
         """Raise: it is open for reading."""
         raise io.UnsupportedOperation("truncate")
+
+
+def check_version(file: File, version: bytes) -> None:
+    """Close the file and raise unless it is of that version."""
+    if file._version != version:
+        file.close()
+        raise Changed(errno.ESTALE, "changed since it was pickled", file.name)
+
+
+def _reopened(store: Store, name: str, position: int, version: bytes) -> File:
+    file = store.open(name)
+    check_version(file, version)
+    file.seek(position)
+    return file
 
 
 io.RawIOBase.register(File)

@@ -1,28 +1,36 @@
-"""foretell as a file system of fsspec: ``foretell::s3://bucket/key``.
+"""foretell as a file system of fsspec: ``foretell://s3://bucket/key``.
 
-It reads through `foretell.Store`. What stores cannot say (folders, patterns) is asked of fsspec's own file system for the same
-address, `fs`, which must be installed for that (`s3fs`, `gcsfs`, `adlfs`, `aiohttp`). fsspec itself wants it for addresses of
-the chained form; where the protocol is told by an option, reading, `info`, `exists` and `size` of files do without it.
+It reads, lists and tells of files through `foretell.Store`, with one client and one identity, and needs fsspec alone. The
+address may be of the chained form too (``foretell::s3://bucket/key``): for that fsspec wants the other client to be installed
+(`s3fs`, `gcsfs`, `adlfs`), though foretell does not use it. Web servers are listed by fsspec's own HTTP file system, which
+needs `aiohttp`.
 
 >>> import fsspec
->>> with fsspec.open("foretell::s3://bucket/key") as file: ...
+>>> with fsspec.open("foretell://s3://bucket/key") as file: ...
 >>> with fsspec.open("foretell://bucket/key", target_protocol="s3") as file: ...
 >>> fs = fsspec.filesystem("foretell", target_protocol="s3", budget="1GiB")
+>>> fs.glob("bucket/2026/*.parquet")
+
+Options of the other client (``target_options``) are used, or refused by their name, or have no meaning here (its caches, block
+sizes, concurrency). What is read is the current version of an object. Nothing can be written.
 """
 
 from __future__ import annotations
 
+import datetime
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, SupportsIndex
 from urllib.parse import urlsplit
 
 import fsspec
 from fsspec.implementations.chained import ChainedFileSystem
 
-from foretell import _ranges
+from foretell import _options, _ranges
 from foretell._errors import NotFound
-from foretell._store import File, Store, Stream
+from foretell._listing import Entry
+from foretell._store import File, Store, Stream, check_version
 
 _SCHEMES = {
     "file": "file",
@@ -33,39 +41,103 @@ _SCHEMES = {
     "gcs": "gs",
     "az": "az",
     "abfs": "az",
+    "abfss": "az",
     "http": "http",
     "https": "http",
 }
 
-# Names of s3fs, and of foretell's settings.
-_S3_NAMES = {
-    "key": "aws_access_key_id",
-    "secret": "aws_secret_access_key",
-    "token": "aws_session_token",
-    "endpoint_url": "aws_endpoint",
+# What fsspec hands to every file system, and to every `open`.
+_OF_FSSPEC = {
+    "use_listings_cache",
+    "listings_expiry_time",
+    "max_paths",
+    "asynchronous",
+    "loop",
+    "fo",
+}
+_OF_OPEN = {
+    "block_size",
+    "autocommit",
+    "cache_type",
+    "cache_options",
+    "fill_cache",
+    "size",
+    "refresh",
 }
 
 
-def _s3_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    options = {**(options.get("client_kwargs") or {}), **options}
-    settings = {to: str(options[name]) for name, to in _S3_NAMES.items() if options.get(name)}
-    if options.get("region_name"):
-        settings["aws_region"] = str(options["region_name"])
-    if options.get("anon"):
-        settings["aws_skip_signature"] = "true"
-    return settings
+class ForetellFile(File):
+    """A file as `ForetellFileSystem.open` gives it: a `foretell.File`, with what libraries ask of fsspec's files."""
+
+    fs: ForetellFileSystem
+    path: str
+    blocksize: int
+    autocommit = True
+
+    @classmethod
+    def at(cls, fs: ForetellFileSystem, path: str) -> ForetellFile:
+        """Open it."""
+        store, key = fs.store(path)
+        file = cls(store, key)
+        file.fs, file.path, file.blocksize = fs, path, fs.blocksize
+        return file
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the file system tells of it now."""
+        return self.fs.info(self.path)
+
+    def info(self) -> dict[str, Any]:
+        """What the file system tells of it now."""
+        self._check_open()
+        return self.details
+
+    @property
+    def full_name(self) -> str:
+        """The path with its protocols."""
+        return self.fs.unstrip_protocol(self.path)
+
+    # fsspec's `blockcache` asks for these two. It keeps nothing then: reads go through foretell's own cache.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return super().closed
+
+    @closed.setter
+    def closed(self, is_closed: bool) -> None:
+        if is_closed:
+            super().close()
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self.read_at(start, end - start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.fs, self.path, self.tell(), self._version)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        return type(self).__name__, self.full_name, self._version
+
+
+def _reopened(fs: ForetellFileSystem, path: str, position: int, version: bytes) -> ForetellFile:
+    file = ForetellFile.at(fs, path)
+    check_version(file, version)
+    file.seek(position)
+    return file
 
 
 class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
-    """Reads files of another file system through foretell.
+    """Reads files of a bucket, a web server or the machine through foretell.
 
     Args:
-        target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file`` (the default).
-        target_options: For fsspec's file system of that protocol. Of those of s3fs, ``key``, ``secret``, ``token``,
-            ``endpoint_url``, ``anon`` and the region are for foretell too.
-        fs: That file system, instead of the two above.
+        target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file``. The address may tell it instead.
+        target_options: As of fsspec's own file system for that protocol; see the module.
+        fs: Such a file system, instead of the two above: its protocol and options are taken.
         budget, block, depth, timeout, settings: As those of `foretell.Store`. There is one store for each bucket or host
-            that is used, each with such a budget; for ``file`` there is one.
+            that is used, each with such a budget; for ``file`` there is one. Settings come before options.
+
+    Raises:
+        ValueError: If an option is not supported, by its name.
 
     """
 
@@ -84,9 +156,19 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         settings: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        # Hugging Face's `datasets` gives these to whatever file system is below one of its own for compressed files.
+        if set(kwargs.get("client_kwargs") or {}) <= {"requote_redirect_url", "trust_env"}:
+            kwargs.pop("client_kwargs", None)
+        unknown = sorted(set(kwargs) - _OF_FSSPEC)
+        if unknown:
+            raise ValueError(
+                f"foretell has no option {unknown[0]}; options of the other client go into target_options"
+            )
         super().__init__(**kwargs)
         if fs is not None:
             protocols = [fs.protocol] if isinstance(fs.protocol, str) else list(fs.protocol)
+            if fs.storage_args:
+                raise ValueError(f"{type(fs).__name__}: give its options by their names")
         else:
             protocols = [target_protocol or "file"]
         known = [_SCHEMES[name] for name in protocols if name in _SCHEMES]
@@ -94,7 +176,9 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             raise ValueError(f"foretell reads {', '.join(_SCHEMES)}; not {protocols[0]}")
         self._scheme = known[0]
         self._target_protocol = protocols[0]
-        self._target_options = dict(target_options or (fs.storage_options if fs else {}))
+        configured = fsspec.config.conf.get(self._target_protocol, {})
+        given = fs.storage_options if fs is not None else {**configured, **(target_options or {})}
+        self._target_options = dict(given)
         self._target = fs
         self._options: dict[str, Any] = {
             "budget": budget,
@@ -102,15 +186,23 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             "depth": depth,
             "timeout": timeout,
         }
-        found = _s3_settings(self._target_options) if self._scheme == "s3" else {}
+        found = _options.settings(self._scheme, self._target_options)
         self._settings = {**found, **(settings or {})} or None
         self._stores: dict[str, Store] = {}
 
     @property
     def fs(self) -> fsspec.AbstractFileSystem:
-        """Fsspec's own file system for the same addresses."""
+        """Fsspec's own file system for the same addresses. It lists folders of the machine and web servers.
+
+        Raises:
+            AttributeError: If the client for it is not installed: then there is no such attribute.
+
+        """
         if self._target is None:
-            self._target = fsspec.filesystem(self._target_protocol, **self._target_options)
+            try:
+                self._target = fsspec.filesystem(self._target_protocol, **self._target_options)
+            except ImportError as error:
+                raise AttributeError(f"{self._target_protocol}: {error}") from error
         return self._target
 
     @classmethod
@@ -121,15 +213,22 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         for prefix in ("foretell::", "foretell://"):
             path = path.removeprefix(prefix)
         scheme, separator, rest = path.partition("://")
-        if separator and _SCHEMES.get(scheme, "http") != "http":
+        if separator and _SCHEMES.get(scheme) == "http":
+            return path  # All of an address counts.
+        if separator and scheme in _SCHEMES:
             path = rest
         return path.rstrip("/") or ("/" if path.startswith("/") else "")
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        scheme, separator, _ = path.removeprefix("foretell://").partition("://")
+        return {"target_protocol": scheme} if separator and scheme in _SCHEMES else {}
 
     def unstrip_protocol(self, name: str) -> str:
         """Give the path with its protocols."""
         name = self._strip_protocol(name)
         inner = name if self._scheme == "http" else f"{self._target_protocol}://{name}"
-        return f"foretell::{inner}"
+        return f"foretell://{inner}"
 
     def store(self, path: str) -> tuple[Store, str]:
         """Give the store of `path`, and the path within it."""
@@ -138,54 +237,171 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             url, key = "/", os.path.abspath(path).lstrip("/")
         elif self._scheme == "http":
             split = urlsplit(path)
-            url, key = f"{split.scheme}://{split.netloc}", split.path.lstrip("/")
+            # To a store, a name that is an address is that address, as it is written.
+            url, key = f"{split.scheme}://{split.netloc}", path.partition("#")[0]
         else:
             bucket, _, key = path.partition("/")
-            url = f"{self._scheme}://{bucket}"
+            if not bucket:
+                raise NotFound(2, "foretell cannot tell which buckets there are: name one", path)
+            # With an account, as the driver of Hadoop writes it.
+            url = f"{'abfss' if '@' in bucket else self._scheme}://{bucket}"
         store = self._stores.get(url)
         if store is None:
             store = Store(url, settings=self._settings, **self._options)
             store = self._stores.setdefault(url, store)  # Other threads use the same.
         return store, key
 
-    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> File:
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> ForetellFile:
         if mode != "rb":
             raise NotImplementedError(f"foretell reads; it cannot open with mode {mode}")
-        store, key = self.store(path)
-        return store.open(key)
+        unknown = sorted(name for name in set(kwargs) - _OF_OPEN if kwargs[name] is not None)
+        if unknown:
+            raise ValueError(f"foretell has no option {unknown[0]} for files")
+        return ForetellFile.at(self, self._strip_protocol(path))
+
+    def _told(self, entry: Entry, name: str) -> dict[str, Any]:
+        """An entry as fsspec's file systems tell it."""
+        if entry.kind == "folder":
+            return {"name": name, "size": 0, "type": "directory"}
+        told: dict[str, Any] = {"name": name, "size": entry.size, "type": "file"}
+        if entry.tag is not None:
+            told["ETag"] = entry.tag if entry.tag.startswith("W/") else f'"{entry.tag}"'
+        if entry.modified is not None:
+            told["mtime"] = entry.modified
+            told["LastModified"] = datetime.datetime.fromtimestamp(entry.modified, datetime.UTC)
+        return told
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """Name, size in bytes, and type of a file; of a folder, what `fs` says."""
+        """Name, size in bytes, and type of what is there.
+
+        Of objects also ``ETag``, ``LastModified`` and ``mtime`` (seconds since 1970), if they have such.
+        """
         path = self._strip_protocol(path)
         if self._scheme == "file":
-            return dict(self.fs.info(path, **kwargs))
+            told = dict(self.fs.info(path, **kwargs))
+            found = os.stat(told["name"]) if told["type"] == "file" else None
+            if found is not None:  # In whole numbers, so that no change is too small.
+                told.update(mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns)
+            return told
+        if self._scheme != "http" and path.strip("/") == "":
+            return {"name": path, "size": 0, "type": "directory"}
         store, key = self.store(path)
+        if self._scheme == "http":
+            return self._told(Entry(path, "file", *store._file(key)), path)
+        return self._told(store.info(key), path)
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Whether there is such a file or folder. What a store answers besides that there is none is raised."""
         try:
-            if key:
-                with store.open(key) as file:
-                    return {"name": path, "size": file.size, "type": "file"}
-            raise NotFound(2, "no file", path)
-        except NotFound as error:
-            try:
-                target = self.fs
-            except ImportError:
-                raise error from None
-            return dict(target.info(path, **kwargs))
+            self.info(path, **kwargs)
+        except FileNotFoundError:
+            return False
+        return True
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """List a folder: what `fs` says."""
-        return list(self.fs.ls(self._strip_protocol(path), detail=detail, **kwargs))
+        """List a folder."""
+        path = self._strip_protocol(path)
+        if self._scheme in ("file", "http"):
+            return list(self._lister().ls(path, detail=detail, **kwargs))
+        store, key = self.store(path)
+        try:
+            entries = list(store.list(key))
+        except NotFound:
+            if not key:
+                raise
+            entries = [store.info(key)]
+        bucket = path.partition("/")[0]
+        told = [self._told(entry, f"{bucket}/{entry.name}") for entry in entries]
+        told.sort(key=lambda one: (one["name"], one["type"] != "file"))
+        return told if detail else [one["name"] for one in told]
 
-    def find(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        """List all files below a folder: what `fs` says, which may do so in one request."""
-        return self.fs.find(self._strip_protocol(path), *args, **kwargs)
+    def _lister(self) -> fsspec.AbstractFileSystem:
+        try:
+            return self.fs
+        except AttributeError as error:
+            raise NotImplementedError(
+                f"foretell cannot list web servers, and fsspec's client is not there: {error}"
+            ) from None
 
-    def modified(self, path: str) -> Any:
-        """When a file was changed last: what `fs` says."""
-        return self.fs.modified(self._strip_protocol(path))
+    def find(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        withdirs: bool = False,
+        detail: bool = False,
+        prefix: str = "",
+        **kwargs: Any,
+    ) -> Any:
+        """List all files below a folder; of objects a thousand for each request. `prefix` is what names begin with there."""
+        path = self._strip_protocol(path)
+        if self._scheme in ("file", "http"):
+            lister = self._lister()
+            found = lister.find(path, maxdepth, withdirs=withdirs, detail=True, **kwargs)
+        elif maxdepth is not None:
+            found = super().find(path, maxdepth, withdirs=withdirs, detail=True, **kwargs)
+        else:
+            found = self._find_objects(path, withdirs)
+        begin = f"{path}/{prefix}" if prefix else ""
+        found = {name: told for name, told in found.items() if name.startswith(begin)}
+        return found if detail else list(found)
+
+    def _find_objects(self, path: str, withdirs: bool) -> dict[str, dict[str, Any]]:
+        store, key = self.store(path)
+        bucket = path.partition("/")[0]
+        files: dict[str, dict[str, Any]] = {}
+        folders: set[str] = set()
+        try:
+            for entry in store.list(key, recursive=True):
+                name = f"{bucket}/{entry.name}"
+                if entry.kind == "folder":
+                    folders.add(name)
+                else:
+                    files[name] = self._told(entry, name)
+                above = name.rpartition("/")[0]
+                while len(above) >= len(path) and above not in folders:
+                    folders.add(above)
+                    above = above.rpartition("/")[0]
+        except NotFound:
+            if not key:
+                raise
+        if not files and not folders and key:
+            try:
+                files[path] = self._told(store.info(key), path)
+            except NotFound:
+                return {}
+        if withdirs:
+            # A name that is a file and a folder is told as a file.
+            told = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
+            files = {**told, **files}
+        return dict(sorted(files.items()))
+
+    def glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
+        """Find files by a pattern. In addresses of web servers a question mark stands for itself."""
+        if self._scheme == "http":
+            return self._lister().glob(self._strip_protocol(path), maxdepth=maxdepth, **kwargs)
+        return super().glob(path, maxdepth=maxdepth, **kwargs)
+
+    def expand_path(
+        self, path: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
+    ) -> list[str]:
+        """Give the paths that patterns and folders stand for."""
+        if self._scheme == "http" and not recursive:
+            given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+            if not any(letter in os.fspath(one) for one in given for letter in "*["):
+                return sorted({self._strip_protocol(one) for one in given})
+        return list(super().expand_path(path, recursive, maxdepth, **kwargs))
+
+    def modified(self, path: str) -> datetime.datetime:
+        """When a file was made or changed last."""
+        told = self.info(path)
+        if told.get("mtime") is None:
+            raise NotImplementedError(f"the store does not tell when {path} was changed")
+        return datetime.datetime.fromtimestamp(told["mtime"], datetime.UTC)
 
     def created(self, path: str) -> Any:
-        """When a file was made: what `fs` says."""
+        """When a file of the machine was made. Stores of objects tell `modified` alone."""
+        if self._scheme != "file":
+            raise NotImplementedError("the store tells only when an object was changed: modified")
         return self.fs.created(self._strip_protocol(path))
 
     def cat(
@@ -196,8 +412,10 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         What cannot be read raises; or is an exception in the dictionary (``on_error="return"``), or left out (``"omit"``).
         """
         paths = self.expand_path(path, recursive=recursive)
-        if isinstance(path, str) and paths == [self._strip_protocol(path)]:
+        if isinstance(path, (str, os.PathLike)) and paths == [self._strip_protocol(path)]:
             return self.cat_file(paths[0], **kwargs)
+        if recursive:
+            paths = [one for one in paths if not self.isdir(one)]
         how = "raise" if on_error == "raise" else "return"
         found = dict(zip(paths, self.cat_ranges(paths, None, None, on_error=how), strict=True))
         if on_error == "omit":
@@ -212,70 +430,40 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
     def cat_ranges(
         self,
         paths: Sequence[str],
-        starts: int | Sequence[int | None] | None,
-        ends: int | Sequence[int | None] | None,
+        starts: Any,
+        ends: Any,
         max_gap: int | None = None,
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[bytes | Exception]:
-        """Read a range of each path: all are disclosed, then read in order. Bytes, or exceptions with ``on_error="return"``."""
+        """Read a range of each path: all are disclosed, then read in order. Bytes, or exceptions with ``on_error="return"``.
+
+        Starts and ends are whole numbers, those of numpy too, or `None`; one for all paths, or one for each. They mean what
+        they mean to `cat_file`.
+        """
         if max_gap is not None:
             raise NotImplementedError("max_gap")
         if not isinstance(paths, list):
             raise TypeError("paths must be a list")
-        count = len(paths)
-        first = [starts] * count if starts is None or isinstance(starts, int) else list(starts)
-        last = [ends] * count if ends is None or isinstance(ends, int) else list(ends)
-        if len(first) != count or len(last) != count:
+        paths = [self._strip_protocol(path) for path in paths]
+        first, last = _for_each(starts, len(paths)), _for_each(ends, len(paths))
+        if len(first) != len(paths) or len(last) != len(paths):
             raise ValueError("there must be as many starts and ends as paths")
-
-        comings: dict[str, _ranges.Coming] = {}
-        for path in paths:
-            if path not in comings:
-                comings[path] = _ranges.Coming(*self.store(path))
-        files: dict[str, File | Exception] = {}
-        waiting = list(comings.items())
-        for index, (path, coming) in enumerate(waiting):
-            for _, other in waiting[index : index + _ranges.OPENINGS]:
-                other.begin()
-            try:
-                files[path] = coming.file()
-            except OSError as error:
-                files[path] = error
-
+        files = self._opened(paths)
         streams: dict[int, Stream] = {}
-        reads: list[tuple[File, int, int] | Exception] = []
-        for path, start, end in zip(paths, first, last, strict=True):
-            file = files[path]
-            if isinstance(file, Exception):
-                reads.append(file)
-                continue
-            begin, stop, _ = slice(start, end).indices(file.size)
-            reads.append((file, begin, max(stop - begin, 0)))
-        index = 0
-        while index < len(reads):  # Neighbours of one file together.
-            read, ranges = reads[index], []
-            index += 1
-            if isinstance(read, Exception):
-                continue
-            file = read[0]
-            ranges.append(read[1:])
-            while index < len(reads):
-                after = reads[index]
-                if isinstance(after, Exception) or after[0] is not file:
-                    break
-                ranges.append(after[1:])
-                index += 1
-            key = id(file._store)
-            streams[key] = file.hint(ranges, stream=streams.get(key))
         results: list[bytes | Exception] = []
         try:
+            reads = [
+                _read_of(files[path], start, end)
+                for path, start, end in zip(paths, first, last, strict=True)
+            ]
+            _disclose(reads, streams)
             for read in reads:
                 try:
                     if isinstance(read, Exception):
                         raise read
                     results.append(read[0].read_at(read[1], read[2]))
-                except OSError as error:
+                except Exception as error:
                     if on_error != "return":
                         raise
                     results.append(error)
@@ -286,3 +474,90 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
                 if isinstance(opened, File):
                     opened.close()
         return results
+
+    def _opened(self, paths: Iterable[str]) -> dict[str, File | Exception]:
+        """Each file open, or why it is not; many are opened at once."""
+        comings: dict[str, _ranges.Coming] = {}
+        files: dict[str, File | Exception] = {}
+        for path in dict.fromkeys(paths):
+            try:
+                comings[path] = _ranges.Coming(*self.store(path))
+            except OSError as error:
+                files[path] = error
+        waiting = list(comings.items())
+        for index, (path, coming) in enumerate(waiting):
+            for _, other in waiting[index : index + _ranges.OPENINGS]:
+                other.begin()
+            try:
+                files[path] = coming.file()
+            except OSError as error:
+                files[path] = error
+        return files
+
+
+def _reads_only(self: ForetellFileSystem, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raise: nothing can be written."""
+    raise NotImplementedError("foretell reads; it cannot write, make or remove anything")
+
+
+for _name in (
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "rm",
+    "rm_file",
+    "touch",
+    "pipe_file",
+    "put_file",
+    "cp_file",
+):
+    setattr(ForetellFileSystem, _name, _reads_only)
+
+
+def _for_each(limits: Any, count: int) -> list[Any]:
+    """One limit for each path, of one for all of them or as many as there are."""
+    if limits is None or hasattr(limits, "__index__") or not isinstance(limits, Iterable):
+        try:  # An array of numpy has `__index__` too, and is a number only if it has no dimension.
+            return [None if limits is None else operator.index(limits)] * count
+        except TypeError:
+            if not isinstance(limits, Iterable):
+                raise
+    return list(limits)
+
+
+Read = tuple[File, int, int]
+
+
+def _read_of(file: File | Exception, start: Any, end: Any) -> Read | Exception:
+    """File, offset and length of what `cat_file` gives for these limits."""
+    if isinstance(file, Exception):
+        return file
+    try:
+        begin = 0 if start is None else operator.index(start)
+        stop = file.size if end is None else operator.index(end)
+    except TypeError as error:
+        return error
+    begin = begin if begin >= 0 else max(0, file.size + begin)
+    stop = stop if stop >= 0 else file.size + stop
+    # An end before the start stands for all that is left, as with fsspec's files.
+    length = stop - begin if stop >= begin else max(file.size - begin, 0)
+    return file, begin, length
+
+
+def _disclose(reads: Sequence[Read | Exception], streams: dict[int, Stream]) -> None:
+    """Disclose what will be read, neighbours of one file together; a stream for each store."""
+    index = 0
+    while index < len(reads):
+        read = reads[index]
+        index += 1
+        if isinstance(read, Exception):
+            continue
+        file, ranges = read[0], [read[1:]]
+        while index < len(reads):
+            after = reads[index]
+            if isinstance(after, Exception) or after[0] is not file:
+                break
+            ranges.append(after[1:])
+            index += 1
+        key = id(file._store)
+        streams[key] = file.hint(ranges, stream=streams.get(key))

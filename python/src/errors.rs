@@ -1,5 +1,6 @@
 //! Which error becomes which exception: the one place that says so.
 
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use foretell_cache::{CacheError, OpenError, ReadError};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+
+use crate::panics;
 
 /// Numbers of Linux's `errno.h`, for what has none of its own.
 const ENOENT: i32 = 2;
@@ -62,13 +65,43 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError, place: &str) -> PyErr {
         BackendError::Other { message, .. } if message.starts_with("no connection") => {
             format!("{message}; is the endpoint of {place} right, and up?")
         }
+        BackendError::Lost => lost().unwrap_or_else(|| cause.to_string()),
         _ => cause.to_string(),
     };
     exception(py, cause, &message, &error.path)
 }
 
+/// What a `Lost` is after a panic, which was its cause.
+fn lost() -> Option<String> {
+    panics::last().map(|said| format!("foretell itself failed: {said}; please report this line"))
+}
+
+/// Of a call in which foretell panicked.
+pub(crate) fn of_panic(py: Python<'_>) -> PyErr {
+    let message = lost().unwrap_or_else(|| "foretell itself failed".to_owned());
+    let class = py.import("foretell._errors").and_then(|module| module.getattr("Error"));
+    match class.and_then(|class| Ok(class.cast_into::<PyType>()?)) {
+        Ok(class) => PyErr::from_type(class, (EIO, one_line(&message))),
+        Err(error) => error,
+    }
+}
+
+/// A path that no object has, since it is not UTF-8.
+pub(crate) fn of_name(py: Python<'_>, path: &OsStr) -> PyErr {
+    let message = format!("no object has such a name: {path:?} is not UTF-8");
+    let class = py.import("foretell._errors").and_then(|module| module.getattr("NotFound"));
+    match class.and_then(|class| Ok(class.cast_into::<PyType>()?)) {
+        Ok(class) => PyErr::from_type(class, (ENOENT, message, path.to_owned())),
+        Err(error) => error,
+    }
+}
+
 pub(crate) fn of_read(py: Python<'_>, error: &ReadError) -> PyErr {
-    let message = format!("{} (at byte {})", error.cause, error.offset_bytes);
+    let cause = match &error.cause {
+        BackendError::Lost => lost().unwrap_or_else(|| error.cause.to_string()),
+        cause => cause.to_string(),
+    };
+    let message = format!("{cause} (at byte {})", error.offset_bytes);
     exception(py, &error.cause, &message, &error.path)
 }
 

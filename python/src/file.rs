@@ -1,5 +1,6 @@
 //! A file open, as Python's raw files are.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,8 @@ use pyo3::types::PyBytes;
 
 use crate::completions::Completions;
 use crate::errors;
+use crate::lines::Lines;
+use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::store::{Opening, Store};
 use crate::wait;
@@ -20,11 +23,12 @@ type Open = Arc<OfProcess<Arc<foretell_cache::File>>>;
 #[pyclass(subclass, frozen, module = "foretell._foretell")]
 pub(crate) struct File {
     store: Py<Store>,
-    path: String,
+    path: OsString,
     size_bytes: u64,
     version: Vec<u8>,
     /// Where the next read begins.
     position: AtomicU64,
+    lines: Lines,
     /// `None` once it is closed.
     open: Mutex<Option<Open>>,
 }
@@ -44,7 +48,7 @@ impl File {
         let opened = self.store.get().open_now(py, self.path.clone())?.take(py)?;
         if opened.version() != self.version {
             let cause = foretell_cache::backend::BackendError::Changed;
-            return Err(errors::of_backend(py, &cause, &self.path));
+            return Err(errors::of_backend(py, &cause, &self.path.to_string_lossy()));
         }
         let opened = Arc::new(OfProcess::new(opened));
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&opened));
@@ -56,8 +60,21 @@ impl File {
         py: Python<'_>,
         act: impl FnOnce(&Arc<foretell_cache::File>) -> PyResult<R>,
     ) -> PyResult<R> {
-        let open = self.open_here(py)?;
-        act(open.get().expect("of this process"))
+        guarded(py, || {
+            let open = self.open_here(py)?;
+            act(open.get().expect("of this process"))
+        })
+    }
+
+    /// The next line, of at most so many bytes.
+    fn line(&self, py: Python<'_>, most: u64) -> PyResult<Py<PyBytes>> {
+        let at = self.position.load(Ordering::Relaxed);
+        let line = self.with(py, |file| {
+            let read = |offset, length| wait::read_bytes(py, file, length, offset);
+            self.lines.line(py, (at, self.size_bytes), most, read)
+        })?;
+        self.position.store(at + line.as_bytes(py).len() as u64, Ordering::Relaxed);
+        Ok(line)
     }
 
     fn remaining(&self) -> u64 {
@@ -72,19 +89,20 @@ impl File {
     fn new(
         py: Python<'_>,
         store: Py<Store>,
-        path: String,
+        path: OsString,
         opening: Option<Py<Opening>>,
     ) -> PyResult<Self> {
-        let opened = match opening {
-            Some(opening) => opening.get().take(py)?,
-            None => store.get().open_now(py, path.clone())?.take(py)?,
-        };
+        let opened = guarded(py, || match opening {
+            Some(opening) => opening.get().take(py),
+            None => store.get().open_now(py, path.clone())?.take(py),
+        })?;
         Ok(File {
             store,
             path,
             size_bytes: opened.size_bytes(),
             version: opened.version().to_vec(),
             position: AtomicU64::new(0),
+            lines: Lines::default(),
             open: Mutex::new(Some(Arc::new(OfProcess::new(opened)))),
         })
     }
@@ -96,8 +114,14 @@ impl File {
 
     /// Path within the store.
     #[getter]
-    fn name(&self) -> &str {
-        &self.path
+    fn name(&self) -> OsString {
+        self.path.clone()
+    }
+
+    /// What tells the version that is open from others, wherever it is opened again.
+    #[getter]
+    fn _version(&self) -> &[u8] {
+        self.store.get().shared_version(&self.version)
     }
 
     /// Bytes, when it was opened.
@@ -116,6 +140,7 @@ impl File {
     fn close(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(open);
+        self.lines.clear();
     }
 
     /// Where the next read begins: bytes from the start.
@@ -155,6 +180,22 @@ impl File {
         let bytes = self.with(py, |file| wait::read_bytes(py, file, length, at))?;
         self.position.store(at + length, Ordering::Relaxed);
         Ok(bytes)
+    }
+
+    /// Reads up to the end of the line, or `size` bytes; waits for them.
+    #[pyo3(signature = (size=None, /))]
+    fn readline(&self, py: Python<'_>, size: Option<i64>) -> PyResult<Py<PyBytes>> {
+        self.line(py, size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX))
+    }
+
+    fn __iter__(this: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        this.with(this.py(), |_| Ok(()))?;
+        Ok(this)
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyBytes>>> {
+        let line = self.line(py, u64::MAX)?;
+        Ok((!line.as_bytes(py).is_empty()).then_some(line))
     }
 
     /// Reads into `buffer`, from where it is, as many bytes as it has; waits for them. Returns how many: fewer only at the

@@ -2,7 +2,9 @@
 //!
 //! What a store is made of is written down in it, so that a child of the process makes it anew when it first uses it.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,14 +12,16 @@ use foretell_cache::backend::Backend;
 use foretell_cache::backend::local::LocalBackend;
 use foretell_cache::backend::object::{ObjectBackend, ObjectOptions};
 use foretell_cache::{Cache, CacheOptions, OpenError, Session, backend::BackendError};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::completions::{Completions, Ended};
+use crate::completions::{Completions, Ended, Queue};
 use crate::errors;
+use crate::listing::{Listed, Told, told};
+use crate::panics::guarded;
 use crate::process::OfProcess;
-use crate::wait::{LOOK_EVERY, signal};
+use crate::wait::{answer_of, in_thread};
 
 /// Of Linux's `errno.h`.
 const EISDIR: i32 = 21;
@@ -31,28 +35,53 @@ enum Kind {
 /// What a store is made of.
 struct Recipe {
     kind: Kind,
-    /// An address, or the path of a folder.
-    place: String,
+    /// An address, which is UTF-8, or the path of a folder.
+    place: OsString,
     options: CacheOptions,
     depth: Option<usize>,
     deadline: Duration,
     settings: Vec<(String, String)>,
 }
 
+/// What a store's files come from.
+#[derive(Clone)]
+enum Source {
+    Folder(Arc<LocalBackend>),
+    Objects(Arc<ObjectBackend>),
+}
+
 /// One process's store.
 pub(crate) struct Live {
     cache: Cache,
     pub(crate) session: Session,
+    source: Source,
+}
+
+/// Opens a file; waits. The name of an object is UTF-8, as the caller has checked.
+fn open(session: &Session, source: &Source, path: &OsStr) -> Opened {
+    let found = match source {
+        Source::Folder(folder) => folder.open_path(Path::new(path)),
+        Source::Objects(objects) => objects.open(&path.to_string_lossy()),
+    };
+    #[cfg(debug_assertions)]
+    let found = found.map(crate::faults::opened);
+    // A name in a folder that is not UTF-8 is told in errors as well as can be. Versions of two files there are never the same.
+    let path = path.to_string_lossy();
+    match found {
+        Ok(opened) => Ok(session.open_found(&path, opened)),
+        Err(cause) => Err(OpenError { path: path.into(), cause }),
+    }
 }
 
 impl Recipe {
     fn make(&self, py: Python<'_>) -> PyResult<Live> {
         let cache = Cache::new(self.options).map_err(|error| errors::of_cache(&error))?;
-        let backend: Arc<dyn Backend> = match self.kind {
-            Kind::Folder => Arc::new(
-                LocalBackend::new(&self.place, self.depth)
-                    .map_err(|error| errors::of_backend(py, &error.into(), &self.place))?,
-            ),
+        let source = match self.kind {
+            Kind::Folder => {
+                Source::Folder(Arc::new(LocalBackend::new(&self.place, self.depth).map_err(
+                    |error| errors::of_backend(py, &error.into(), &self.place.to_string_lossy()),
+                )?))
+            }
             Kind::Objects => {
                 let standard = ObjectOptions::default();
                 let depth = self.depth.unwrap_or(standard.depth);
@@ -61,14 +90,18 @@ impl Recipe {
                 let settings = self.settings.iter();
                 let settings: Vec<(&str, &str)> =
                     settings.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                Arc::new(
-                    ObjectBackend::configured(&self.place, &settings, options)
+                Source::Objects(Arc::new(
+                    ObjectBackend::configured(&self.place.to_string_lossy(), &settings, options)
                         .map_err(|error| errors::of_address(&error))?,
-                )
+                ))
             }
         };
+        let backend: Arc<dyn Backend> = match &source {
+            Source::Folder(folder) => Arc::clone(folder) as _,
+            Source::Objects(objects) => Arc::clone(objects) as _,
+        };
         let session = cache.attach(backend).session();
-        Ok(Live { cache, session })
+        Ok(Live { cache, session, source })
     }
 }
 
@@ -94,18 +127,88 @@ impl Store {
     }
 
     /// Opens a file; waits.
-    pub(crate) fn open_now(&self, py: Python<'_>, path: String) -> PyResult<Opening> {
+    pub(crate) fn open_now(&self, py: Python<'_>, path: OsString) -> PyResult<Opening> {
         if self.recipe.kind == Kind::Objects || path.is_empty() {
-            return self.begin_open(py, path, None);
+            return self.begin(py, path, None);
         }
         let live = self.live(py)?;
-        let session = &live.get().expect("of this process").session;
-        let opened = py.detach(|| session.open(&path));
+        let Live { session, source, .. } = live.get().expect("of this process");
+        let opened = py.detach(|| open(session, source, &path));
         Ok(Opening {
             path,
-            place: self.recipe.place.clone(),
+            place: self.place(),
             state: Mutex::new(State::Here(OfProcess::new(opened))),
         })
+    }
+
+    /// The address, for errors.
+    fn place(&self) -> String {
+        self.recipe.place.to_string_lossy().into_owned()
+    }
+
+    /// The part of a file's version that a worker may compare, wherever it runs.
+    pub(crate) fn shared_version<'a>(&self, version: &'a [u8]) -> &'a [u8] {
+        match self.recipe.kind {
+            Kind::Folder => LocalBackend::shared_version(version),
+            Kind::Objects => version,
+        }
+    }
+
+    /// A name as objects have it.
+    fn key(&self, py: Python<'_>, path: &OsStr) -> PyResult<String> {
+        path.to_str().map(str::to_owned).ok_or_else(|| errors::of_name(py, path))
+    }
+
+    /// Asks the store of objects something, in a thread, and waits.
+    fn ask<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        path: &OsStr,
+        ask: impl FnOnce(&ObjectBackend, &str) -> Result<T, BackendError> + Send + 'static,
+    ) -> PyResult<T> {
+        let key = self.key(py, path)?;
+        let live = self.live(py)?;
+        let Source::Objects(objects) = &live.get().expect("of this process").source else {
+            return Err(PyRuntimeError::new_err("a folder is asked by Python"));
+        };
+        let (objects, at) = (Arc::clone(objects), key.clone());
+        let found = in_thread(py, "foretell-ask", move || ask(&objects, &at))?;
+        found.unwrap_or(Err(BackendError::Lost)).map_err(|cause| {
+            errors::of_open(py, &OpenError { path: key.into(), cause }, &self.place())
+        })
+    }
+
+    fn begin(
+        &self,
+        py: Python<'_>,
+        path: OsString,
+        told: Option<(Arc<Queue>, u64)>,
+    ) -> PyResult<Opening> {
+        let live = self.live(py)?;
+        if path.is_empty() {
+            let message = format!("it is {} itself, not a file in it", self.place());
+            let cause = BackendError::Other { errno: Some(EISDIR), message: message.into() };
+            return Err(errors::of_backend(py, &cause, ""));
+        }
+        if self.recipe.kind == Kind::Objects {
+            self.key(py, &path)?;
+        }
+        let live = live.get().expect("of this process");
+        let (session, source) = (live.session.clone(), live.source.clone());
+        let (answer, answered) = sync_channel(1);
+        let at = path.clone();
+        std::thread::Builder::new()
+            .name("foretell-open".to_owned())
+            .spawn(move || {
+                // Dropped last, and if it panics: whoever is told finds an answer, or that there will be none.
+                let _tell = Tell(told);
+                let answer = answer;
+                // Whoever asked may not wait any more. The file is closed in that case.
+                let _ = answer.send(open(&session, &source, &at));
+            })
+            .map_err(|error| errors::of_backend(py, &error.into(), &path.to_string_lossy()))?;
+        let state = Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered))));
+        Ok(Opening { path, place: self.place(), state })
     }
 }
 
@@ -116,7 +219,7 @@ impl Store {
     #[expect(clippy::too_many_arguments, reason = "called by Python's part alone, by name")]
     fn new(
         py: Python<'_>,
-        place: String,
+        place: OsString,
         is_folder: bool,
         budget_bytes: u64,
         block_bytes: usize,
@@ -132,8 +235,12 @@ impl Store {
             deadline: Duration::from_secs_f64(deadline_s),
             settings,
         };
-        let live = Mutex::new(Some(Arc::new(OfProcess::new(recipe.make(py)?))));
-        Ok(Store { recipe, live })
+        if recipe.kind == Kind::Objects && recipe.place.to_str().is_none() {
+            let message = format!("the address {:?} is not UTF-8", recipe.place);
+            return Err(PyValueError::new_err(message));
+        }
+        let live = guarded(py, || recipe.make(py))?;
+        Ok(Store { recipe, live: Mutex::new(Some(Arc::new(OfProcess::new(live)))) })
     }
 
     /// Begins to open a file; does not wait. `told` are completions and the number that they are told when it has been
@@ -142,37 +249,36 @@ impl Store {
     fn begin_open(
         &self,
         py: Python<'_>,
-        path: String,
+        path: OsString,
         told: Option<(Bound<'_, Completions>, u64)>,
     ) -> PyResult<Opening> {
         let told = match told {
             Some((completions, token)) => Some((Arc::clone(completions.get().queue()?), token)),
             None => None,
         };
-        let live = self.live(py)?;
-        if path.is_empty() {
-            let message = format!("it is {} itself, not a file in it", self.recipe.place);
-            let cause = BackendError::Other { errno: Some(EISDIR), message: message.into() };
-            return Err(errors::of_backend(py, &cause, &path));
-        }
-        let session = live.get().expect("of this process").session.clone();
-        let (answer, answered) = sync_channel(1);
-        let at = path.clone();
-        std::thread::Builder::new()
-            .name("foretell-open".to_owned())
-            .spawn(move || {
-                // Whoever asked may not wait any more. The file is closed in that case.
-                let _ = answer.send(session.open(&at));
-                if let Some((queue, token)) = told {
-                    queue.put(token, Ended::Open);
-                }
-            })
-            .map_err(|error| errors::of_backend(py, &error.into(), &path))?;
-        let place = self.recipe.place.clone();
-        Ok(Opening {
-            path,
-            place,
-            state: Mutex::new(State::Coming(OfProcess::new(Mutex::new(answered)))),
+        guarded(py, || self.begin(py, path, told))
+    }
+
+    /// What a store of objects tells of the object at `path`.
+    fn _file(&self, py: Python<'_>, path: OsString) -> PyResult<Told> {
+        guarded(py, || {
+            let file = self.ask(py, &path, ObjectBackend::find_file)?;
+            Ok(told(&file))
+        })
+    }
+
+    /// Whether a store of objects has anything below `path`.
+    fn _is_folder(&self, py: Python<'_>, path: OsString) -> PyResult<bool> {
+        guarded(py, || self.ask(py, &path, ObjectBackend::is_folder))
+    }
+
+    /// What a store of objects has below `path`: up to the next slash, or all.
+    fn _list(&self, py: Python<'_>, path: OsString, is_recursive: bool) -> PyResult<Listed> {
+        guarded(py, || {
+            let pages =
+                self.ask(py, &path, move |store, key| store.list_keys(key, is_recursive))?;
+            let pages = OfProcess::new(Arc::new(Mutex::new(pages)));
+            Ok(Listed { pages, path, place: self.place() })
         })
     }
 
@@ -185,7 +291,7 @@ impl Store {
     fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let live = self.live(py)?;
         let cache = &live.get().expect("of this process").cache;
-        let stats = py.detach(|| cache.stats());
+        let stats = guarded(py, || Ok(py.detach(|| cache.stats())))?;
         let counts = PyDict::new(py);
         for (name, count) in [
             ("hit_blocks", stats.hit_blocks),
@@ -220,10 +326,21 @@ enum State {
     Taken,
 }
 
+/// Who is told that a file has been opened, or will not be.
+struct Tell(Option<(Arc<Queue>, u64)>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if let Some((queue, token)) = self.0.take() {
+            queue.put(token, Ended::Open);
+        }
+    }
+}
+
 /// A file that is being opened.
 #[pyclass(frozen, module = "foretell._foretell")]
 pub(crate) struct Opening {
-    path: String,
+    path: OsString,
     /// The store's address.
     place: String,
     state: Mutex<State>,
@@ -261,22 +378,11 @@ impl Opening {
             State::Here(opened) => opened.get().ok_or_else(forked)?.clone(),
             State::Coming(answered) => {
                 let answered = answered.get().ok_or_else(forked)?;
-                py.detach(|| {
-                    let answered = answered.lock().unwrap_or_else(PoisonError::into_inner);
-                    loop {
-                        match answered.recv_timeout(LOOK_EVERY) {
-                            Ok(opened) => return Ok(opened),
-                            Err(RecvTimeoutError::Timeout) => {}
-                            Err(RecvTimeoutError::Disconnected) => {
-                                let path = self.path.as_str().into();
-                                return Ok(Err(OpenError { path, cause: BackendError::Lost }));
-                            }
-                        }
-                        if let Some(raised) = signal() {
-                            return Err(raised);
-                        }
-                    }
-                })?
+                let answer = py.detach(|| {
+                    answer_of(&answered.lock().unwrap_or_else(PoisonError::into_inner))
+                })?;
+                let path = self.path.to_string_lossy();
+                answer.unwrap_or(Err(OpenError { path: path.into(), cause: BackendError::Lost }))
             }
         };
         opened.map_err(|error| errors::of_open(py, &error, &self.place))

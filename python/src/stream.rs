@@ -9,6 +9,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::file::File;
+use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::store::Store;
 
@@ -32,7 +33,7 @@ impl Stream {
     fn new(py: Python<'_>, store: Py<Store>) -> PyResult<Self> {
         let live = store.get().live(py)?;
         let session = &live.get().expect("of this process").session;
-        let stream = py.detach(|| session.stream());
+        let stream = guarded(py, || Ok(py.detach(|| session.stream())))?;
         Ok(Stream {
             store: store.clone_ref(py),
             stream: Mutex::new(Some(Arc::new(OfProcess::new(stream)))),
@@ -56,24 +57,28 @@ impl Stream {
         let segments = ranges.map(|ranges| segments(py, ranges)).transpose()?;
         let open = file.get().open_here(py)?;
         let (Some(stream), Some(file)) = (stream.get(), open.get()) else { return Ok(()) };
-        py.detach(|| match segments {
-            None => stream.hint_file(file),
-            Some(segments) if segments.is_empty() => {}
-            Some(segments) if ordered => stream.hint_segments(file, &segments),
-            Some(segments) => stream.hint_set(file, &segments),
-        });
-        Ok(())
+        guarded(py, || {
+            py.detach(|| match segments {
+                None => stream.hint_file(file),
+                Some(segments) if segments.is_empty() => {}
+                Some(segments) if ordered => stream.hint_segments(file, &segments),
+                Some(segments) => stream.hint_set(file, &segments),
+            });
+            Ok(())
+        })
     }
 
     /// Gives up what was disclosed and not read. More may be disclosed.
-    fn cancel(&self, py: Python<'_>) {
-        if let Some(stream) = self.here() {
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(stream) = self.here() else { return Ok(()) };
+        guarded(py, || {
             py.detach(|| {
                 if let Some(stream) = stream.get() {
                     stream.cancel();
                 }
             });
-        }
+            Ok(())
+        })
     }
 
     /// Gives up what was disclosed and not read, for good.

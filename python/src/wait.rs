@@ -7,6 +7,7 @@
 //! reads next.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -278,6 +279,34 @@ pub(crate) fn begin_into(
     let memory = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
     // SAFETY: the buffer is exported until it is released, which is what the owner does.
     unsafe { begin(py, file, memory, Owner::Buffer(buffer), offset_bytes, to) }
+}
+
+/// Does something that waits in a thread of its own, and waits for it. Ctrl-C ends the wait, and not the thread. `None` if it
+/// panicked.
+pub(crate) fn in_thread<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<Option<T>> {
+    let (answer, answered) = sync_channel(1);
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _ = answer.send(act()); // Who asked may have been interrupted.
+    })?;
+    py.detach(move || answer_of(&answered))
+}
+
+/// Waits for an answer without the interpreter. `None` if who was to give it is gone.
+pub(crate) fn answer_of<T>(answered: &Receiver<T>) -> PyResult<Option<T>> {
+    loop {
+        match answered.recv_timeout(LOOK_EVERY) {
+            Ok(found) => return Ok(Some(found)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        }
+        if let Some(raised) = signal() {
+            return Err(raised);
+        }
+    }
 }
 
 /// Runs the handlers of signals that have come, if this is the main thread. What they raise.

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,7 +143,7 @@ class Gated:
                     gated.came.notify_all()
                 if what in gated.gates:
                     gated.gates[what].wait()
-                self.send_response(206 if what.startswith("read") else 200)
+                self.send_response(206 if self.command == "GET" else 200)
                 self.send_header("Content-Length", str(end - first))
                 self.send_header("Content-Range", f"bytes {first}-{end - 1}/{gated.size}")
                 self.send_header("ETag", '"x"')
@@ -155,7 +156,8 @@ class Gated:
             def do_GET(self) -> None:
                 first, last = self.headers["Range"].removeprefix("bytes=").split("-")
                 start, end = int(first), min(int(last) + 1, gated.size)
-                self.answer("read" + self.path, start, end)
+                # A file's size is told by the answer to a request for its first byte.
+                self.answer(("read" if end > 1 else "open") + self.path, start, end)
                 self.wfile.write(gated.bytes(start, end - start))
 
             def log_message(self, *words: object) -> None:
@@ -205,3 +207,20 @@ def gated() -> Iterator[Gated]:
     gated = Gated()
     yield gated
     gated.stop()
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other client is installed."""
+    pytest.importorskip("fsspec")
+    known = sys.modules["fsspec.registry"]._registry
+    for name, protocols in {
+        "s3fs": ["s3", "s3a"],
+        "gcsfs": ["gs", "gcs"],
+        "adlfs": ["az", "abfs"],
+        "aiohttp": ["http", "https"],
+    }.items():
+        monkeypatch.setitem(sys.modules, name, None)
+        for protocol in protocols:
+            monkeypatch.delitem(known, protocol, raising=False)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)

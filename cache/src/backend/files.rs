@@ -42,6 +42,9 @@ const DESCRIPTORS_PER_READ: u64 = 8;
 pub(super) struct Identity([u64; 7]);
 
 impl Identity {
+    /// Bytes of a version that tell the device.
+    pub(super) const DEVICE_BYTES: usize = size_of::<u64>();
+
     pub(super) fn of(found: &Metadata) -> Self {
         Identity([
             found.dev(),

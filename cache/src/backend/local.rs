@@ -140,8 +140,8 @@ impl Drop for LocalBackend {
 
 impl LocalBackend {
     /// Where the file at `path` is below the folder: names lead nowhere but down.
-    fn place(path: &str) -> Result<&Path, BackendError> {
-        let path = Path::new(path);
+    fn place<P: AsRef<Path> + ?Sized>(path: &P) -> Result<&Path, BackendError> {
+        let path = path.as_ref();
         match path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
         {
             true => Ok(path),
@@ -158,6 +158,21 @@ impl LocalBackend {
                 Ok(found(metadata.mode(), &Identity::of(&metadata)))
             }
         }
+    }
+
+    /// As [`open`](Backend::open), of a path that need not be UTF-8.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_path(&self, path: &Path) -> Result<Opened, BackendError> {
+        let place = Self::place(path)?;
+        let (file, metadata) = self.readers.open(place)?;
+        self.opened(place, file, &metadata)
+    }
+
+    /// The part of a file's version that is the same on all machines that share the file system: all but the device's number.
+    pub fn shared_version(version: &[u8]) -> &[u8] {
+        version.get(Identity::DEVICE_BYTES..).unwrap_or(version)
     }
 
     /// A file that is open, and whose bytes may change while it is: whoever opens it says when
@@ -228,9 +243,7 @@ fn itself(reach: &Reach, place: &Path) -> Result<(File, Metadata), BackendError>
 
 impl Backend for LocalBackend {
     fn open(&self, path: &str) -> Result<Opened, BackendError> {
-        let place = Self::place(path)?;
-        let (file, metadata) = self.readers.open(place)?;
-        self.opened(place, file, &metadata)
+        self.open_path(Path::new(path))
     }
 
     /// A file is opened by its name, so it may be another by now: that is told at once.

@@ -34,7 +34,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 pub use self::address::without_secrets;
 use self::address::{Folder, Place};
 use self::errors::Failure;
-use self::listing::{ObjectListing, Pages};
+use self::listing::{ObjectListing, Pages, Shape};
 use self::tries::{Tries, guarded, wait_for};
 use self::wire::About;
 use super::{
@@ -291,6 +291,65 @@ impl ObjectBackend {
     fn lister(&self, location: Path, most: Option<usize>) -> ObjectListing {
         ObjectListing::new((Arc::clone(&self.store), self.pages.clone()), location, most)
     }
+
+    /// What the store tells of the object at `path`, whether or not there are objects below it; waits for the answer.
+    ///
+    /// # Errors
+    /// As [`open`](Backend::open).
+    pub fn find_file(&self, path: &str) -> Result<FileInfo, BackendError> {
+        self.head(path).map(info)
+    }
+
+    /// Whether there are objects below `path`, or one that stands for the folder; of the store itself, whether there is such a
+    /// bucket. Waits for the answer.
+    ///
+    /// # Errors
+    /// As [`list`](Backend::list).
+    pub fn is_folder(&self, path: &str) -> Result<bool, BackendError> {
+        match self.listing(path, Shape::Keys, Some(1)) {
+            Ok(_) => Ok(true),
+            Err(BackendError::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The keys below the folder at `path`, as the store has them: a name that is a file and a folder comes as both. All of
+    /// them, with names relative to the folder, if `is_recursive`; there are no folders among these, and an object of no bytes
+    /// may stand for one.
+    ///
+    /// # Errors
+    /// As [`list`](Backend::list).
+    pub fn list_keys(
+        &self,
+        path: &str,
+        is_recursive: bool,
+    ) -> Result<Box<dyn Listing>, BackendError> {
+        let shape = if is_recursive { Shape::AllKeys } else { Shape::Keys };
+        Ok(Box::new(self.listing(path, shape, None)?))
+    }
+
+    /// A listing of which the first entries are known.
+    fn listing(
+        &self,
+        path: &str,
+        shape: Shape,
+        most: Option<usize>,
+    ) -> Result<Pages, BackendError> {
+        if !self.can_list {
+            return Err(cannot_list());
+        }
+        let location = match path {
+            "" => self.prefix.clone(),
+            _ => self.location(path)?,
+        };
+        let lister = self.lister(location, most).shaped(shape);
+        let mut listing = Pages::new(lister, self.handle.clone(), self.options);
+        listing.first = listing.next_entries()?;
+        match listing.first.is_empty() && !listing.lister.is_there() && !path.is_empty() {
+            true => Err(BackendError::NotFound),
+            false => Ok(listing),
+        }
+    }
 }
 
 /// What is asked for.
@@ -367,20 +426,7 @@ impl Backend for ObjectBackend {
     }
 
     fn list(&self, path: &str) -> Result<Box<dyn Listing>, BackendError> {
-        if !self.can_list {
-            return Err(cannot_list());
-        }
-        let location = match path {
-            "" => self.prefix.clone(),
-            _ => self.location(path)?,
-        };
-        let mut listing =
-            Pages::new(self.lister(location, None), self.handle.clone(), self.options);
-        listing.first = listing.next_entries()?;
-        match listing.first.is_empty() && !listing.lister.is_there() && !path.is_empty() {
-            true => Err(BackendError::NotFound),
-            false => Ok(Box::new(listing)),
-        }
+        Ok(Box::new(self.listing(path, Shape::Names, None)?))
     }
 
     fn depth(&self) -> usize {

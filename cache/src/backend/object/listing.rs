@@ -13,6 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::{DELIMITER, Error as PathError, Path};
 use object_store::{ListResult, ObjectStore};
@@ -29,12 +30,24 @@ const PAGE_STEP: usize = 4;
 /// The longest key, as stores have it.
 const KEY_MAX_BYTES: usize = 1024;
 
+/// What a listing tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Each name in the folder once.
+    Names,
+    /// Keys and prefixes up to the next slash, as the store has them.
+    Keys,
+    /// All keys below the folder, by their paths within it.
+    AllKeys,
+}
+
 /// Where a listing has come to.
 #[derive(Clone)]
 pub(super) struct ObjectListing {
     store: Arc<dyn ObjectStore>,
     pages: Option<Arc<dyn PaginatedListStore>>,
     location: Path,
+    shape: Shape,
     /// What the next page is asked for with; none at the end.
     next: Option<Start>,
     /// Entries on it, if not as many as the store likes.
@@ -70,6 +83,7 @@ impl ObjectListing {
             store,
             pages,
             location,
+            shape: Shape::Names,
             next: Some(Start::Beginning),
             most,
             held_back: Vec::new(),
@@ -80,6 +94,12 @@ impl ObjectListing {
         }
     }
 
+    /// The same, before it has begun, telling what `shape` says.
+    pub(super) fn shaped(mut self, shape: Shape) -> Self {
+        self.shape = shape;
+        self
+    }
+
     pub(super) fn is_at_end(&self) -> bool {
         self.next.is_none()
     }
@@ -88,6 +108,12 @@ impl ObjectListing {
     pub(super) async fn step(&mut self) -> Result<Vec<Entry>, object_store::Error> {
         let Some(start) = self.next.clone() else { return Ok(Vec::new()) };
         let Some(pages) = &self.pages else {
+            if self.shape == Shape::AllKeys {
+                let objects = self.store.list(Some(&self.location)).try_collect().await?;
+                let common_prefixes = Vec::new();
+                let found = ListResult { common_prefixes, objects, extensions: Default::default() };
+                return self.entries_of(found, None);
+            }
             let found = self.store.list_with_delimiter(Some(&self.location)).await?;
             return self.entries_of(found, None);
         };
@@ -101,7 +127,7 @@ impl ObjectListing {
             Start::Behind(key) => (None, Some(key)),
         };
         let options = PaginatedListOptions {
-            delimiter: Some(DELIMITER.into()),
+            delimiter: (self.shape != Shape::AllKeys).then(|| DELIMITER.into()),
             max_keys: self.most,
             page_token,
             offset,
@@ -176,6 +202,17 @@ impl ObjectListing {
             };
             self.held_back.retain(|file| file.name != name);
             entries.push(Entry { name: name.to_owned(), found: Found::Folder });
+        }
+        if self.shape != Shape::Names {
+            let files = found.objects.into_iter().filter(|meta| meta.location != self.location);
+            entries.extend(files.map(|meta| {
+                let name = meta.location.as_ref()[self.location.as_ref().len()..]
+                    .trim_start_matches(DELIMITER)
+                    .to_owned();
+                Entry { name, found: Found::File(info(meta)) }
+            }));
+            self.is_there |= last.is_some();
+            return Ok(entries);
         }
         let folders: HashSet<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let mut files = std::mem::take(&mut self.held_back);

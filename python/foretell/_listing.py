@@ -1,0 +1,147 @@
+"""What a store has: names, and what is known of each without opening it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from foretell import _errors
+
+if TYPE_CHECKING:
+    from foretell import _foretell
+
+# Objects that are asked for at once, while a listing is told.
+ASKED_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder of a store.
+
+    Attributes:
+        name: Its path within the store.
+        kind: What it is.
+        size: Bytes of a file; 0 of a folder.
+        modified: When it was made or changed last: seconds since 1970, if the store says so.
+        tag: What the store calls this version of a file (an ETag), or what tells it from others in a folder of the machine.
+
+    """
+
+    name: str
+    kind: Literal["file", "folder"]
+    size: int = 0
+    modified: float | None = None
+    tag: str | None = None
+
+
+def joined(folder: str, name: str) -> str:
+    """The path of what a folder has by this name."""
+    return f"{folder}/{name}" if folder else name
+
+
+def info(store: _foretell.Store, path: str) -> Entry:
+    """See `Store.info`, of a store of objects."""
+    try:
+        if path:
+            return Entry(path, "file", *store._file(path))
+    except _errors.NotFound:
+        if not store._is_folder(path):
+            raise
+    else:
+        if not store._is_folder(path):  # Nothing is above it that could lack it.
+            raise _errors.NotFound(2, "there is no such bucket", path)
+    return Entry(path, "folder")
+
+
+def entries(store: _foretell.Store, path: str, recursive: bool) -> Iterator[Entry]:
+    """See `Store.list`, of a store of objects."""
+    listing = store._list(path, recursive)
+    while found := listing.next_entries():
+        if not recursive:
+            for name, told in found:
+                whole = joined(path, name)
+                yield Entry(whole, "folder") if told is None else Entry(whole, "file", *told)
+            continue
+        files = [Entry(joined(path, name), "file", *told) for name, told in found if told]
+        folders = _folders(store, [file.name for file in files if file.size == 0])
+        for file in files:
+            yield Entry(file.name, "folder") if file.name in folders else file
+    count, example = listing.left_out()
+    if count:
+        warnings.warn(
+            f"{count} keys such as {example!r} are left out: no path can name them", stacklevel=3
+        )
+
+
+def _folders(store: _foretell.Store, paths: list[str]) -> set[str]:
+    """Which of these names stand for folders: the key has a slash more, so that no object has the name itself."""
+
+    def is_folder(path: str) -> bool:
+        try:
+            store._file(path)
+        except _errors.NotFound:
+            return True
+        return False
+
+    if not paths:
+        return set()
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE, len(paths))) as pool:
+        return {
+            path for path, found in zip(paths, pool.map(is_folder, paths), strict=True) if found
+        }
+
+
+class Folder:
+    """The same of a folder of the machine: what is neither file nor folder is left out."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def _place(self, path: str) -> str:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise _errors.NotFound(2, f"not found in {self.root}", path)
+        return os.path.join(self.root, path)
+
+    def info(self, path: str) -> Entry:
+        """See `Store.info`."""
+        try:
+            found = os.stat(self._place(path))
+        except OSError as error:
+            raise _errors.of_system(error, path) from None
+        entry = _entry(path, found)
+        if entry is None:
+            raise _errors.Error(22, "neither a file nor a folder", path)
+        return entry
+
+    def entries(self, path: str, recursive: bool) -> Iterator[Entry]:
+        """See `Store.list`. Links to folders are told, and not followed."""
+        try:
+            with os.scandir(self._place(path)) as found:
+                children = list(found)
+        except OSError as error:
+            raise _errors.of_system(error, path) from None
+        for child in children:
+            try:
+                entry = _entry(joined(path, child.name), child.stat())
+            except OSError:  # A link that leads nowhere, or what has gone meanwhile.
+                continue
+            if entry is None:
+                continue
+            if recursive and entry.kind == "folder" and not child.is_symlink():
+                yield from self.entries(entry.name, recursive)
+            elif not recursive or entry.kind == "file":
+                yield entry
+
+
+def _entry(path: str, found: os.stat_result) -> Entry | None:
+    if stat.S_ISDIR(found.st_mode):
+        return Entry(path, "folder", 0, found.st_mtime)
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    tag = f"{found.st_ino:x}.{found.st_mtime_ns:x}.{found.st_ctime_ns:x}"
+    return Entry(path, "file", found.st_size, found.st_mtime, tag)
