@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn its_threads_are_known_as_such() {
+        let this = || rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let pool = Pool::default();
+        let (sender, receiver) = channel();
+        pool.run(move || sender.send((this(), is_own(this()))).unwrap());
+        let (thread, is_own_there) = receiver.recv_timeout(PATIENCE).unwrap();
+        assert!(is_own_there && thread != this());
+        assert!(!is_own(this()));
+    }
+
+    #[test]
     fn a_line_takes_one_thread_and_keeps_its_order() {
         let pool = Pool::default();
         let line = Arc::new(Line::default());

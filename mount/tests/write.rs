@@ -862,3 +862,79 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
     assert_eq!(fs::read(at("name")).unwrap(), b"another's");
     assert_eq!(other.does("os.unlink('mine')"), 0);
 }
+
+/// Each way to write, to a file of another owner whose mode sets user and group: the bits go where they go in a plain folder.
+#[test]
+fn bits_that_set_the_user_go_as_in_a_plain_folder() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root has files of others");
+    }
+    let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
+    let plain = tempfile::tempdir().unwrap();
+    type Way = fn(&File);
+    let ways: [(&str, Way); 6] = [
+        ("a mapping", |file| Mapping::new(file, 4096).bytes()[10] = 1),
+        ("a write", |file| file.write_all_at(b"x", 10).unwrap()),
+        ("a write at the end", |mut file| {
+            file.seek(SeekFrom::End(0)).unwrap();
+            file.write_all(b"x").unwrap();
+        }),
+        ("a cut", |file| file.set_len(100).unwrap()),
+        ("room", |file| {
+            rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, 20_000).unwrap();
+        }),
+        ("a time", |file| file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap()),
+    ];
+    // The mount believes names for long: each file has one of its own.
+    let mut files = 0..;
+    let mut name = || format!("{}", files.next().expect("there are more"));
+    for (owner, mode) in [(0, 0o6777), (1234, 0o6777), (1234, 0o4755), (65_534, 0o2775)] {
+        for (what, way) in ways {
+            let name = name();
+            let modes = [plain.path(), mount.folder.as_path()].map(|folder| {
+                let path = folder.join(&name);
+                fs::write(&path, [0; 8192]).unwrap();
+                std::os::unix::fs::chown(&path, Some(owner), Some(owner)).unwrap();
+                fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+                let through =
+                    if folder == plain.path() { path.clone() } else { mount.path().join(&name) };
+                let file = File::options().read(true).write(true).open(through).unwrap();
+                way(&file);
+                drop(file);
+                fs::metadata(&path).unwrap().permissions().mode()
+            });
+            assert_eq!(modes[0], modes[1], "{what} by root, {owner} {mode:o}");
+        }
+    }
+    // The same by a user who may write it, and to whom it does not belong.
+    let script = "import mmap, os, sys\n\
+        f = os.open(sys.argv[1], os.O_RDWR)\n\
+        if sys.argv[2] == 'map':\n\
+        \x20   m = mmap.mmap(f, 4096); m[10] = 1; m.flush(); m.close()\n\
+        else:\n\
+        \x20   os.pwrite(f, b'x', 10)\n\
+        os.close(f)";
+    fs::set_permissions(plain.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    fs::set_permissions(&mount.folder, PermissionsExt::from_mode(0o777)).unwrap();
+    for way in ["map", "write"] {
+        let (name, mut modes) = (name(), Vec::new());
+        for folder in [plain.path(), mount.folder.as_path()] {
+            let path = folder.join(&name);
+            fs::write(&path, [0; 8192]).unwrap();
+            std::os::unix::fs::chown(&path, Some(1234), Some(1234)).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
+            let through =
+                if folder == plain.path() { path.clone() } else { mount.path().join(&name) };
+            let mut python = Command::new("python3");
+            python.args(["-c", script]).arg(through).arg(way).uid(65_534).gid(65_534);
+            match python.output() {
+                Err(error) => return skipped(&format!("python3: {error}")),
+                Ok(ran) => {
+                    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+                }
+            }
+            modes.push(fs::metadata(&path).unwrap().permissions().mode());
+        }
+        assert_eq!(modes[0], modes[1], "{way} by a user");
+    }
+}

@@ -154,7 +154,8 @@ impl Readers {
     pub(super) fn open(&self, place: &Path) -> Result<(File, Metadata), BackendError> {
         self.make_room();
         // It does not wait for a writer if it is a pipe.
-        let file = File::from(self.reach.open(place, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(self.reach.open(place, flags)?);
         let metadata = file.metadata()?;
         Ok((file, metadata))
     }

@@ -37,9 +37,7 @@ impl Reach {
                 rustix::fs::open(root.join(place), flags | OFlags::CLOEXEC, Mode::empty())
             }
             Reach::Beneath(folder) => {
-                return folder
-                    .open(place, flags | OFlags::NOCTTY, Links::Shown)
-                    .map_err(of_beneath);
+                return folder.open(place, flags, Links::Shown).map_err(of_beneath);
             }
         };
         Ok(opened.map_err(io::Error::from)?)
@@ -225,11 +223,11 @@ fn found_at(path: &Path) -> io::Result<Option<Found>> {
 }
 
 /// What an open folder has by a name, if it is shown.
-fn found_entry(folder: &OwnedFd, name: &str) -> Option<Found> {
+fn found_entry(folder: &OwnedFd, name: &str, kind: FileType) -> Option<Found> {
     match beneath::stat_entry(folder, name.as_ref()) {
         Ok(stat) => found(stat.st_mode, &Identity::of_stat(&stat)),
         // Whoever looks into it is told.
-        Err(beneath::REFUSED) => Some(Found::Folder),
+        Err(beneath::REFUSED) if kind == FileType::Directory => Some(Found::Folder),
         Err(_) => None,
     }
 }
@@ -274,7 +272,7 @@ impl Backend for LocalBackend {
             };
             let found = match &self.readers.reach {
                 Reach::Anywhere(root) => found_at(&root.join(place).join(&name)).ok().flatten(),
-                Reach::Beneath(_) => found_entry(&folder, &name),
+                Reach::Beneath(_) => found_entry(&folder, &name, entry.file_type()),
             };
             if let Some(found) = found {
                 entries.push(Entry { name, found });

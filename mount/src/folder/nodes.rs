@@ -170,6 +170,11 @@ impl Nodes {
         })
     }
 
+    /// Whether numbers are to fit into 32 bits.
+    pub(crate) fn are_numbers_small(&self) -> bool {
+        self.small.is_some()
+    }
+
     /// Inodes that the kernel holds.
     pub(crate) fn known(&self) -> usize {
         lock(&self.table).nodes.len()

@@ -62,7 +62,7 @@ pub(crate) fn can_act_for_others() -> bool {
 }
 
 impl Acting {
-    fn begin(owner: Owner) -> Result<Self> {
+    fn begin(owner: Owner, above: CapabilitySet) -> Result<Self> {
         leave_groups()?;
         let capabilities = capabilities(None)?;
         let acting = Acting { before: set_owner(owner), capabilities };
@@ -73,7 +73,7 @@ impl Acting {
         // With root's number the thread has lost what lets it use others' folders, which it needs: the kernel has found that the asker may.
         let mut kept = capabilities;
         if owner.0 != 0 {
-            kept.effective.remove(ABOVE_OWNERS);
+            kept.effective.remove(above);
         }
         set_capabilities(None, kept)?;
         Ok(acting)
@@ -95,8 +95,18 @@ impl Drop for Acting {
 
 /// Does something as `owner`; or as whoever this process is.
 pub(super) fn act_for<T>(owner: Option<Owner>, act: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _acting = owner.map(Acting::begin).transpose()?;
+    let _acting = owner.map(|owner| Acting::begin(owner, ABOVE_OWNERS)).transpose()?;
     act()
+}
+
+/// Writes as `owner` what came by a mapping, which takes no set-user bits away on any file system; or as whoever this process is.
+pub(super) fn write_mapped_for<T>(
+    owner: Option<Owner>,
+    write: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let above = ABOVE_OWNERS.difference(CapabilitySet::FSETID);
+    let _acting = owner.map(|owner| Acting::begin(owner, above)).transpose()?;
+    write()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use foretell_cache::backend::beneath::{self, Beneath, Links};
@@ -27,7 +27,7 @@ use rustix::io::{Errno, ReadWriteFlags, Result};
 use super::attributes::{Change, attributes_of, kind_of, timespec};
 use super::content::Version;
 use super::nodes::{Node, Nodes, ROOT, path_of};
-use super::owner::{Owner, act_for};
+use super::owner::{Owner, act_for, write_mapped_for};
 use crate::handles::OpenFile;
 use crate::pool::{Line, Pool};
 use crate::service::{OWN_FOLDER, OWN_NAME, Service};
@@ -143,10 +143,23 @@ pub(crate) struct Written {
     pub(crate) old_pages: Option<Range<u64>>,
 }
 
-/// A folder that a program lists. The lock is for its position.
+/// A folder that a program lists.
 pub(crate) struct Directory {
     node: Arc<Node>,
-    descriptor: Mutex<OwnedFd>,
+    listing: Mutex<Listing>,
+}
+
+/// The lock is for its position.
+struct Listing {
+    descriptor: OwnedFd,
+    /// Where the folder goes on behind its first entry, its second, and so on, if positions are to be as small as inode numbers.
+    places: Option<Vec<u64>>,
+}
+
+impl Directory {
+    fn listing(&self) -> MutexGuard<'_, Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Directory {
@@ -246,7 +259,11 @@ impl Tree {
 
     /// What root does is done for who has asked for it.
     fn act<T>(&self, asker: Owner, act: impl FnOnce() -> Result<T>) -> Result<T> {
-        act_for(Some(asker).filter(|&asker| self.user == 0 && asker != (0, 0)), act)
+        act_for(self.other_than_root(asker), act)
+    }
+
+    fn other_than_root(&self, asker: Owner) -> Option<Owner> {
+        Some(asker).filter(|&asker| self.user == 0 && asker != (0, 0))
     }
 
     /// The mode in which something is made: what others have a user's mount make is the user's, and is not to act as him.
@@ -558,10 +575,13 @@ impl Tree {
             return written.map(|count| Written { count, old_pages });
         }
         let write = || writer.write_at(bytes, offset).map_err(|error| errno(&error));
-        let written = match self.act(asker, write) {
-            // Nobody can act for the file's owner.
-            Err(Errno::PERM) if way == WriteWay::Mapped => write(),
-            written => written,
+        let written = match way {
+            WriteWay::Mapped => match write_mapped_for(self.other_than_root(asker), write) {
+                // Nobody can act for the file's owner.
+                Err(Errno::PERM) => write(),
+                written => written,
+            },
+            _ => self.act(asker, write),
         };
         let asked = offset..offset.saturating_add(bytes.len() as u64);
         match written {
@@ -670,7 +690,7 @@ impl Tree {
     }
 
     pub(crate) fn sync_folder(&self, folder: &Directory) -> Result<()> {
-        rustix::fs::fsync(&*folder.descriptor.lock().unwrap_or_else(PoisonError::into_inner))
+        rustix::fs::fsync(&folder.listing().descriptor)
     }
 
     /// A program closes a descriptor: what the folder's own system has to say of its writes, it says now.
@@ -689,7 +709,8 @@ impl Tree {
         let descriptor = self.nodes.descriptor(&node)?;
         let descriptor = reopen(&descriptor, OFlags::RDONLY | OFlags::DIRECTORY)?;
         node.handles.fetch_add(1, Ordering::SeqCst);
-        Ok(Directory { node, descriptor: Mutex::new(descriptor) })
+        let places = self.nodes.are_numbers_small().then(Vec::new);
+        Ok(Directory { node, listing: Mutex::new(Listing { descriptor, places }) })
     }
 
     /// Tells the entries of a folder from a position on to `add`, which says whether there is no more room.
@@ -699,12 +720,32 @@ impl Tree {
         position: u64,
         mut add: impl FnMut(u64, u64, FileType, &OsStr) -> bool,
     ) -> Result<()> {
-        let descriptor = folder.descriptor.lock().unwrap_or_else(PoisonError::into_inner);
-        rustix::fs::seek(&*descriptor, rustix::fs::SeekFrom::Start(position))?;
+        let mut listing = folder.listing();
+        let Listing { descriptor, places } = &mut *listing;
+        let place = match places {
+            Some(places) if position > 0 => {
+                *places.get(position as usize - 1).ok_or(Errno::INVAL)?
+            }
+            _ => position,
+        };
+        rustix::fs::seek(&*descriptor, rustix::fs::SeekFrom::Start(place))?;
         let mut buffer = [MaybeUninit::uninit(); ENTRIES_BYTES];
         let mut entries = RawDir::new(&*descriptor, &mut buffer);
+        let mut count = position;
         while let Some(entry) = entries.next() {
             let entry = entry?;
+            count += 1;
+            let next = match places {
+                Some(places) => {
+                    // Others may have changed the folder since it was read before.
+                    match places.get_mut(count as usize - 1) {
+                        Some(place) => *place = entry.next_entry_cookie(),
+                        None => places.push(entry.next_entry_cookie()),
+                    }
+                    count
+                }
+                None => entry.next_entry_cookie(),
+            };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             // The root's own folder is another.
             if folder.node.number == ROOT && name == OWN_NAME {
@@ -713,7 +754,7 @@ impl Tree {
             let mode = match entry.file_type() {
                 // Some systems do not say.
                 rustix::fs::FileType::Unknown => {
-                    match beneath::stat_entry(&descriptor, name) {
+                    match beneath::stat_entry(descriptor, name) {
                         Ok(stat) => stat.st_mode,
                         Err(Errno::NOENT) => continue, // It is gone.
                         Err(beneath::REFUSED) => libc::S_IFDIR,
@@ -727,7 +768,7 @@ impl Tree {
                 b".." => folder.node.parent(),
                 _ => self.nodes.number_of_entry(&folder.node, entry.ino(), mode & libc::S_IFMT),
             };
-            if add(number, entry.next_entry_cookie(), kind_of(mode), name) {
+            if add(number, next, kind_of(mode), name) {
                 break;
             }
         }
