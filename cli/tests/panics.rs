@@ -159,10 +159,13 @@ fn threads_of_a_mount_cost_one_request() {
     let mount = ["mount", "--foreground", "--timeout", "20s"];
     let writable = ["mount", "--foreground", "--read-write"];
     let array = ["array", "mount", "--foreground", "--disk", "nvme"];
-    let table: [(&[&str], &str, &str); 5] = [
+    let tier = tempfile::tempdir().expect("a folder");
+    let tiered = ["mount", "--foreground", "--tier", tier.path().to_str().expect("UTF-8")];
+    let table: [(&[&str], &str, &str); 6] = [
         (&mount, "mount-session", "fuser"),
         (&mount, "mount-names", "mount-names"),
         (&writable, "mount-session", "fuser"),
+        (&tiered, "foretell-tier", "foretell-tier"),
         (&array, "array-reply", "array-reply"),
         (&array, "array-disks", "array-disks"),
     ];
@@ -186,6 +189,33 @@ fn threads_of_a_mount_cost_one_request() {
         assert!(is_in_order && !is_mounted(mountpoint.path()), "{point}");
         assert_one_line(&said, thread);
     }
+}
+
+/// By a ring or by threads, as this machine has it.
+#[test]
+fn threads_that_read_for_a_mount_cost_one_request() {
+    if !have_fuse() {
+        return;
+    }
+    let mut told = 0;
+    for point in ["foretell-ring", "foretell-read"] {
+        let (source, mountpoint, bytes) = folders();
+        let server =
+            Server::start(point, &["mount", "--foreground"], &[source.path(), mountpoint.path()]);
+        let file = mountpoint.path().join("f");
+        let _ = fs::read(&file);
+        assert!(fs::read(&file).expect("the next request is served") == bytes, "{point}");
+        let (is_in_order, said) = server.end();
+        assert!(is_in_order, "{point}");
+        let said = String::from_utf8_lossy(&said);
+        // Beside it stands what the mount says of every read that fails.
+        let panics = said.lines().filter(|line| line.contains("internal error"));
+        panics.for_each(|line| {
+            assert_told(line, point);
+            told += 1;
+        });
+    }
+    assert!(told > 0, "one of them reads");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -106,7 +107,7 @@ impl Shared {
     fn serve(&self) {
         loop {
             let mut queue = self.lock();
-            let (file, mut request) = loop {
+            let (file, request) = loop {
                 if queue.is_closed {
                     return;
                 }
@@ -118,17 +119,23 @@ impl Shared {
                 queue.idle -= 1;
             };
             drop(queue);
-            match file {
-                Of::Open(file) => {
-                    let result = read(&file, &mut request);
-                    request.complete(result);
-                }
-                Of::Closed(file) => match file.reopened() {
-                    Ok(file) => file.start(request),
-                    Err(error) => request.complete(Err(error)),
-                },
-            }
+            // One that panics costs its request, which is dropped on the way and hears so.
+            let _ = catch_unwind(AssertUnwindSafe(|| carry_out(file, request)));
         }
+    }
+}
+
+fn carry_out(file: Of, mut request: Request) {
+    foretell_fault::point("foretell-read");
+    match file {
+        Of::Open(file) => {
+            let result = read(&file, &mut request);
+            request.complete(result);
+        }
+        Of::Closed(file) => match file.reopened() {
+            Ok(file) => file.start(request),
+            Err(error) => request.complete(Err(error)),
+        },
     }
 }
 

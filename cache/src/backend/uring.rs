@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -99,7 +100,9 @@ impl Ring {
             match Reads::new(of_thread) {
                 Ok(mut reads) => {
                     let _ = sender.send(Ok(()));
-                    reads.serve();
+                    // A panic costs the request that it is in, which is dropped and hears so. What the kernel works on is in
+                    // `reads`, which stays.
+                    while catch_unwind(AssertUnwindSafe(|| reads.serve())).is_err() {}
                 }
                 Err(error) => drop(sender.send(Err(error))),
             }
@@ -277,6 +280,7 @@ impl Reads {
     }
 
     fn begin(&mut self, file: Arc<OpenFile>, mut request: Request) {
+        foretell_fault::point("foretell-ring");
         let offset_bytes = request.offset_bytes() + request.filled() as u64;
         let call = Call::new(&file, &mut request);
         let entry = call.entry(&file, offset_bytes);

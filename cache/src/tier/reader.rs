@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -93,7 +94,8 @@ impl Jobs {
 impl Shared {
     pub(super) fn serve(&self) {
         while let Some(job) = self.jobs.take() {
-            self.read(job);
+            // One that panics costs its request, which hears so.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.read(job)));
         }
     }
 

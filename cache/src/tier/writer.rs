@@ -4,6 +4,7 @@
 //! fetched together go to slots that lie together, as long as the tier fills up, and in one call.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -136,7 +137,11 @@ impl Shared {
                 }
             }
             drop(state);
-            self.write(&batch);
+            // What a panic keeps from being written is not kept.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                foretell_fault::point("foretell-tier");
+                self.write(&batch);
+            }));
             drop(batch);
             self.lock().staged_bytes -= self.staged_bytes(blocks);
             self.is_written.notify_all();
