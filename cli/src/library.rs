@@ -1,5 +1,7 @@
 //! Where the interposing library is.
 
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The library's file name.
@@ -14,7 +16,9 @@ const PLACES: [&str; 2] = ["", "../lib/foretell"];
 /// # Errors
 /// In words: not found, or its path cannot be put into `LD_PRELOAD`.
 pub(crate) fn find() -> Result<PathBuf, String> {
-    let binary = std::env::current_exe().map_err(|error| format!("where am I? {error}"))?;
+    let binary = std::env::current_exe()
+        .or_else(|error| executed().ok_or(error))
+        .map_err(|error| format!("where foretell's own binary lies is not known: {error}"))?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
     let found = PLACES
         .iter()
@@ -32,4 +36,14 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         return Err(format!("{text:?} cannot be preloaded: no space or colon may be in its path"));
     }
     Ok(path)
+}
+
+/// The name by which this process was executed, which is known without /proc.
+fn executed() -> Option<PathBuf> {
+    // SAFETY: the kernel gives each process the address of a string that lasts as long as the process.
+    let name = unsafe {
+        let address = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
+        (!address.is_null()).then(|| CStr::from_ptr(address))
+    }?;
+    std::fs::canonicalize(OsStr::from_bytes(name.to_bytes())).ok()
 }

@@ -8,6 +8,7 @@ mod environment;
 mod failure;
 mod hint;
 mod input_file;
+mod launch;
 mod library;
 mod manager_process;
 mod mount;

@@ -3,9 +3,15 @@
 //! A thread that waits for a device cannot be ended before the device answers, and a process cannot
 //! end before its threads have. The manager has many threads that wait for devices; the process that
 //! stands in for the program must end when the program does. So they are two: the manager is forked
-//! off before anything else is started, and told to end by the closing of a pipe, which also happens
-//! when `foretell run` is killed. If it has to wait for a device then, it does so alone and unseen.
+//! off before anything else is started. If it has to wait for a device at its end, it does so alone and unseen.
+//!
+//! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run`
+//! is killed. It has all signals blocked and is in the process group of `foretell run`: what is sent to the group waits in it,
+//! and so tells what was sent to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
+//! B. [`start_behind`] is for a run in place: this process becomes the program, so the manager is nobody's child, is in a session of
+//! its own, reports nothing, and ends when the program has.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
@@ -13,11 +19,14 @@ use std::time::{Duration, Instant};
 
 use foretell_manager::{Manager, ManagerState, Options, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open, waitid, waitpid,
+};
 
 use crate::failure::{note, without_controls};
-use crate::panics;
+use crate::{panics, signals};
 
 /// How long to wait for the report: what the manager allows itself, and some more.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
@@ -27,6 +36,9 @@ const END_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Before a line of the manager's about a panic, ahead of its report.
 const TOLD: &str = "panic ";
+
+/// Arenas of the manager's allocator.
+const ARENAS_MAX: libc::c_int = 2;
 
 /// The descriptors that this process was started with, besides the standard three.
 pub(crate) struct InheritedDescriptors(Vec<RawFd>);
@@ -52,50 +64,41 @@ impl InheritedDescriptors {
     }
 }
 
-/// A running manager; dropping it ends it.
+/// A: a running manager; dropping it ends it.
 pub(crate) struct ManagerProcess {
     address: String,
     budget_bytes: u64,
     pid: Pid,
-    /// Closing it tells the manager to end.
-    control: OwnedFd,
+    /// Readable when it has ended; `None` where the kernel has no such descriptors.
+    process: Option<OwnedFd>,
+    /// Closing it tells the manager to end; a byte has it forget a signal of this number.
+    control: File,
     report: BufReader<File>,
 }
 
 impl ManagerProcess {
-    /// Forks the manager off. To be called while there is one thread.
+    /// Forks the manager off. To be called while there is one thread, with all signals blocked.
     ///
     /// # Errors
     /// In words, if the system is out of processes or descriptors, or the manager cannot start.
     pub(crate) fn start(options: Options, inherited: InheritedDescriptors) -> Result<Self, String> {
-        let failed = |error| format!("cannot start the manager: {error}");
-        let (told, control) = pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
-        let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+        let (told, control) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
+        let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let budget_bytes = options.budget_bytes;
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
             drop((control, report));
             inherited.close();
-            serve(options, told, File::from(reporter));
+            serve(options, File::from(reporter), |_| until_told(File::from(told)));
         }
-        let pid = Pid::from_raw(forked).filter(|_| forked > 0).ok_or_else(|| {
-            format!("cannot start the manager: {}", std::io::Error::last_os_error())
-        })?;
+        let pid = forked_pid(forked)?;
         drop((told, reporter));
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok();
         let mut report = BufReader::new(File::from(report));
-        let mut line = String::new();
-        report
-            .read_line(&mut line)
-            .map_err(|error| format!("cannot start the manager: {error}"))?;
-        match line.trim_end().split_once(' ') {
-            Some(("ready", address)) => {
-                let address = address.to_owned();
-                Ok(ManagerProcess { address, budget_bytes, pid, control, report })
-            }
-            Some((_, message)) => Err(message.to_owned()),
-            None => Err("the manager ended as it was started".into()),
-        }
+        let address = address(&mut report)?;
+        let control = File::from(control);
+        Ok(ManagerProcess { address, budget_bytes, pid, process, control, report })
     }
 
     /// What programs need in the environment variable `FORETELL_SOCKET`.
@@ -103,9 +106,22 @@ impl ManagerProcess {
         &self.address
     }
 
+    /// Whether `signal`, which this process has taken, was sent to the manager as well: to the process group then. `None` if
+    /// that cannot be told.
+    pub(crate) fn takes_part_in(&mut self, signal: libc::c_int) -> Option<bool> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
+        let pending = u64::from_str_radix(pending.trim(), 16).ok()?;
+        let takes_part = pending & (1 << (signal - 1)) != 0;
+        if takes_part {
+            self.control.write_all(&[u8::try_from(signal).ok()?]).ok()?;
+        }
+        Some(takes_part)
+    }
+
     /// Ends the manager and returns its report; waits three seconds at most.
     pub(crate) fn finish(self) -> Report {
-        let ManagerProcess { budget_bytes, pid, control, mut report, .. } = self;
+        let ManagerProcess { budget_bytes, process, control, mut report, .. } = self;
         drop(control);
         let deadline = Instant::now() + REPORT_PATIENCE;
         let mut text = Vec::new();
@@ -121,10 +137,11 @@ impl ManagerProcess {
                 }
             }
         };
-        if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
-            && is_readable(pidfd, END_PATIENCE)
+        if let Some(process) = process
+            && is_readable(&process, END_PATIENCE)
         {
-            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = waitid(WaitId::PidFd(process.as_fd()), options);
         }
         let mut text = &text[..];
         while let Some(rest) = text.strip_prefix(TOLD.as_bytes()) {
@@ -136,42 +153,128 @@ impl ManagerProcess {
     }
 }
 
+/// B: forks the manager off for the program that this process is about to become, and returns what the program needs in
+/// `FORETELL_SOCKET`. `None` where this process would come to have the manager as a child, or its end cannot be seen. To
+/// be called while there is one thread, with all signals blocked.
+///
+/// # Errors
+/// In words, if the system is out of processes or descriptors, or the manager cannot start.
+pub(crate) fn start_behind(
+    options: Options,
+    inherited: InheritedDescriptors,
+) -> Result<String, String> {
+    let program = rustix::process::getpid();
+    let ends = pidfd_open(program, PidfdFlags::empty()).map_err(cannot_start)?;
+    let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
+    signals::without_children(|| {
+        // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            // SAFETY: as above. The process between has the manager adopted by whoever adopts orphans.
+            if unsafe { libc::fork() } != 0 {
+                // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
+                unsafe { libc::_exit(0) }
+            }
+            drop(report);
+            inherited.close();
+            let _ = rustix::process::setsid();
+            serve(options, File::from(reporter), |reporter| {
+                drop(reporter.take());
+                while !is_readable(&ends, Duration::MAX) {}
+            });
+        }
+        let between = forked_pid(forked)?;
+        while matches!(waitpid(Some(between), WaitOptions::empty()), Err(Errno::INTR)) {}
+        drop(reporter);
+        address(&mut BufReader::new(File::from(report)))
+    })
+}
+
+/// Whether a run in place leaves the program as it would be without foretell: orphans of an init process, and of one that adopts
+/// them, become its children, and so would the manager.
+pub(crate) fn can_be_behind() -> bool {
+    let is_init = std::process::id() == 1;
+    let adopts = rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some());
+    !is_init && !adopts && pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).is_ok()
+}
+
+fn cannot_start(error: impl Display) -> String {
+    format!("cannot start the manager: {error}")
+}
+
+/// What `fork` has returned.
+fn forked_pid(forked: libc::pid_t) -> Result<Pid, String> {
+    let pid = Pid::from_raw(forked).filter(|_| forked > 0);
+    pid.ok_or_else(|| cannot_start(std::io::Error::last_os_error()))
+}
+
+/// The address of a manager that is starting, from what it says of itself.
+fn address(report: &mut impl BufRead) -> Result<String, String> {
+    let mut line = String::new();
+    report.read_line(&mut line).map_err(cannot_start)?;
+    match line.trim_end().split_once(' ') {
+        Some(("ready", address)) => Ok(address.to_owned()),
+        Some((_, message)) => Err(message.to_owned()),
+        None => Err("the manager ended as it was started".into()),
+    }
+}
+
+/// Waits for the other end of `told` to be closed.
+fn until_told(mut told: File) {
+    let mut signal = [0; 1];
+    while told.read_exact(&mut signal).is_ok() {
+        signals::forget(signal[0].into());
+    }
+}
+
 fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
     let timeout = Timespec {
-        tv_sec: patience.as_secs().cast_signed(),
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(patience.subsec_nanos()),
     };
     matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)), Ok(1))
 }
 
-/// The child: serves until `told` is closed, reports, ends.
-fn serve(options: Options, told: OwnedFd, mut reporter: File) -> ! {
+/// The child: serves until `until` returns, reports, ends.
+fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)) -> ! {
     let _ = rustix::thread::set_name(c"foretell-manag");
+    signals::leave_no_core();
+    // Each arena of the allocator takes 64 MiB of a limited address space (`ulimit -v`), and one thread's is another's waste.
+    // SAFETY: only a parameter of the allocator is set, while there is one thread.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX) };
     // Whoever reads our output shall see its end when the program has ended, and our folder may be
     // unmounted.
-    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stdin(&null);
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
-    }
+    let _ = without_standard_files();
     let _ = rustix::process::chdir("/");
+    let mut reporter = Some(reporter);
     let code = match Manager::start(options) {
         Ok(manager) => {
-            let _ = writeln!(reporter, "ready {}", manager.address());
-            let _ = File::from(told).read(&mut [0u8; 1]);
-            let report = manager.stop();
-            for line in panics::told() {
-                let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
+            let ready = format!("ready {}\n", manager.address());
+            let _ = reporter.as_ref().map(|mut file| file.write_all(ready.as_bytes()));
+            until(&mut reporter);
+            if let Some(mut reporter) = reporter {
+                let report = manager.stop();
+                for line in panics::told() {
+                    let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
+                }
+                let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
             }
-            let _ = serde_json::to_vec(&report).map(|text| reporter.write_all(&text));
             0
         }
         Err(error) => {
-            let _ = writeln!(reporter, "failed {error}");
+            let failed = format!("failed {error}\n");
+            let _ = reporter.as_ref().map(|mut file| file.write_all(failed.as_bytes()));
             1
         }
     };
-    drop(reporter);
     // SAFETY: ends the process at once; what `exit` would run belongs to the parent.
     unsafe { libc::_exit(code) }
+}
+
+/// Has /dev/null in place of standard input, output and error.
+fn without_standard_files() -> std::io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
 }

@@ -1,28 +1,32 @@
 //! `foretell run`: a program with its reads disclosed and prefetched.
 //!
-//! The program is a child in the same process group, with the interposing library preloaded and a
-//! manager to talk to, which is another child. This process waits for the program, passes signals on,
-//! reports, and ends as the program ended.
+//! The program has the interposing library preloaded and a manager to talk to, which is another process. There are two forms:
+//!
+//! A. In place: where nothing is to be said at the end, this process becomes the program.
+//! B. Beside: the program is a child in the same process group. This process waits for it, passes signals on, reports, and
+//!    ends as the program ended. Whoever waits for this process has the summary then.
+//!
+//! Where the manager cannot start, or the program cannot be given the library, the program runs without them.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use foretell_manager::source::{arguments, list};
-use foretell_manager::{Fault, Options, Source};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use foretell_manager::{Fault, ManagerState, Options, Report, Source};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 use crate::failure::{Failure, note};
-use crate::manager_process::{InheritedDescriptors, ManagerProcess};
+use crate::launch::{Launch, NotStarted};
+use crate::manager_process::{self, InheritedDescriptors, ManagerProcess};
 use crate::output_file::{self, Named, OutputFile};
-use crate::summary::{Ending, Summary};
-use crate::{environment, library, panics, signals, size};
+use crate::signals::Taken;
+use crate::summary::{Ended, Ending, Summary};
+use crate::{library, panics, signals, size};
 
 /// The code of a run that has failed before its program began.
 pub(crate) const FAILED_BEFORE: u8 = 125;
@@ -76,7 +80,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
 
-    /// Print no summary
+    /// Print no summary. With neither --json nor --explain, foretell's own process becomes PROGRAM: it has the pid
+    /// and the parent that it would have without foretell
     #[arg(short, long)]
     quiet: bool,
 
@@ -93,6 +98,16 @@ impl RunArgs {
     /// Whether there will be hints from the start, so that the program's first reads matter.
     fn prefetches(&self) -> bool {
         !self.no_hints && (self.hints.is_some() || !self.no_hint_args)
+    }
+
+    /// Whether nothing is to be said at the end.
+    fn is_silent(&self) -> bool {
+        self.quiet && self.json.is_none() && self.explain.is_none()
+    }
+
+    /// Whether hints come from standard input, of which the program gets nothing.
+    fn takes_input(&self) -> bool {
+        self.hints.as_ref().is_some_and(|file| file.as_os_str() == "-")
     }
 }
 
@@ -112,7 +127,7 @@ fn check_outputs(args: &RunArgs) -> Result<(), String> {
 pub(crate) fn run(
     mut args: RunArgs,
     program_arguments: Vec<OsString>,
-) -> Result<std::process::ExitCode, Failure> {
+) -> Result<ExitCode, Failure> {
     args.command.extend(program_arguments);
     let args = &args;
     let descriptors = InheritedDescriptors::list();
@@ -122,37 +137,43 @@ pub(crate) fn run(
     let explain =
         OutputFile::of_option("--explain", args.explain.as_deref()).map_err(own_failure)?;
     let options = manager_options(args)?;
-    let inherited = signals::block(&signals::OF_A_RUN);
-    let manager = ManagerProcess::start(options, descriptors).map_err(own_failure)?;
+    let mut launch = Launch::new(&args.command, signals::block_all(), args.takes_input());
+    if args.is_silent() && manager_process::can_be_behind() {
+        // A manager that cannot start costs speed alone, and there is nobody to be told.
+        if let Ok(address) = manager_process::start_behind(options, descriptors) {
+            launch.preload(&library, &address, args.prefetches());
+        }
+        return Err(launch.in_place());
+    }
+    let budget_bytes = options.budget_bytes;
+    let mut manager = ManagerProcess::start(options, descriptors);
+    if let Ok(manager) = &manager {
+        launch.preload(&library, manager.address(), args.prefetches());
+    }
     let own_bytes_read = characters_read("self");
     let began = Instant::now();
-    let entries = environment::block(
-        environment::inherited(),
-        find(&args.command[0]).as_deref(),
-        &library,
-        manager.address(),
-        args.prefetches(),
-    );
-    let left_alone = environment::is_left_alone(&entries);
-    let mut command = Command::new(&args.command[0]);
-    if args.hints.as_ref().is_some_and(|file| file.as_os_str() == "-") {
-        command.stdin(Stdio::null());
-    }
-    restore_before_exec(&mut command, inherited);
-    execute_with(&mut command, &args.command, entries);
-    let child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => {
-            manager.finish();
-            return Err(cannot_execute(&args.command[0], &error));
+    let pid = match launch.as_child() {
+        Ok(pid) => pid,
+        Err(NotStarted::Program(failure)) => return Err(failure),
+        Err(NotStarted::Child(error)) => {
+            drop(manager);
+            if !args.quiet {
+                note(format!("no process can be had ({error}): no summary will follow"));
+            }
+            return Err(launch.in_place());
         }
     };
-    let (ending, bytes_read) = wait(child, own_bytes_read);
-    let elapsed = began.elapsed();
+    let_go_of_standard_files();
+    let ended = wait(pid, own_bytes_read, manager.as_mut().ok());
+    let (ending, elapsed) = (ended.ending, began.elapsed());
     // The program has ended, and so does this process, whatever becomes of what is told of it.
     panics::contained(|| {
-        let left_alone = u64::from(left_alone);
-        conclude(args, (manager, left_alone), ending, (elapsed, bytes_read), (json, explain));
+        let mut report = match manager {
+            Ok(manager) => manager.finish(),
+            Err(reason) => Report::empty(ManagerState::Failed(reason), budget_bytes),
+        };
+        report.programs.left_alone += u64::from(launch.is_left_alone());
+        conclude(args, report, (ended, elapsed), (json, explain));
     });
     match ending {
         Ending::Exit(code) => std::process::exit(code),
@@ -160,16 +181,13 @@ pub(crate) fn run(
     }
 }
 
-/// Ends the manager, and tells what was done.
+/// Tells what was done.
 fn conclude(
     args: &RunArgs,
-    (manager, left_alone): (ManagerProcess, u64),
-    ending: Ending,
-    (elapsed, bytes_read): (Duration, Option<u64>),
+    mut report: Report,
+    (ended, elapsed): (Ended, Duration),
     (json, explain): (Option<OutputFile>, Option<OutputFile>),
 ) {
-    let mut report = manager.finish();
-    report.programs.left_alone += left_alone;
     foretell_fault::point("run-report");
     // Of what is written from here on, now that no program is to be begun any more.
     signals::make_file_limits_errors();
@@ -180,7 +198,7 @@ fn conclude(
         (Some(_), None) => note("--explain: nothing is written: the manager has failed"),
         (None, _) => {}
     }
-    let summary = Summary::new(&args.command, ending, elapsed, bytes_read, report);
+    let summary = Summary::new(&args.command, ended, elapsed, report);
     if let Some(file) = json {
         file.write_json(&summary).unwrap_or_else(note);
     }
@@ -229,8 +247,8 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
     if args.no_hints {
         return Ok(sources);
     }
-    let working_folder = std::env::current_dir()
-        .map_err(|error| own_failure(format!("the working folder: {error}")))?;
+    // It may have been removed: then relative names name nothing.
+    let working_folder = std::env::current_dir().ok();
     if let Some(path) = &args.hints {
         let file = if path.as_os_str() == "-" {
             let closed = |error| own_failure(format!("standard input: {error}"));
@@ -252,8 +270,8 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
         })));
     }
     if !args.no_hint_args {
-        let found = arguments::disclosures(&args.command, &working_folder);
-        sources.push(Box::new(found.into_iter().map(Ok)));
+        let found = arguments::disclosures(args.command.clone(), working_folder);
+        sources.push(Box::new(found.map(Ok)));
     }
     Ok(sources)
 }
@@ -266,92 +284,90 @@ fn open_list(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What `execvp` would execute.
-fn find(program: &OsStr) -> Option<PathBuf> {
-    if program.as_bytes().contains(&b'/') {
-        return Some(program.into());
-    }
-    let folders = std::env::var_os("PATH").unwrap_or("/bin:/usr/bin".into());
-    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| {
-        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-    })
-}
-
-/// Has `command` execute the program with exactly these entries, in their order.
-fn execute_with(command: &mut Command, words: &[OsString], entries: Vec<CString>) {
-    let words: Vec<CString> =
-        words.iter().filter_map(|word| CString::new(word.as_bytes()).ok()).collect();
-    let execute = move || {
-        let array = |strings: &[CString]| -> Vec<*const libc::c_char> {
-            strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-        };
-        let (arguments, entries) = (array(&words), array(&entries));
-        // SAFETY: both arrays end with a null pointer and hold strings that outlive the call; a command has one word at
-        // least.
-        unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr()) };
-        Err(io::Error::last_os_error())
-    };
-    // SAFETY: this process has one thread, so memory may be allocated between fork and exec.
-    unsafe { command.pre_exec(execute) };
-}
-
-/// The program has the signals, and the standard descriptors, that it would have without this process.
-fn restore_before_exec(command: &mut Command, inherited: signals::Inherited) {
-    let closed = signals::closed_at_start();
-    let restore = move || {
-        for (descriptor, _) in (0..).zip(closed).filter(|&(_, was_closed)| was_closed) {
-            // SAFETY: nothing of this process uses it any more: it becomes the program.
-            unsafe { libc::close(descriptor) };
-        }
-        inherited.restore()
-    };
-    // SAFETY: between fork and exec only system calls are made, and no memory is allocated.
-    unsafe { command.pre_exec(restore) };
-}
-
-fn cannot_execute(program: &OsString, error: &io::Error) -> Failure {
-    let name = program.to_string_lossy();
-    if error.kind() == io::ErrorKind::NotFound {
-        Failure { code: 127, line: format!("{name}: command not found") }
-    } else {
-        Failure { code: 126, line: format!("{name}: {error}") }
+/// Lets go of standard input and output, which are the program's now: whoever is at their other ends shall see the program
+/// close them. What is written to standard output at the end has a descriptor of its own.
+fn let_go_of_standard_files() {
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
     }
 }
 
-/// Waits for the program to end, passing signals on. Also returns the bytes that it and the
-/// descendants it waited for have read, by the kernel's count; `own_bytes_read` is what this process
-/// had read before.
-fn wait(child: Child, own_bytes_read: Option<u64>) -> (Ending, Option<u64>) {
-    let pid = Pid::from_child(&child);
+/// Waits for the program to end, passing signals on. `own_bytes_read` is what this process had read before.
+fn wait(
+    program: Pid,
+    own_bytes_read: Option<u64>,
+    mut manager: Option<&mut ManagerProcess>,
+) -> Ended {
     loop {
-        let taken = signals::take(&signals::OF_A_RUN);
+        let taken = signals::take_any();
+        if is_for_this_process(&taken, manager.as_deref_mut()) {
+            taken.pass_on(program);
+        }
         if taken.signal != libc::SIGCHLD {
-            if taken.by_process
-                && let Some(signal) = Signal::from_named_raw(taken.signal)
-            {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
             continue;
         }
-        let at_once = WaitIdOptions::NOHANG;
-        let stopped = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | at_once);
-        if matches!(stopped, Ok(Some(_))) {
-            // The program was stopped, from the terminal say: stop too, so that the shell notices.
-            // Whoever lets us go on lets the program go on.
-            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
-            let _ = rustix::process::kill_process(pid, Signal::CONT);
-        }
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | at_once;
-        let status = match waitid(WaitId::Pid(pid), look) {
+        stop_with(program);
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let status = match waitid(WaitId::Pid(program), look) {
             Ok(Some(status)) => status,
-            Ok(None) => continue,
-            Err(_) => return (Ending::Exit(0), None), // Reaped by somebody else: it has ended.
+            Ok(None) => {
+                reap_all_but(program);
+                continue;
+            }
+            // Reaped by somebody else: it has ended.
+            Err(_) => return Ended::default(),
         };
         // Only root may ask for a process that has ended; its parent's own count has it afterwards.
-        let of_program = characters_read(&pid.to_string());
-        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+        let of_program = characters_read(&program.to_string());
+        let _ = waitid(WaitId::Pid(program), WaitIdOptions::EXITED);
         let since = || Some(characters_read("self")?.saturating_sub(own_bytes_read?));
-        return (ending(&status), of_program.or_else(since));
+        let (ending, core_dumped) = (ending(&status), status.dumped());
+        return Ended { ending, core_dumped, read_bytes: of_program.or_else(since) };
+    }
+}
+
+/// Reaps what has ended and is not the program: the manager, and where this process is an init process whatever is left to it.
+fn reap_all_but(program: Pid) {
+    loop {
+        // SAFETY: all-zero is a valid `siginfo_t`, a plain C structure, to be filled in; after the call it says whose end is
+        // told, or 0.
+        let child = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            libc::waitid(libc::P_ALL, 0, &raw mut info, look);
+            info.si_pid()
+        };
+        match Pid::from_raw(child) {
+            Some(child) if child != program => {
+                let _ = rustix::process::waitpid(Some(child), WaitOptions::NOHANG);
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Whether a signal was sent to this process alone, and is to be passed on. One to the process group has reached the program as
+/// well.
+fn is_for_this_process(taken: &Taken, manager: Option<&mut ManagerProcess>) -> bool {
+    let of_child = taken.signal == libc::SIGCHLD && !taken.may_be_for_one();
+    if of_child || taken.is_own() {
+        return false;
+    }
+    let to_group = manager.and_then(|manager| manager.takes_part_in(taken.signal));
+    to_group.map_or_else(|| taken.may_be_for_one(), |to_group| !to_group)
+}
+
+/// Stops if the program was stopped, from the terminal say, so that the shell notices. Whoever continues this process continues
+/// the program: by a signal to the group, or by one that is passed on.
+fn stop_with(program: Pid) {
+    let stopped = waitid(WaitId::Pid(program), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+    let Ok(Some(status)) = stopped else { return };
+    let continued = WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+    if !matches!(waitid(WaitId::Pid(program), continued), Ok(Some(_)))
+        && let Some(signal) = status.stopping_signal()
+    {
+        signals::stop_of(signal);
     }
 }
 

@@ -1,29 +1,18 @@
 //! Signals of a process that stands in for another: passed on, waited for, died of; and its standard descriptors, where
 //! they were closed.
 //!
-//! `foretell run` blocks what it wants to see and takes it synchronously, so no handler runs anywhere.
-//! A signal from the terminal reaches the program by itself, since it is in the same process group;
-//! only one that was sent to foretell alone (`kill PID`) is passed on.
+//! `foretell run` blocks all signals and takes them synchronously, so no handler runs anywhere. A signal to
+//! the process group (from the terminal, or by `kill -- -GROUP`) reaches the program by itself; one that was sent to foretell
+//! alone (`kill PID`, a timer) is passed on.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use rustix::process::Pid;
+
 /// What asks a server or the demo to end.
 pub(crate) const OF_A_SERVER: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
-
-/// What `foretell run` takes while the program runs.
-pub(crate) const OF_A_RUN: [libc::c_int; 9] = [
-    libc::SIGCHLD,
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGTSTP,
-    libc::SIGALRM,
-];
 
 /// The signal state that this process was started with, to be given to the program.
 #[derive(Clone, Copy)]
@@ -98,8 +87,37 @@ pub(crate) fn can_be_terminated() {
 /// A signal that was taken.
 pub(crate) struct Taken {
     pub(crate) signal: libc::c_int,
-    /// Sent to this process alone by another, rather than by the terminal or the kernel.
-    pub(crate) by_process: bool,
+    info: libc::siginfo_t,
+}
+
+impl Taken {
+    /// Whether this process sent it itself: a write to a pipe that nobody reads, say.
+    pub(crate) fn is_own(&self) -> bool {
+        // SAFETY: a signal of this code has the sender's number in its place; any other code is not looked at further.
+        self.info.si_code <= 0 && unsafe { self.info.si_pid() } == std::process::id().cast_signed()
+    }
+
+    /// Whether it may have been sent to this process alone, as far as it says itself: by another process, or by a timer that
+    /// was set before foretell was executed.
+    pub(crate) fn may_be_for_one(&self) -> bool {
+        let timers = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
+        self.info.si_code <= 0 || timers.contains(&self.signal)
+    }
+
+    /// Sends it on to a child that has not been waited for, with its value if it has one.
+    pub(crate) fn pass_on(&self, to: Pid) {
+        let to = to.as_raw_nonzero().get();
+        // SAFETY: `info` was filled in by the kernel; the calls read it and touch no other memory. A child that has not been
+        // waited for has its number to itself.
+        unsafe {
+            if self.info.si_code == libc::SI_QUEUE {
+                let info = &raw const self.info;
+                libc::syscall(libc::SYS_rt_sigqueueinfo, to, self.signal, info);
+            } else {
+                libc::kill(to, self.signal);
+            }
+        }
+    }
 }
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
@@ -116,16 +134,49 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
 
 /// Blocks `signals`, to be taken by [`take`], in this thread and those that it will start.
 pub(crate) fn block(signals: &[libc::c_int]) -> Inherited {
-    let set = set_of(signals);
+    block_set(&set_of(signals))
+}
+
+/// The same of all signals that can be blocked.
+pub(crate) fn block_all() -> Inherited {
+    block_set(&all())
+}
+
+fn block_set(set: &libc::sigset_t) -> Inherited {
     let mut mask = MaybeUninit::uninit();
     // SAFETY: `set` is initialised; the calls fill `mask` in and cannot fail with valid arguments.
     // `PIPE_AT_START` was written before `main` and is only read since.
     unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, mask.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, set, mask.as_mut_ptr());
         // Whoever ignores SIGCHLD is not told of his children's ends.
         let child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         Inherited { mask: mask.assume_init(), pipe: PIPE_AT_START, child }
     }
+}
+
+fn all() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initialises the set.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+/// Does `work` with children that end being forgotten at once, with what they used: this process has never had them.
+pub(crate) fn without_children<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: ignoring a signal, or what the C library gave, runs no handler.
+    let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGCHLD, before) };
+    result
+}
+
+/// A write to what nobody reads is an error from here on, and not the end.
+pub(crate) fn ignore_broken_pipes() {
+    // SAFETY: ignoring a signal runs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 impl Inherited {
@@ -153,34 +204,69 @@ pub(crate) fn held<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Waits for the next of `signals`, which are blocked.
-pub(crate) fn take(signals: &[libc::c_int]) -> Taken {
-    let set = set_of(signals);
+/// Waits for the next of `signals`, which are blocked. Returns its number.
+pub(crate) fn take(signals: &[libc::c_int]) -> libc::c_int {
+    take_of(&set_of(signals)).signal
+}
+
+/// Waits for the next signal, after [`block_all`].
+pub(crate) fn take_any() -> Taken {
+    take_of(&all())
+}
+
+fn take_of(set: &libc::sigset_t) -> Taken {
     loop {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: `set` is initialised and `info` valid for writing.
-        let signal = unsafe { libc::sigwaitinfo(&raw const set, info.as_mut_ptr()) };
+        let signal = unsafe { libc::sigwaitinfo(set, info.as_mut_ptr()) };
         if signal > 0 {
             // SAFETY: the call succeeded and filled `info` in (and it was zeroed before).
-            let code = unsafe { info.assume_init() }.si_code;
-            return Taken { signal, by_process: code <= 0 };
+            return Taken { signal, info: unsafe { info.assume_init() } };
         }
+    }
+}
+
+/// Forgets one `signal` that this process was sent and has blocked, if there is one.
+pub(crate) fn forget(signal: libc::c_int) {
+    let set = set_of(&[signal]);
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set is initialised and the time valid; nothing is to be filled in.
+    unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const at_once) };
+}
+
+/// Stops this process the way `signal` stopped the program, until it is continued.
+pub(crate) fn stop_of(signal: libc::c_int) {
+    let set = set_of(&[signal]);
+    // SAFETY: plain calls with valid arguments; the default action of a signal runs no handler.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut());
     }
 }
 
 /// Ends this process the way `signal` ended the program, without a core dump of its own.
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: plain system calls with valid arguments; `sigemptyset` initialises the set.
+    leave_no_core();
+    let set = set_of(&[signal]);
+    // SAFETY: plain system calls with valid arguments.
     unsafe {
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(signal, libc::SIG_DFL);
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
         libc::raise(signal);
     }
     // A signal that does not end a process cannot have ended the program; be sure all the same.
     std::process::exit(128 + signal);
+}
+
+/// No core of this process is written from here on, nor given to a program that collects them: it would look like the
+/// program's own.
+pub(crate) fn leave_no_core() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain system calls with valid arguments. The second is for collectors, which no limit holds back.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+    }
 }

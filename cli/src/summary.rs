@@ -22,6 +22,23 @@ pub(crate) enum Ending {
     Signal(i32),
 }
 
+impl Default for Ending {
+    /// Nobody knows.
+    fn default() -> Self {
+        Ending::Exit(0)
+    }
+}
+
+/// What is known of a program that has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) ending: Ending,
+    /// Whether the kernel has written a core of it.
+    pub(crate) core_dumped: bool,
+    /// What it and the descendants that it waited for have read, by the kernel's count.
+    pub(crate) read_bytes: Option<u64>,
+}
+
 /// A command line as JSON strings; what is no UTF-8 is replaced.
 fn as_text<S: Serializer>(command: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(command.iter().map(|word| word.to_string_lossy()))
@@ -33,6 +50,7 @@ pub(crate) struct Summary<'a> {
     #[serde(serialize_with = "as_text")]
     program: &'a [OsString],
     ending: Ending,
+    core_dumped: bool,
     elapsed_s: f64,
     /// Seconds that the program's reads and opens had to wait.
     stall_s: f64,
@@ -47,17 +65,18 @@ pub(crate) struct Summary<'a> {
 impl<'a> Summary<'a> {
     pub(crate) fn new(
         program: &'a [OsString],
-        ending: Ending,
+        ended: Ended,
         elapsed: Duration,
-        kernel_read_bytes: Option<u64>,
         mut report: Report,
     ) -> Self {
         report.first_refusal = report.first_refusal.map(|reason| without_numbers(&reason));
         let seen_bytes = report.programs.read_bytes + report.programs.other_read_bytes;
         let share = |all: u64| (seen_bytes as f64 / all as f64).min(1.0);
+        let Ended { ending, core_dumped, read_bytes: kernel_read_bytes } = ended;
         Summary {
             program,
             ending,
+            core_dumped,
             elapsed_s: elapsed.as_secs_f64(),
             stall_s: report.programs.read_stall_s + report.programs.open_stall_s,
             kernel_read_bytes,
@@ -68,6 +87,12 @@ impl<'a> Summary<'a> {
 
     /// The summary in one line.
     pub(crate) fn line(&self) -> String {
+        // A shell cannot tell: this process ends by the same signal, without a core.
+        let core = if self.core_dumped { "; core dumped" } else { "" };
+        self.of_manager() + core
+    }
+
+    fn of_manager(&self) -> String {
         match &self.report.manager {
             ManagerState::Finished => {}
             ManagerState::Failed(reason) => {

@@ -40,8 +40,8 @@ fn set_up() -> tempfile::TempDir {
 
 /// The slow reader under foretell, once it has written something to the file that is returned too.
 fn start_slow_reader(folder: &Path) -> (std::process::Child, std::path::PathBuf) {
-    let run = foretell()
-        .args(["run", "--quiet", "--", "bash", "-c", SLOW_READER, "reader"])
+    let run = common::beside_foretell("bash")
+        .args(["-c", SLOW_READER, "reader"])
         .arg(folder)
         .args(sample_files(&folder.join("files")))
         .spawn()
@@ -91,6 +91,29 @@ fn foretell_run_is_stopped_for_a_while() {
     kill_process(pid, Signal::CONT).expect("it was stopped");
     assert!(run.wait().expect("it ends").success(), "mv was the script's last command");
     assert_eq!(fs::read(output).expect("written"), expected);
+}
+
+#[test]
+fn the_manager_is_killed() {
+    for run in [under_foretell("sh"), common::beside_foretell("sh")] {
+        let (mut run, folder) = (run, sample_folder());
+        let files = sample_files(folder.path());
+        let script = "cd \"$0\"; echo $FORETELL_SOCKET > new; mv new address; \
+                      while [ ! -e go ]; do sleep 0.05; done; cat \"$@\" | cksum; exit 5";
+        run.args(["-c", script]).arg(folder.path()).args(&files).stdout(Stdio::piped());
+        let run = run.spawn().expect("it runs");
+        let address = folder.path().join("address");
+        wait_for("the address", || address.exists());
+        let manager = common::manager_of(&fs::read_to_string(address).expect("written"));
+        let pid = Pid::from_raw(manager.cast_signed()).expect("a number");
+        kill_process(pid, Signal::KILL).expect("it runs");
+        fs::write(folder.path().join("go"), "").expect("written");
+        let output = run.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(5));
+        let plain =
+            Command::new("sh").args(["-c", "cat \"$@\" | cksum", "-"]).args(&files).output();
+        assert_eq!(output.stdout, plain.expect("it runs").stdout);
+    }
 }
 
 fn with_fault(fault: &str) -> (std::process::Output, serde_json::Value) {

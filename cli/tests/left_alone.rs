@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use common::{assert_same, compile, foretell, have, sample_folder, skipped, under_foretell, wait_until};
+use common::{
+    assert_same, compile, foretell, have, sample_folder, skipped, under_foretell, wait_until,
+};
 
 /// The figures of a run, whose output goes nowhere.
 fn figures(run: &[&str], folder: &Path) -> serde_json::Value {
@@ -126,7 +128,8 @@ fn programs_with_an_older_glibc_run() {
         .expect("its dynamic linker");
     let folder = sample_folder();
     let source = folder.path().join("old.c");
-    let lines = "#include <unistd.h>\nint main(void) { return write(1, \"old\\n\", 4) == 4 ? 5 : 1; }\n";
+    let lines =
+        "#include <unistd.h>\nint main(void) { return write(1, \"old\\n\", 4) == 4 ? 5 : 1; }\n";
     fs::write(&source, lines).expect("written");
     let program = folder.path().join("old");
     // Nothing of this machine's newer start-up code, which the older C library could not serve.
@@ -147,11 +150,8 @@ fn programs_with_an_older_glibc_run() {
     for line in [&[program.as_str()][..], &["bash", "-c", &program], &["sh", "-c", &program]] {
         assert_eq!(left_alone(line, folder.path()), 1, "{line:?}");
     }
-    let by_loader = format!(
-        "{} --library-path {} {program}; echo $?",
-        loader.display(),
-        glibc.display()
-    );
+    let by_loader =
+        format!("{} --library-path {} {program}; echo $?", loader.display(), glibc.display());
     let output = assert_same(&["sh", "-c", &by_loader], |_| {});
     assert_eq!(text(&output.stdout), "old\n5\n");
 }
@@ -160,7 +160,8 @@ fn programs_with_an_older_glibc_run() {
 fn the_environment_is_the_programs_own() {
     let empty = under_foretell("env").args(["-i", "/usr/bin/env"]).output().expect("it runs");
     assert_eq!((text(&empty.stdout), text(&empty.stderr)), (String::new(), String::new()));
-    let script = "env -i sh -c 'env'; unset LD_PRELOAD FORETELL_SOCKET; bash -c 'env | sort | grep -v ^_'";
+    let script =
+        "env -i sh -c 'env'; unset LD_PRELOAD FORETELL_SOCKET; bash -c 'env | sort | grep -v ^_'";
     assert_same(&["sh", "-c", script], |_| {});
     // All but the one by which hints are given.
     let lines = |mut command: Command| {
@@ -191,8 +192,10 @@ fn strange_environments_come_through_as_they_are() {
 #[test]
 fn the_kernels_copy_of_the_environment_begins_with_the_programs_own() {
     let script = "tr '\\0' '\\n' < /proc/self/environ";
-    let output =
-        under_foretell("env").args(["-i", "B=1", "A=2", "sh", "-c", script]).output().expect("it runs");
+    let output = under_foretell("env")
+        .args(["-i", "B=1", "A=2", "sh", "-c", script])
+        .output()
+        .expect("it runs");
     let stdout = text(&output.stdout);
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..2], ["B=1", "A=2"]);
@@ -209,7 +212,8 @@ fn libraries_that_the_program_preloads_stay_as_they_are() {
     fs::write(&source, "__attribute__((constructor)) static void f(void) { extern int puts(const char *); puts(\"own\"); }\n")
         .expect("written");
     let library = folder.path().join("own.so");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
     assert!(built.expect("a C compiler").success());
     let script = "echo \"<$LD_PRELOAD>\"; sh -c 'echo \"<$LD_PRELOAD>\"; cat /dev/null'; \
         LD_PRELOAD= sh -c 'env | grep LD_'; env -u LD_PRELOAD sh -c 'env | grep LD_'";
@@ -251,7 +255,8 @@ fn the_summary_counts_programs_that_were_not_seen() {
     // What is not executed is not counted.
     let missing = ["bash", "-c", "exec /nonexistent 2>/dev/null"];
     assert!(!run(&missing).contains("not seen"));
-    let search = format!("PATH=/nonexistent:/usr/bin:/bin:{} exec env true", folder.path().display());
+    let search =
+        format!("PATH=/nonexistent:/usr/bin:/bin:{} exec env true", folder.path().display());
     assert!(!run(&["sh", "-c", &search]).contains("not seen"));
 }
 
@@ -330,7 +335,8 @@ fn who_may_not_read_the_library_is_told_nothing() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let copies = private_copy(folder.path());
-    let as_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", "id -u; cat /dev/null"];
+    let as_nobody =
+        ["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", "id -u; cat /dev/null"];
     let output = Command::new(copies.join("foretell"))
         .args(["run", "-q", "--"])
         .args(as_nobody)
@@ -383,7 +389,10 @@ fn a_server_that_outlives_the_run_hands_nothing_on() {
     assert!(tmux(&mut Command::new("tmux"), &["new-window", window]).status.success());
     wait_until("what the window writes", || folder.path().join("done").exists());
     let _ = tmux(&mut Command::new("tmux"), &["kill-server"]);
-    assert_eq!(fs::read_to_string(folder.path().join("done")).expect("written"), "/dev/null\nover\n");
+    assert_eq!(
+        fs::read_to_string(folder.path().join("done")).expect("written"),
+        "/dev/null\nover\n"
+    );
 }
 
 #[test]

@@ -71,7 +71,8 @@ fn assert_same<S: AsRef<OsStr>>(folder: &Path, line: &[S], library: Library) {
     let quoted: Vec<String> =
         words.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
     script(&folder.join("by-script"), &format!("#!/bin/sh\n{}\nexit $?\n", quoted.join(" ")));
-    fs::write(folder.join("makefile"), format!("all:\n\t@{}\n", quoted.join(" "))).expect("written");
+    fs::write(folder.join("makefile"), format!("all:\n\t@{}\n", quoted.join(" ")))
+        .expect("written");
     let mut ways = vec![words, vec!["./by-script".into()]];
     if have("make") {
         ways.push(["make", "-f", "makefile"].map(OsString::from).to_vec());
@@ -147,7 +148,11 @@ fn address_sanitizer_of_clang() {
     let path = folder.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     let found = path.ok().and_then(|path| Some(path.parent()?.display().to_string()));
     let rpath = format!("-Wl,-rpath,{}", found.unwrap_or_default());
-    assert_compiled_same(&clang, &["-fsanitize=address", "-shared-libsan", &rpath], Library::Behind);
+    assert_compiled_same(
+        &clang,
+        &["-fsanitize=address", "-shared-libsan", &rpath],
+        Library::Behind,
+    );
     assert_compiled_same(&clang, &["-fsanitize=address"], Library::Along);
 }
 

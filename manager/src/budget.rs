@@ -5,7 +5,9 @@
 //! is at most a part of the smallest limit above this process.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::control_groups::{self, Group};
 
 /// The eighths of a control group's limit that prefetched data may take.
 const LIMIT_EIGHTHS: u64 = 4;
@@ -17,8 +19,7 @@ const LIMIT_EIGHTHS_RELEASING: u64 = 6;
 /// read is released, and not left to the kernel.
 pub(crate) fn within_limits(asked_bytes: u64, releasing: bool) -> u64 {
     let eighths = if releasing { LIMIT_EIGHTHS_RELEASING } else { LIMIT_EIGHTHS };
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    match smallest_limit_bytes(&groups, Path::new("/sys/fs/cgroup")) {
+    match smallest_limit_bytes(&control_groups::own(), Path::new(control_groups::ROOT)) {
         Some(limit_bytes) => asked_bytes.min(limit_bytes / 8 * eighths),
         None => asked_bytes,
     }
@@ -44,26 +45,10 @@ fn memory_bytes(row: &str) -> Option<u64> {
 /// The smallest memory limit of the groups in `groups` (the text of `/proc/self/cgroup`) and of the
 /// groups above them, with the hierarchies mounted at `root` in the usual places.
 fn smallest_limit_bytes(groups: &str, root: &Path) -> Option<u64> {
-    groups.lines().filter_map(|line| group_limit_bytes(line, root)).min()
-}
-
-fn group_limit_bytes(line: &str, root: &Path) -> Option<u64> {
-    let mut fields = line.splitn(3, ':');
-    let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-    let (hierarchy, file): (PathBuf, &str) = if controllers.is_empty() {
-        (root.into(), "memory.max")
-    } else if controllers.split(',').any(|name| name == "memory") {
-        (root.join("memory"), "memory.limit_in_bytes")
-    } else {
-        return None;
+    let limit_bytes = |group: Group| {
+        group.number(if group.is_unified { "memory.max" } else { "memory.limit_in_bytes" })
     };
-    let group = hierarchy.join(path.trim_start_matches('/'));
-    group
-        .ancestors()
-        .take_while(|ancestor| ancestor.starts_with(&hierarchy))
-        .filter_map(|ancestor| fs::read_to_string(ancestor.join(file)).ok())
-        .filter_map(|limit| limit.trim().parse().ok()) // "max" is no number: no limit.
-        .min()
+    control_groups::groups(groups, root, "memory").into_iter().filter_map(limit_bytes).min()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! One line a decision, fields separated by tabs, after a head that says what they are. The names of
 //! files are kept as they are looked up, since the policy knows numbers only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -26,16 +26,35 @@ const HEAD: &str = "\
 ";
 const FIELDS: &str = "# time_s\tdecision\tvalue_ns\tagainst_ns\tstream\tblock\tfile\n";
 
+/// What names may take: of more, the first are forgotten. The last decisions are told of.
+const NAMES_MAX_BYTES: usize = 32 << 20;
+
+/// What a name takes beside itself, in both tables.
+const NAME_BYTES: usize = 64;
+
 /// What is needed to put decisions into words; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Explanation {
     names: HashMap<FileId, PathBuf>,
+    /// In the order in which they came.
+    files: VecDeque<FileId>,
+    names_bytes: usize,
 }
 
 impl Explanation {
     /// `file` was found under this name.
     pub(crate) fn name(&mut self, file: FileId, path: PathBuf) {
-        self.names.entry(file).or_insert(path);
+        if self.names.contains_key(&file) {
+            return;
+        }
+        self.names_bytes += path.capacity() + NAME_BYTES;
+        self.names.insert(file, path);
+        self.files.push_back(file);
+        while self.names_bytes > NAMES_MAX_BYTES
+            && let Some(path) = self.files.pop_front().and_then(|file| self.names.remove(&file))
+        {
+            self.names_bytes -= path.capacity() + NAME_BYTES;
+        }
     }
 
     /// The text; `dropped` decisions before the first are not in it.
@@ -69,6 +88,19 @@ impl Explanation {
 mod tests {
     use super::*;
     use foretell_policy::{Block, DecisionKind, Nanos, StreamId};
+
+    #[test]
+    fn names_take_a_bounded_memory_and_the_last_stay() {
+        let mut explanation = Explanation::default();
+        let files = (NAMES_MAX_BYTES / 4096) as u64 * 2;
+        for file in 0..files {
+            explanation.name(FileId(file), "x".repeat(4096).into());
+        }
+        assert!(explanation.names_bytes <= NAMES_MAX_BYTES);
+        assert_eq!(explanation.names.len(), explanation.files.len());
+        assert!(explanation.names.contains_key(&FileId(files - 1)));
+        assert!(!explanation.names.contains_key(&FileId(0)));
+    }
 
     #[test]
     fn a_decision_is_a_line_whatever_the_file_is_called() {

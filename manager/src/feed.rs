@@ -1,12 +1,16 @@
 //! A source on a thread of its own, so that one that waits holds up nobody.
+//!
+//! The thread runs ahead of the session by a bounded number of disclosures, and of bytes that these take: it waits for
+//! the session, and whoever writes into the source's pipe waits for it.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::driver::done::DoneQueue;
 use crate::source::Disclosure;
+use crate::threads::Threads;
 
 /// What a source gives: a disclosure, or in words why there is none.
 pub type SourceItem = Result<Disclosure, String>;
@@ -14,40 +18,99 @@ pub type SourceItem = Result<Disclosure, String>;
 /// Disclosures that a source's thread may run ahead of the session.
 const AHEAD_MAX: usize = 1024;
 
+/// What they may take together, but for the last of them.
+const AHEAD_MAX_BYTES: usize = 4 << 20;
+
+/// A line of a list is parsed on it, or a folder listed.
+const STACK_BYTES: usize = 256 * 1024;
+
 /// The session's end of a source.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    receiver: Receiver<SourceItem>,
+    queue: Arc<Queue>,
     finished: bool,
 }
 
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<State>,
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    items: VecDeque<SourceItem>,
+    bytes: usize,
+    source_has_ended: bool,
+    session_has_ended: bool,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.items.len() >= AHEAD_MAX || self.bytes >= AHEAD_MAX_BYTES
+    }
+}
+
+impl Queue {
+    /// No code that can panic runs under the lock, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for room. Returns whether the session still takes something.
+    fn push(&self, item: SourceItem) -> bool {
+        let mut state = self.lock();
+        while state.is_full() && !state.session_has_ended {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.bytes += bytes_of(&item);
+        state.items.push_back(item);
+        !state.session_has_ended
+    }
+}
+
+fn bytes_of(item: &SourceItem) -> usize {
+    size_of::<SourceItem>()
+        + match item {
+            Ok(disclosure) => disclosure.memory_bytes(),
+            Err(line) => line.len(),
+        }
+}
+
 impl Feed {
-    /// Starts `source`; `bell` is rung whenever it has given something.
+    /// Starts `source`; `bell` is rung whenever it has given something. Where no thread can be had it has nothing to give.
     pub(crate) fn start(
         source: Box<dyn Iterator<Item = SourceItem> + Send>,
         bell: Arc<DoneQueue>,
+        threads: &Threads,
     ) -> Self {
-        let (sender, receiver) = sync_channel(AHEAD_MAX);
-        // Without a thread the channel closes and the source counts as finished.
-        let _ = thread::Builder::new().name("foretell-source".into()).spawn(move || {
-            // One that panics has ended.
-            let _ = catch_unwind(AssertUnwindSafe(|| supply(source, &sender, &bell)));
-            drop(sender); // First, so that the session that the bell wakes sees the end.
-            bell.ring();
-        });
-        Feed { receiver, finished: false }
+        let queue = Arc::new(Queue::default());
+        let supplied = Supplied(Arc::clone(&queue), bell);
+        let permit = threads.permit();
+        if permit.is_some() {
+            // Without a thread `supplied` is dropped here.
+            let thread = thread::Builder::new().name("foretell-source".into());
+            let _ = thread.stack_size(STACK_BYTES).spawn(move || {
+                let _permit = permit;
+                // One that panics has ended.
+                let _ = catch_unwind(AssertUnwindSafe(|| supplied.supply(source)));
+            });
+        }
+        Feed { queue, finished: false }
     }
 
     /// What is there already; `None` if nothing is.
     pub(crate) fn next(&mut self) -> Option<SourceItem> {
-        match self.receiver.try_recv() {
-            Ok(item) => Some(item),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                self.finished = true;
-                None
-            }
+        let mut state = self.queue.lock();
+        let item = state.items.pop_front();
+        match &item {
+            Some(item) => state.bytes -= bytes_of(item),
+            None => self.finished = state.source_has_ended,
         }
+        if !state.is_full() {
+            self.queue.room.notify_one();
+        }
+        item
     }
 
     /// Whether the source has ended and everything it gave was taken.
@@ -56,16 +119,79 @@ impl Feed {
     }
 }
 
-fn supply(
-    source: Box<dyn Iterator<Item = SourceItem> + Send>,
-    sender: &SyncSender<SourceItem>,
-    bell: &DoneQueue,
-) {
-    for item in source {
-        foretell_fault::point("foretell-source");
-        if sender.send(item).is_err() {
-            return; // The session has ended.
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.queue.lock().session_has_ended = true;
+        self.queue.room.notify_one();
+    }
+}
+
+/// The source's end. Dropping it says that the source has ended, also if that has failed.
+struct Supplied(Arc<Queue>, Arc<DoneQueue>);
+
+impl Supplied {
+    fn supply(self, source: Box<dyn Iterator<Item = SourceItem> + Send>) {
+        for item in source {
+            foretell_fault::point("foretell-source");
+            if !self.0.push(item) {
+                return;
+            }
+            self.1.ring();
         }
-        bell.ring();
+    }
+}
+
+impl Drop for Supplied {
+    fn drop(&mut self) {
+        // First, so that the session that the bell wakes sees the end.
+        self.0.lock().source_has_ended = true;
+        self.1.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Certainty;
+    use foretell_policy::{Extent, Segment};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    const SEGMENTS: usize = 50_000;
+
+    fn disclosure() -> SourceItem {
+        let segments = vec![Segment { offset_bytes: 0, length_bytes: 1 }; SEGMENTS];
+        let whole = Disclosure::whole_file("/a".into(), Certainty::File);
+        Ok(Disclosure { extent: Extent::Segments(segments.into()), ..whole })
+    }
+
+    #[test]
+    fn a_source_runs_ahead_by_what_fits_and_gives_all() {
+        const ITEMS: usize = 60;
+        let given = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&given);
+        let source = (0..ITEMS).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            disclosure()
+        });
+        let bell = Arc::new(DoneQueue::new().expect("a descriptor"));
+        let threads = Threads::new().expect("some processes are left");
+        let mut feed = Feed::start(Box::new(source), bell, &threads);
+        // One that was not pushed yet, and one beyond the bound.
+        let fit = AHEAD_MAX_BYTES / (SEGMENTS * size_of::<Segment>()) + 2;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while given.load(Ordering::Relaxed) < fit && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(given.load(Ordering::Relaxed), fit);
+        let mut taken = 0;
+        while !feed.is_finished() && Instant::now() < deadline {
+            match feed.next() {
+                Some(_) => taken += 1,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        assert_eq!(taken, ITEMS);
     }
 }

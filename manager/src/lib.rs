@@ -11,6 +11,8 @@
 //! Nothing here can reach into a program: if the manager fails, programs run on without it.
 
 mod budget;
+mod connections;
+mod control_groups;
 mod driver;
 mod explain;
 mod fault;
@@ -21,8 +23,10 @@ mod reads;
 mod report;
 mod session;
 pub mod source;
+mod threads;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,15 +42,23 @@ pub use fault::Fault;
 pub use feed::SourceItem;
 pub use report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 
+use connections::Connections;
 use driver::done::DoneQueue;
-use feed::Feed;
-use session::Session;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use session::{Parts, Session};
+use threads::Threads;
 
 /// The policy's block: the papers' 8 KiB.
 pub const BLOCK_BYTES: u64 = 8 * 1024;
 
-/// Lookups and open files have this share of the descriptors that the process may have, as a divisor.
-const DESCRIPTOR_DIVISOR: u64 = 2;
+/// Lookups and open files, connections, and programs whose ends are watched have these shares of the descriptors that the
+/// process may have, as divisors. The rest is for what comes along with a message, and for folders being listed.
+const FILES_DIVISOR: u64 = 2;
+const CONNECTIONS_DIVISOR: u64 = 4;
+const WATCHED_DIVISOR: u64 = 8;
+
+/// The session's thread makes no deep calls.
+const STACK_BYTES: usize = 1 << 20;
 
 /// How long [`Manager::stop`] waits for the report.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -79,6 +91,9 @@ pub enum ManagerError {
     /// No bell or no thread.
     #[error("cannot start the manager: {0}")]
     Start(io::Error),
+    /// Threads count as processes do, and the program needs them.
+    #[error("the limit of processes leaves {0}, which are left to the program")]
+    Processes(u64),
 }
 
 /// A running manager. Dropping it leaves its thread to end with the process; [`stop`](Self::stop)
@@ -96,8 +111,9 @@ impl Manager {
     /// Starts a manager in this process.
     ///
     /// # Errors
-    /// [`ManagerError`], when the system is out of descriptors or threads.
+    /// [`ManagerError`], when the system is out of descriptors or threads, or limits leave too few of them.
     pub fn start(options: Options) -> Result<Self, ManagerError> {
+        let threads = Threads::new().map_err(ManagerError::Processes)?;
         let listener = Listener::bind().map_err(ManagerError::Socket)?;
         let address = listener.address().to_owned();
         let bell = Arc::new(DoneQueue::new().map_err(ManagerError::Start)?);
@@ -107,15 +123,23 @@ impl Manager {
         let memory = Memory::Kernel { keeps: options.release };
         let mut config = Config::new(memory, BLOCK_BYTES, budget_bytes);
         config.decisions_max = options.decisions_max;
-        config.resolved_max = config.resolved_max.min(descriptors_for_files());
-        let mut session =
-            Session::new(listener, Arc::clone(&bell), Arc::clone(&stop), config, options.fault);
-        for source in options.sources {
-            session.add_feed(Feed::start(source, Arc::clone(&bell)));
-        }
+        let descriptors = descriptors();
+        let share = |divisor| usize::try_from(descriptors / divisor).unwrap_or(usize::MAX).max(1);
+        config.resolved_max = config.resolved_max.min(share(FILES_DIVISOR));
+        let parts = Parts {
+            connections: Connections::new(listener, share(CONNECTIONS_DIVISOR)),
+            watched_max: share(WATCHED_DIVISOR),
+            threads,
+            done: Arc::clone(&bell),
+            stop: Arc::clone(&stop),
+            fault: options.fault,
+        };
+        let mut session = Session::new(config, parts);
+        options.sources.into_iter().for_each(|source| session.add_source(source));
         let (sender, report) = channel();
         thread::Builder::new()
             .name("foretell-session".into())
+            .stack_size(STACK_BYTES)
             .spawn(move || {
                 let report = catch_unwind(AssertUnwindSafe(|| session.run()));
                 let _ = sender.send(report.unwrap_or_else(|panic| {
@@ -149,8 +173,8 @@ impl Manager {
     }
 }
 
-/// Raises the soft limit on descriptors to the hard one and says how many files may be held open.
-fn descriptors_for_files() -> usize {
+/// Raises the soft limit on descriptors to the hard one and says what it is.
+fn descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -158,8 +182,12 @@ fn descriptors_for_files() -> usize {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    let share = current.unwrap_or(u64::MAX) / DESCRIPTOR_DIVISOR;
-    usize::try_from(share).unwrap_or(usize::MAX).max(1)
+    current.unwrap_or(u64::MAX)
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -9,20 +9,21 @@
 //! What may fail: a connection (dropped), a ring (not mapped; that program goes unseen), a source (its
 //! error is remembered as a refusal). None of it reaches a program.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foretell_policy::{
-    Config, Cost, Extent, FileId, Hint, HinterId, NameId, Nanos, Order, Outcome, Policy, Segment,
-    StreamId, Target, Work,
+    Config, Cost, DeviceId, Extent, FileId, Hint, HinterId, NameId, Nanos, Order, Outcome, Policy,
+    ReaderId, Segment, StreamId, Target, Work,
 };
-use foretell_protocol::{Connection, Listener, Message, STREAM_EXTERNAL};
+use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::Source;
+use crate::connections::{Connections, Peer};
 use crate::driver::done::DoneQueue;
 use crate::driver::{End, Ended, PageCache, Subject};
 use crate::explain::Explanation;
@@ -33,6 +34,7 @@ use crate::programs::Program;
 use crate::reads::Reads;
 use crate::report::{BlockReport, HintReport, ManagerState, ProgramReport, Report};
 use crate::source::{Certainty, Disclosure, walk};
+use crate::threads::Threads;
 
 /// Hints of all sources that wait in the policy before sources are asked for more.
 const LOW_WATER_HINTS: usize = 4096;
@@ -50,6 +52,25 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Streams of a connection that are not past.
 const STREAMS_MAX: usize = 1024;
+
+/// What hints, names that wait to be looked up, streams and introductions may take together. Who hints has half of what
+/// others leave; beyond, sources are not asked and sockets not read.
+const KEPT_MAX_BYTES: usize = 128 << 20;
+
+/// What a stream takes without hints.
+const STREAM_BYTES: usize = 2048;
+
+/// What a name takes beside its text while it waits.
+const NAME_BYTES: usize = 64;
+
+/// Programs at a time. Each takes a page that is always in use, and the ring behind it as far as it is used.
+const PROGRAMS_MAX: usize = 4096;
+
+/// Folders whose files are listed at a time, each on a thread.
+const WALKS_MAX: usize = 8;
+
+/// How often it is asked whether those programs have ended that cannot be watched.
+const POLL_ASKED: Duration = Duration::from_secs(1);
 
 /// Whose record the hints of scripts count on: they come from a process each.
 const SCRIPTS: HinterId = HinterId(u64::MAX);
@@ -74,9 +95,11 @@ pub(crate) struct Session {
     driver: PageCache,
     done: Arc<DoneQueue>,
     stop: Arc<AtomicBool>,
-    listener: Listener,
-    peers: Vec<Peer>,
+    threads: Threads,
+    connections: Connections,
     programs: Vec<Program>,
+    /// Programs that may have a descriptor to be watched by.
+    watched_max: usize,
     ended_programs: ProgramReport,
     interest: bool,
     /// A program has read more than was taken in at a time.
@@ -84,13 +107,21 @@ pub(crate) struct Session {
     mounts: Mounts,
     names: HashMap<NameId, (PathBuf, Certainty)>,
     next_name: u64,
+    /// What these names take, and those of folders to be walked.
+    names_bytes: usize,
+    /// Streams of all connections.
+    streams: usize,
     feeds: Vec<Supply>,
-    /// How many there have been.
+    /// Folders whose turn to be walked comes later.
+    walks: VecDeque<PathBuf>,
+    /// How many sources there have been.
     sources: u64,
     /// Hints that came over the control socket for everybody.
     external: StreamId,
     /// What it took to take in the end of a fetch, the last time, ns: with its start, `T_driver`.
     ending_ns: u64,
+    /// When a file that is idle is to be closed.
+    closes_in: Option<Duration>,
     first_refusal: Option<String>,
     /// Hints that a source could not even read.
     source_errors: u64,
@@ -99,53 +130,54 @@ pub(crate) struct Session {
     fault: FaultState,
 }
 
+/// What a session is made of that others have made.
+pub(crate) struct Parts {
+    pub(crate) connections: Connections,
+    /// Programs that may have a descriptor to be watched by.
+    pub(crate) watched_max: usize,
+    pub(crate) threads: Threads,
+    pub(crate) done: Arc<DoneQueue>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) fault: Option<Fault>,
+}
+
 /// Hints that are not a program's own, and what they go into.
 struct Supply {
     feed: Feed,
     hinter: HinterId,
     stream: StreamId,
-}
-
-/// A connection, and the streams that end with it.
-struct Peer {
-    connection: Connection,
-    /// The process at its end.
-    hinter: HinterId,
-    has_spoken: bool,
-    /// Whether it speaks for a script.
-    is_script: bool,
-    streams: HashMap<u64, StreamId>,
+    is_walk: bool,
 }
 
 impl Session {
-    pub(crate) fn new(
-        listener: Listener,
-        done: Arc<DoneQueue>,
-        stop: Arc<AtomicBool>,
-        config: Config,
-        fault: Option<Fault>,
-    ) -> Self {
+    pub(crate) fn new(config: Config, parts: Parts) -> Self {
+        let Parts { connections, watched_max, threads, done, stop, fault } = parts;
         let mut policy = Policy::new(config);
         let external = policy.open_stream(Nanos::ZERO, SCRIPTS, None);
         Session {
             clock: Instant::now(),
-            driver: PageCache::new(&config, Arc::clone(&done)),
+            driver: PageCache::new(&config, Arc::clone(&done), threads.clone()),
             policy,
             done,
             stop,
-            listener,
-            peers: Vec::new(),
+            threads,
+            connections,
             programs: Vec::new(),
+            watched_max,
             ended_programs: ProgramReport::default(),
             interest: false,
             is_behind: false,
             mounts: Mounts::read(),
             names: HashMap::new(),
             next_name: 0,
+            names_bytes: 0,
+            streams: 0,
             feeds: Vec::new(),
+            walks: VecDeque::new(),
             sources: 0,
             external,
             ending_ns: 0,
+            closes_in: None,
             first_refusal: None,
             source_errors: 0,
             budget_bytes: config.capacity_blocks * config.block_bytes,
@@ -154,12 +186,17 @@ impl Session {
         }
     }
 
-    /// Works off `feed` as a stream of its own.
-    pub(crate) fn add_feed(&mut self, feed: Feed) {
+    /// Works off `source` as a stream of its own.
+    pub(crate) fn add_source(&mut self, source: Source) {
+        self.start_feed(source, false);
+    }
+
+    fn start_feed(&mut self, source: Source, is_walk: bool) {
+        let feed = Feed::start(source, Arc::clone(&self.done), &self.threads);
         let hinter = HinterId(FIRST_SOURCE + self.sources);
         self.sources += 1;
         let stream = self.policy.open_stream(self.now(), hinter, None);
-        self.feeds.push(Supply { feed, hinter, stream });
+        self.feeds.push(Supply { feed, hinter, stream, is_walk });
     }
 
     /// Runs until it is told to stop, and reports.
@@ -175,6 +212,7 @@ impl Session {
         // What the programs did up to their ends is in their rings, and in the backlog those that
         // introduced themselves last.
         let began = Instant::now();
+        self.wait(Some(Duration::ZERO));
         self.take_in();
         while self.is_behind && began.elapsed() < LAST_WORDS {
             self.take_in();
@@ -199,7 +237,7 @@ impl Session {
     }
 
     fn take_in(&mut self) {
-        self.take_connections();
+        self.connections.accept(Instant::now());
         self.take_messages();
         self.take_disclosures();
         self.take_records();
@@ -212,39 +250,47 @@ impl Session {
             self.ending_ns = each;
         }
         for name in self.policy.take_dropped_names() {
-            self.names.remove(&name);
+            self.take_name(name);
         }
         for file in self.policy.take_released_files() {
             self.driver.close(file, self.policy.wants(file));
         }
+        self.start_walks();
+        self.closes_in = self.driver.close_idle(self.now());
     }
 
-    fn take_connections(&mut self) {
-        while let Ok(Some(connection)) = self.listener.accept() {
-            let hinter = HinterId(u64::from(connection.peer_pid().unsigned_abs()));
-            let (has_spoken, is_script, streams) = (false, false, HashMap::new());
-            self.peers.push(Peer { connection, hinter, has_spoken, is_script, streams });
-        }
+    /// Whether more of `hinter` may be kept.
+    fn has_room(&self, hinter: HinterId) -> bool {
+        let (own, all) = self.policy.hint_bytes(hinter);
+        let programs = self.programs.len() * RING_HEADER_BYTES as usize;
+        let others = all - own + self.names_bytes + programs + self.streams * STREAM_BYTES;
+        own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
     }
 
-    /// Whether there is room for what `peer` may say. Its socket holds the rest back, and with it the
-    /// peer, so that hints waiting here are bounded. A first word is always heard: it may be the
-    /// introduction of a program.
+    /// Whether there is room for what `peer` may hint. Its socket holds the rest back, and with it the
+    /// peer, so that hints waiting here are bounded.
     fn hears(&self, peer: &Peer) -> bool {
-        let waits = |hinter| self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX;
-        !peer.has_spoken || waits(peer.hinter) && (!peer.is_script || waits(SCRIPTS))
+        let has_room = |hinter| {
+            self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
+        };
+        has_room(peer.hinter) && (!peer.is_script || has_room(SCRIPTS))
     }
 
     fn take_messages(&mut self) {
-        let mut peers = std::mem::take(&mut self.peers);
+        let mut peers = std::mem::take(&mut self.connections.peers);
         peers.retain_mut(|peer| {
             loop {
-                // What makes room, or ends it, is heard all the same.
-                if !self.hears(peer) && peer.connection.has_hint() {
+                // An introduction, and what makes room, or ends it, is heard all the same.
+                if !peer.is_ready {
+                    return true;
+                }
+                let has_room = self.hears(peer);
+                peer.is_held = !has_room && (peer.is_held || peer.connection.has_hint());
+                if peer.is_held {
                     return true;
                 }
                 match peer.connection.receive() {
-                    Ok(None) => return true,
+                    Ok(None) => peer.is_ready = false,
                     Ok(Some(Message::End)) | Err(_) => break,
                     Ok(Some(message)) => {
                         peer.has_spoken = true;
@@ -252,25 +298,42 @@ impl Session {
                     }
                 }
             }
+            self.streams -= peer.streams.len();
             for stream in peer.streams.values() {
                 self.policy.close(self.now(), *stream);
             }
             false
         });
-        self.peers = peers;
+        self.connections.peers = peers;
+    }
+
+    /// A program has introduced itself.
+    fn adopt(&mut self, peer: &Peer, hello: Hello) {
+        if self.programs.len() >= PROGRAMS_MAX {
+            return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
+        }
+        let watched = self.programs.iter().filter(|program| program.is_watched()).count();
+        match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
+            Ok(program) => {
+                // A process is one program at a time; 0 stands for those whose numbers are not seen here.
+                let known = program.reader() != ReaderId(0);
+                let before = self
+                    .programs
+                    .iter_mut()
+                    .filter(|before| known && before.reader() == program.reader());
+                before.for_each(Program::is_replaced);
+                self.fault.adopted(&program);
+                program.set_interest(self.interest);
+                self.programs.push(program);
+            }
+            Err(error) => self.refused(error),
+        }
     }
 
     fn take_message(&mut self, peer: &mut Peer, message: Message) {
         let now = self.now();
         match message {
-            Message::Hello(hello) => match Program::adopt(&peer.connection, hello) {
-                Ok(program) => {
-                    self.fault.adopted(&program);
-                    program.set_interest(self.interest);
-                    self.programs.push(program);
-                }
-                Err(error) => self.refused(error),
-            },
+            Message::Hello(hello) => self.adopt(peer, hello),
             Message::Hint(hint) => {
                 let Some(stream) = self.stream_of(peer, hint.stream) else {
                     self.refused(format!("more than {STREAMS_MAX} streams of one program"));
@@ -313,6 +376,7 @@ impl Session {
         }
         let now = self.now();
         if peer.streams.len() >= STREAMS_MAX {
+            self.streams -= peer.streams.len();
             peer.streams.retain(|_, &mut stream| {
                 let is_past = self.policy.is_past(stream);
                 if is_past {
@@ -320,12 +384,14 @@ impl Session {
                 }
                 !is_past
             });
+            self.streams += peer.streams.len();
         }
         if peer.streams.len() >= STREAMS_MAX {
             return None;
         }
         let stream = self.policy.open_stream(now, peer.hinter, None);
         peer.streams.insert(number, stream);
+        self.streams += 1;
         Some(stream)
     }
 
@@ -333,8 +399,8 @@ impl Session {
         let mut feeds = std::mem::take(&mut self.feeds);
         let waiting = |feed: &Supply| self.policy.waiting_hints_by(feed.hinter);
         let mut waiting: usize = feeds.iter().map(waiting).sum();
-        feeds.retain_mut(|Supply { feed, stream, .. }| {
-            while waiting < LOW_WATER_HINTS {
+        feeds.retain_mut(|Supply { feed, hinter, stream, .. }| {
+            while waiting < LOW_WATER_HINTS && self.has_room(*hinter) {
                 match feed.next() {
                     Some(Ok(disclosure)) => {
                         waiting += 1; // At most.
@@ -352,16 +418,34 @@ impl Session {
         self.feeds.append(&mut feeds);
     }
 
+    /// Walks folders that were found, some at a time.
+    fn start_walks(&mut self) {
+        while self.feeds.iter().filter(|feed| feed.is_walk).count() < WALKS_MAX
+            && let Some(folder) = self.walks.pop_front()
+        {
+            self.names_bytes -= bytes_of_name(&folder);
+            self.start_feed(Box::new(walk::disclosures(folder).map(Ok)), true);
+        }
+    }
+
     fn disclose(&mut self, stream: StreamId, disclosure: Disclosure) {
         let name = NameId(self.next_name);
         self.next_name += 1;
         let device = self.mounts.device_of(&disclosure.path);
+        self.names_bytes += bytes_of_name(&disclosure.path);
         self.names.insert(name, (disclosure.path, disclosure.certainty));
         let (extent, repeats) = (disclosure.extent, disclosure.repeats);
         let now = self.now();
         let (target, order) = (Target::Name(name), disclosure.order);
         self.policy.hint(now, stream, Hint { target, device, extent, order, repeats });
         self.driver.add_device(device);
+    }
+
+    /// A name that waits no more.
+    fn take_name(&mut self, name: NameId) -> Option<(PathBuf, Certainty)> {
+        let known = self.names.remove(&name);
+        self.names_bytes -= known.as_ref().map_or(0, |(path, _)| bytes_of_name(path));
+        known
     }
 
     fn take_records(&mut self) {
@@ -373,8 +457,7 @@ impl Session {
         let mut behind = false;
         self.programs.retain_mut(|program| {
             let mut reads = Reads::new(policy, now, program.reader());
-            // Without a descriptor it had ended when it was asked for.
-            let ended = program.end().is_none_or(is_readable);
+            let ended = program.has_ended();
             program.drain_while(ended, |record| {
                 reads.take(record);
                 reads.told_blocks() < TURN_BLOCKS_MAX
@@ -394,8 +477,9 @@ impl Session {
         let now = self.now();
         match ended.subject {
             Subject::Name(name) => {
-                let (path, certainty) = self.names.remove(&name).expect("a name is looked up once");
-                let (outcome, found) = self.outcome_of_lookup(path, certainty, ended.end);
+                let (path, certainty) = self.take_name(name).expect("a name is looked up once");
+                let (outcome, found) =
+                    self.outcome_of_lookup(path, certainty, ended.device, ended.end);
                 self.policy.completed(now, ended.fetch, outcome);
                 if let Some(file) = found {
                     self.driver.close(file, self.policy.wants(file));
@@ -420,6 +504,7 @@ impl Session {
         &mut self,
         path: PathBuf,
         certainty: Certainty,
+        device: DeviceId,
         end: End,
     ) -> (Outcome, Option<FileId>) {
         let refusal = match end {
@@ -428,7 +513,7 @@ impl Session {
                 if let Some(explanation) = &mut self.explanation {
                     explanation.name(id, path);
                 }
-                self.driver.hold(*file);
+                self.driver.hold(self.now(), device, *file);
                 return (Outcome::Resolved { file: id, size_bytes }, Some(id));
             }
             End::Folder if certainty == Certainty::MaybeTree => {
@@ -447,9 +532,8 @@ impl Session {
 
     /// Discloses everything below `folder`, after the folders that were found before it.
     fn walk(&mut self, folder: PathBuf) {
-        let files = walk::disclosures(folder).map(Ok);
-        let feed = Feed::start(Box::new(files), Arc::clone(&self.done));
-        self.add_feed(feed);
+        self.names_bytes += bytes_of_name(&folder);
+        self.walks.push_back(folder);
     }
 
     fn start_fetches(&mut self) {
@@ -497,7 +581,10 @@ impl Session {
 
     /// Whether hints are being worked off, or prefetched blocks wait for their reader.
     fn is_active(&self) -> bool {
-        !self.feeds.is_empty() || !self.policy.is_idle() || self.policy.pending_blocks() > 0
+        !self.feeds.is_empty()
+            || !self.walks.is_empty()
+            || !self.policy.is_idle()
+            || self.policy.pending_blocks() > 0
     }
 
     fn update_interest(&mut self) {
@@ -511,7 +598,7 @@ impl Session {
     }
 
     /// Sleeps until something comes in, or the rings or the fetches should be looked at.
-    fn sleep(&self) {
+    fn sleep(&mut self) {
         let arrivals = self.driver.poll_interval();
         let unannounced = (!self.done.is_empty()).then_some(POLL_UNANNOUNCED);
         let soon = self.driver.reinforce().into_iter().chain(arrivals).chain(unannounced).min();
@@ -525,16 +612,23 @@ impl Session {
                 (false, false) => self.interest.then_some(POLL_UNREAD),
             }
         });
-        let mut fds = vec![
-            PollFd::new(&self.done, PollFlags::IN),
-            PollFd::new(&self.listener, PollFlags::IN),
-        ];
-        let heard = self.peers.iter().filter(|peer| self.hears(peer));
-        let connections = heard.map(|peer| peer.connection.as_fd());
+        let asked = self.programs.iter().any(Program::is_asked).then_some(POLL_ASKED);
+        let due = self.connections.due_in(Instant::now());
+        self.wait([timeout, self.closes_in, asked, due].into_iter().flatten().min());
+    }
+
+    /// Waits until something comes in, or for so long.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds: Vec<PollFd> = self.connections.heard().map(watch).collect();
+        let heard = fds.len();
         let ends = self.programs.iter().filter_map(Program::end);
-        fds.extend(connections.chain(ends).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(ends.chain(self.connections.listener()).map(watch));
+        fds.push(PollFd::new(&self.done, PollFlags::IN));
         // An interrupted or failed wait is a short one.
         let _ = poll(&mut fds, timeout.map(timespec).as_ref());
+        let ready: Vec<bool> = fds[..heard].iter().map(|fd| !fd.revents().is_empty()).collect();
+        self.connections.note_ready(ready);
     }
 
     fn refused(&mut self, reason: String) {
@@ -566,9 +660,8 @@ impl Session {
     }
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+fn bytes_of_name(path: &PathBuf) -> usize {
+    path.capacity() + NAME_BYTES
 }
 
 fn timespec(duration: Duration) -> Timespec {

@@ -32,7 +32,8 @@ mod socket;
 pub use client::{Client, ClientError};
 pub use ioctl::{IOCTL_MAX_BYTES, Ioctl, IoctlError, IoctlHint};
 pub use layout::{
-    PRELOAD_VARIABLE, SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL, stall_threshold_ns,
+    PRELOAD_VARIABLE, RING_HEADER_BYTES, SOCKET_VARIABLE, STALL_THRESHOLD_NS, STREAM_EXTERNAL,
+    stall_threshold_ns,
 };
 pub use message::{Extent, Hello, Hint, Message, ProtocolError, Segment};
 pub use ring::{Counters, Record, RecordFlags, RecordKind, RingError, RingReader};

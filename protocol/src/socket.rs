@@ -7,6 +7,7 @@
 //! What may fail: `bind` when names run out; `accept` when descriptors run out; everything else
 //! belongs to one connection.
 
+use std::cell::RefCell;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -89,7 +90,7 @@ impl Listener {
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
             let Ok(peer) = peer_credentials(socket.as_fd()) else { continue };
             if is_trusted(peer.uid) {
-                return Ok(Some(Connection { socket, peer_pid: peer.pid, buffer: Vec::new() }));
+                return Ok(Some(Connection { socket, peer_pid: peer.pid }));
             }
         }
     }
@@ -106,7 +107,11 @@ impl AsFd for Listener {
 pub struct Connection {
     socket: OwnedFd,
     peer_pid: i32,
-    buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// Room for the packet that is being received: a connection that waits for its next one keeps none.
+    static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; layout::MESSAGE_MAX_BYTES as usize]);
 }
 
 impl Connection {
@@ -169,10 +174,12 @@ impl Connection {
     /// # Errors
     /// [`ProtocolError`]; the connection should then be dropped.
     pub fn receive(&mut self) -> Result<Option<Message>, ProtocolError> {
-        self.buffer.resize(layout::MESSAGE_MAX_BYTES as usize, 0);
+        PACKET.with_borrow_mut(|buffer| self.receive_into(buffer))
+    }
+
+    fn receive_into(&mut self, buffer: &mut [u8]) -> Result<Option<Message>, ProtocolError> {
         let mut control = ControlBuffer([0; 16]);
-        let mut part =
-            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() };
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all-zero is a valid `msghdr`, a plain C structure.
         let mut packet: libc::msghdr = unsafe { std::mem::zeroed() };
         packet.msg_iov = &raw mut part;
@@ -208,7 +215,7 @@ impl Connection {
             });
         }
         let ring = if descriptors.len() == 1 { descriptors.pop() } else { None };
-        Message::decode(&self.buffer[..received], ring).map(Some)
+        Message::decode(&buffer[..received], ring).map(Some)
     }
 }
 

@@ -221,8 +221,7 @@ fn stalls_are_those_of_regular_files() {
     let program = support::c_program("one_read", &[]);
     let slow = support::crate_folder().join("tests/c/slow.c");
     let slow = support::compile(&slow, &["-shared", "-fPIC"]);
-    let preload =
-        format!("LD_PRELOAD={}:{}", support::preload_library().display(), slow.display());
+    let preload = format!("LD_PRELOAD={}:{}", support::preload_library().display(), slow.display());
     for interest in [false, true] {
         for end in ["close", "exit", "_exit", "fork", "duplicate"] {
             let file = setting.file.to_str().expect("plain path");

@@ -14,10 +14,17 @@ pub(crate) fn foretell() -> Command {
     Command::new(env!("CARGO_BIN_EXE_foretell"))
 }
 
-/// `foretell run --quiet -- PROGRAM`, to which arguments are added.
+/// `foretell run --quiet -- PROGRAM`, to which arguments are added: foretell's own process becomes the program.
 pub(crate) fn under_foretell(program: impl AsRef<OsStr>) -> Command {
     let mut command = foretell();
     command.args(["run", "--quiet", "--"]).arg(program);
+    command
+}
+
+/// The same with figures that are written at the end, so that the program is a child.
+pub(crate) fn beside_foretell(program: impl AsRef<OsStr>) -> Command {
+    let mut command = foretell();
+    command.args(["run", "--quiet", "--json", "/dev/null", "--"]).arg(program);
     command
 }
 
@@ -77,26 +84,27 @@ pub(crate) fn sample_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a command line with and without foretell and asserts that nobody could tell; returns the
+/// Runs a command line with and without foretell, in both of its forms, and asserts that nobody could tell; returns the
 /// output.
 pub(crate) fn assert_same<S: AsRef<OsStr>>(
     command_line: &[S],
     adjust: impl Fn(&mut Command),
 ) -> Output {
     let (program, arguments) = command_line.split_first().expect("a program");
-    let mut plain = Command::new(program);
-    let mut hinted = under_foretell(program);
-    for command in [&mut plain, &mut hinted] {
+    let output = |mut command: Command| {
         command.args(arguments).stdin(Stdio::null());
-        adjust(command);
-    }
-    let plain = plain.output().expect("the program runs");
-    let hinted = hinted.output().expect("foretell runs");
+        adjust(&mut command);
+        command.output().expect("it runs")
+    };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert_eq!(text(&plain.stderr), text(&hinted.stderr), "standard error");
-    assert!(plain.stdout == hinted.stdout, "standard output differs");
-    assert_eq!(plain.status, hinted.status, "{}", text(&hinted.stderr));
-    hinted
+    let plain = output(Command::new(program));
+    for hinted in [under_foretell(program), beside_foretell(program)] {
+        let hinted = output(hinted);
+        assert_eq!(text(&plain.stderr), text(&hinted.stderr), "standard error");
+        assert!(plain.stdout == hinted.stdout, "standard output differs");
+        assert_eq!(plain.status, hinted.status, "{}", text(&hinted.stderr));
+    }
+    plain
 }
 
 /// Compiles a C program of `tests/c` into `folder`.
@@ -121,11 +129,17 @@ pub(crate) fn is_mounted(mountpoint: &Path) -> bool {
 
 /// Waits until something is there, but not for ever.
 pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if there() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("waited 10 s for {what}");
+    panic!("waited 30 s for {what}");
+}
+
+/// The process of the manager at this address (`FORETELL_SOCKET`).
+pub(crate) fn manager_of(address: &str) -> u32 {
+    let number = address.trim().rsplit('/').next().and_then(|name| name.split('-').next());
+    number.and_then(|number| number.parse().ok()).expect("an address has the manager's number")
 }

@@ -2,24 +2,40 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 
+use super::keeping::{self, FileSystem, FileSystems};
 use super::residency::{self, Observer, Range};
 
-/// A file held open while it has something left to prefetch.
+/// A file that is open.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
+    path: PathBuf,
     id: FileId,
     size_bytes: u64,
     owner_uid: u32,
+    system: Arc<FileSystem>,
+    /// What looking it up and opening it took.
+    opened_in: Duration,
     /// Made when it is first needed, which is on a device's thread.
     observer: OnceLock<Observer>,
+}
+
+/// A file to be advised, that is opened again when it is first needed, which is on a device's thread.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    path: PathBuf,
+    id: FileId,
+    systems: Arc<FileSystems>,
+    open: OnceLock<Result<OpenFile, io::ErrorKind>>,
 }
 
 /// What a name turned out to be.
@@ -38,7 +54,7 @@ pub(crate) enum Found {
 pub(crate) enum Advised {
     /// All of it was in memory already.
     AlreadyCached,
-    /// The kernel is fetching it; [`OpenFile::state`] tells when it has arrived.
+    /// The kernel is fetching it; [`Handle::state`] tells when it has arrived.
     Started,
     /// It is in memory now.
     Fetched,
@@ -76,29 +92,122 @@ pub(crate) fn file_id(device: u64, inode: u64) -> FileId {
 
 /// Looks `path` up and opens it if it is a regular file.
 ///
-/// It is opened without rights first, since opening a pipe or a device in earnest has effects.
-pub(crate) fn find(path: &Path) -> io::Result<Found> {
-    let handle = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let metadata = File::from(handle).metadata()?;
+/// It is opened without rights first, since opening a pipe or a device in earnest has effects. What is opened then is what was
+/// looked at, by its descriptor: by the name, another file may have taken its place.
+///
+/// # Errors
+/// That of the lookup; `Unsupported` where /proc is missing, so that a descriptor cannot be opened again; and of what is on a file
+/// system that is known to [forget](super::keeping).
+pub(crate) fn find(path: PathBuf, systems: &FileSystems) -> io::Result<Found> {
+    let began = Instant::now();
+    let handle =
+        File::from(rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    let metadata = handle.metadata()?;
     if metadata.is_dir() {
         return Ok(Found::Folder);
     }
     if !metadata.is_file() {
         return Ok(Found::Other);
     }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Ok(Found::Other);
+    let system = systems.of(metadata.dev(), &handle);
+    if system.forgets() {
+        return Err(keeping::forgotten());
     }
+    let file = open_again(&handle)?;
     let size_bytes = metadata.len();
     let (owner_uid, observer) = (metadata.uid(), OnceLock::new());
     let id = file_id(metadata.dev(), metadata.ino());
-    Ok(Found::File(OpenFile { file, id, size_bytes, owner_uid, observer }))
+    let opened_in = began.elapsed();
+    Ok(Found::File(OpenFile { file, path, id, size_bytes, owner_uid, system, opened_in, observer }))
+}
+
+/// Opens to read what `handle` is of, whatever its name means by now.
+fn open_again(handle: &File) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let descriptors = descriptors().ok_or(io::ErrorKind::Unsupported)?;
+    let number = handle.as_raw_fd().to_string();
+    Ok(File::from(rustix::fs::openat(descriptors, number, flags, Mode::empty())?))
+}
+
+/// The folder in which each descriptor of this process has a link to its file.
+fn descriptors() -> Option<BorrowedFd<'static>> {
+    static FOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()?;
+        // Any folder may be mounted in its place, with any links in it.
+        let kind = rustix::fs::fstatfs(&folder).ok()?.f_type;
+        (kind == libc::PROC_SUPER_MAGIC).then_some(folder)
+    };
+    FOLDER.get_or_init(open).as_ref().map(AsFd::as_fd)
+}
+
+impl Handle {
+    /// Of a file that is open.
+    pub(crate) fn opened(file: OpenFile, systems: Arc<FileSystems>) -> Self {
+        Handle { path: file.path.clone(), id: file.id, systems, open: OnceLock::from(Ok(file)) }
+    }
+
+    /// Of the same file, which is not open.
+    pub(crate) fn closed(path: PathBuf, id: FileId, systems: Arc<FileSystems>) -> Self {
+        Handle { path, id, systems, open: OnceLock::new() }
+    }
+
+    /// The file, opened if it is not. May wait for the device. What has taken its name meanwhile is another file, and not opened
+    /// in its place.
+    fn open(&self) -> io::Result<&OpenFile> {
+        let open = || match find(self.path.clone(), &self.systems).map_err(|error| error.kind())? {
+            Found::File(file) if file.id == self.id => Ok(file),
+            _ => Err(io::ErrorKind::NotFound),
+        };
+        self.open.get_or_init(open).as_ref().map_err(|&kind| kind.into())
+    }
+
+    fn if_open(&self) -> Option<&OpenFile> {
+        self.open.get()?.as_ref().ok()
+    }
+
+    /// Whether it is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.if_open().is_some()
+    }
+
+    /// What opening it took, if it is open and may be wanted again.
+    pub(crate) fn opened_in(&self) -> Option<Duration> {
+        self.if_open().filter(|file| !file.system.forgets()).map(|file| file.opened_in)
+    }
+
+    /// Whether a part of `range` that the kernel had begun to fetch is not in memory any more, as far as it says. Does not wait.
+    pub(crate) fn has_lost(&self, range: Range) -> bool {
+        let file = self.if_open();
+        let accepted_bytes = file.and_then(|file| residency::accepted_bytes(&file.file, range));
+        accepted_bytes.is_some_and(|accepted_bytes| accepted_bytes < range.length_bytes)
+    }
+
+    /// See [`OpenFile::advise`].
+    pub(crate) fn advise(&self, range: Range) -> Advised {
+        self.open().map_or_else(Advised::Failed, |file| file.advise(range))
+    }
+
+    /// See [`OpenFile::state`]; of a file that is not open nothing can be told.
+    pub(crate) fn state(&self, range: Range) -> State {
+        self.if_open().map_or(State::Waiting, |file| file.state(range))
+    }
+
+    /// See [`OpenFile::release`]. May wait for the device if the file is not open.
+    pub(crate) fn release(&self, range: Range) {
+        if let Ok(file) = self.open() {
+            file.release(range);
+        }
+    }
 }
 
 impl OpenFile {
+    /// The name by which it was found.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The policy's name for it.
     pub(crate) fn id(&self) -> FileId {
         self.id
@@ -111,7 +220,7 @@ impl OpenFile {
 
     /// Has the kernel fetch `range`. May wait: for the device's queue, or, where the kernel takes no
     /// advice or arrival cannot be observed, for the data itself.
-    pub(crate) fn advise(&self, range: Range) -> Advised {
+    fn advise(&self, range: Range) -> Advised {
         match self.clip(range, AtFlags::STATX_SYNC_AS_STAT) {
             Err(error) => Advised::Failed(error),
             Ok(existing) if existing == range => self.advise_existing(range),
@@ -124,7 +233,7 @@ impl OpenFile {
     }
 
     /// Where the fetch of `range` stands. Never waits.
-    pub(crate) fn state(&self, range: Range) -> State {
+    fn state(&self, range: Range) -> State {
         // The size first: pages beyond a new end may linger in a large folio.
         match self.clip(range, AtFlags::STATX_DONT_SYNC) {
             Ok(existing) if existing != range => {
@@ -136,7 +245,7 @@ impl OpenFile {
     }
 
     /// Has the kernel let go of the pages of `range` that nobody has changed or mapped. Does not wait.
-    pub(crate) fn release(&self, range: Range) {
+    fn release(&self, range: Range) {
         let length = std::num::NonZeroU64::new(range.length_bytes);
         // What the kernel does not let go of stays: no harm is done.
         let _ = rustix::fs::fadvise(&self.file, range.offset_bytes, length, Advice::DontNeed);
@@ -148,6 +257,9 @@ impl OpenFile {
     }
 
     fn advise_existing(&self, range: Range) -> Advised {
+        if !self.system.keeps(|| self.probe(range)) {
+            return Advised::Failed(keeping::forgotten());
+        }
         // What has no place in the cache has not arrived; only then is it asked by a read, which would
         // have the kernel fetch what is missing.
         let accepted_bytes = residency::accepted_bytes(&self.file, range);
@@ -175,6 +287,16 @@ impl OpenFile {
             rest.length_bytes -= accepted_bytes;
         }
         Advised::Started
+    }
+
+    /// Whether what is in memory of this file stays when it is opened again, tried with the first page of `range`.
+    fn probe(&self, range: Range) -> bool {
+        let first =
+            Range { length_bytes: range.length_bytes.min(residency::page_bytes()), ..range };
+        let _ = self.read_through(first);
+        // None: there is no telling.
+        let stays = || self.has_arrived(first) != Some(false);
+        stays() && (open_again(&self.file).is_err() || stays())
     }
 
     /// Brings `range` into the page cache by reading it: what works with every file system.
@@ -216,7 +338,7 @@ mod tests {
     }
 
     fn found(path: &Path) -> OpenFile {
-        match find(path).expect("it can be opened") {
+        match find(path.into(), &FileSystems::default()).expect("it can be opened") {
             Found::File(file) => file,
             other => panic!("{other:?} is no file"),
         }
@@ -242,11 +364,74 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_opened() {
+        let systems = FileSystems::default();
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(matches!(find(folder.path()), Ok(Found::Folder)));
-        assert!(matches!(find(Path::new("/dev/null")), Ok(Found::Other)));
-        let missing = find(&folder.path().join("missing")).expect_err("there is none");
+        assert!(matches!(find(folder.path().into(), &systems), Ok(Found::Folder)));
+        assert!(matches!(find("/dev/null".into(), &systems), Ok(Found::Other)));
+        let missing = find(folder.path().join("missing"), &systems).expect_err("there is none");
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_is_opened_again_only_as_itself() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1u8; 50_000]).expect("written");
+        let id = found(&path).id();
+        let same = Handle::closed(path.clone(), id, Arc::default());
+        assert!(!same.is_open());
+        assert!(matches!(same.advise(range(0, 50_000)), Advised::AlreadyCached));
+        assert!(same.is_open() && same.opened_in().is_some_and(|time| time > Duration::ZERO));
+        let other = folder.path().join("other");
+        std::fs::write(&other, vec![2u8; 50_000]).expect("written");
+        std::fs::rename(&other, &path).expect("renamed");
+        let replaced = Handle::closed(path, id, Arc::default());
+        let Advised::Failed(error) = replaced.advise(range(0, 50_000)) else { panic!("opened") };
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A name that means a file and a pipe in turns, while it is looked up: the pipe is never opened, since nobody who would
+    /// write to it comes to be.
+    #[test]
+    fn what_was_looked_at_is_what_is_opened() {
+        use rustix::fs::{CWD, FileType, RenameFlags};
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = tempfile::tempdir().expect("a folder");
+        let [name, pipe] = ["name", "pipe"].map(|name| folder.path().join(name));
+        std::fs::write(&name, "data").expect("written");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+        let (turns, opened) = (AtomicBool::new(true), AtomicBool::new(false));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while turns.load(Ordering::Relaxed) {
+                    let _ =
+                        rustix::fs::renameat_with(CWD, &name, CWD, &pipe, RenameFlags::EXCHANGE);
+                }
+            });
+            // Opening a pipe to write, without waiting, succeeds only while it is open to be read.
+            let (turns, opened) = (&turns, &opened);
+            for path in [&name, &pipe] {
+                threads.spawn(move || {
+                    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                    while turns.load(Ordering::Relaxed) {
+                        let writer = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
+                        let metadata = writer.ok().and_then(|writer| writer.metadata().ok());
+                        let is_pipe = metadata.is_some_and(|metadata| !metadata.is_file());
+                        opened.fetch_or(is_pipe, Ordering::Relaxed);
+                    }
+                });
+            }
+            let (systems, mut kinds) = (FileSystems::default(), [0, 0]);
+            for _ in 0..200_000 {
+                match find(name.clone(), &systems) {
+                    Ok(Found::File(_)) => kinds[0] += 1,
+                    _ => kinds[1] += 1,
+                }
+            }
+            turns.store(false, Ordering::Relaxed);
+            assert!(kinds.iter().all(|&times| times > 0), "{kinds:?}: it has never changed");
+        });
+        assert!(!opened.load(Ordering::Relaxed), "the pipe was opened in earnest");
     }
 
     #[test]

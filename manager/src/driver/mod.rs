@@ -2,8 +2,12 @@
 //!
 //! A fetch is `posix_fadvise(WILLNEED)`, in as many calls as the kernel needs to accept all of it;
 //! it counts as done only when its pages are seen to be valid. A lookup is opening the file, which
-//! brings its metadata into the kernel's caches; the file stays open while the policy has blocks of
-//! it to fetch. Both are made on the threads of their device ([`pool`]), so this object never waits.
+//! brings its metadata into the kernel's caches. Both are made on the threads of their device ([`pool`]), so this object never
+//! waits.
+//!
+//! A file stays open while a fetch of it is on its way, and a moment longer ([`linger`]): an open file
+//! keeps its file system from being unmounted, and on some of them a removed file's folder from being removed. The next
+//! fetch opens it again.
 //!
 //! Arrival is found out by asking: the kernel tells nobody when read-ahead completes. The session
 //! asks for everything on its way at once, the more seldom the more there is
@@ -13,10 +17,11 @@
 
 pub(crate) mod done;
 pub(crate) mod file;
+pub(crate) mod keeping;
 pub(crate) mod pool;
 pub(crate) mod residency;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,13 +30,18 @@ use std::time::Duration;
 use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
 use done::DoneQueue;
-use file::{Advised, Found, OpenFile, State};
+use file::{Advised, Found, Handle, OpenFile, State};
+use keeping::FileSystems;
 use pool::{Done, Job, Pool};
 use residency::Range;
 
-/// A fetch that has not arrived after this long is given up: its pages were dropped again, or the
-/// device does not answer.
+use crate::threads::Threads;
+
+/// A fetch that has not arrived after this long is given up: the device does not answer.
 const ARRIVAL_TIMEOUT: Nanos = Nanos(30_000_000_000);
+
+/// A fetch that has not arrived after this long may have been dropped again, and is asked whether it was.
+const LOST_AFTER: Nanos = Nanos(500_000_000);
 
 /// Bounds of the interval between two looks at what is on its way.
 const POLL_MIN: Duration = Duration::from_micros(300);
@@ -41,10 +51,22 @@ const POLL_MAX: Duration = Duration::from_millis(5);
 /// twentieth of a processor.
 const POLL_PER_FETCH: Duration = Duration::from_micros(6);
 
+/// How long a file that no fetch is on its way of stays open: so many times of what opening it took, since it may have to be
+/// opened again, within bounds.
+const LINGER_OPENINGS: u32 = 20;
+const LINGER_MIN: Duration = Duration::from_millis(5);
+const LINGER_MAX: Duration = Duration::from_millis(100);
+
+fn linger(opened_in: Duration) -> Nanos {
+    let time = opened_in.saturating_mul(LINGER_OPENINGS).clamp(LINGER_MIN, LINGER_MAX);
+    Nanos(time.as_nanos() as u64)
+}
+
 /// Something that came to an end, for the session to tell the policy.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) fetch: FetchId,
+    pub(crate) device: DeviceId,
     pub(crate) subject: Subject,
     pub(crate) end: End,
 }
@@ -73,15 +95,40 @@ pub(crate) enum End {
     Read(Outcome),
 }
 
+/// A file that hints are about, or that is being read.
 #[derive(Debug)]
 struct Held {
-    file: Arc<OpenFile>,
+    path: PathBuf,
+    device: DeviceId,
+    size_bytes: u64,
+    /// Not there while it is closed.
+    handle: Option<Arc<Handle>>,
     reads: usize,
+    /// Since when no read has been on its way.
+    idle_since: Nanos,
+    /// Whether it is in the queue of those to be closed.
+    in_idle: bool,
+}
+
+impl Held {
+    /// The file, to be opened again if it is closed.
+    fn handle(&mut self, id: FileId, systems: &Arc<FileSystems>) -> &Arc<Handle> {
+        let closed = || Arc::new(Handle::closed(self.path.clone(), id, Arc::clone(systems)));
+        self.handle.get_or_insert_with(closed)
+    }
+
+    /// When it is to be closed, if it is open and nothing is on its way.
+    fn closes_at(&self) -> Option<Nanos> {
+        let handle = self.handle.as_ref().filter(|_| self.reads == 0)?;
+        let linger = handle.opened_in().map_or(Nanos::ZERO, linger);
+        Some(Nanos(self.idle_since.0 + linger.0))
+    }
 }
 
 #[derive(Debug)]
 struct Started {
     at: Nanos,
+    device: DeviceId,
     subject: Subject,
 }
 
@@ -93,6 +140,10 @@ pub(crate) struct PageCache {
     releases: bool,
     pools: HashMap<DeviceId, Pool>,
     files: HashMap<FileId, Held>,
+    /// Files of which nothing was on its way, and since when: to be closed, unless something has begun since.
+    idle: VecDeque<(Nanos, FileId)>,
+    systems: Arc<FileSystems>,
+    room: Threads,
     started: HashMap<FetchId, Started>,
     /// Reads that the kernel has accepted, to be asked about.
     on_their_way: Vec<FetchId>,
@@ -100,12 +151,15 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    pub(crate) fn new(config: &Config, done: Arc<DoneQueue>) -> Self {
+    pub(crate) fn new(config: &Config, done: Arc<DoneQueue>, room: Threads) -> Self {
         PageCache {
             block_bytes: config.block_bytes,
             releases: config.memory == Memory::Kernel { keeps: true },
             pools: HashMap::new(),
             files: HashMap::new(),
+            idle: VecDeque::new(),
+            systems: Arc::default(),
+            room,
             started: HashMap::new(),
             on_their_way: Vec::new(),
             done,
@@ -114,8 +168,9 @@ impl PageCache {
 
     /// Makes `device` known.
     pub(crate) fn add_device(&mut self, device: DeviceId) {
-        let done = &self.done;
-        self.pools.entry(device).or_insert_with(|| Pool::new(Arc::clone(done)));
+        let new =
+            || Pool::new(Arc::clone(&self.done), Arc::clone(&self.systems), self.room.clone());
+        self.pools.entry(device).or_insert_with(new);
     }
 
     /// The devices made known.
@@ -141,16 +196,21 @@ impl PageCache {
         let held = self.files.get_mut(&file).expect("a file is held while the policy wants it");
         held.reads += 1;
         let offset_bytes = first_block * self.block_bytes;
-        let existing_bytes = held.file.size_bytes().saturating_sub(offset_bytes);
+        let existing_bytes = held.size_bytes.saturating_sub(offset_bytes);
         let length_bytes = (blocks * self.block_bytes).min(existing_bytes);
         let range = Range { offset_bytes, length_bytes };
-        let job = Job::Advise { fetch: fetch.id, file: Arc::clone(&held.file), range };
+        held.device = fetch.device;
+        let job = Job::Advise {
+            fetch: fetch.id,
+            file: Arc::clone(held.handle(file, &self.systems)),
+            range,
+        };
         self.start(now, fetch, Subject::Read(file, range), job);
     }
 
     fn start(&mut self, now: Nanos, fetch: Fetch, subject: Subject, job: Job) {
         let device = fetch.device;
-        self.started.insert(fetch.id, Started { at: now, subject });
+        self.started.insert(fetch.id, Started { at: now, device, subject });
         self.pools.get(&device).expect("a device with a hint was made known").submit(job);
     }
 
@@ -166,18 +226,18 @@ impl PageCache {
                         Ok(Found::Other) => End::Other,
                         Err(error) => End::Failed(error),
                     };
-                    ended.extend(self.end(fetch, end));
+                    ended.extend(self.end(now, fetch, end));
                 }
                 Done::Advised { fetch, advised: Advised::Started } => {
                     self.on_their_way.push(fetch);
                 }
                 Done::Advised { fetch, advised } => {
                     let end = self.end_of_advice(advised);
-                    ended.extend(self.end(fetch, end));
+                    ended.extend(self.end(now, fetch, end));
                 }
                 Done::Lost { fetch } => {
-                    let end = End::Failed(io::Error::other("the thread was lost"));
-                    ended.extend(self.end(fetch, end));
+                    let end = End::Failed(io::Error::other("no thread could be had for it"));
+                    ended.extend(self.end(now, fetch, end));
                 }
             }
         }
@@ -185,15 +245,56 @@ impl PageCache {
         ended
     }
 
-    /// Keeps `file` open until it is released. To be called before the policy hears of it: a file that
-    /// was found under another name may have been released since that was found.
-    pub(crate) fn hold(&mut self, file: OpenFile) {
-        let file = Arc::new(file);
-        let held = self.files.entry(file.id());
-        let held = held.or_insert_with(|| Held { file: Arc::clone(&file), reads: 0 });
-        if held.file.size_bytes() != file.size_bytes() {
-            held.file = file; // It has grown since; reads under way have the other.
+    /// Knows `file`, which was found on `device`, until it is let go of. To be called before the policy hears of it: a file that
+    /// was found under another name may have been let go of since that was found.
+    pub(crate) fn hold(&mut self, now: Nanos, device: DeviceId, file: OpenFile) {
+        let (id, size_bytes, path) = (file.id(), file.size_bytes(), file.path().to_owned());
+        let held = self.files.entry(id).or_insert_with(|| Held {
+            path,
+            device,
+            size_bytes,
+            handle: None,
+            reads: 0,
+            idle_since: now,
+            in_idle: false,
+        });
+        if held.handle.is_none() || held.size_bytes != size_bytes {
+            // It has grown since; reads under way have the other.
+            held.handle = Some(Arc::new(Handle::opened(file, Arc::clone(&self.systems))));
+            held.size_bytes = size_bytes;
         }
+        self.idles(now, id);
+    }
+
+    /// `file` has nothing on its way.
+    fn idles(&mut self, now: Nanos, file: FileId) {
+        let Some(held) = self.files.get_mut(&file).filter(|held| held.reads == 0) else { return };
+        held.idle_since = now;
+        if !std::mem::replace(&mut held.in_idle, true) {
+            self.idle.push_back((now, file));
+        }
+    }
+
+    /// Closes files of which nothing has been on its way for long enough. Returns how long until there may be another one.
+    pub(crate) fn close_idle(&mut self, now: Nanos) -> Option<Duration> {
+        for _ in 0..self.idle.len() {
+            let (since, file) = self.idle.pop_front()?;
+            let Some(held) = self.files.get_mut(&file) else { continue };
+            match held.closes_at() {
+                None => held.in_idle = false,
+                // It has been read since.
+                Some(_) if held.idle_since != since => self.idle.push_back((held.idle_since, file)),
+                Some(at) if at > now => {
+                    self.idle.push_front((since, file));
+                    return Some(Duration::from_nanos(at.0 - now.0));
+                }
+                Some(_) => {
+                    held.handle = None;
+                    held.in_idle = false;
+                }
+            }
+        }
+        (!self.idle.is_empty()).then_some(LINGER_MIN)
     }
 
     fn end_of_advice(&self, advised: Advised) -> End {
@@ -213,7 +314,7 @@ impl PageCache {
         let mut waiting = std::mem::take(&mut self.on_their_way);
         waiting.retain(|&fetch| {
             let Some(end) = self.arrival(now, fetch) else { return true };
-            ended.extend(self.end(fetch, end));
+            ended.extend(self.end(now, fetch, end));
             false
         });
         self.on_their_way = waiting;
@@ -223,37 +324,54 @@ impl PageCache {
     fn arrival(&self, now: Nanos, fetch: FetchId) -> Option<End> {
         let started = self.started.get(&fetch)?;
         let Subject::Read(file, range) = started.subject else { return None };
-        match self.files.get(&file)?.file.state(range) {
+        let handle = self.files.get(&file)?.handle.as_ref()?;
+        let waited = now.saturating_sub(started.at);
+        match handle.state(range) {
             State::Arrived => Some(End::Read(Outcome::Fetched)),
             State::Short { length_bytes } => Some(End::Read(self.short(length_bytes))),
-            State::Waiting if now.saturating_sub(started.at) > ARRIVAL_TIMEOUT => {
+            State::Waiting if waited > ARRIVAL_TIMEOUT => {
                 Some(End::Failed(io::ErrorKind::TimedOut.into()))
+            }
+            State::Waiting if waited > LOST_AFTER && handle.has_lost(range) => {
+                Some(End::Failed(io::Error::other("dropped from memory as it came")))
             }
             State::Waiting => None,
         }
     }
 
-    fn end(&mut self, fetch: FetchId, end: End) -> Option<Ended> {
+    fn end(&mut self, now: Nanos, fetch: FetchId, end: End) -> Option<Ended> {
         let started = self.started.remove(&fetch)?;
         if let Subject::Read(file, _) = started.subject
             && let Some(held) = self.files.get_mut(&file)
         {
             held.reads -= 1;
+            self.idles(now, file);
         }
-        Some(Ended { fetch, subject: started.subject, end })
+        Some(Ended { fetch, device: started.device, subject: started.subject, end })
     }
 
     /// Has the kernel let go of blocks `first..end` of a file that foretell brought in.
     pub(crate) fn release(&mut self, run: Option<(FileId, u64, u64)>) {
         let Some((file, first, end)) = run.filter(|_| self.releases) else { return };
         // A file that is not held has no hints left: then nothing is gained by it.
-        let Some(held) = self.files.get(&file) else { return };
+        let Some(held) = self.files.get_mut(&file) else { return };
         let (offset_bytes, length_bytes) =
             (first * self.block_bytes, (end - first) * self.block_bytes);
-        held.file.release(Range { offset_bytes, length_bytes });
+        let range = Range { offset_bytes, length_bytes };
+        match &held.handle {
+            Some(handle) if handle.is_open() => handle.release(range),
+            _ => {
+                // To be opened again, which may wait. It is closed when that is done.
+                let (path, systems) = (held.path.clone(), Arc::clone(&self.systems));
+                let file = Arc::new(Handle::closed(path, file, systems));
+                if let Some(pool) = self.pools.get(&held.device) {
+                    pool.submit(Job::Release { file, range });
+                }
+            }
+        }
     }
 
-    /// Closes `file` unless it is still `wanted` or being read.
+    /// Forgets `file` unless it is still `wanted` or being read.
     pub(crate) fn close(&mut self, file: FileId, wanted: bool) {
         if !wanted && self.files.get(&file).is_some_and(|held| held.reads == 0) {
             self.files.remove(&file);

@@ -6,8 +6,9 @@
 //! How many are at work follows from how they get on. One thread does all jobs as long as it comes
 //! through them quickly: where everything is in memory, more threads would take the processor from the
 //! program that is to be helped. When jobs wait and none was taken for a while ([`STUCK`]), all threads
-//! at work are waiting for the device: then as many again are put to work, up to [`THREADS_MAX`]. The
-//! session finds that out by calling [`Pool::reinforce`] while jobs wait.
+//! at work are waiting for the device: then as many again are put to work, up to [`THREADS_MAX`], and as far as limits of
+//! processes leave room ([`Threads`]). The session finds that out by calling [`Pool::reinforce`] while jobs wait. A thread
+//! that has had nothing to do for [`IDLE`] ends.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,14 +20,19 @@ use std::time::{Duration, Instant};
 use foretell_policy::FetchId;
 
 use super::done::DoneQueue;
-use super::file::{self, Advised, Found, OpenFile};
+use super::file::{self, Advised, Found, Handle};
+use super::keeping::FileSystems;
 use super::residency::Range;
+use crate::threads::{Permit, Threads};
 
 /// Threads a device has at most: as many lookups can wait for it at once.
 const THREADS_MAX: usize = 64;
 
 /// Jobs that wait this long without one being taken are stuck: a lookup in memory takes some 5 µs.
 const STUCK: Duration = Duration::from_micros(100);
+
+/// A thread without work ends after this long: it counts against limits of processes. Starting one takes some 50 µs.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// A thread opens files and reads into 32 KiB of scratch; 128 KiB of stack is ample.
 const STACK_BYTES: usize = 128 * 1024;
@@ -37,7 +43,9 @@ pub(crate) enum Job {
     /// Look a name up.
     Find { fetch: FetchId, path: PathBuf },
     /// Have a range fetched.
-    Advise { fetch: FetchId, file: Arc<OpenFile>, range: Range },
+    Advise { fetch: FetchId, file: Arc<Handle>, range: Range },
+    /// Have a range released from memory.
+    Release { file: Arc<Handle>, range: Range },
 }
 
 /// What came of a [`Job`].
@@ -47,7 +55,7 @@ pub(crate) enum Done {
     Found { fetch: FetchId, found: std::io::Result<Found> },
     /// Of [`Job::Advise`].
     Advised { fetch: FetchId, advised: Advised },
-    /// The job's thread failed.
+    /// The job's thread failed, or none can be had.
     Lost { fetch: FetchId },
 }
 
@@ -56,6 +64,7 @@ pub(crate) enum Done {
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
+    room: Threads,
 }
 
 #[derive(Debug)]
@@ -63,6 +72,7 @@ struct Shared {
     state: Mutex<State>,
     work: Condvar,
     done: Arc<DoneQueue>,
+    systems: Arc<FileSystems>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +94,7 @@ struct State {
 impl State {
     fn push(&mut self, job: Job) {
         match job {
-            Job::Advise { .. } => self.advice.push_back(job),
+            Job::Advise { .. } | Job::Release { .. } => self.advice.push_back(job),
             Job::Find { .. } => self.lookups.push_back(job),
         }
     }
@@ -110,9 +120,9 @@ impl Shared {
 }
 
 impl Pool {
-    pub(crate) fn new(done: Arc<DoneQueue>) -> Self {
-        let shared = Shared { state: Mutex::default(), work: Condvar::new(), done };
-        Pool { shared: Arc::new(shared) }
+    pub(crate) fn new(done: Arc<DoneQueue>, systems: Arc<FileSystems>, room: Threads) -> Self {
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), done, systems };
+        Pool { shared: Arc::new(shared), room }
     }
 
     pub(crate) fn submit(&self, job: Job) {
@@ -126,8 +136,8 @@ impl Pool {
         }
         if state.threads == 0 {
             // Not one thread can be had: the job is lost, and with it no more than a prefetch.
-            if let Some(job) = state.pop() {
-                self.shared.done.push(Done::Lost { fetch: job.fetch() }, true);
+            if let Some(fetch) = state.pop().and_then(|job| job.fetch()) {
+                self.shared.done.push(Done::Lost { fetch }, true);
             }
         }
     }
@@ -161,11 +171,12 @@ impl Pool {
     }
 
     fn start_thread(&self) -> bool {
+        let Some(permit) = self.room.permit() else { return false };
         let shared = Arc::clone(&self.shared);
         thread::Builder::new()
             .name("foretell-device".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || serve(&shared))
+            .spawn(move || serve(&shared, permit))
             .is_ok()
     }
 }
@@ -182,29 +193,44 @@ impl Drop for Pool {
 }
 
 impl Job {
-    fn fetch(&self) -> FetchId {
+    /// The fetch that waits for it.
+    fn fetch(&self) -> Option<FetchId> {
         match self {
-            Job::Find { fetch, .. } | Job::Advise { fetch, .. } => *fetch,
+            Job::Find { fetch, .. } | Job::Advise { fetch, .. } => Some(*fetch),
+            Job::Release { .. } => None,
         }
     }
 
-    fn carry_out(self) -> Done {
+    fn carry_out(self, systems: &FileSystems) -> Option<Done> {
         match self {
-            Job::Find { fetch, path } => Done::Found { fetch, found: file::find(&path) },
+            Job::Find { fetch, path } => {
+                Some(Done::Found { fetch, found: file::find(path, systems) })
+            }
             Job::Advise { fetch, file, range } => {
-                Done::Advised { fetch, advised: file.advise(range) }
+                Some(Done::Advised { fetch, advised: file.advise(range) })
+            }
+            Job::Release { file, range } => {
+                file.release(range);
+                None
             }
         }
     }
 }
 
-fn serve(shared: &Shared) {
+fn serve(shared: &Shared, _permit: Permit) {
     loop {
         let mut state = shared.lock();
         while state.waiting() == 0 && !state.closed {
             state.idle += 1;
             while state.called == 0 && !state.closed {
-                state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let (waited, time) =
+                    shared.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                state = waited;
+                if time.timed_out() && state.called == 0 {
+                    state.idle -= 1;
+                    state.threads -= 1;
+                    return;
+                }
             }
             state.called = state.called.saturating_sub(1);
         }
@@ -215,11 +241,13 @@ fn serve(shared: &Shared) {
         let fetch = job.fetch();
         let done = catch_unwind(AssertUnwindSafe(|| {
             foretell_fault::point("foretell-device");
-            job.carry_out()
+            job.carry_out(&shared.systems)
         }));
         // While jobs are quick and more wait, the session need not be woken for each: this thread
         // will be back at once.
         let urgent = began.elapsed() >= STUCK || shared.lock().waiting() == 0;
-        shared.done.push(done.unwrap_or(Done::Lost { fetch }), urgent);
+        if let Some(done) = done.unwrap_or(fetch.map(|fetch| Done::Lost { fetch })) {
+            shared.done.push(done, urgent);
+        }
     }
 }

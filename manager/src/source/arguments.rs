@@ -10,7 +10,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Certainty, Disclosure};
 
@@ -44,29 +44,37 @@ const GREP: Recursion = Recursion::With {
     words: &["--recursive", "--dereference-recursive", "--directories=recurse"],
 };
 
-/// What the command line `argv`, run in the folder `working_folder`, discloses.
-pub fn disclosures(argv: &[OsString], working_folder: &Path) -> Vec<Disclosure> {
-    let Some((program, arguments)) = argv.split_first() else { return Vec::new() };
-    let certainty =
-        if recurses(program, arguments) { Certainty::MaybeTree } else { Certainty::MaybeFile };
+/// What the command line `argv`, run in the folder `working_folder`, discloses, lazily: the folder's name in front of each word
+/// may be much longer than the command line. Without a folder (it was removed) words that are no absolute path name nothing.
+pub fn disclosures(
+    argv: Vec<OsString>,
+    working_folder: Option<PathBuf>,
+) -> impl Iterator<Item = Disclosure> + Send {
+    let certainty = match argv.split_first() {
+        Some((program, arguments)) if recurses(program, arguments) => Certainty::MaybeTree,
+        _ => Certainty::MaybeFile,
+    };
     let mut options_end = false;
-    let mut found = Vec::new();
-    for argument in arguments {
+    argv.into_iter().skip(1).flat_map(move |argument| {
         let word = argument.as_bytes();
-        if !options_end && word == b"--" {
-            options_end = true;
-            continue;
-        }
-        let name = if options_end || !word.starts_with(b"-") { Some(word) } else { None };
+        let ends_options = !options_end && word == b"--";
+        let is_name = options_end || !word.starts_with(b"-");
+        options_end |= ends_options;
+        let name = is_name.then_some(word);
         let value = word.iter().position(|&byte| byte == b'=').map(|at| &word[at + 1..]);
-        for candidate in name.into_iter().chain(value) {
-            if !candidate.is_empty() && candidate.len() < libc::PATH_MAX as usize {
-                let path = working_folder.join(OsStr::from_bytes(candidate));
-                found.push(Disclosure::whole_file(path, certainty));
+        let candidates = name.into_iter().chain(value).filter(|_| !ends_options);
+        let path = |candidate: &[u8]| {
+            let is_path = !candidate.is_empty() && candidate.len() < libc::PATH_MAX as usize;
+            let path = Path::new(OsStr::from_bytes(candidate));
+            match &working_folder {
+                _ if !is_path => None,
+                Some(folder) => Some(folder.join(path)),
+                None => path.is_absolute().then(|| path.to_owned()),
             }
-        }
-    }
-    found
+        };
+        let found: Vec<PathBuf> = candidates.filter_map(path).collect();
+        found.into_iter().map(move |path| Disclosure::whole_file(path, certainty))
+    })
 }
 
 fn recurses(program: &OsStr, arguments: &[OsString]) -> bool {
@@ -91,11 +99,10 @@ fn recurses(program: &OsStr, arguments: &[OsString]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn paths(line: &str) -> (Vec<PathBuf>, bool) {
         let argv: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        let found = disclosures(&argv, Path::new("/here"));
+        let found: Vec<Disclosure> = disclosures(argv, Some("/here".into())).collect();
         let tree = found.iter().any(|disclosure| disclosure.certainty == Certainty::MaybeTree);
         (found.into_iter().map(|disclosure| disclosure.path).collect(), tree)
     }
@@ -113,6 +120,13 @@ mod tests {
         let (found, _) = paths("dd if=image of=/dev/null");
         let expected = ["/here/if=image", "/here/image", "/here/of=/dev/null", "/dev/null"];
         assert_eq!(found, expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn without_a_working_folder_absolute_paths_are_left() {
+        let argv = ["cat", "a", "/b", "--list=c", "--list=/d"].map(OsString::from);
+        let found = disclosures(argv.into(), None).map(|disclosure| disclosure.path);
+        assert_eq!(found.collect::<Vec<_>>(), ["/b", "/d"].map(PathBuf::from));
     }
 
     #[test]

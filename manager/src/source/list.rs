@@ -47,6 +47,12 @@ pub enum ListError {
         /// Its number, from 1.
         line: usize,
     },
+    /// It is relative to a folder that is not there.
+    #[error("line {line}: the working folder was removed: give absolute paths")]
+    NoFolder {
+        /// Its number, from 1.
+        line: usize,
+    },
     /// It begins with `{` and is not such an object.
     #[error("line {line}{}", in_line(error))]
     Json {
@@ -57,8 +63,11 @@ pub enum ListError {
     },
 }
 
-/// A line of a million segments has fewer.
-const LINE_BYTES_MAX: usize = 64 << 20;
+/// A line of so many segments has fewer, with numbers of ten digits.
+const LINE_BYTES_MAX: usize = 32 << 20;
+
+/// Segments of a line: with the line itself, they take less than 100 MB while they are read.
+const SEGMENTS_MAX: usize = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -100,11 +109,11 @@ fn in_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// The hints in `reader`, lazily; relative paths are taken from `working_folder`. Ends at the first
-/// line that cannot be read, has a zero byte in it, or is too long: what comes after it may have no end.
+/// The hints in `reader`, lazily; relative paths are taken from `working_folder`, and where that has no name each is an
+/// error. Ends at the first line that cannot be read, has a zero byte in it, or is too long: what comes after it may have no end.
 pub fn disclosures(
     mut reader: impl BufRead,
-    working_folder: PathBuf,
+    working_folder: Option<PathBuf>,
 ) -> impl Iterator<Item = Result<Disclosure, ListError>> {
     let (mut line, mut number, mut failed) = (Vec::new(), 0, false);
     std::iter::from_fn(move || {
@@ -115,8 +124,7 @@ pub fn disclosures(
                 Ok(false) => return None,
                 Ok(true) if line.is_empty() => {}
                 Ok(true) => {
-                    let parsed = parse(&line, &working_folder);
-                    return Some(parsed.map_err(|error| ListError::Json { line: number, error }));
+                    return Some(parse(&line, number, working_folder.as_deref()));
                 }
                 Err(error) => {
                     failed = true;
@@ -162,10 +170,31 @@ fn take_line(
     }
 }
 
-fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::Error> {
-    if !line.starts_with(b"{") {
-        let path = working_folder.join(OsStr::from_bytes(line));
-        return Ok(Disclosure::whole_file(path, Certainty::File));
+fn parse(
+    line: &[u8],
+    number: usize,
+    working_folder: Option<&Path>,
+) -> Result<Disclosure, ListError> {
+    let mut disclosure = if line.starts_with(b"{") {
+        parse_object(line).map_err(|error| ListError::Json { line: number, error })?
+    } else {
+        Disclosure::whole_file(OsStr::from_bytes(line).into(), Certainty::File)
+    };
+    if disclosure.path.is_relative() {
+        let working_folder = working_folder.ok_or(ListError::NoFolder { line: number })?;
+        disclosure.path = working_folder.join(disclosure.path);
+    }
+    Ok(disclosure)
+}
+
+/// A line that is an object; its path may be relative.
+fn parse_object(line: &[u8]) -> Result<Disclosure, serde_json::Error> {
+    // Counted before they take memory; a path has some, too.
+    let lists = line.iter().filter(|&&byte| byte == b'[').count();
+    if lists > SEGMENTS_MAX + libc::PATH_MAX as usize {
+        return Err(serde_json::Error::custom(format!(
+            "more than {SEGMENTS_MAX} segments: give them in several lines"
+        )));
     }
     let line: Line = serde_json::from_slice(line)?;
     let segment = |&LineSegment(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
@@ -187,8 +216,7 @@ fn parse(line: &[u8], working_folder: &Path) -> Result<Disclosure, serde_json::E
     if repeats == 0 {
         return Err(serde_json::Error::custom("repeat: how many times it is read, at least 1"));
     }
-    let path = working_folder.join(line.path);
-    Ok(Disclosure { path, extent, repeats, order, certainty: Certainty::File })
+    Ok(Disclosure { path: line.path, extent, repeats, order, certainty: Certainty::File })
 }
 
 #[cfg(test)]
@@ -198,7 +226,7 @@ mod tests {
     #[test]
     fn paths_and_objects_may_be_mixed() {
         let text = "a b\n\n{\"path\": \"/c\", \"segments\": [[5, 6], [1, 2]], \"repeat\": 3}\n/d";
-        let all: Vec<_> = disclosures(text.as_bytes(), "/here".into())
+        let all: Vec<_> = disclosures(text.as_bytes(), Some("/here".into()))
             .map(|line| line.expect("a good line"))
             .collect();
         assert_eq!(all[0], Disclosure::whole_file("/here/a b".into(), Certainty::File));
@@ -209,13 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn without_a_working_folder_absolute_paths_are_left() {
+        let mut all = disclosures(&b"/a\nb\n{\"path\": \"c\"}"[..], None);
+        assert_eq!(all.next().expect("a line").expect("absolute").path, Path::new("/a"));
+        for number in [2, 3] {
+            let error = all.next().expect("a line").expect_err("relative to nothing").to_string();
+            assert!(error.starts_with(&format!("line {number}: the working folder")), "{error}");
+        }
+    }
+
+    #[test]
     fn strides_and_sets_can_be_said() {
         let text = "{\"path\": \"/a\", \"segments\": [[8, 4]], \"stride\": [100, 7]}\n\
                     {\"path\": \"/b\", \"order\": \"any\"}\n\
                     {\"path\": \"/c\", \"stride\": [100, 7]}\n\
                     {\"path\": \"/d\", \"order\": \"none\"}\n\
                     {\"path\": \"/e\", \"repeat\": 0}";
-        let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
+        let all: Vec<_> = disclosures(text.as_bytes(), Some("/".into())).collect();
         let first = Segment { offset_bytes: 8, length_bytes: 4 };
         let strided = Extent::Strided { first, stride_bytes: 100, count: 7 };
         assert_eq!(all[0].as_ref().expect("a stride").extent, strided);
@@ -228,8 +266,23 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_very_many_segments_is_refused_before_it_takes_memory() {
+        let line = |segments: usize| {
+            let mut text = String::from("{\"path\": \"/a\", \"segments\": [");
+            text += &"[0,1],".repeat(segments - 1);
+            text + "[0,1]]}"
+        };
+        let read = |text: String| {
+            disclosures(text.as_bytes(), None).next().expect("a line").map(|found| found.path)
+        };
+        assert_eq!(read(line(10_000)).expect("a hint"), Path::new("/a"));
+        let error = read(line(SEGMENTS_MAX + 10_000)).expect_err("too many").to_string();
+        assert!(error.contains("in several lines"), "{error}");
+    }
+
+    #[test]
     fn names_that_are_separated_by_zeros_are_no_path() {
-        let error = disclosures(&b"/a\0/b\0"[..], "/".into()).next().expect("a line");
+        let error = disclosures(&b"/a\0/b\0"[..], Some("/".into())).next().expect("a line");
         assert!(error.expect_err("no path").to_string().contains("zero byte"));
     }
 
@@ -237,7 +290,7 @@ mod tests {
     fn what_has_no_end_is_not_read_to_its_end() {
         let endless = |byte| std::io::BufReader::new(std::io::repeat(byte));
         for (byte, told) in [(0, "line 1: there is a zero byte"), (b'a', "line 1: longer")] {
-            let all: Vec<_> = disclosures(endless(byte), "/".into()).collect();
+            let all: Vec<_> = disclosures(endless(byte), Some("/".into())).collect();
             let [Err(error)] = &all[..] else { panic!("{all:?}") };
             assert!(error.to_string().starts_with(told), "{error}");
         }
@@ -247,7 +300,7 @@ mod tests {
     fn a_bad_line_is_named_and_the_next_is_read() {
         let text = "{\"path\": 7}\n/good\n{\"path\": \"/x\", \"segment\": []}\n\
                     {\"path\": \"/x\", \"segments\": [[1]]}";
-        let all: Vec<_> = disclosures(text.as_bytes(), "/".into()).collect();
+        let all: Vec<_> = disclosures(text.as_bytes(), Some("/".into())).collect();
         let no_path = all[0].as_ref().expect_err("7 is no path").to_string();
         assert!(no_path.starts_with("line 1, column "), "{no_path}");
         assert!(all[1].is_ok());

@@ -39,6 +39,15 @@ pub enum Certainty {
 }
 
 impl Disclosure {
+    /// Bytes that it takes beside itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let segments = match &self.extent {
+            Extent::Segments(segments) => size_of_val(&segments[..]),
+            Extent::WholeFile | Extent::Strided { .. } => 0,
+        };
+        self.path.capacity() + segments
+    }
+
     /// One sequential reading of all of `path`.
     pub fn whole_file(path: PathBuf, certainty: Certainty) -> Self {
         let (extent, order) = (Extent::WholeFile, Order::Given);

@@ -3,42 +3,112 @@
 //! In the order in which the folders list them, a subfolder where it is listed, which is the order of
 //! programs that walk without sorting (`grep -r`, `tar c`). Symbolic links are not followed. What
 //! cannot be listed is left out: the program will meet the same error and say so itself.
+//!
+//! No folder is open but while it is listed: whoever takes the files may take long, and an open folder keeps its file system
+//! from being unmounted. So it is listed in parts, the next from where the last has ended.
 
-use std::fs::{self, ReadDir};
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::{Certainty, Disclosure};
 
-/// An iterator over the files below a folder; holds one open folder a level.
+/// Entries of a part: a hundred KiB for each level of folders at most, and seldom more than one part.
+const PART_MAX: usize = 1024;
+
+/// An iterator over the files below a folder.
 #[derive(Debug)]
 pub struct Walk {
     root: Option<PathBuf>,
-    open: Vec<ReadDir>,
+    levels: Vec<Level>,
+}
+
+/// A folder, and what of it was listed and is still to come.
+#[derive(Debug)]
+struct Level {
+    folder: PathBuf,
+    entries: VecDeque<(OsString, FileType)>,
+    /// Where the next part begins, if there is one.
+    next: Option<i64>,
 }
 
 /// All files below `folder`.
 pub fn disclosures(folder: PathBuf) -> Walk {
-    Walk { root: Some(folder), open: Vec::new() }
+    Walk { root: Some(folder), levels: Vec::new() }
+}
+
+impl Level {
+    fn new(folder: PathBuf) -> Self {
+        let mut level = Level { folder, entries: VecDeque::new(), next: None };
+        level.list(0);
+        level
+    }
+
+    fn next(&mut self) -> Option<(PathBuf, FileType)> {
+        if self.entries.is_empty()
+            && let Some(next) = self.next.take()
+        {
+            self.list(next);
+        }
+        let (name, kind) = self.entries.pop_front()?;
+        Some((self.folder.join(name), kind))
+    }
+
+    /// Lists the part that begins at `from`.
+    fn list(&mut self, from: i64) {
+        let Some(mut folder) = open(&self.folder) else { return };
+        if from != 0 && folder.seek(from).is_err() {
+            return;
+        }
+        while let Some(Ok(entry)) = folder.read() {
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let kind = kind_of(&folder, &entry);
+                self.entries.push_back((OsStr::from_bytes(name).to_owned(), kind));
+            }
+            if self.entries.len() >= PART_MAX {
+                self.next = Some(entry.offset());
+                return;
+            }
+        }
+    }
+}
+
+fn open(folder: &Path) -> Option<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Dir::new(rustix::fs::open(folder, flags, Mode::empty()).ok()?).ok()
+}
+
+/// Its kind, which not all file systems list.
+fn kind_of(folder: &Dir, entry: &rustix::fs::DirEntry) -> FileType {
+    let look = || {
+        let folder = folder.fd().ok()?;
+        let found =
+            rustix::fs::statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(found.st_mode))
+    };
+    match entry.file_type() {
+        FileType::Unknown => look().unwrap_or(FileType::Unknown),
+        kind => kind,
+    }
 }
 
 impl Iterator for Walk {
     type Item = Disclosure;
 
     fn next(&mut self) -> Option<Disclosure> {
-        if let Some(root) = self.root.take() {
-            self.open.extend(fs::read_dir(root));
-        }
+        self.levels.extend(self.root.take().map(Level::new));
         loop {
-            let Some(Ok(entry)) = self.open.last_mut()?.next() else {
-                self.open.pop();
-                continue;
-            };
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => self.open.extend(fs::read_dir(entry.path())),
-                Ok(kind) if kind.is_file() => {
-                    return Some(Disclosure::whole_file(entry.path(), Certainty::File));
+            match self.levels.last_mut()?.next() {
+                None => drop(self.levels.pop()),
+                Some((path, FileType::Directory)) => self.levels.push(Level::new(path)),
+                Some((path, FileType::RegularFile)) => {
+                    return Some(Disclosure::whole_file(path, Certainty::File));
                 }
-                _ => {}
+                Some(_) => {}
             }
         }
     }
@@ -48,6 +118,7 @@ impl Iterator for Walk {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::fs;
 
     #[test]
     fn every_file_below_comes_once_and_a_missing_folder_is_empty() {
@@ -64,5 +135,22 @@ mod tests {
         assert_eq!(found.len(), 4);
         assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), BTreeSet::from(expected));
         assert_eq!(disclosures(root.join("missing")).count(), 0);
+    }
+
+    #[test]
+    fn a_folder_of_many_parts_is_listed_once_and_is_not_open_between() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = (0..3 * PART_MAX + 7).map(|number| folder.path().join(number.to_string()));
+        let names: BTreeSet<PathBuf> = names.collect();
+        names.iter().for_each(|name| fs::write(name, "").expect("written"));
+        let mut walk = disclosures(folder.path().into());
+        let first = walk.next().expect("a file").path;
+        let open = fs::read_dir("/proc/self/fd").expect("listed").flatten();
+        let mut open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        assert!(open.all(|open| open != folder.path()), "it is open");
+        let found: Vec<PathBuf> =
+            std::iter::once(first).chain(walk.map(|found| found.path)).collect();
+        assert_eq!(found.len(), names.len());
+        assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), names);
     }
 }

@@ -1,0 +1,162 @@
+//! How `foretell run` starts its program: as `execvp` does, with an environment that is handed on entry by entry.
+//!
+//! A. In place: this process becomes the program. B. As a child, for a run that has something to say at its end. Either way the
+//! program has the signals and the standard descriptors that it would have without foretell.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use crate::environment;
+use crate::failure::Failure;
+use crate::signals::{self, Inherited};
+
+/// Where programs are looked for if PATH is not set, as by the C library.
+const PATH_DEFAULT: &str = "/bin:/usr/bin";
+
+/// Why there is no child.
+pub(crate) enum NotStarted {
+    /// The program cannot be executed.
+    Program(Failure),
+    /// The system, or a limit, leaves no process or descriptor.
+    Child(io::Error),
+}
+
+/// A program about to be started.
+pub(crate) struct Launch<'a> {
+    command: &'a [OsString],
+    entries: Vec<CString>,
+    inherited: Inherited,
+    /// Whether standard input is foretell's own, so that the program is to have none.
+    without_input: bool,
+    is_left_alone: bool,
+}
+
+impl<'a> Launch<'a> {
+    /// `command` is the program and its arguments; `inherited` is what [`signals::block_all`] gave.
+    pub(crate) fn new(command: &'a [OsString], inherited: Inherited, without_input: bool) -> Self {
+        let entries = environment::inherited();
+        Launch { command, entries, inherited, without_input, is_left_alone: false }
+    }
+
+    /// Hands the program the library and the manager's address; `interest` says that its first reads matter.
+    pub(crate) fn preload(&mut self, library: &Path, address: &str, interest: bool) {
+        let program = find(&self.command[0]);
+        let entries = std::mem::take(&mut self.entries);
+        self.entries = environment::block(entries, program.as_deref(), library, address, interest);
+        self.is_left_alone = environment::is_left_alone(&self.entries);
+    }
+
+    /// Whether the program runs without the library although there is a manager.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.is_left_alone
+    }
+
+    /// A: becomes the program. Returns only if that fails.
+    pub(crate) fn in_place(&self) -> Failure {
+        self.cannot_execute(&self.execute())
+    }
+
+    /// B: starts the program as a child. To be called while there is one thread.
+    ///
+    /// # Errors
+    /// [`NotStarted`].
+    pub(crate) fn as_child(&self) -> Result<Pid, NotStarted> {
+        let (told, teller) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(|error| NotStarted::Child(error.into()))?;
+        // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            let error = self.execute().raw_os_error().unwrap_or(0);
+            let _ = File::from(teller).write_all(&error.to_ne_bytes());
+            // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
+            unsafe { libc::_exit(127) }
+        }
+        let pid = Pid::from_raw(forked)
+            .filter(|_| forked > 0)
+            .ok_or_else(|| NotStarted::Child(io::Error::last_os_error()))?;
+        drop(teller);
+        let mut error = [0; size_of::<i32>()];
+        match File::from(told).read_exact(&mut error) {
+            Err(_) => Ok(pid), // The pipe was closed by the program's start.
+            Ok(()) => {
+                let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+                let error = io::Error::from_raw_os_error(i32::from_ne_bytes(error));
+                Err(NotStarted::Program(self.cannot_execute(&error)))
+            }
+        }
+    }
+
+    /// This process becomes the program, or says why not.
+    fn execute(&self) -> io::Error {
+        let text = |word: &OsString| CString::new(word.as_bytes()).ok();
+        let words: Vec<CString> = self.command.iter().filter_map(text).collect();
+        let array = |strings: &[CString]| -> Vec<*const libc::c_char> {
+            strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, entries) = (array(&words), array(&self.entries));
+        if self.without_input
+            && let Err(error) = be_without_input()
+        {
+            return error;
+        }
+        for (descriptor, _) in (0..).zip(signals::closed_at_start()).filter(|&(_, closed)| closed) {
+            // SAFETY: nothing of this process uses it any more: it becomes the program.
+            unsafe { libc::close(descriptor) };
+        }
+        if let Err(error) = self.inherited.restore() {
+            return error;
+        }
+        // SAFETY: both arrays end with a null pointer and hold strings that outlive the call; a command has one word at
+        // least. Like `execvp` it looks a name up in PATH and has the shell run what the kernel does not know.
+        unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr()) };
+        let error = io::Error::last_os_error();
+        signals::ignore_broken_pipes(); // What is said now may have no reader.
+        error
+    }
+
+    fn cannot_execute(&self, error: &io::Error) -> Failure {
+        let name = self.command[0].to_string_lossy();
+        if error.kind() == io::ErrorKind::NotFound {
+            Failure { code: 127, line: format!("{name}: command not found") }
+        } else {
+            Failure { code: 126, line: format!("{name}: {error}") }
+        }
+    }
+}
+
+fn be_without_input() -> io::Result<()> {
+    let null = File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(null.as_fd()).map_err(io::Error::from)
+}
+
+/// The file that `execvp` would execute for this name.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    let is_program = |path: &Path| {
+        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+    };
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| is_program(path));
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into());
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| is_program(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_in_path_and_a_path_is_not() {
+        assert!(find(OsStr::new("sh")).is_some_and(|path| path.is_absolute()));
+        assert_eq!(find(OsStr::new("/bin/sh")), Some("/bin/sh".into()));
+        assert_eq!(find(OsStr::new("no-such-program")), None);
+        assert_eq!(find(OsStr::new("/etc/passwd")), None, "it is no program");
+    }
+}

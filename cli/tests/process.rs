@@ -1,0 +1,333 @@
+//! A program under `foretell run` as a process: its number, its parent, its signals, its standard files, its environment.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{
+    assert_same, beside_foretell, compile, foretell, manager_of, skipped, under_foretell,
+    wait_until,
+};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// How long something may take that takes no time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program in both forms.
+fn both(program: impl AsRef<OsStr>) -> [Command; 2] {
+    [under_foretell(&program), beside_foretell(&program)]
+}
+
+fn kill(child: &Child, signal: libc::c_int) {
+    // SAFETY: no memory is passed; the child has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+#[test]
+fn in_place_the_program_is_the_process_that_was_started() {
+    let script = "read -r stat < /proc/$$/stat; read -r children < /proc/$$/task/$$/children; \
+                  echo \"$$ $PPID $stat\"; echo \"children: $children\"";
+    let told = |mut command: Command| {
+        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+        let child = command.spawn().expect("it runs");
+        let id = child.id();
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let (first, children) = text.split_once('\n').expect("two lines");
+        let fields: Vec<&str> = first.split(' ').collect();
+        // pid and parent, and from the third on what the kernel says: pid, name, state, parent, group, session.
+        let is_leader = fields[6] == fields[0];
+        let facts = (fields[0] == id.to_string(), fields[1].to_owned(), is_leader);
+        (facts, fields[7].to_owned(), children.to_owned())
+    };
+    let plain = told(Command::new("sh"));
+    assert_eq!(told(under_foretell("sh")), plain);
+    assert_eq!(plain.0, (true, std::process::id().to_string(), true));
+    assert_ne!(told(beside_foretell("sh")), plain, "there it is a child");
+}
+
+#[test]
+fn in_place_what_cannot_be_run_ends_as_in_a_shell() {
+    for (program, code, said) in [
+        ("no-such-program-anywhere", 127, "command not found"),
+        ("/etc/passwd", 126, "Permission denied"),
+        ("/", 126, "Permission denied"),
+    ] {
+        let output = under_foretell(program).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.starts_with(&format!("foretell: {program}: {said}")), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn a_script_without_a_first_line_runs_as_by_env() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    fs::write(&script, "echo \"$0\" \"$@\"; exit 6\n").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("set");
+    let by_env = Command::new("env").arg(&script).args(["a", "b"]).output().expect("it runs");
+    assert_eq!(by_env.status.code(), Some(6));
+    for mut run in both(&script) {
+        let output = run.args(["a", "b"]).output().expect("it runs");
+        assert_eq!((output.status, output.stdout), (by_env.status, by_env.stdout.clone()));
+    }
+}
+
+#[test]
+fn in_place_a_core_is_the_programs_own() {
+    let dumped = |mut command: Command, folder: &std::path::Path| {
+        command.args(["-c", "ulimit -c unlimited; kill -SEGV $$"]).current_dir(folder);
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.signal(), Some(libc::SIGSEGV));
+        let cores = fs::read_dir(folder).expect("listed").count();
+        (output.status.core_dumped(), cores, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let folders = [0; 3].map(|_| tempfile::tempdir().expect("a folder"));
+    let plain = dumped(Command::new("sh"), folders[0].path());
+    if !plain.0 {
+        return skipped("no core is dumped here");
+    }
+    assert_eq!(dumped(under_foretell("sh"), folders[1].path()), plain);
+    // Beside, the summary says it, and there is no second core.
+    let mut run = foretell();
+    run.args(["run", "--", "sh"]);
+    let (_, cores, text) = dumped(run, folders[2].path());
+    assert_eq!(cores, plain.1);
+    assert!(text.trim_end().ends_with("; core dumped"), "{text}");
+}
+
+#[test]
+fn the_manager_in_place_ends_with_the_program() {
+    let output = under_foretell("sh").args(["-c", "echo $FORETELL_SOCKET"]).output();
+    let manager = manager_of(&String::from_utf8_lossy(&output.expect("it runs").stdout));
+    wait_until("the manager's end", || {
+        let stat = fs::read_to_string(format!("/proc/{manager}/stat")).unwrap_or_default();
+        // One that nobody has waited for yet is there, without anything of its own.
+        stat.is_empty() || stat.rsplit(") ").next().is_some_and(|state| state.starts_with('Z'))
+    });
+}
+
+/// A program that says what signals it gets.
+struct Listening {
+    child: Child,
+    said: BufReader<std::process::ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+fn listening(run: impl FnOnce(&std::path::Path) -> Command) -> Listening {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("tells_signals", folder.path());
+    let mut child = run(&program).process_group(0).stdout(Stdio::piped()).spawn().expect("it runs");
+    let said = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut listening = Listening { child, said, _folder: folder };
+    assert_eq!(listening.line(), "ready");
+    listening
+}
+
+impl Listening {
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    fn ends(mut self) {
+        kill(&self.child, libc::SIGTERM);
+        assert_eq!(self.line(), format!("{} 0", libc::SIGTERM));
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(44));
+    }
+}
+
+#[test]
+fn every_signal_to_foretell_alone_reaches_the_program() {
+    for is_beside in [false, true] {
+        let mut listening = listening(|program| match is_beside {
+            true => beside_foretell(program),
+            false => under_foretell(program),
+        });
+        // All but those that no process can block, that end the program here, and the C library's own.
+        let ordinary = (1..32).filter(|&signal| {
+            ![libc::SIGKILL, libc::SIGSTOP, libc::SIGTERM, libc::SIGCHLD].contains(&signal)
+        });
+        for signal in ordinary.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+            kill(&listening.child, signal);
+            assert_eq!(listening.line(), format!("{signal} 0"));
+        }
+        for signal in [libc::SIGUSR1, libc::SIGRTMIN() + 3] {
+            let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(7) };
+            // SAFETY: the value is a number to its receiver; the child has not been waited for.
+            let sent = unsafe { libc::sigqueue(listening.child.id().cast_signed(), signal, value) };
+            assert_eq!((sent, listening.line()), (0, format!("{signal} 7")));
+        }
+        listening.ends();
+    }
+}
+
+#[test]
+fn a_signal_to_the_process_group_reaches_the_program_once() {
+    let mut listening = listening(|program| beside_foretell(program));
+    for signal in [libc::SIGRTMIN() + 1, libc::SIGRTMIN() + 2] {
+        for _ in 0..2 {
+            // SAFETY: no memory is passed; the group is that of a child that has not been waited for.
+            let sent = unsafe { libc::kill(-listening.child.id().cast_signed(), signal) };
+            assert_eq!((sent, listening.line()), (0, format!("{signal} 0")));
+            // What foretell would pass on comes before what it is sent later.
+            kill(&listening.child, libc::SIGRTMAX());
+            assert_eq!(listening.line(), format!("{} 0", libc::SIGRTMAX()));
+        }
+    }
+    listening.ends();
+}
+
+#[test]
+fn an_alarm_that_was_set_before_reaches_the_program() {
+    for mut run in both("sleep") {
+        run.arg("60");
+        // SAFETY: `alarm` may be called between fork and exec.
+        unsafe {
+            run.pre_exec(|| {
+                libc::alarm(1);
+                Ok(())
+            })
+        };
+        let status = run.status().expect("it runs");
+        assert_eq!(status.signal(), Some(libc::SIGALRM));
+    }
+}
+
+#[test]
+fn foretell_stops_and_goes_on_with_the_program() {
+    for signal in [Signal::STOP, Signal::TSTP] {
+        let mut run = beside_foretell("sh");
+        run.args(["-c", "echo $$; read -r line; exit 9"]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut line = String::new();
+        let mut said = BufReader::new(run.stdout.take().expect("a pipe"));
+        said.read_line(&mut line).expect("text");
+        let program = Pid::from_raw(line.trim().parse().expect("a number")).expect("not 0");
+        kill_process(program, signal).expect("it runs");
+        let id = WaitId::Pid(Pid::from_child(&run));
+        let stopped = waitid(id, WaitIdOptions::STOPPED).expect("a child").expect("it stops");
+        assert_eq!(stopped.stopping_signal(), Some(signal.as_raw()));
+        kill(&run, libc::SIGCONT);
+        writeln!(run.stdin.take().expect("a pipe")).expect("it is read");
+        assert_eq!(run.wait().expect("it ends").code(), Some(9));
+    }
+}
+
+#[test]
+fn whoever_reads_the_programs_output_sees_it_close_it() {
+    for mut run in both("sh") {
+        let script = "echo first; exec >&-; read -r line; exit 3";
+        let run = run.args(["-c", script]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut stdout = run.stdout.take().expect("a pipe");
+        let (sender, received) = channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stdout.read_to_string(&mut text);
+            let _ = sender.send(text);
+        });
+        let text = received.recv_timeout(PATIENCE).expect("the end of what it writes");
+        assert_eq!(text, "first\n");
+        writeln!(run.stdin.take().expect("a pipe")).expect("it is read");
+        assert_eq!(run.wait().expect("it ends").code(), Some(3));
+    }
+}
+
+#[test]
+fn whoever_writes_the_programs_input_sees_it_close_it() {
+    for mut run in both("sh") {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = "exec <&-; touch closed; while [ ! -e go ]; do sleep 0.05; done; exit 4";
+        run.args(["-c", script]).current_dir(folder.path());
+        let mut run = run.stdin(Stdio::piped()).spawn().expect("it runs");
+        let mut stdin = run.stdin.take().expect("a pipe");
+        wait_until("the script", || folder.path().join("closed").exists());
+        // In the parent form foretell lets go of it after the program has begun, which may be later.
+        wait_until("an error", || stdin.write_all(b"x").is_err());
+        fs::write(folder.path().join("go"), "").expect("written");
+        assert_eq!(run.wait().expect("it ends").code(), Some(4));
+    }
+}
+
+#[test]
+fn a_program_in_a_removed_folder_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "content\n").expect("written");
+    let output = |run: Command| {
+        let gone = folder.path().join("gone");
+        fs::create_dir(&gone).expect("made");
+        let mut shell = Command::new("sh");
+        let line = "cd \"$0\" && rmdir \"$0\" && exec \"$@\"";
+        shell.args(["-c", line]).arg(&gone).arg(run.get_program()).args(run.get_args());
+        let output = shell.arg(&file).arg("relative").output().expect("it runs");
+        (output.status.code(), output.stdout, output.stderr)
+    };
+    let plain = output(Command::new("cat"));
+    assert_eq!(plain.1, b"content\n");
+    for run in both("cat") {
+        assert_eq!(output(run), plain);
+    }
+    let mut listed = foretell();
+    let list = folder.path().join("list");
+    fs::write(&list, format!("{}\nrelative\n", file.display())).expect("written");
+    listed.args(["run", "--hints"]).arg(&list).args(["--", "cat"]);
+    let (code, stdout, stderr) = output(listed);
+    assert_eq!((code, stdout), (plain.0, plain.1));
+    let text = String::from_utf8_lossy(&stderr);
+    assert!(text.contains("the working folder was removed"), "{text}");
+}
+
+#[test]
+fn the_environment_is_handed_on_entry_by_entry() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("odd_environment", folder.path());
+    let entries = |run: Option<Command>| -> Vec<Vec<u8>> {
+        let mut command = Command::new(&program);
+        match run {
+            Some(run) => command.arg(run.get_program()).args(run.get_args()),
+            None => command.arg("/bin/cat"),
+        };
+        let output = command.arg("/proc/self/environ").output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        output.stdout.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+    };
+    let plain = entries(None);
+    assert!(plain.len() > 10);
+    // Behind the last entry's zero byte there is nothing.
+    let plain = &plain[..plain.len() - 1];
+    for run in both("/bin/cat") {
+        let hinted = entries(Some(run));
+        assert_eq!(&hinted[..plain.len()], plain);
+        let ours = &hinted[plain.len()..hinted.len() - 1];
+        let is_ours =
+            |entry: &Vec<u8>| entry.starts_with(b"LD_PRELOAD=") || entry.starts_with(b"FORETELL_");
+        assert!(!ours.is_empty() && ours.iter().all(is_ours), "{ours:?}");
+    }
+}
+
+#[test]
+fn real_wrappers_of_processes_see_the_program_alike() {
+    for line in [
+        &["timeout", "-s", "USR1", "60", "sh", "-c", "echo $#; exit 8", "-", "a b", ""][..],
+        &["nice", "-n", "3", "sh", "-c", "nice"],
+        &["env", "-u", "HOME", "sh", "-c", "echo ${HOME-none}"],
+        &["setsid", "-w", "sh", "-c", "exit 12"],
+        &["sh", "-c", "trap 'exit 7' TERM; kill -TERM 0; exit 1"],
+    ] {
+        assert_same(line, |command| {
+            command.process_group(0);
+        });
+    }
+}
