@@ -146,7 +146,7 @@ impl Server {
 fn folders() -> (tempfile::TempDir, tempfile::TempDir, Vec<u8>) {
     let (source, mountpoint) =
         (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("one"));
-    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     fs::write(source.path().join("f"), &bytes).expect("written");
     (source, mountpoint, bytes)
 }

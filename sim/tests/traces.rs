@@ -185,7 +185,7 @@ fn zstd_is_read_frame_by_frame() {
 fn other_kinds_of_files_are_called_by_their_names() {
     let vscsi = [record(1, READ_10, 5, 512, 9), record(1, READ_10, 5, 512, 9)].concat();
     let darshan = b"3.41\0\0\0\0\x37\x35\x64\0\0\0\0\0rest";
-    let table: [(&[u8], &str); 28] = [
+    let table: [(&[u8], &str); 29] = [
         (b"\xfd7zXZ\0\0\x04", "xz -dc"),
         (b"BZh91AY&SY", "bzip2 -dc"),
         (b"\x04\x22\x4d\x18\x64", "lz4 -dc"),
@@ -212,11 +212,15 @@ fn other_kinds_of_files_are_called_by_their_names() {
         (b"7 100.000000 openat(AT_FDCWD, \"/f\", O_RDONLY) = 3 <0.000010>\n", "--format strace"),
         (&vscsi, "--format vscsi"),
         (&object(1, 5, -2), "--format oracle-general"),
-        (b"12\n13\n", "--format blocks"),
+        (b"0 1 5219 1\n0 2 27840 1\n", "webcachesim"),
+        (b"12\n13\n", "--format blocks reads"),
         (b"!<arch>\n", "archive"),
     ];
     for (bytes, expected) in table {
-        for format in Format::ALL.into_iter().filter(|format| !expected.ends_with(format.name())) {
+        for format in Format::ALL
+            .into_iter()
+            .filter(|format| !expected.contains(&format!("--format {format}")))
+        {
             let told = error(bytes, format);
             assert!(told.starts_with("t: ") && told.contains(expected), "{format}: {told}");
             // So it is however it is packed.

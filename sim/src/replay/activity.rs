@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use foretell_policy::{Block, FileId, Nanos, ReaderId};
 
+use super::BLOCKS_MAX;
 use crate::random::hash;
 use crate::trace::recording::{PathIndex, Recording, What, Whom};
 use crate::trace::{Fault, Trace, TraceError, touched};
@@ -249,11 +250,16 @@ impl Activity {
     /// A recording of reads alone, in blocks of `block_bytes`.
     ///
     /// # Errors
-    /// As for [`Trace`], and [`Fault::Beyond`]: no file has so many blocks of this size.
+    /// As for [`Trace`]; [`Fault::Beyond`]: no file has so many blocks of this size; [`TraceError::TooLong`]: more reads than
+    /// a run has blocks.
     pub fn of_trace(mut trace: Trace, block_bytes: u64) -> Result<Self, TraceError> {
         let mut activity = Activity::default();
         while let Some(read) = trace.next() {
             let read = read?;
+            // Each is of a block at least.
+            if activity.acts.len() as u64 == BLOCKS_MAX {
+                return Err(trace.too_long(BLOCKS_MAX));
+            }
             let bytes = read.bytes(block_bytes).ok_or_else(|| trace.malformed(Fault::Beyond));
             let (file, (offset_bytes, length_bytes)) = (read.file, bytes?);
             let deed = Deed::Read { file, offset_bytes, length_bytes };

@@ -268,7 +268,7 @@ mod tests {
         for (text, told) in [
             (String::new(), "run.dxt: is empty"),
             ("\n".to_owned(), "the end is no line of DXT"),
-            ("0 1 2\n".to_owned(), "line 1: \"0 1 2\" is no line of DXT"),
+            ("a b c\n".to_owned(), "line 1: \"a b c\" is no line of DXT"),
             (" X_POSIX 0 read 0 0 1 0.0 0.0\n".to_owned(), "line 1: a read before any file's name"),
             (line("x read 0 0 1 0.0 0.0"), "line 2: \"x\" is not a rank"),
             (line("0 seek 0 0 1 0.0 0.0"), "line 2: \"seek\" is not read or write"),

@@ -11,6 +11,9 @@ use super::{dxt, foretell, oracle_general, strace, vscsi};
 /// How much of a file is looked at.
 pub(super) const PREFIX_BYTES: usize = 4096;
 
+/// Digits of 2^64.
+const DIGITS_MAX: usize = 20;
+
 /// A file as the user knows it, and the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign {
@@ -117,7 +120,7 @@ struct Kind {
 }
 
 /// B. The first that fits is it.
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 18] = [
     Kind {
         format: "foretell",
         is_of: |prefix| first_line(prefix) == foretell::HEADER.as_bytes(),
@@ -225,6 +228,14 @@ const KINDS: [Kind; 17] = [
         foreign: Foreign { what: "a table with commas (CSV)", way_out: TABLE },
     },
     Kind {
+        format: "",
+        is_of: is_numbers,
+        foreign: Foreign {
+            what: "a table of numbers, such as webcachesim's (time, object, size)",
+            way_out: "leave its column of objects alone (`awk '{ print $2 }' FILE`) for --format blocks",
+        },
+    },
+    Kind {
         format: "vscsi",
         is_of: |prefix| vscsi::is_of(prefix),
         foreign: Foreign {
@@ -314,12 +325,27 @@ fn is_disksim(line: &[u8]) -> bool {
 /// Whether the first lines have as many fields each, and some.
 fn is_table(prefix: &[u8], between: u8) -> bool {
     // The last line may be cut off.
-    let whole = prefix.iter().rposition(|&byte| byte == b'\n').map_or(prefix, |end| &prefix[..end]);
+    let whole = match prefix.iter().rposition(|&byte| byte == b'\n') {
+        Some(end) => &prefix[..end],
+        None if prefix.len() >= PREFIX_BYTES => return false,
+        None => prefix,
+    };
     let count = |line: &[u8]| line.iter().filter(|&&byte| byte == between).count();
     let first = count(first_line(whole));
     first > 0 && lines(whole).all(|line| count(line) == first) && prefix.is_ascii()
 }
 
+/// Whether the first lines have as many numbers each, three or more.
+fn is_numbers(prefix: &[u8]) -> bool {
+    let first = words(first_line(prefix));
+    first.len() >= 3 && first.iter().all(|word| is_whole(word))
+}
+
 fn is_block_ids(prefix: &[u8]) -> bool {
-    !first_line(prefix).is_empty() && lines(prefix).all(|line| line.iter().all(u8::is_ascii_digit))
+    !first_line(prefix).is_empty() && lines(prefix).all(is_whole)
+}
+
+/// Whether a word is a number as ids are.
+fn is_whole(word: &[u8]) -> bool {
+    word.len() <= DIGITS_MAX && word.iter().all(u8::is_ascii_digit)
 }

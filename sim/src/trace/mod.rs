@@ -200,6 +200,11 @@ impl Trace {
         self.input.error(fault.into(), &self.path, self.place())
     }
 
+    /// That it has more than `most` reads.
+    pub(crate) fn too_long(&self, most: u64) -> TraceError {
+        TraceError::TooLong { path: self.path.clone(), most }
+    }
+
     /// What is read, in order; it takes 16 bytes for each read, and neighbours that are read one after another are one. There
     /// are 2^28 at most, which take 4 GiB.
     ///
@@ -215,7 +220,7 @@ impl Trace {
             let TraceRead { file, first_block, blocks, .. } = read?;
             reads.push(file, first_block, blocks);
             if reads.runs_held() > most {
-                return Err(TraceError::TooLong { path: self.path.clone(), most: most as u64 });
+                return Err(self.too_long(most as u64));
             }
         }
         Ok(reads)

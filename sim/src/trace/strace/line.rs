@@ -12,8 +12,9 @@
 
 /// Most arguments of a call that are told apart.
 const ARGUMENTS_MAX: usize = 6;
-/// How the line of a call ends that another process's line interrupts.
-const UNFINISHED: &[u8] = b"<unfinished ...>";
+/// How the line of a call ends that another process's line interrupts, but for the number that newer versions may put before the dots
+/// (strace/strace#152).
+const UNFINISHED: &[u8] = b"<unfinished ";
 /// How the line of a call ends whose process strace lets go.
 const DETACHED: &[u8] = b"<detached ...>";
 /// What stands in place of a result that strace cannot get.
@@ -145,18 +146,30 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
     }
     if let Some(resumed) = text.strip_prefix(b"<... ") {
         let (name, rest) = split_name(resumed)?;
-        return Some(Event::Resumed { name, text: rest.strip_prefix(b" resumed>")? });
+        let text = without_number(rest.strip_prefix(b" resumed")?).strip_prefix(b">")?;
+        return Some(Event::Resumed { name, text });
     }
     let (name, rest) = split_name(text)?;
     let text = rest.strip_prefix(b"(")?;
     // A thread that takes its process's place in execve: see `Superseded`, which follows.
     let changed = || text.ends_with(b" ...>").then(|| find(text, b" <pid changed to "))?;
-    if let Some(text) = text.strip_suffix(UNFINISHED).or_else(|| changed().map(|end| &text[..end]))
-    {
+    if let Some(text) = unfinished(text).or_else(|| changed().map(|end| &text[..end])) {
         // Without the space before the mark, or an annotation would not end at the bracket to come.
         return Some(Event::Begun { name, text: text.trim_ascii_end() });
     }
     Some(Event::Whole { name, done: done(text)?, text })
+}
+
+/// What stands before the mark of a call that is interrupted, if the line ends with one.
+fn unfinished(text: &[u8]) -> Option<&[u8]> {
+    let text = text.strip_suffix(b"...>")?;
+    let (digits, before) = (text.trim_ascii_end(), |at: usize| text[..at].strip_suffix(UNFINISHED));
+    before(text.len()).or_else(|| before(digits.iter().rposition(|&byte| byte == b'#')?))
+}
+
+/// `text` without ` #12` at its beginning.
+fn without_number(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b" #").map_or(text, |rest| split_digits(rest).1)
 }
 
 /// The arguments and result that stand behind a call's opening bracket; `None` if cut off, or if what stands where its

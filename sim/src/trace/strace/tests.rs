@@ -140,6 +140,39 @@ fn an_interrupted_call_keeps_its_beginning() {
 }
 
 #[test]
+fn interruptions_may_have_numbers() {
+    let numbered = "1 1.0 openat(AT_FDCWD, \"/a\", O_RDONLY <unfinished #7 ...>\n\
+         2 1.1 getpid() = 2\n\
+         1 1.2 <... openat resumed #7>) = 3\n\
+         1 1.3 read(3,  <unfinished #89567 ...>\n\
+         2 1.4 getpid() = 2\n\
+         1 1.5 <... read resumed #89567>\"x\", 10) = 10\n";
+    let mut plain = numbered.to_owned();
+    for number in [" #7", " #89567"] {
+        plain = plain.replace(number, "");
+    }
+    assert_eq!(recorded(numbered), recorded(&plain));
+    assert_eq!(recorded(numbered).state.not_understood, 0);
+}
+
+/// Names hold what separates arguments elsewhere.
+#[test]
+fn annotations_are_of_any_name() {
+    for name in ["/d/a,b", "/d/a) = 5", "/d/{x}", "/d/[1", "/d/a b", "/d/f(1)"] {
+        let text = format!(
+            "1 1.0 openat(AT_FDCWD</d>, \"{name}\", O_RDONLY) = 3<{name}> <0.1>\n\
+             1 2.0 read(3<{name}>, \"x\", 10) = 10 <0.1>\n"
+        );
+        let recording = recorded(&text);
+        let reads = recording.calls.iter().filter_map(|call| match call.what {
+            What::Read { file, length_bytes: 10, .. } => recording.path(file).to_str(),
+            _ => None,
+        });
+        assert_eq!(reads.collect::<Vec<_>>(), [name], "{text}");
+    }
+}
+
+#[test]
 fn an_annotation_before_an_interruption_ends_there() {
     let recording = recorded(
         "1 1.0 openat(AT_FDCWD</d>, \"a\", O_RDONLY) = 3</d/a> <0.1>\n\
