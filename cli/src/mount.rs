@@ -38,8 +38,8 @@ Credentials, region and endpoint come from the usual variables of the environmen
 (AWS_PROFILE) of ~/.aws/config and ~/.aws/credentials, and from the machine's metadata service.
 
 The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is \
-in the folder's file before the program goes on, and links are shown as links. Programs disclose \
-what they will read by posix_fadvise(WILLNEED), as anywhere, or by ioctl on a file or on \
+in the folder's file before the program goes on. Links of a folder are shown as links, and nothing outside of \
+SOURCE is read. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or by ioctl on a file or on \
 MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by \
 MOUNTPOINT/.foretell/stats, and what is cached of a file, and why, by its attributes \
 user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached_for.

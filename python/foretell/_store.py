@@ -55,7 +55,9 @@ class Store(_foretell.Store):
         Args:
             url: ``s3://bucket/prefix``, ``gs://…``, ``az://container/prefix``, ``http(s)://host/path``,
                 ``file:///folder``, or the path of a folder. Credentials, region and endpoint come from the usual
-                variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …).
+                variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …). Names in a folder do not
+                lead out of it by ``..``. Links in it are followed wherever they lead, as by `open`, with the rights of
+                this process: do not open names that others choose in a folder that others may write.
             budget: Memory for data: bytes, or a text such as ``"256MiB"``.
             block: Bytes of a block, the unit that is kept, or such a text: a power of two from 4096 to 16777216.
             depth: Requests ahead of the program at once; 128 for object stores, 32 for folders.

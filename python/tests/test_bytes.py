@@ -287,3 +287,20 @@ def test_what_is_disclosed_is_fetched_ahead(served: Served, data: Path) -> None:
     assert counts["prefetched_blocks"] > 0
     with pytest.raises(ValueError, match="stream is closed"):
         file.hint([(0, 1)], stream=stream)
+
+
+def test_links_of_a_folder_are_followed_and_names_do_not_lead_out(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "1").write_bytes(b"outside")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "relative").symlink_to("../blobs/1")
+    (folder / "absolute").symlink_to(tmp_path / "blobs" / "1")
+    (folder / "blobs").symlink_to("../blobs")
+    (folder / "dangling").symlink_to("nowhere")
+    store = foretell.Store(folder)
+    for name in ["relative", "absolute", "blobs/1"]:
+        assert store.open(name).read() == b"outside"
+    for name in ["../blobs/1", "blobs/../../blobs/1", "dangling"]:
+        with pytest.raises(foretell.NotFound):
+            store.open(name)
