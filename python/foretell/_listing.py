@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import warnings
@@ -49,9 +50,15 @@ def info(store: _foretell.Store, path: str) -> Entry:
     try:
         if path:
             return Entry(path, "file", *store._file(path))
-    except _errors.NotFound:
-        if not store._is_folder(path):
-            raise
+    except _errors.NotFound as absent:
+        try:
+            is_folder = store._is_folder(path)
+        except _errors.Error as error:
+            if error.errno != errno.ENOTSUP:  # A web server does not tell what it has.
+                raise
+            is_folder = False
+        if not is_folder:
+            raise absent from None
     else:
         if not store._is_folder(path):  # Nothing is above it that could lack it.
             raise _errors.NotFound(2, "there is no such bucket", path)

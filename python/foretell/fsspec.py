@@ -25,6 +25,7 @@ from typing import Any, NoReturn, SupportsIndex
 from urllib.parse import urlsplit
 
 import fsspec
+from fsspec.caching import BaseCache
 from fsspec.implementations.chained import ChainedFileSystem
 
 from foretell import _options, _ranges
@@ -97,7 +98,16 @@ class ForetellFile(File):
         """The path with its protocols."""
         return self.fs.unstrip_protocol(self.path)
 
-    # fsspec's `blockcache` asks for these two. It keeps nothing then: reads go through foretell's own cache.
+    @property
+    def cache(self) -> Any:
+        """A cache of fsspec's that keeps nothing: foretell's own is below it."""
+        return self.__dict__.get("cache") or BaseCache(self.blocksize, self._fetch_range, self.size)
+
+    # fsspec's `blockcache` sets these two. It keeps nothing then: reads do not go through it.
+
+    @cache.setter
+    def cache(self, cache: Any) -> None:
+        self.__dict__["cache"] = cache
 
     @property
     def closed(self) -> bool:

@@ -95,6 +95,7 @@ def test_what_libraries_ask_of_a_file(texts: Path) -> None:
         assert file.details == file.info() == fs.info(path)
         assert file.full_name == f"foretell://file://{path}"
         assert file.blocksize == fs.blocksize
+        assert file.cache._fetch(3, 9) == TEXTS["many"][3:9]
         assert not hasattr(file, "getvalue")  # That is of what is in memory.
         assert file.read1(10) == plain.read(10)
         assert file.loc == file.tell() == 10

@@ -392,6 +392,17 @@ def test_a_query_that_is_not_there_is_not_made_up(site: Web) -> None:
         fs.cat_file(f"{site.url}/a%20b")
 
 
+def test_a_store_of_a_web_server_tells_of_files(site: Web) -> None:
+    store = foretell.Store(site.url)
+    told = store.info("f.bin")
+    assert (told.kind, told.size) == ("file", len(site.pages["/f.bin"]))
+    assert told.tag
+    with pytest.raises(foretell.NotFound):
+        store.info("absent")
+    with pytest.raises(foretell.Error, match="cannot tell what it has"):
+        list(store.list())
+
+
 def test_web_servers_are_listed_as_fsspec_does(site: Web) -> None:
     site.pages["/d/"] = b'<a href="one.csv">one</a> <a href="two.csv">two</a>'
     site.pages["/d/one.csv"] = b"1"
