@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use foretell_cache::backend::{Backend, BackendError, Entry, Found, LeftOut};
+use foretell_cache::backend::object::ObjectBackend;
+use foretell_cache::backend::{Backend, BackendError, Entry, Found, LeftOut, Listing};
 use server::{Asked, Server, decoded, say};
 
 /// What a client has asked for, without what was done to it for the way.
@@ -28,7 +29,8 @@ fn escaped(key: &str) -> String {
 /// A page of a bucket, as S3 describes it.
 fn list(keys: &BTreeSet<String>, asked: &Asked, page_max: usize, stream: &mut TcpStream) {
     let prefix = value(asked, "prefix").unwrap_or_default();
-    assert_eq!(value(asked, "delimiter").as_deref(), Some("/"));
+    let delimiter = value(asked, "delimiter");
+    assert!(matches!(delimiter.as_deref(), None | Some("/")));
     let most = value(asked, "max-keys").map_or(page_max, |most| most.parse().unwrap());
     let token = value(asked, "continuation-token");
     let after = value(asked, "start-after").filter(|_| token.is_none());
@@ -37,7 +39,8 @@ fn list(keys: &BTreeSet<String>, asked: &Asked, page_max: usize, stream: &mut Tc
         if after.as_ref().is_some_and(|after| key <= after) {
             continue;
         }
-        let end = key[prefix.len()..].find('/').map(|at| prefix.len() + at + 1);
+        let end = key[prefix.len()..].find('/').filter(|_| delimiter.is_some());
+        let end = end.map(|at| prefix.len() + at + 1);
         let item = key[..end.unwrap_or(key.len())].to_owned();
         if token.as_ref().is_none_or(|token| item > *token) && items.last() != Some(&item) {
             items.push(item);
@@ -46,7 +49,7 @@ fn list(keys: &BTreeSet<String>, asked: &Asked, page_max: usize, stream: &mut Tc
     let count = items.len().min(most.min(page_max));
     let mut xml = String::from("<ListBucketResult>");
     for item in &items[..count] {
-        match item.ends_with('/') && *item != prefix {
+        match delimiter.is_some() && item.ends_with('/') && *item != prefix {
             true => {
                 xml +=
                     &format!("<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>", escaped(item))
@@ -83,7 +86,10 @@ fn bucket(keys: BTreeSet<String>, page_max: usize) -> Server {
 }
 
 fn all(backend: &dyn Backend, path: &str) -> Result<(Vec<Entry>, LeftOut), BackendError> {
-    let mut listing = backend.list(path)?;
+    entries_of(backend.list(path)?)
+}
+
+fn entries_of(mut listing: Box<dyn Listing>) -> Result<(Vec<Entry>, LeftOut), BackendError> {
     let mut entries = Vec::new();
     loop {
         let some = listing.next_entries()?;
@@ -137,6 +143,51 @@ fn check(backend: &dyn Backend, keys: &BTreeSet<String>, path: &str) {
     }
 }
 
+/// Compares the keys below a folder, as they are.
+fn check_keys(backend: &ObjectBackend, keys: &BTreeSet<String>, path: &str) {
+    let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+    let is_path = |key: &str| key.split('/').all(is_name);
+    let below: Vec<&str> = keys.iter().filter_map(|key| key.strip_prefix(&prefix)).collect();
+    let rootless = keys.iter().any(|key| key.starts_with('/'));
+    assert_eq!(backend.has_keys_without_a_root(), Ok(rootless), "{keys:?}");
+    let told = |entries: Vec<Entry>| -> BTreeSet<(String, bool)> {
+        let told = entries.into_iter().map(|entry| (entry.name, entry.found == Found::Folder));
+        told.collect()
+    };
+
+    let (entries, left_out) = entries_of(backend.list_keys(path, false).unwrap()).unwrap();
+    let is_file = |key: &&&str| is_name(key) && !key.contains('/');
+    let files = below.iter().filter(is_file).map(|&key| (key.to_owned(), false));
+    let (names, count) = wanted(keys, &prefix);
+    let folders: Vec<String> =
+        names.into_iter().filter(|(_, folder)| *folder).map(|it| it.0).collect();
+    let expected = files.chain(folders.iter().map(|name| (name.clone(), true))).collect();
+    assert_eq!(told(entries), expected, "{path:?} of {keys:?}");
+    assert_eq!(left_out.count as usize, count, "{path:?} of {keys:?}");
+
+    if !path.is_empty() || !rootless {
+        let (entries, left_out) = entries_of(backend.list_keys(path, true).unwrap()).unwrap();
+        // An object that stands for a folder is told as if it had the folder's name.
+        let named = below.iter().map(|key| key.strip_suffix('/').unwrap_or(key));
+        let expected =
+            named.filter(|key| is_path(key)).map(|key| (key.to_owned(), false)).collect();
+        assert_eq!(told(entries), expected, "{path:?} of {keys:?}");
+        let is_left_out =
+            |key: &&&str| !key.is_empty() && !is_path(key.strip_suffix('/').unwrap_or(key));
+        assert_eq!(left_out.count > 0, below.iter().any(|key| is_left_out(&key)), "{keys:?}");
+    }
+    for name in folders {
+        let below = format!("{prefix}{name}");
+        assert_eq!(backend.is_folder(&below), Ok(true), "{below:?} of {keys:?}");
+        assert_eq!(
+            backend.find_file(&below).is_ok(),
+            keys.contains(&below),
+            "{below:?} of {keys:?}"
+        );
+        check_keys(backend, keys, &below);
+    }
+}
+
 fn keys(keys: &[&str]) -> BTreeSet<String> {
     keys.iter().map(|&key| key.to_owned()).collect()
 }
@@ -170,7 +221,12 @@ fn what_can_be_named_is_there_whatever_lies_beside_it() {
         "b/b/b",
     ]);
     for page_max in [1, 2, 3, 7, 1000] {
-        check(&bucket(keys.clone(), page_max).backend(Duration::from_secs(30)), &keys, "");
+        let server = bucket(keys.clone(), page_max);
+        let backend = server.backend(Duration::from_secs(30));
+        check(&backend, &keys, "");
+        check_keys(&backend, &keys, "");
+        assert_eq!(backend.is_folder("absent"), Ok(false));
+        assert_eq!(backend.list_keys("absent", true).err(), Some(BackendError::NotFound));
     }
 }
 
@@ -193,7 +249,9 @@ fn any_keys() {
             .filter(|key| !key.is_empty())
             .collect();
         let server = bucket(keys.clone(), [1, 2, 5, 1000][below(4)]);
-        check(&server.backend(Duration::from_secs(30)), &keys, "");
+        let backend = server.backend(Duration::from_secs(30));
+        check(&backend, &keys, "");
+        check_keys(&backend, &keys, "");
     }
 }
 

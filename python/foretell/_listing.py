@@ -67,6 +67,13 @@ def info(store: _foretell.Store, path: str) -> Entry:
 
 def entries(store: _foretell.Store, path: str, recursive: bool) -> Iterator[Entry]:
     """See `Store.list`, of a store of objects."""
+    if recursive and not path and store._has_keys_without_a_root():
+        for entry in entries(store, path, False):
+            if entry.kind == "folder":
+                yield from entries(store, entry.name, True)
+            else:
+                yield entry
+        return
     listing = store._list(path, recursive)
     while found := listing.next_entries():
         if not recursive:

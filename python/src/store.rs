@@ -272,6 +272,12 @@ impl Store {
         guarded(py, || self.ask(py, &path, ObjectBackend::is_folder))
     }
 
+    /// Whether a recursive listing of all of a store of objects would tell names that are none.
+    fn _has_keys_without_a_root(&self, py: Python<'_>) -> PyResult<bool> {
+        let ask = |store: &ObjectBackend, _: &str| store.has_keys_without_a_root();
+        guarded(py, || self.ask(py, OsStr::new(""), ask))
+    }
+
     /// What a store of objects has below `path`: up to the next slash, or all.
     fn _list(&self, py: Python<'_>, path: OsString, is_recursive: bool) -> PyResult<Listed> {
         guarded(py, || {

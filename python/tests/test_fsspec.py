@@ -148,6 +148,19 @@ def test_keys_that_no_path_can_name_are_told() -> None:
             assert found == ["d/a", "d/c"]
 
 
+def test_keys_that_begin_with_a_slash_are_left_out_of_all() -> None:
+    with bucket({"/lost": b"1", "a/b/c": b"2", "d": b"3", "lost/x": b"4"}) as served:
+        store = foretell.Store("s3://b", settings=served.settings)
+        with pytest.warns(UserWarning, match="1 keys such as '/'"):
+            assert sorted(entry.name for entry in store.list(recursive=True)) == [
+                "a/b/c",
+                "d",
+                "lost/x",
+            ]
+        with pytest.warns(UserWarning, match="1 keys such as '/'"):
+            assert over(served).find("b") == ["b/a/b/c", "b/d", "b/lost/x"]
+
+
 def test_list_and_info_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "sub/deep").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"12345")

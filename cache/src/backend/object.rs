@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use http::Uri;
 use object_store::list::PaginatedListStore;
-use object_store::path::Path;
+use object_store::path::{DELIMITER, Path};
 use object_store::{GetOptions, ObjectMeta, ObjectStore};
 use rustix::io::Errno;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -313,9 +313,24 @@ impl ObjectBackend {
         }
     }
 
+    /// Whether there are keys that begin with a slash: no path can name them, but a recursive [listing](Self::list_keys) of the
+    /// whole bucket tells them, without the slash. Waits for the answer.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn has_keys_without_a_root(&self) -> Result<bool, BackendError> {
+        let Some(pages) = self.pages.clone().filter(|_| self.prefix.as_ref().is_empty()) else {
+            return Ok(false);
+        };
+        wait_for((&self.handle, self.options), move || {
+            let pages = Arc::clone(&pages);
+            async move { listing::has_any(&*pages, DELIMITER).await }
+        })
+    }
+
     /// The keys below the folder at `path`, as the store has them: a name that is a file and a folder comes as both. All of
     /// them, with names relative to the folder, if `is_recursive`; there are no folders among these, and an object of no bytes
-    /// may stand for one.
+    /// may stand for one. See [`has_keys_without_a_root`](Self::has_keys_without_a_root).
     ///
     /// # Errors
     /// As [`list`](Backend::list).

@@ -156,6 +156,10 @@ impl ObjectListing {
             return;
         }
         // It is alone.
+        let key = match self.shape {
+            Shape::AllKeys => up_to_no_name(&key).to_owned(),
+            Shape::Names | Shape::Keys => key,
+        };
         let mut from = key.clone();
         if key.ends_with(DELIMITER) {
             // Behind what begins with a prefix: no key in use begins with so many of the greatest character.
@@ -245,6 +249,32 @@ impl ObjectListing {
     pub(super) fn is_there(&self) -> bool {
         self.is_there
     }
+}
+
+/// Whether keys begin with `prefix`, which may be any text.
+pub(super) async fn has_any(
+    pages: &dyn PaginatedListStore,
+    prefix: &str,
+) -> Result<bool, object_store::Error> {
+    let options = PaginatedListOptions { max_keys: Some(1), ..PaginatedListOptions::default() };
+    match pages.list_paginated(Some(prefix), options).await {
+        Ok(page) => Ok(!page.result.objects.is_empty() || page.page_token.is_some()),
+        Err(error) if refused_key(&error).is_some() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The beginning of a key up to the slash behind the first name in it that can be none; all of the key if that is its last name.
+fn up_to_no_name(key: &str) -> &str {
+    let mut end = 0;
+    for name in key.split_inclusive(DELIMITER) {
+        end += name.len();
+        let name = name.trim_end_matches(DELIMITER);
+        if name.is_empty() || Path::parse(name).is_err() {
+            break;
+        }
+    }
+    &key[..end]
 }
 
 /// The key that a page was not given because of.
