@@ -89,7 +89,7 @@ fn larger_blocks(block_bytes: u64, factor: Option<u64>) -> String {
 fn exact(bytes: u64) -> String {
     [("MiB", 20), ("KiB", 10)]
         .into_iter()
-        .find(|(_, shift)| bytes % (1 << shift) == 0)
+        .find(|(_, shift)| bytes.is_multiple_of(1 << shift))
         .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
 }
 
