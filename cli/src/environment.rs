@@ -43,12 +43,17 @@ struct Executed {
     elsewhere: bool,
 }
 
+/// `struct look_room`.
+#[repr(C)]
+struct LookRoom([u64; 64]);
+
 unsafe extern "C" {
     static environ: *const *const libc::c_char;
     fn foretell_goes_along(
         library: *const Library,
         executed: *const Executed,
         loader: *mut FileIdentity,
+        room: *mut LookRoom,
     ) -> bool;
 }
 
@@ -132,11 +137,18 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
         shell: true,
         elsewhere: false,
     };
-    let mut loader = FileIdentity::default();
+    let (mut loader, mut room) = (FileIdentity::default(), LookRoom([0; 64]));
     // SAFETY: the structures are those of `executable.h`, their strings end with a zero byte, and all outlive the call,
     // which keeps none of them.
-    unsafe { foretell_goes_along(&raw const library, &raw const executed, &raw mut loader) }
-        .then_some((file, loader))
+    let goes = unsafe {
+        foretell_goes_along(
+            &raw const library,
+            &raw const executed,
+            &raw mut loader,
+            &raw mut room,
+        )
+    };
+    goes.then_some((file, loader))
 }
 
 fn identity(metadata: &Metadata) -> FileIdentity {

@@ -39,14 +39,14 @@ struct environment {
     bool alone; /* the program is executed without the library, and counted */
 };
 
-/* The environment to be handed on. file: what is executed is looked for in PATH, as execvp does.
- * Never fails: where it cannot be told, envp is handed on as it is. envp may be any value: what the
- * kernel cannot read is not touched. errno is kept. */
-struct environment foretell_environment_for(char *const envp[], struct executed executed,
-                                            bool search);
+/* The environment to be handed on. search: what is executed is looked for in PATH, as execvp does; its
+ * path changes. Never fails: where it cannot be told, envp is handed on as it is. envp may be any value:
+ * what the kernel cannot read is not touched. errno is kept. */
+void foretell_environment_for(struct environment *environment, char *const envp[],
+                              struct executed *executed, bool search);
 /* The call has failed for too long an environment: whether it is worth another try, with envp. */
 bool foretell_environment_shorten(struct environment *environment, char *const envp[]);
 /* Where the call has returned; failed: nothing was executed. errno is kept. */
-void foretell_environment_release(const struct environment *environment, bool failed);
+void foretell_environment_release(struct environment *environment, bool failed);
 
 #endif

@@ -15,8 +15,8 @@
  *
  * Scripts are decided by their interpreter. What cannot be read is left alone.
  *
- * Invariants: async-signal-safe and fit for a vfork child: no heap, no static memory written, less than
- * 512 bytes of stack, no descriptor left open, errno kept. Nothing is opened that execve would not
+ * Invariants: async-signal-safe and fit for a vfork child: no heap, no static memory written, some
+ * 300 bytes of stack, no descriptor left open, errno kept. Nothing is opened that execve would not
  * open: pipes and devices are told by stat. The system calls are those that ld.so makes in any
  * program, those that ask for users and groups, and fgetxattr.
  *
@@ -50,16 +50,22 @@ struct executed {
     bool elsewhere; /* will be executed in another folder: a relative path is left alone */
 };
 
+/* What is looked at lies in the caller's memory, since there may be little stack. */
+struct look_room {
+    uint64_t words[64];
+};
+
 /* Whether the library goes along. If so, *loader is the program's dynamic linker. `path` may be any
  * value: only the kernel reads it. */
 bool foretell_goes_along(const struct library *library, const struct executed *executed,
-                         struct file_identity *loader);
+                         struct file_identity *loader, struct look_room *room);
 
 /* Room for the name that foretell_search finds. */
 #define FOUND_BYTES (4096u + 256u)
 
 /* The file that execvp runs for `file`: the first of the folders in `path_variable` (NULL: the
  * C library's default) that has such a program. NULL if there is none. */
-const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES]);
+const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES],
+                            struct look_room *room);
 
 #endif

@@ -16,11 +16,9 @@ int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_
 /* A new process has our descriptors: whoever moves their positions from now on is not seen. */
 void foretell_share_descriptors(void);
 
-/* The program locks itself up: from here on everything is forwarded, and the library goes along no
- * more. */
+/* The program locks itself up, by a system call that is about to be made: from here on everything is
+ * forwarded, and the library goes along no more. */
 void foretell_notice_lock_up(void);
-/* The same if this option of prctl does so. */
-void foretell_notice_prctl(unsigned long option);
 
 /* command.c: in a forked child, whose parent's other threads may have held the locks. */
 void foretell_commands_forked(void);

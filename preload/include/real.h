@@ -49,12 +49,16 @@ struct open_how;
 #define LLSEEK_VERSION "GLIBC_2.2.5"
 #define QUICK_EXIT_OLD_VERSION "GLIBC_2.10"
 #define HAS_OLD_SPAWN 1
+#define SPAWN_VERSION "GLIBC_2.15"
+#define SPAWN_OLD_VERSION "GLIBC_2.2.5"
 #else
 #define LLSEEK_VERSION "GLIBC_2.17"
 #define QUICK_EXIT_OLD_VERSION "GLIBC_2.17"
 #define HAS_OLD_SPAWN 0
+#define SPAWN_VERSION NULL
+#define SPAWN_OLD_VERSION NULL
 #endif
-#define SPAWN_OLD_VERSION "GLIBC_2.2.5"
+#define QUICK_EXIT_VERSION "GLIBC_2.24"
 #if __GLIBC_PREREQ(2, 38)
 #define SCANF_2023_VERSION "@@GLIBC_2.38"
 #else
@@ -181,7 +185,6 @@ struct open_how;
     X(off64_t, lseek, (int fd, off64_t offset, int whence), early_lseek)                           \
     X(off64_t, lseek64, (int fd, off64_t offset, int whence), early_lseek)                         \
     X(off64_t, __lseek, (int fd, off64_t offset, int whence), early_lseek)                         \
-    X(off64_t, llseek, (int fd, off64_t offset, int whence), early_lseek)                          \
     X(int, close, (int fd), early_close)                                                           \
     X(int, __close, (int fd), early_close)                                                         \
     X(int, close_range, (unsigned first, unsigned last, int flags), early_close_range)             \
@@ -195,14 +198,10 @@ struct open_how;
     X(int, __fcntl, (int fd, int command, ...), early_fcntl)
 
 #define REAL_PROCESS(X)                                                                            \
-    X(int, posix_spawn, SPAWN_ARGS, NULL)                                                          \
-    X(int, posix_spawnp, SPAWN_ARGS, NULL)                                                         \
     X(int, posix_spawn_file_actions_addchdir_np,                                                   \
       (posix_spawn_file_actions_t * actions, const char *path), NULL)                              \
     X(int, posix_spawn_file_actions_addfchdir_np,                                                  \
       (posix_spawn_file_actions_t * actions, int fd), NULL)                                        \
-    X(int, posix_spawn_old, SPAWN_ARGS, NULL)                                                      \
-    X(int, posix_spawnp_old, SPAWN_ARGS, NULL)                                                     \
     X(int, execve, (const char *path, char *const argv[], char *const envp[]), early_execve)       \
     X(int, execvpe, (const char *file, char *const argv[], char *const envp[]), NULL)              \
     X(int, execveat,                                                                               \
@@ -214,17 +213,26 @@ struct open_how;
     X(int, pclose, (FILE * stream), NULL)                                                          \
     X(void, _exit, (int status), early_exit)                                                       \
     X(void, _Exit, (int status), early_exit)                                                       \
-    X(void, quick_exit, (int status), NULL)                                                        \
-    X(void, quick_exit_old, (int status), NULL)                                                    \
     X(long, syscall, SYSCALL_ARGS, early_syscall)                                                  \
     X(int, prctl, (int option, ...), NULL)
+
+/* X(result, slot, parameters, early, name, version) */
+#define REAL_VERSIONED(X)                                                                          \
+    X(off64_t, llseek, (int fd, off64_t offset, int whence), early_lseek, "llseek",                \
+      LLSEEK_VERSION)                                                                              \
+    X(int, posix_spawn, SPAWN_ARGS, NULL, "posix_spawn", SPAWN_VERSION)                            \
+    X(int, posix_spawnp, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_VERSION)                          \
+    X(int, posix_spawn_old, SPAWN_ARGS, NULL, "posix_spawn", SPAWN_OLD_VERSION)                    \
+    X(int, posix_spawnp_old, SPAWN_ARGS, NULL, "posix_spawnp", SPAWN_OLD_VERSION)                  \
+    X(void, quick_exit, (int status), NULL, "quick_exit", QUICK_EXIT_VERSION)                      \
+    X(void, quick_exit_old, (int status), NULL, "quick_exit", QUICK_EXIT_OLD_VERSION)
 
 #define REAL_ALL(X)                                                                                \
     REAL_OPEN(X) REAL_READ(X) REAL_COPY(X) REAL_STDIO(X) REAL_DESCRIPTOR(X) REAL_PROCESS(X)
 
-#define REAL_SLOT(result, name, parameters, early) result(*name) parameters;
+#define REAL_SLOT(result, name, parameters, ...) result(*name) parameters;
 struct foretell_real {
-    REAL_ALL(REAL_SLOT)
+    REAL_ALL(REAL_SLOT) REAL_VERSIONED(REAL_SLOT)
 };
 #undef REAL_SLOT
 

@@ -34,6 +34,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -97,6 +98,11 @@ bool foretell_is_own_process(void);
 void foretell_register_if_pending(void);
 /* From here on everything is forwarded, in this process and in its children. */
 void foretell_switch_off(void);
+/* Whether this option of prctl may forbid the process what the hooks do. */
+static inline bool foretell_locks_up(int option)
+{
+    return option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS || option == PR_SET_TSC;
+}
 
 /* filter.c */
 /* Whether this process is under more seccomp filters than those that are known. True if it cannot be
@@ -159,9 +165,9 @@ static inline enum activity activity(void)
 /* When a read begins; 0 if it is not to be timed. A process that has done nothing but read since it
  * was forked may have locked itself up: strict seccomp takes the processor's clock away too, and
  * then reading it is a fault. */
-static inline uint64_t read_begins(void)
+static inline uint64_t read_begins(enum activity now)
 {
-    return LIKELY(activity() == ANNOUNCED) ? now_ns() : 0;
+    return LIKELY(now == ANNOUNCED) ? now_ns() : 0;
 }
 
 static inline void count(uint64_t *counter, uint64_t value)

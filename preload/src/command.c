@@ -26,7 +26,8 @@
 static bool shell_is_watched(void)
 {
     struct executed shell = {.folder = AT_FDCWD, .path = SHELL};
-    struct environment environment = foretell_environment_for(environ, shell, false);
+    struct environment environment;
+    foretell_environment_for(&environment, environ, &shell, false);
     bool watched = environment.memory != NULL;
     foretell_environment_release(&environment, watched); /* asked again by foretell_spawn */
     return watched;
@@ -222,7 +223,7 @@ HOOK(FILE *, popen, (const char *line, const char *mode))
 {
     bool reads = false;
     bool closes = false;
-    if (!shell_is_watched() || !read_mode(mode, &reads, &closes)) {
+    if (!read_mode(mode, &reads, &closes) || !shell_is_watched()) {
         foretell_share_descriptors();
         FILE *stream = REAL_LATE(popen)(line, mode);
         if (stream != NULL)

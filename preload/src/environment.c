@@ -197,20 +197,35 @@ static bool is_locked_up(enum handing now)
 
 /* What of the program's envp concerns us. */
 struct survey {
+    struct known_pages known;
     size_t count;
     const char *preload; /* the value of the last of that name */
     size_t preload_bytes;
     const char *address;
     size_t address_bytes;
     bool decided; /* to be handed on as it is */
+    bool bad;     /* a part is no memory */
 };
 
+/* What lies at the beginning of an exec's memory, which also holds the name that is found in PATH, and
+ * then what is handed on. */
+struct work {
+    struct survey seen;
+    struct file_identity loader;
+    struct look_room room;
+    uint64_t numbers[NUMBERS];
+    char found[FOUND_BYTES];
+};
+
+/* Enough for some thousand variables. Only what is written takes memory. */
+#define WORK_BYTES 65536u
+
 /* Whether a string, of which a part is readable, begins so. */
-static bool given_begins(struct known_pages *known, const char *entry, const char *name, bool *bad)
+static bool given_begins(struct survey *seen, const char *entry, const char *name)
 {
     for (; *name != '\0'; entry++, name++) {
-        if (!foretell_readable(known, entry)) {
-            *bad = true;
+        if (!foretell_readable(&seen->known, entry)) {
+            seen->bad = true;
             return false;
         }
         if (*entry != *name)
@@ -219,31 +234,33 @@ static bool given_begins(struct known_pages *known, const char *entry, const cha
     return true;
 }
 
-/* B. False if a part is no memory. */
-static bool look_at(char *const envp[], struct survey *seen)
+static const char *given_value(struct survey *seen, const char *value, size_t *bytes)
 {
-    struct known_pages known = {0};
-    bool bad = false;
-    *seen = (struct survey){0};
-    for (; envp != NULL; seen->count++) {
-        if (!foretell_readable(&known, &envp[seen->count]))
-            return false;
+    *bytes = foretell_readable_length(&seen->known, value);
+    if (*bytes == SIZE_MAX)
+        seen->bad = true;
+    return value;
+}
+
+/* B */
+static void look_at(char *const envp[], struct survey *seen)
+{
+    memset(seen, 0, sizeof *seen); /* of a piece that is used again */
+    for (; envp != NULL && !seen->bad; seen->count++) { /* NULL is as good as an empty one */
+        if (!foretell_readable(&seen->known, &envp[seen->count])) {
+            seen->bad = true;
+            return;
+        }
         const char *entry = envp[seen->count];
         if (entry == NULL)
-            return true;
-        if (given_begins(&known, entry, PRELOAD, &bad)) {
-            seen->preload = entry + strlen(PRELOAD);
-            seen->preload_bytes = foretell_readable_length(&known, seen->preload);
-        } else if (seen->address == NULL && given_begins(&known, entry, ADDRESS, &bad)) {
-            seen->address = entry + strlen(ADDRESS);
-            seen->address_bytes = foretell_readable_length(&known, seen->address);
-        } else if (given_begins(&known, entry, PRIVATE, &bad)) {
+            return;
+        if (given_begins(seen, entry, PRELOAD))
+            seen->preload = given_value(seen, entry + strlen(PRELOAD), &seen->preload_bytes);
+        else if (seen->address == NULL && given_begins(seen, entry, ADDRESS))
+            seen->address = given_value(seen, entry + strlen(ADDRESS), &seen->address_bytes);
+        else if (given_begins(seen, entry, PRIVATE))
             seen->decided = true;
-        }
-        if (bad || seen->preload_bytes == SIZE_MAX || seen->address_bytes == SIZE_MAX)
-            return false;
     }
-    return true; /* as good as an empty one */
 }
 
 static bool is_ours(const struct survey *seen)
@@ -253,14 +270,18 @@ static bool is_ours(const struct survey *seen)
 }
 
 /* FORETELL_PRELOAD for a program with this dynamic linker. */
-static void write_private(char *to, const struct survey *seen, struct file_identity loader)
+static void write_private(char *to, struct work *work)
 {
-    uint64_t numbers[NUMBERS] = {introduction.interest, introduction.filters,
-                                 library.file.device,   library.file.inode,
-                                 loader.device,         loader.inode};
+    const struct survey *seen = &work->seen;
+    work->numbers[0] = introduction.interest;
+    work->numbers[1] = introduction.filters;
+    work->numbers[2] = library.file.device;
+    work->numbers[3] = library.file.inode;
+    work->numbers[4] = work->loader.device;
+    work->numbers[5] = work->loader.inode;
     to = stpcpy(to, PRIVATE);
     for (size_t i = 0; i < NUMBERS; i++)
-        to = write_number(to, numbers[i]);
+        to = write_number(to, work->numbers[i]);
     /* Another manager, if the program names one. */
     bool other = seen->address != NULL && seen->address_bytes < sizeof address;
     size_t bytes = other ? seen->address_bytes : strlen(address);
@@ -269,13 +290,14 @@ static void write_private(char *to, const struct survey *seen, struct file_ident
 }
 
 /* Both entries at the end. */
-static void add(struct environment *environment, char *const envp[], const struct survey *seen,
-                struct file_identity loader)
+static void add(struct environment *environment, char *const envp[])
 {
-    char **variables = environment->memory;
+    struct work *work = environment->memory;
+    const struct survey *seen = &work->seen;
+    char **variables = (char **)(void *)(work + 1);
     char *private = (char *)(variables + seen->count + 3);
     char *preload = private + PRIVATE_BYTES;
-    write_private(private, seen, loader);
+    write_private(private, work);
     char *to = stpcpy(preload, PRELOAD);
     if (seen->preload_bytes > 0) {
         memcpy(to, seen->preload, seen->preload_bytes);
@@ -291,25 +313,6 @@ static void add(struct environment *environment, char *const envp[], const struc
     environment->variables = variables;
 }
 
-static void count_alone(struct environment *environment)
-{
-    environment->alone = true;
-    count(&ring()->programs_left_alone, 1);
-}
-
-static bool take_memory(struct environment *environment, size_t bytes)
-{
-    environment->memory = foretell_exec_memory(bytes);
-    environment->bytes = bytes;
-    return environment->memory != NULL;
-}
-
-static void give_back(struct environment *environment)
-{
-    foretell_exec_memory_release(environment->memory, environment->bytes);
-    environment->memory = NULL;
-}
-
 /* Whether the manager's process, whose number the address holds, is gone: for those who have no ring in
  * which it could say so. In another namespace of processes it seems to be. */
 static bool is_manager_gone(void)
@@ -322,75 +325,117 @@ static bool is_manager_gone(void)
 }
 
 /* All but the address of a manager that is gone. */
-static void leave_out(struct environment *environment, char *const envp[],
-                      const struct survey *seen)
+static void leave_out(struct environment *environment, char *const envp[])
 {
-    if (!is_ours(seen) || !take_memory(environment, (seen->count + 1) * sizeof(char *)))
+    struct work *work = environment->memory;
+    if (!is_ours(&work->seen))
         return;
-    char **variables = environment->memory;
-    for (size_t i = 0; i < seen->count; i++)
-        if (envp[i] + strlen(ADDRESS) != seen->address)
+    char **variables = (char **)(void *)(work + 1);
+    environment->variables = variables;
+    for (size_t i = 0; i < work->seen.count; i++)
+        if (envp[i] + strlen(ADDRESS) != work->seen.address)
             *variables++ = envp[i];
     *variables = NULL;
-    environment->variables = environment->memory;
+}
+
+static void count_alone(struct environment *environment)
+{
+    environment->alone = true;
+    count(&ring()->programs_left_alone, 1);
+}
+
+static void give_back(struct environment *environment)
+{
+    if (environment->memory != NULL)
+        foretell_exec_memory_release(environment->memory, environment->bytes);
+    environment->memory = NULL;
+}
+
+/* Room for the survey at least, and then for all. */
+static bool take_memory(struct environment *environment, size_t bytes)
+{
+    if (bytes <= environment->bytes)
+        return true;
+    give_back(environment);
+    environment->memory = foretell_exec_memory(bytes);
+    environment->bytes = bytes;
+    return environment->memory != NULL;
+}
+
+static size_t work_bytes(const struct survey *seen)
+{
+    return sizeof(struct work) + (seen->count + 3) * sizeof(char *) + PRIVATE_BYTES +
+           sizeof PRELOAD + seen->preload_bytes + 1 + strlen(path);
 }
 
 /* B, where the library may go along. */
-static void decide(struct environment *environment, char *const envp[], const struct survey *seen,
-                   struct executed executed, bool search)
+static void decide(struct environment *environment, char *const envp[], struct executed *executed,
+                   bool search)
 {
-    struct file_identity loader;
-    size_t found_bytes = search ? FOUND_BYTES : 0;
-    size_t bytes = found_bytes + (seen->count + 3) * sizeof(char *) + PRIVATE_BYTES +
-                   sizeof PRELOAD + seen->preload_bytes + 1 + strlen(path);
-    if (!take_memory(environment, bytes)) {
+    struct work *work = environment->memory;
+    if (search) {
+        executed->path =
+            foretell_search(executed->path, getenv("PATH"), work->found, &work->room);
+        if (executed->path == NULL)
+            return; /* nothing will be executed */
+    }
+    bool is_there =
+        !executed->elsewhere ||
+        (foretell_readable(&work->seen.known, executed->path) && executed->path[0] == '/');
+    if (is_there && foretell_goes_along(&library, executed, &work->loader, &work->room))
+        add(environment, envp);
+    else
+        count_alone(environment);
+}
+
+/* Surveys, into as much memory as what comes of it will need. */
+static bool survey(struct environment *environment, char *const envp[])
+{
+    if (!take_memory(environment, WORK_BYTES))
+        return false;
+    struct work *work = environment->memory;
+    look_at(envp, &work->seen);
+    size_t bytes = work->seen.bad ? 0 : work_bytes(&work->seen);
+    if (bytes <= environment->bytes)
+        return true;
+    if (!take_memory(environment, bytes))
+        return false;
+    work = environment->memory;
+    look_at(envp, &work->seen);
+    return true;
+}
+
+void foretell_environment_for(struct environment *environment, char *const envp[],
+                              struct executed *executed, bool search)
+{
+    *environment = (struct environment){.variables = envp};
+    enum handing now = __atomic_load_n(&handing, __ATOMIC_ACQUIRE);
+    if (now == NOTHING)
+        return;
+    if (is_locked_up(now)) {
         count_alone(environment);
         return;
     }
-    if (search) {
-        char *found = (char *)environment->memory + (bytes - found_bytes);
-        executed.path = foretell_search(executed.path, getenv("PATH"), found);
-        if (executed.path == NULL) {
-            give_back(environment); /* nothing will be executed */
-            return;
-        }
-    }
-    struct known_pages known = {0};
-    bool is_there = !executed.elsewhere ||
-                    (foretell_readable(&known, executed.path) && executed.path[0] == '/');
-    if (is_there && foretell_goes_along(&library, &executed, &loader)) {
-        add(environment, envp, seen, loader);
-    } else {
-        give_back(environment);
-        count_alone(environment);
-    }
-}
-
-struct environment foretell_environment_for(char *const envp[], struct executed executed,
-                                            bool search)
-{
-    struct environment environment = {.variables = envp};
-    enum handing now = __atomic_load_n(&handing, __ATOMIC_ACQUIRE);
-    if (now == NOTHING)
-        return environment;
-    if (is_locked_up(now)) {
-        count_alone(&environment);
-        return environment;
-    }
+    int saved = errno;
     if (__atomic_load_n(&ring()->manager_ended, __ATOMIC_RELAXED) != 0)
         now = WITHDRAWN;
-    int saved = errno;
-    struct survey seen;
-    if (look_at(envp, &seen) && !seen.decided) {
-        if (now == ALONG && seen.address != NULL && seen.address_bytes == 0)
-            count_alone(&environment);
-        else if (now == ALONG)
-            decide(&environment, envp, &seen, executed, search);
-        if (now == WITHDRAWN || (environment.alone && is_manager_gone()))
-            leave_out(&environment, envp, &seen);
+    if (!survey(environment, envp)) {
+        count_alone(environment);
+        errno = saved;
+        return;
     }
+    const struct survey *seen = &((struct work *)environment->memory)->seen;
+    if (!seen->bad && !seen->decided) {
+        if (now == ALONG && seen->address != NULL && seen->address_bytes == 0)
+            count_alone(environment);
+        else if (now == ALONG)
+            decide(environment, envp, executed, search);
+        if (now == WITHDRAWN || (environment->alone && is_manager_gone()))
+            leave_out(environment, envp);
+    }
+    if (environment->variables == envp)
+        give_back(environment);
     errno = saved;
-    return environment;
 }
 
 bool foretell_environment_shorten(struct environment *environment, char *const envp[])
@@ -399,14 +444,14 @@ bool foretell_environment_shorten(struct environment *environment, char *const e
         return false;
     give_back(environment);
     environment->variables = envp;
-    count_alone(environment);
+    if (!environment->alone)
+        count_alone(environment);
     return true;
 }
 
-void foretell_environment_release(const struct environment *environment, bool failed)
+void foretell_environment_release(struct environment *environment, bool failed)
 {
-    if (environment->memory != NULL)
-        foretell_exec_memory_release(environment->memory, environment->bytes);
+    give_back(environment);
     if (failed && environment->alone)
         (void)__atomic_fetch_sub(&ring()->programs_left_alone, 1, __ATOMIC_RELAXED);
 }

@@ -32,6 +32,20 @@
  * the library needs no newer one. */
 static const char needed_version[] = "\0GLIBC_2.34";
 
+/* The library's own kind, to which a program and its dynamic linker are compared (B). */
+struct kind {
+    unsigned char identity[EI_OSABI]; /* magic, word size, byte order, version */
+    uint16_t machine;
+};
+
+/* A file's dynamic section. */
+struct dynamic {
+    uint64_t offset; /* of its entries */
+    uint64_t count;
+    uint64_t strings; /* where its string table lies in the file */
+    uint64_t string_bytes;
+};
+
 /* One file, and what has been read of it last. Each function says which member it leaves. */
 struct look {
     int fd;
@@ -44,13 +58,11 @@ struct look {
         Elf64_Dyn entries[NAME_BYTES / sizeof(Elf64_Dyn)];
     };
     struct stat status;
+    struct kind kind;
+    struct dynamic dynamic;
+    char needed[48]; /* the beginning of a library's name */
 };
-
-/* The library's own kind, to which a program and its dynamic linker are compared (B). */
-struct kind {
-    unsigned char identity[EI_OSABI]; /* magic, word size, byte order, version */
-    uint16_t machine;
-};
+_Static_assert(sizeof(struct look) <= sizeof(struct look_room), "the caller's room suffices");
 
 /* Raw calls throughout: libc's names are our own hooks, or cancellation points. */
 static long read_at(int fd, uint64_t offset, void *to, size_t bytes)
@@ -73,8 +85,8 @@ static bool is_same(struct file_identity one, struct file_identity other)
     return one.device == other.device && one.inode == other.inode;
 }
 
-/* Opens what a descriptor stands for anew, whatever it was opened for. */
-static int open_descriptor(int fd)
+/* Opens what a descriptor stands for anew, whatever it was opened for. Not inlined for its name. */
+__attribute__((noinline)) static int open_descriptor(int fd)
 {
     static const char folder[] = "/proc/self/fd/";
     char name[sizeof folder + 10] = "/proc/self/fd/";
@@ -103,9 +115,10 @@ static bool open_file(int folder, const char *path, int flags, struct look *look
 }
 
 /* Reads an ELF file's header; leaves the table of segments. False if it is of another kind. */
-static bool read_header(struct look *look, const struct kind *kind)
+static bool read_header(struct look *look)
 {
     const Elf64_Ehdr *header = &look->header;
+    const struct kind *kind = &look->kind;
     if (read_at(look->fd, 0, &look->header, sizeof *header) != (long)sizeof *header ||
         memcmp(header->e_ident, kind->identity, sizeof kind->identity) != 0 ||
         header->e_machine != kind->machine || header->e_phentsize != sizeof(Elf64_Phdr) ||
@@ -144,17 +157,10 @@ static uint64_t offset_of_address(struct look *look, uint64_t address)
     return 0;
 }
 
-/* A file's dynamic section. */
-struct dynamic {
-    uint64_t offset; /* of its entries */
-    uint64_t count;
-    uint64_t strings; /* where its string table lies in the file */
-    uint64_t string_bytes;
-};
-
 /* One entry; they are read by the bufferful, so look->entries must stay as they are meanwhile. */
-static const Elf64_Dyn *entry_at(struct look *look, const struct dynamic *dynamic, uint64_t index)
+static const Elf64_Dyn *entry_at(struct look *look, uint64_t index)
 {
+    const struct dynamic *dynamic = &look->dynamic;
     size_t fit = sizeof look->entries / sizeof look->entries[0];
     uint64_t first = index - index % fit;
     uint64_t left = (dynamic->count - first) * sizeof(Elf64_Dyn);
@@ -165,8 +171,10 @@ static const Elf64_Dyn *entry_at(struct look *look, const struct dynamic *dynami
     return &look->entries[index % fit];
 }
 
-static bool find_dynamic(struct look *look, struct dynamic *dynamic)
+/* Leaves look->dynamic. */
+static bool find_dynamic(struct look *look)
 {
+    struct dynamic *dynamic = &look->dynamic;
     if (!find_segment(look, PT_DYNAMIC))
         return false;
     *dynamic = (struct dynamic){.offset = look->segment.p_offset,
@@ -175,7 +183,7 @@ static bool find_dynamic(struct look *look, struct dynamic *dynamic)
     if (dynamic->count > DYNAMIC_MAX)
         return false;
     for (uint64_t i = 0; i < dynamic->count; i++) {
-        const Elf64_Dyn *entry = entry_at(look, dynamic, i);
+        const Elf64_Dyn *entry = entry_at(look, i);
         if (entry == NULL)
             return false;
         if (entry->d_tag == DT_NULL)
@@ -208,54 +216,63 @@ static bool is_sanitizer(const char *name)
 /* D: whether the program names one of those libraries, or it cannot be told. */
 static bool needs_sanitizer(struct look *look)
 {
-    struct dynamic dynamic;
-    if (!find_dynamic(look, &dynamic))
+    const struct dynamic *dynamic = &look->dynamic;
+    if (!find_dynamic(look))
         return true;
-    for (uint64_t i = 0; i < dynamic.count; i++) {
-        const Elf64_Dyn *entry = entry_at(look, &dynamic, i);
+    for (uint64_t i = 0; i < dynamic->count; i++) {
+        const Elf64_Dyn *entry = entry_at(look, i);
         if (entry == NULL)
             return true;
         if (entry->d_tag == DT_NULL)
             break;
         if (entry->d_tag != DT_NEEDED)
             continue;
-        char name[48] = "";
-        if (entry->d_un.d_val >= dynamic.string_bytes ||
-            read_at(look->fd, dynamic.strings + entry->d_un.d_val, name, sizeof name - 1) <= 0)
-            return true;
-        if (is_sanitizer(name))
+        memset(look->needed, 0, sizeof look->needed);
+        if (entry->d_un.d_val >= dynamic->string_bytes ||
+            read_at(look->fd, dynamic->strings + entry->d_un.d_val, look->needed,
+                    sizeof look->needed - 1) <= 0 ||
+            is_sanitizer(look->needed))
             return true;
     }
+    return false;
+}
+
+/* memmem takes more stack than all this. */
+static bool holds_needed_version(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i + sizeof needed_version <= bytes; i++)
+        if (memcmp(text + i, needed_version, sizeof needed_version) == 0)
+            return true;
     return false;
 }
 
 /* C: whether this dynamic linker is that of a glibc which has what the library needs. */
 static bool defines_needed_version(struct look *look)
 {
-    struct dynamic dynamic;
-    if (!find_dynamic(look, &dynamic) || dynamic.string_bytes > STRINGS_MAX_BYTES)
+    const struct dynamic *dynamic = &look->dynamic;
+    if (!find_dynamic(look) || dynamic->string_bytes > STRINGS_MAX_BYTES)
         return false;
     size_t step = sizeof look->text - sizeof needed_version; /* pieces overlap by a string */
-    for (uint64_t at = 0; at < dynamic.string_bytes; at += step) {
-        uint64_t left = dynamic.string_bytes - at;
+    for (uint64_t at = 0; at < dynamic->string_bytes; at += step) {
+        uint64_t left = dynamic->string_bytes - at;
         size_t bytes = left < sizeof look->text ? (size_t)left : sizeof look->text;
-        if (read_at(look->fd, dynamic.strings + at, look->text, bytes) != (long)bytes)
+        if (read_at(look->fd, dynamic->strings + at, look->text, bytes) != (long)bytes)
             return false;
-        if (memmem(look->text, bytes, needed_version, sizeof needed_version) != NULL)
+        if (holds_needed_version(look->text, bytes))
             return true;
     }
     return false;
 }
 
 /* C: look->text names the program's dynamic linker. Uses look for that file. */
-static bool loader_fits(const struct library *library, const struct kind *kind, struct look *look,
+static bool loader_fits(const struct library *library, struct look *look,
                         struct file_identity *loader)
 {
     if (!open_file(AT_FDCWD, look->text, 0, look))
         return false;
     *loader = identity_of(&look->status);
     bool fits = is_same(*loader, library->loader) ||
-                (read_header(look, kind) && defines_needed_version(look));
+                (read_header(look) && defines_needed_version(look));
     close_file(look->fd);
     return fits;
 }
@@ -263,8 +280,9 @@ static bool loader_fits(const struct library *library, const struct kind *kind, 
 /* F. Leaves the library's kind. What ld.so will do is tried, for there are many reasons for which it
  * could fail: rights, descriptors, a mount without exec. This process may have capabilities that the
  * program will not have: faccessat does not count them. */
-static bool library_is_there(const struct library *library, struct kind *kind, struct look *look)
+static bool library_is_there(const struct library *library, struct look *look)
 {
+    struct kind *kind = &look->kind;
     if (syscall(SYS_faccessat, AT_FDCWD, library->path, R_OK) != 0 ||
         !open_file(AT_FDCWD, library->path, 0, look))
         return false;
@@ -298,10 +316,9 @@ static bool raises_rights(const struct look *look)
 }
 
 /* The program in `look`, which is closed. */
-static bool fits(const struct library *library, const struct kind *kind, struct look *look,
-                 struct file_identity *loader)
+static bool fits(const struct library *library, struct look *look, struct file_identity *loader)
 {
-    bool dynamic = read_header(look, kind) && find_segment(look, PT_INTERP) && /* A */
+    bool dynamic = read_header(look) && find_segment(look, PT_INTERP) && /* A */
                    !raises_rights(look) && !needs_sanitizer(look) && find_segment(look, PT_INTERP);
     uint64_t offset = look->segment.p_offset;
     uint64_t bytes = look->segment.p_filesz;
@@ -309,7 +326,7 @@ static bool fits(const struct library *library, const struct kind *kind, struct 
                  read_at(look->fd, offset, look->text, (size_t)bytes) == (long)bytes &&
                  look->text[bytes - 1] == '\0';
     close_file(look->fd);
-    return named && loader_fits(library, kind, look, loader);
+    return named && loader_fits(library, look, loader);
 }
 
 /* The name of a script's interpreter, which is cut out of look->text; NULL if it is too long. */
@@ -327,52 +344,50 @@ static const char *interpreter_in(struct look *look, size_t bytes)
     return NULL;
 }
 
-/* As kept by its caller, so that errno is saved once. */
+/* errno may change. */
 static bool decide(const struct library *library, const struct executed *executed,
-                   struct file_identity *loader)
+                   struct file_identity *loader, struct look *look)
 {
-    struct look look;
-    struct kind kind;
-    if (is_another_user() || !library_is_there(library, &kind, &look) ||
-        !open_file(executed->folder, executed->path, executed->flags, &look))
+    if (is_another_user() || !library_is_there(library, look) ||
+        !open_file(executed->folder, executed->path, executed->flags, look))
         return false;
     bool shell = executed->shell;
     for (int level = 0; level <= SCRIPT_LEVELS; level++) {
-        long bytes = read_at(look.fd, 0, look.text, sizeof look.text);
-        if (bytes >= SELFMAG && memcmp(look.text, ELFMAG, SELFMAG) == 0)
-            return fits(library, &kind, &look, loader);
+        long bytes = read_at(look->fd, 0, look->text, sizeof look->text);
+        if (bytes >= SELFMAG && memcmp(look->text, ELFMAG, SELFMAG) == 0)
+            return fits(library, look, loader);
         const char *next = NULL;
-        if (bytes >= 2 && memcmp(look.text, "#!", 2) == 0)
-            next = interpreter_in(&look, (size_t)bytes);
+        if (bytes >= 2 && memcmp(look->text, "#!", 2) == 0)
+            next = interpreter_in(look, (size_t)bytes);
         else if (shell && bytes >= 0)
             next = "/bin/sh";
         shell = false; /* only what is executed itself is handed to it */
-        close_file(look.fd);
-        if (next == NULL || !open_file(AT_FDCWD, next, 0, &look))
+        close_file(look->fd);
+        if (next == NULL || !open_file(AT_FDCWD, next, 0, look))
             return false;
     }
-    close_file(look.fd);
+    close_file(look->fd);
     return false;
 }
 
 bool foretell_goes_along(const struct library *library, const struct executed *executed,
-                         struct file_identity *loader)
+                         struct file_identity *loader, struct look_room *room)
 {
     int saved = errno;
-    bool goes = decide(library, executed, loader);
+    bool goes = decide(library, executed, loader, (struct look *)(void *)room);
     errno = saved;
     return goes;
 }
 
 /* What execvp would execute, were it the next in line. */
-static bool is_executable(const char *path)
+static bool is_executable(const char *path, struct stat *status)
 {
-    struct stat status;
-    return syscall(SYS_newfstatat, AT_FDCWD, path, &status, 0) == 0 && S_ISREG(status.st_mode) &&
+    return syscall(SYS_newfstatat, AT_FDCWD, path, status, 0) == 0 && S_ISREG(status->st_mode) &&
            faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) == 0;
 }
 
-const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES])
+const char *foretell_search(const char *file, const char *path_variable, char found[FOUND_BYTES],
+                            struct look_room *room)
 {
     if (strchr(file, '/') != NULL)
         return file;
@@ -389,7 +404,7 @@ const char *foretell_search(const char *file, const char *path_variable, char fo
             found[bytes] = '/';
             /* An empty folder is the working folder. */
             memcpy(found + bytes + (bytes > 0), file, length + 1);
-            if (is_executable(found)) {
+            if (is_executable(found, &((struct look *)(void *)room)->status)) {
                 result = found;
                 break;
             }

@@ -11,22 +11,21 @@
 #include "real.h"
 #include "state.h"
 
-#include <linux/seccomp.h>
 #include <sys/syscall.h>
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
 static __attribute__((noinline)) long perhaps_locking_up SYSCALL_ARGS
 {
-    if (number == SYS_prctl)
-        foretell_notice_prctl((unsigned long)a);
-    else if (a == SECCOMP_SET_MODE_STRICT || a == SECCOMP_SET_MODE_FILTER)
+    /* A variable argument may be an int: its upper half says nothing. */
+    if (number == SYS_seccomp || foretell_locks_up((int)a))
         foretell_notice_lock_up();
     return REAL(syscall)(number, a, b, c, d, e, f);
 }
 
-/* Both calls are jumps, without a frame of our own: a raw vfork returns twice through here. */
-__attribute__((optimize("optimize-sibling-calls"))) HOOK(long, syscall, SYSCALL_ARGS)
+/* Both calls are jumps, without a frame of our own (the Makefile asks for it): a raw vfork returns twice
+ * through here. */
+HOOK(long, syscall, SYSCALL_ARGS)
 {
     if (UNLIKELY(number == SYS_seccomp || number == SYS_prctl))
         return perhaps_locking_up(number, a, b, c, d, e, f);

@@ -38,9 +38,11 @@ static struct executed by_name(const char *file)
 
 /* `call` forwards with `environment.variables`; `error` is what came of it. Our entries may be what
  * makes the whole too long: then it is tried without them. */
-#define EXEC_BODY(envp, executed, search, call, error)                                             \
+#define EXEC_BODY(envp, as, search, call, error)                                                   \
     do {                                                                                           \
-        struct environment environment = foretell_environment_for(envp, executed, search);         \
+        struct executed what = as;                                                                 \
+        struct environment environment;                                                            \
+        foretell_environment_for(&environment, envp, &what, search);                               \
         foretell_share_descriptors();                                                                       \
         int result = call;                                                                         \
         if (UNLIKELY(result != 0 && (error) == E2BIG) &&                                           \
@@ -162,23 +164,22 @@ static struct executed spawned(const char *path, const posix_spawn_file_actions_
     return executed;
 }
 
+/* search: the name is looked for in PATH. shell: what the kernel does not execute goes to /bin/sh. */
 #define SPAWN_BODY(name, search, shell)                                                            \
     {                                                                                              \
-        EXEC_BODY(envp, spawned(path, actions, shell), search,                         \
+        EXEC_BODY(envp, spawned(path, actions, shell), search,                                     \
                   REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables),    \
                   result);                                                                         \
     }
 
-int foretell_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
-                   const posix_spawnattr_t *attributes, char *const argv[], char *const envp[])
-    SPAWN_BODY(posix_spawn, false, false)
+int foretell_spawn SPAWN_ARGS
+SPAWN_BODY(posix_spawn, false, false)
 
 #if HAS_OLD_SPAWN
-HOOK_VERSION(int, posix_spawn, "posix_spawn@@GLIBC_2.15", SPAWN_ARGS)
+HOOK_VERSION(int, posix_spawn, "posix_spawn@@" SPAWN_VERSION, SPAWN_ARGS)
 SPAWN_BODY(posix_spawn, false, false)
-HOOK_VERSION(int, posix_spawnp, "posix_spawnp@@GLIBC_2.15", SPAWN_ARGS)
+HOOK_VERSION(int, posix_spawnp, "posix_spawnp@@" SPAWN_VERSION, SPAWN_ARGS)
 SPAWN_BODY(posix_spawnp, true, false)
-/* These hand a file that the kernel does not execute to /bin/sh. */
 HOOK_VERSION(int, posix_spawn_old, "posix_spawn@" SPAWN_OLD_VERSION, SPAWN_ARGS)
 SPAWN_BODY(posix_spawn_old, false, true)
 HOOK_VERSION(int, posix_spawnp_old, "posix_spawnp@" SPAWN_OLD_VERSION, SPAWN_ARGS)
@@ -198,25 +199,17 @@ HOOK(int, posix_spawnp, SPAWN_ARGS) SPAWN_BODY(posix_spawnp, true, false)
     }
 HOOK(void, _exit, (int status)) EXIT_BODY(_exit)
 HOOK(void, _Exit, (int status)) EXIT_BODY(_Exit)
-HOOK_VERSION(void, quick_exit, "quick_exit@@GLIBC_2.24", (int status)) EXIT_BODY(quick_exit)
+HOOK_VERSION(void, quick_exit, "quick_exit@@" QUICK_EXIT_VERSION, (int status)) EXIT_BODY(quick_exit)
 HOOK_VERSION(void, quick_exit_old, "quick_exit@" QUICK_EXIT_OLD_VERSION, (int status))
 EXIT_BODY(quick_exit_old)
 
-/* A program that locks itself up may be killed for calls that the hooks make beside its own (statx,
- * getpid, lseek, and socket and memfd_create in a forked child), and for reading the processor's
- * clock: from here on everything is forwarded, and the library stays behind at an exec. What locks
- * itself up by instructions of its own is not noticed. */
+/* It may be killed for calls that the hooks make beside its own (statx, getpid, lseek, and socket and
+ * memfd_create in a forked child), and for reading the processor's clock. */
 void foretell_notice_lock_up(void)
 {
     foretell_environment_lock_up();
     if (foretell_active && foretell_is_own_process())
         foretell_switch_off();
-}
-
-void foretell_notice_prctl(unsigned long option)
-{
-    if (UNLIKELY(option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS || option == PR_SET_TSC))
-        foretell_notice_lock_up();
 }
 
 HOOK(int, prctl, (int option, ...))
@@ -228,6 +221,7 @@ HOOK(int, prctl, (int option, ...))
     unsigned long third = va_arg(values, unsigned long);
     unsigned long fourth = va_arg(values, unsigned long);
     va_end(values);
-    foretell_notice_prctl((unsigned long)option);
+    if (UNLIKELY(foretell_locks_up(option)))
+        foretell_notice_lock_up();
     return REAL_LATE(prctl)(option, first, second, third, fourth);
 }

@@ -11,7 +11,8 @@
 /* `call` forwards; `offset` is the call's own, or POSITION_UNKNOWN if it moves the position. */
 #define READ_BODY(fd, call, offset)                                                                \
     do {                                                                                           \
-        if (UNLIKELY(!foretell_active))                                                            \
+        enum activity now = activity();                                                            \
+        if (UNLIKELY(now == OFF))                                                                  \
             return call;                                                                           \
         struct descriptor *entry = watched(fd);                                                    \
         if (entry == NULL) {                                                                       \
@@ -19,7 +20,7 @@
             count_other(other);                                                                    \
             return other;                                                                          \
         }                                                                                          \
-        uint64_t start_ns = read_begins();                                                         \
+        uint64_t start_ns = read_begins(now);                                                      \
         ssize_t result = call;                                                                     \
         foretell_read_done(fd, entry, start_ns, result, offset);                                   \
         return result;                                                                             \

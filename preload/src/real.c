@@ -223,15 +223,18 @@ static long early_syscall SYSCALL_ARGS
 #define early_syscall NULL /* not hooked */
 #endif
 
-#define REAL_EARLY(result, name, parameters, early) .name = early,
-struct foretell_real foretell_real = {REAL_ALL(REAL_EARLY)};
+#define REAL_EARLY(result, name, parameters, early, ...) .name = early,
+struct foretell_real foretell_real = {REAL_ALL(REAL_EARLY) REAL_VERSIONED(REAL_EARLY)};
 
 #define REAL_NAME(result, name, parameters, early)                                                 \
-    {#name, offsetof(struct foretell_real, name)},
+    {#name, NULL, offsetof(struct foretell_real, name)},
+#define REAL_NAME_VERSION(result, slot, parameters, early, name, version)                          \
+    {name, version, offsetof(struct foretell_real, slot)},
 static const struct {
     const char *name;
+    const char *version; /* NULL: the one that is found without */
     size_t offset;
-} names[] = {REAL_ALL(REAL_NAME)};
+} names[] = {REAL_ALL(REAL_NAME) REAL_VERSIONED(REAL_NAME_VERSION)};
 
 static void **slot_at(size_t offset)
 {
@@ -239,33 +242,25 @@ static void **slot_at(size_t offset)
     return (void **)(void *)((char *)&foretell_real + offset);
 }
 
-static void resolve_version(size_t offset, const char *name, const char *version)
-{
-    /* By its name, since not every C library has it. */
-    void *(*versioned)(void *, const char *, const char *);
-    *(void **)&versioned = dlsym(RTLD_DEFAULT, "dlvsym");
-    void *found = versioned != NULL ? versioned(RTLD_NEXT, name, version) : NULL;
-    if (found != NULL)
-        __atomic_store_n(slot_at(offset), found, __ATOMIC_RELAXED);
-}
-
 void foretell_resolve(void)
 {
+    /* Asked for a name of several versions, dlsym finds the oldest before glibc 2.36 (sourceware bug
+     * 14932). dlvsym by its name, since not every C library has it. */
+    void *(*of_version)(void *, const char *, const char *);
+    *(void **)&of_version = dlsym(RTLD_DEFAULT, "dlvsym");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        void *found = dlsym(RTLD_NEXT, names[i].name);
+        void *found = NULL;
+        if (names[i].version != NULL && of_version != NULL)
+            found = of_version(RTLD_NEXT, names[i].name, names[i].version);
+        if (found == NULL)
+            found = dlsym(RTLD_NEXT, names[i].name);
         if (found != NULL)
             __atomic_store_n(slot_at(names[i].offset), found, __ATOMIC_RELAXED);
     }
-    resolve_version(offsetof(struct foretell_real, llseek), "llseek", LLSEEK_VERSION);
-    resolve_version(offsetof(struct foretell_real, quick_exit_old), "quick_exit",
-                    QUICK_EXIT_OLD_VERSION);
-    resolve_version(offsetof(struct foretell_real, posix_spawn_old), "posix_spawn",
-                    SPAWN_OLD_VERSION);
-    resolve_version(offsetof(struct foretell_real, posix_spawnp_old), "posix_spawnp",
-                    SPAWN_OLD_VERSION);
     /* C: names that glibc 2.34 to 2.37 lack. */
     if (foretell_real.__isoc23_vfscanf == NULL)
         foretell_real.__isoc23_vfscanf = foretell_real.__isoc99_vfscanf;
     if (foretell_real.__isoc23_vfwscanf == NULL)
         foretell_real.__isoc23_vfwscanf = foretell_real.__isoc99_vfwscanf;
+    (void)dlerror(); /* what was not found is no error that the program should see */
 }

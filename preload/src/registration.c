@@ -8,9 +8,9 @@
  * How: A. the constructor resolves the real functions, takes foretell's entries out of the
  * environment, looks for a filter, announces the process. B. a fork's child announces itself at its
  * first open or first recorded read: most children exec before that. Until then it adds to the counters
- * of its parent's ring, and writes no records. C. announcing makes the ring,
- * seals it, sends it, and closes both descriptors; connect and send do not wait, since a listening
- * socket takes both without its owner.
+ * of its parent's ring, and writes no records. C. announcing makes the ring, seals it, sends it, and
+ * closes both descriptors; connect and send do not wait, since a listening socket takes both without
+ * its owner.
  *
  * Invariants: everything after the constructor is async-signal-safe (B may run in a signal handler);
  * errno is kept; no descriptor is left open.
@@ -163,12 +163,11 @@ static enum contact announce(void)
         struct foretell_ring_header *header = make_ring(&ring_fd);
         if (header != NULL) {
             announced = send_hello(socket, ring_fd);
-            if (announced) {
-                __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
-            } else {
-                (void)munmap(header, FORETELL_RING_BYTES);
-            }
             raw_close(ring_fd);
+            if (announced)
+                __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
+            else
+                (void)munmap(header, FORETELL_RING_BYTES);
         }
         raw_close(socket);
     }
@@ -227,9 +226,17 @@ static bool remember_manager(const char *name)
     return true;
 }
 
+/* Whether an earlier program has forbidden the processor's clock to this one (PR_SET_TSC). */
+static bool clock_is_forbidden(void)
+{
+    int allowed = PR_TSC_ENABLE;
+    return syscall(SYS_prctl, PR_GET_TSC, &allowed) == 0 && allowed == PR_TSC_SIGSEGV;
+}
+
 static void begin_watching(const struct introduction *given)
 {
-    if (foretell_is_filtered(given->filters) || !remember_manager(given->address))
+    if (foretell_is_filtered(given->filters) || clock_is_forbidden() ||
+        !remember_manager(given->address))
         return;
     first_interest = given->interest;
     if (program_invocation_name != NULL)

@@ -96,7 +96,7 @@ static inline void watch_begin(struct watch *watch, const FILE *stream, bool tim
             watch->began_bytes = foretell_kernel_position(fd);
     }
     if (timed)
-        watch->start_ns = read_begins();
+        watch->start_ns = read_begins(activity());
 }
 
 /* The size of the last refill, of which there may have been none. */

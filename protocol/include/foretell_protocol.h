@@ -124,7 +124,8 @@ struct foretell_ring_header {
     uint64_t open_stalls;
     uint8_t reserved5[40];
     /* line 6: everything else */
-    uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices */
+    uint64_t other_read_bytes; /* through hooked calls from pipes, terminals, sockets, devices; and from
+                                  descriptors of which nobody has asked what they are */
     uint64_t dropped_records;  /* the ring was full */
     uint64_t programs_left_alone; /* executed without the library */
     uint8_t reserved6[40];

@@ -120,7 +120,8 @@ pub struct Counters {
     pub open_stall_ns: u64,
     /// How many were above it.
     pub open_stalls: u64,
-    /// Bytes read through hooked calls from pipes, terminals, sockets and devices.
+    /// Bytes read through hooked calls from pipes, terminals, sockets and devices, and from descriptors
+    /// of which nobody has asked what they are.
     pub other_read_bytes: u64,
     /// Records lost because the ring was full.
     pub dropped_records: u64,

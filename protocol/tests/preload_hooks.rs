@@ -76,7 +76,10 @@ impl EveryHook {
             let output = output.expect("program");
             assert!(output.status.success(), "{:?}", output.status);
             assert!(hellos >= processes, "{hellos} processes have announced themselves");
-            text(&output.stdout)
+            let printed = text(&output.stdout);
+            // A library that traps on undefined behaviour finds a bad pointer before the processor does.
+            let traps = std::env::var("SANITIZE").is_ok_and(|value| value == "1");
+            if traps { printed.replace(": signal 4\n", ": signal 11\n") } else { printed }
         })
     }
 
@@ -137,6 +140,11 @@ fn on_the_smallest_stacks_too() {
 fn in_strict_seccomp_too() {
     let situations = ["fresh-strict", "inherited-strict", "fresh-prctl", "inherited-prctl"];
     EveryHook::new().assert_alike(&situations, &[false, true]);
+}
+
+#[test]
+fn without_the_processors_clock_too() {
+    EveryHook::new().assert_alike(&["fresh-clock", "inherited-clock"], &[false, true]);
 }
 
 /// A process that has done nothing but read since it was forked, and whose reads nobody records, makes
@@ -220,6 +228,7 @@ fn names_have_the_versions_of_the_c_library() {
     }
 }
 
+/// Nor does the library leave an error behind when it looks for names that are not there.
 #[test]
 fn dlsym_finds_what_it_finds_without() {
     let source = support::crate_folder().join("tests/c/look_up.c");
@@ -233,7 +242,7 @@ fn dlsym_finds_what_it_finds_without() {
     let plain = text(&support::succeed(&mut command()).stdout);
     let observed = support::observe(&mut command(), false);
     assert_eq!(text(&observed.output.stdout), plain);
-    assert_eq!(plain.lines().count(), names.len());
+    assert_eq!(plain.lines().count(), 1 + names.len());
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -282,31 +282,31 @@ fn every_exec_function_hands_the_environment_on() {
 }
 
 #[test]
-fn damaged_environments_by_the_table_in_environment_c() {
+fn environments_by_the_table_in_environment_c() {
     let setting = Setting::new();
     let ours = support::preload_library().to_str().expect("plain path").to_owned();
     let other = "/lib/x86_64-linux-gnu/libm.so.6";
     let listener = Listener::bind().expect("a name to hand on");
     let dead = format!("FORETELL_SOCKET={}", listener.address());
     // `observe` gives the first program its address; "SOCKET" stands for it below.
-    let cases: [(&str, &[&str], bool); 7] = [
-        ("B emptied", &[], true),
-        ("B others", &["LD_PRELOAD=OTHER"], true),
-        ("C", &["SOCKET", "LD_PRELOAD=OTHER"], true),
-        ("D absent", &["SOCKET"], false),
-        ("D empty", &["SOCKET", "LD_PRELOAD="], false),
-        ("E", &["LD_PRELOAD=OURS"], false),
-        ("B other variables", &["A=1", "LD_PRELOAD_NOT=1", "FORETELL_SOCKET_NOT=1"], true),
+    let cases: [(&str, &[&str], bool); 8] = [
+        ("emptied", &[], true),
+        ("other libraries", &["LD_PRELOAD=OTHER"], true),
+        ("other libraries, another manager", &["SOCKET", "LD_PRELOAD=OTHER"], true),
+        ("no library, another manager", &["SOCKET", "LD_PRELOAD="], true),
+        ("this library", &["LD_PRELOAD=OURS"], true),
+        ("other variables", &["A=1", "LD_PRELOAD_NOT=1", "FORETELL_SOCKET_NOT=1"], true),
+        ("to be left alone", &["A=1", "FORETELL_SOCKET=", "B=1"], false),
+        ("decided by another run", &["FORETELL_PRELOAD=1"], false),
     ];
     for (case, variables, seen) in cases {
         let mut command = setting.command("env");
         for variable in variables {
-            command.arg(
-                variable.replace("OTHER", other).replace("OURS", &ours).replace("SOCKET", &dead),
-            );
+            let variable = if *variable == "SOCKET" { &dead } else { *variable };
+            command.arg(variable.replace("OTHER", other).replace("OURS", &ours));
         }
-        // The second program announces itself to the same manager, or, in C and D, to the address
-        // that its environment names.
+        // The second program announces itself to the same manager, or to the address that its
+        // environment names.
         let observed = support::observe(&mut command, true);
         assert!(observed.output.status.success(), "{case}");
         let mut sessions = observed.sessions.len() - 1;
