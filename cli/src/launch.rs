@@ -78,8 +78,9 @@ impl<'a> Launch<'a> {
             // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
             unsafe { libc::_exit(127) }
         }
-        let pid = Pid::from_raw(forked)
-            .filter(|_| forked > 0)
+        let pid = (forked > 0)
+            .then(|| Pid::from_raw(forked))
+            .flatten()
             .ok_or_else(|| NotStarted::Child(io::Error::last_os_error()))?;
         drop(teller);
         let mut error = [0; size_of::<i32>()];

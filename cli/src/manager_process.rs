@@ -204,7 +204,7 @@ fn cannot_start(error: impl Display) -> String {
 
 /// What `fork` has returned.
 fn forked_pid(forked: libc::pid_t) -> Result<Pid, String> {
-    let pid = Pid::from_raw(forked).filter(|_| forked > 0);
+    let pid = (forked > 0).then(|| Pid::from_raw(forked)).flatten();
     pid.ok_or_else(|| cannot_start(std::io::Error::last_os_error()))
 }
 

@@ -317,6 +317,42 @@ fn the_environment_is_handed_on_entry_by_entry() {
     }
 }
 
+/// A process namespace of its own, in which what it runs has number 1.
+fn as_init() -> Option<Command> {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    let mut tried = Command::new("unshare");
+    tried.args(command.get_args()).arg("true").stderr(Stdio::null());
+    match tried.status().is_ok_and(|status| status.success()) {
+        true => Some(command),
+        false => {
+            skipped("no process namespace can be made");
+            None
+        }
+    }
+}
+
+/// As yelp/dumb-init#44 and moby/moby#41454 have it.
+#[test]
+fn as_an_init_process_it_reaps_orphans_and_tells_how_the_program_ended() {
+    let Some(init) = as_init() else { return };
+    let run = |options: &[&str], script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(init.get_args()).arg(env!("CARGO_BIN_EXE_foretell")).arg("run");
+        command.args(options).args(["--", "sh", "-c", script]).output().expect("it runs")
+    };
+    for options in [&["--quiet"][..], &["--quiet", "--json", "/dev/null"]] {
+        let output = run(options, "kill -SEGV $$");
+        assert_eq!(output.status.code(), Some(128 + libc::SIGSEGV), "{options:?}");
+        let script = "echo $PPID; sh -c 'sleep 0.1 & :'; sleep 1; \
+                      for stat in /proc/[0-9]*/stat; do \
+                          read -r line < $stat; case \"$line\" in *') Z '*) echo $line;; esac; done";
+        let output = run(options, script);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n", "{options:?}");
+        assert!(output.status.success());
+    }
+}
+
 #[test]
 fn real_wrappers_of_processes_see_the_program_alike() {
     for line in [

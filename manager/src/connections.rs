@@ -28,12 +28,10 @@ pub(crate) struct Peer {
     /// The process at its end.
     pub(crate) hinter: HinterId,
     pub(crate) has_spoken: bool,
-    /// Whether it speaks for a script.
-    pub(crate) is_script: bool,
     /// Something may have come from it, as far as was looked.
     pub(crate) is_ready: bool,
-    /// A hint of it waits in its socket for room.
-    pub(crate) is_held: bool,
+    /// A hint of it waits in its socket for room, for this stream.
+    pub(crate) held: Option<u64>,
     pub(crate) streams: HashMap<u64, StreamId>,
     since: Instant,
 }
@@ -74,9 +72,8 @@ impl Connections {
             connection,
             hinter,
             has_spoken: false,
-            is_script: false,
             is_ready: true,
-            is_held: false,
+            held: None,
             streams: HashMap::new(),
             since,
         });
@@ -116,12 +113,12 @@ impl Connections {
 
     /// The connections on which something may come, in order.
     pub(crate) fn heard(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.peers.iter().filter(|peer| !peer.is_held).map(|peer| peer.connection.as_fd())
+        self.peers.iter().filter(|peer| peer.held.is_none()).map(|peer| peer.connection.as_fd())
     }
 
     /// Says of those in [`heard`](Self::heard) whether something has come.
     pub(crate) fn note_ready(&mut self, ready: impl IntoIterator<Item = bool>) {
-        let heard = self.peers.iter_mut().filter(|peer| !peer.is_held);
+        let heard = self.peers.iter_mut().filter(|peer| peer.held.is_none());
         heard.zip(ready).for_each(|(peer, ready)| peer.is_ready |= ready);
     }
 
@@ -136,6 +133,57 @@ impl Connections {
 
 impl Peer {
     fn is_silent(&self) -> bool {
-        !self.has_spoken && !self.is_held
+        !self.has_spoken && self.held.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretell_protocol::Client;
+
+    fn connected(most: usize, clients: usize) -> (Connections, Vec<Client>, Instant) {
+        let listener = Listener::bind().expect("a name");
+        let address = listener.address().to_owned();
+        let mut connections = Connections::new(listener, most);
+        let (mut all, now) = (Vec::new(), Instant::now());
+        for _ in 0..clients {
+            all.extend(Client::connect(&address));
+            connections.accept(now);
+        }
+        assert_eq!(all.len(), clients, "the socket's queue takes them");
+        (connections, all, now)
+    }
+
+    #[test]
+    fn those_that_say_nothing_are_closed_in_time_but_for_some() {
+        const MANY: usize = SILENT_MAX + 50;
+        let (mut connections, _clients, now) = connected(10_000, MANY);
+        assert_eq!(connections.peers.len(), MANY);
+        assert_eq!(connections.due_in(now), Some(SILENT_PATIENCE));
+        connections.accept(now + SILENT_PATIENCE / 2);
+        assert_eq!(connections.peers.len(), MANY);
+        connections.accept(now + SILENT_PATIENCE);
+        assert_eq!(connections.peers.len(), SILENT_MAX);
+        connections.accept(now + 100 * SILENT_PATIENCE);
+        assert_eq!(connections.peers.len(), SILENT_MAX);
+        assert_eq!(connections.due_in(now), None);
+    }
+
+    #[test]
+    fn at_the_bound_one_that_says_nothing_makes_room_and_one_that_has_spoken_does_not() {
+        let (mut connections, _clients, now) = connected(3, 3);
+        connections.peers.iter_mut().for_each(|peer| peer.has_spoken = true);
+        connections.peers[1].has_spoken = false;
+        let address = connections.listener.address().to_owned();
+        let more = [0; 2].map(|_| Client::connect(&address).expect("they wait"));
+        assert!(connections.listener().is_some());
+        connections.accept(now);
+        assert_eq!(connections.peers.iter().filter(|peer| peer.has_spoken).count(), 2);
+        connections.peers.iter_mut().for_each(|peer| peer.has_spoken = true);
+        connections.accept(now);
+        assert_eq!(connections.peers.len(), 3);
+        assert!(connections.listener().is_none(), "nobody is waited for");
+        drop(more);
     }
 }

@@ -267,26 +267,32 @@ impl Session {
         own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
     }
 
-    /// Whether there is room for what `peer` may hint. Its socket holds the rest back, and with it the
-    /// peer, so that hints waiting here are bounded.
-    fn hears(&self, peer: &Peer) -> bool {
-        let has_room = |hinter| {
-            self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
-        };
-        has_room(peer.hinter) && (!peer.is_script || has_room(SCRIPTS))
+    /// Whether there is room for hints of `hinter`. Where there is none, sockets hold them back, and with them whoever sends
+    /// them, so that hints waiting here are bounded.
+    fn hears(&self, hinter: HinterId) -> bool {
+        self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
+    }
+
+    /// The stream of the next message of `peer`, if that is a hint for which there is no room. An introduction, and what makes
+    /// room, or ends it, is heard all the same.
+    fn held_back(&self, peer: &Peer) -> Option<u64> {
+        if self.hears(peer.hinter) && self.hears(SCRIPTS) {
+            return None;
+        }
+        let stream = peer.held.or_else(|| peer.connection.waiting_hint())?;
+        let hinter = if stream == STREAM_EXTERNAL { SCRIPTS } else { peer.hinter };
+        (!self.hears(hinter)).then_some(stream)
     }
 
     fn take_messages(&mut self) {
         let mut peers = std::mem::take(&mut self.connections.peers);
         peers.retain_mut(|peer| {
             loop {
-                // An introduction, and what makes room, or ends it, is heard all the same.
                 if !peer.is_ready {
                     return true;
                 }
-                let has_room = self.hears(peer);
-                peer.is_held = !has_room && (peer.is_held || peer.connection.has_hint());
-                if peer.is_held {
+                peer.held = self.held_back(peer);
+                if peer.held.is_some() {
                     return true;
                 }
                 match peer.connection.receive() {
@@ -368,7 +374,6 @@ impl Session {
     /// The stream that `peer` has given this number.
     fn stream_of(&mut self, peer: &mut Peer, number: u64) -> Option<StreamId> {
         if number == STREAM_EXTERNAL {
-            peer.is_script = true;
             return Some(self.external);
         }
         if let Some(&stream) = peer.streams.get(&number) {

@@ -12,7 +12,7 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::layout;
+use crate::layout::{self, RawHint, RawMessageHeader};
 use crate::message::{Message, ProtocolError};
 
 /// Programs that may be waiting to be accepted; more are refused and run without foretell. The
@@ -154,19 +154,24 @@ impl Connection {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Whether the next message has arrived and is a hint, which is left where it is.
-    pub fn has_hint(&self) -> bool {
-        let mut kind = [0_u8; size_of::<u32>()];
-        // SAFETY: `kind` is valid for writing its length.
+    /// The stream of the next message, if that has arrived and is a hint; it is left where it is.
+    pub fn waiting_hint(&self) -> Option<u64> {
+        const KIND: usize = offset_of!(RawMessageHeader, kind);
+        const STREAM: usize = offset_of!(RawHint, stream);
+        let mut head = [0_u8; STREAM + size_of::<u64>()];
+        // SAFETY: `head` is valid for writing its length.
         let received = unsafe {
             libc::recv(
                 self.socket.as_raw_fd(),
-                kind.as_mut_ptr().cast(),
-                kind.len(),
+                head.as_mut_ptr().cast(),
+                head.len(),
                 libc::MSG_PEEK | libc::MSG_DONTWAIT,
             )
         };
-        received == kind.len() as isize && u32::from_ne_bytes(kind) == layout::MESSAGE_HINT
+        let kind = u32::from_ne_bytes(head[KIND..KIND + size_of::<u32>()].try_into().ok()?);
+        let is_hint = received == head.len() as isize && kind == layout::MESSAGE_HINT;
+        let stream = head[STREAM..].try_into().map(u64::from_ne_bytes).ok();
+        stream.filter(|_| is_hint)
     }
 
     /// The next message; `None` if none has arrived.
