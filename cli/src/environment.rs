@@ -141,12 +141,7 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
     // SAFETY: the structures are those of `executable.h`, their strings end with a zero byte, and all outlive the call,
     // which keeps none of them.
     let goes = unsafe {
-        foretell_goes_along(
-            &raw const library,
-            &raw const executed,
-            &raw mut loader,
-            &raw mut room,
-        )
+        foretell_goes_along(&raw const library, &raw const executed, &raw mut loader, &raw mut room)
     };
     goes.then_some((file, loader))
 }

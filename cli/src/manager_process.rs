@@ -119,8 +119,8 @@ impl ManagerProcess {
         Some(takes_part)
     }
 
-    /// Ends the manager and returns its report; waits three seconds at most.
-    pub(crate) fn finish(self) -> Report {
+    /// Ends the manager and returns its report; waits three seconds at most. Says what has panicked there unless `quiet`.
+    pub(crate) fn finish(self, quiet: bool) -> Report {
         let ManagerProcess { budget_bytes, process, control, mut report, .. } = self;
         drop(control);
         let deadline = Instant::now() + REPORT_PATIENCE;
@@ -146,7 +146,9 @@ impl ManagerProcess {
         let mut text = &text[..];
         while let Some(rest) = text.strip_prefix(TOLD.as_bytes()) {
             let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
-            note(format_args!("in the manager: {}", String::from_utf8_lossy(&rest[..end])));
+            if !quiet {
+                note(format_args!("in the manager: {}", String::from_utf8_lossy(&rest[..end])));
+            }
             text = rest.get(end + 1..).unwrap_or_default();
         }
         serde_json::from_slice(text).unwrap_or_else(|_| Report::empty(state, budget_bytes))
@@ -252,8 +254,9 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
             let ready = format!("ready {}\n", manager.address());
             let _ = reporter.as_ref().map(|mut file| file.write_all(ready.as_bytes()));
             until(&mut reporter);
+            // Programs that outlive the run are told that it is over, also where nobody is reported to.
+            let report = manager.stop();
             if let Some(mut reporter) = reporter {
-                let report = manager.stop();
                 for line in panics::told() {
                     let _ = writeln!(reporter, "{TOLD}{}", without_controls(&line));
                 }

@@ -169,7 +169,7 @@ pub(crate) fn run(
     // The program has ended, and so does this process, whatever becomes of what is told of it.
     panics::contained(|| {
         let mut report = match manager {
-            Ok(manager) => manager.finish(),
+            Ok(manager) => manager.finish(args.quiet),
             Err(reason) => Report::empty(ManagerState::Failed(reason), budget_bytes),
         };
         report.programs.left_alone += u64::from(launch.is_left_alone());
