@@ -47,7 +47,8 @@ user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached
 One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run \
 -- PROGRAM` works on a mount as anywhere. For data that does not change, a long --ttl saves a \
 question to the store for each name. While a store does not answer, programs that read from it \
-wait, and cannot be ended, for --timeout.
+wait, and cannot be ended, for --timeout. (A folder that does not answer has them wait as it would \
+without the mount.)
 
   SIZE      4096, 256MiB, 4GiB, 10GB
   DURATION  0s, 500ms, 30s, 10min

@@ -62,6 +62,10 @@ fn soon(command: &mut Command, at: &Path) -> Output {
 /// Ends what only the kernel can end: a mount that waits for itself.
 fn abort(at: &Path) {
     // Its device is said by the table of mounts; to ask the mount itself would be to wait, too.
+    let connections = Path::new("/sys/fs/fuse/connections");
+    if fs::read_dir(connections).is_ok_and(|mut entries| entries.next().is_none()) {
+        let _ = Command::new("mount").args(["-t", "fusectl", "none"]).arg(connections).status();
+    }
     let table = fs::read_to_string("/proc/self/mountinfo").expect("listed");
     let line = table.lines().rfind(|line| line.contains(&format!(" {} ", at.display())));
     let minor = line.and_then(|line| line.split(' ').nth(2)?.strip_prefix("0:"));

@@ -938,3 +938,25 @@ fn bits_that_set_the_user_go_as_in_a_plain_folder() {
         assert_eq!(modes[0], modes[1], "{way} by a user");
     }
 }
+
+/// The kernel does not ask where the holes of a file are while a mapping may have filled them: no data is ever taken for a hole.
+#[test]
+fn what_a_mapping_has_put_into_a_hole_is_data() {
+    use rustix::fs::{SeekFrom as Seek, seek};
+    const LENGTH: u64 = 1 << 20;
+    let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
+    let path = mount.path().join("file");
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+    let file = file.unwrap();
+    file.set_len(LENGTH).unwrap();
+    let mut mapping = Mapping::new(&file, LENGTH as usize);
+    mapping.bytes()[500_000] = 1;
+    let at = seek(&file, Seek::Data(0)).unwrap();
+    assert!(at <= 500_000, "{at}");
+    let hole = seek(&file, Seek::Hole(at)).unwrap();
+    assert!((500_001..=LENGTH).contains(&hole), "{hole}");
+    drop(mapping);
+    for end in [Seek::Data(LENGTH), Seek::Hole(LENGTH), Seek::Data(LENGTH + 1)] {
+        assert_eq!(seek(&file, end), Err(rustix::io::Errno::NXIO));
+    }
+}
