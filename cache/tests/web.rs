@@ -506,3 +506,34 @@ fn a_bucket_in_another_region_is_told_with_the_region() {
         assert_eq!(server.times(), 2, "it is not asked again");
     }
 }
+
+#[test]
+fn answers_may_come_in_chunks_and_without_a_length() {
+    let chunked = |stream: &mut TcpStream, status: &str, range: &str, bytes: &[u8]| {
+        use std::io::Write;
+        let head = format!(
+            "HTTP/1.1 {status}\r\nconnection: close\r\netag: \"a\"\r\n{range}\
+             transfer-encoding: chunked\r\n\r\n{:x}\r\n",
+            bytes.len()
+        );
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(bytes));
+        let _ = stream.write_all(b"\r\n0\r\n\r\n");
+    };
+    let (_server, backend) = folder(move |asked, stream| match asked.field("range") {
+        Some(_) => {
+            let (from, to) = asked.range();
+            let range = format!("content-range: bytes {from}-{}/81\r\n", to - 1);
+            chunked(stream, "206 Partial Content", &range, &content()[from..to]);
+        }
+        None => chunked(stream, "200 OK", "", b"f\t81\n"),
+    });
+    assert_eq!(read(&backend, "f"), Ok(content()));
+    assert_eq!(backend.read_all("list", 100).unwrap(), b"f\t81\n");
+    // What HEAD does not tell of an object is no size.
+    let server = Server::start(move |_, stream| {
+        let date = "last-modified: Tue, 14 Nov 2023 22:13:20 GMT\r\n";
+        chunked(stream, "200 OK", date, b"");
+    });
+    let error = server.backend(Duration::from_millis(400)).open("f").unwrap_err();
+    assert_eq!(error.to_string(), "the server does not say how long the file is");
+}

@@ -208,7 +208,9 @@ fn backend(args: &MountArgs) -> Result<Identified, Failure> {
             return indexed(args, place, (options, hasty));
         }
         let checked = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
-        if check(&checked, &args.source).map_err(Failure::failed)? == Contents::None {
+        if check(&checked, &without_secrets(&args.source)).map_err(Failure::failed)?
+            == Contents::None
+        {
             note(format_args!("there is nothing at {} now", without_secrets(&args.source)));
         }
         let backend = ObjectBackend::at(&args.source, options).map_err(no_store)?;

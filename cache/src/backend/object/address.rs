@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue, Uri};
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AwsCredentialProvider};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
@@ -24,7 +24,6 @@ use super::{AddressError, ObjectOptions, profile};
 /// A store, and what is known of it.
 pub(super) struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// The same, where it lists a page at a time.
     pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// What all names are below.
     pub(super) prefix: Path,
@@ -49,7 +48,6 @@ impl Place {
             address: without_secrets(address),
             message: one_line(&message),
         };
-        let of_crate = |error: object_store::Error| wrong(error.to_string());
         let variable = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::of(kind, given, &variable).map_err(wrong)?;
         let credentials = match kind {
@@ -58,49 +56,16 @@ impl Place {
         };
         let client = client(&settings, options).map_err(wrong)?;
         let wire = Wire { kind, headers: headers(&settings, kind, rest).map_err(wrong)? };
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let folder = (kind == Kind::Web).then(|| Folder::new(scheme, rest));
         let url = folder.as_ref().map_or_else(|| address.to_owned(), |it| it.whole.clone());
-        macro_rules! built {
-            ($builder:expr) => {
-                with(
-                    settings.of_crate(kind),
-                    $builder.with_client_options(client),
-                    |b, key, value| b.with_config(key, value),
-                )
-                .map_err(of_crate)?
-                .with_url(&url)
-                .with_retry(retry.clone())
-                .with_http_connector(wire)
-            };
+        let (store, pages) = match credentials {
+            Some(profile) => {
+                let chain = move |others| profile.clone().before(others);
+                store_of(&settings, (client, wire), &url, Some(&chain))
+            }
+            None => store_of(&settings, (client, wire), &url, None),
         }
-        type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
-        let (store, pages): Both = match kind {
-            Kind::S3 => {
-                let mut builder: AmazonS3Builder = built!(AmazonS3Builder::new());
-                if is_metadata_left_out(&settings, &variable) {
-                    builder = builder.with_credentials(Arc::new(Nobody));
-                }
-                let mut store = builder.clone().build().map_err(of_crate)?;
-                if let Some(profile) = credentials {
-                    let chain = profile.before(Arc::clone(store.credentials()));
-                    store = builder.with_credentials(chain).build().map_err(of_crate)?;
-                }
-                let store = Arc::new(store);
-                (Arc::clone(&store) as _, Some(store as _))
-            }
-            Kind::Gs => {
-                let store = built!(GoogleCloudStorageBuilder::new()).build();
-                let store = Arc::new(store.map_err(of_crate)?);
-                (Arc::clone(&store) as _, Some(store as _))
-            }
-            Kind::Az => {
-                let store = built!(MicrosoftAzureBuilder::new()).build();
-                let store = Arc::new(store.map_err(of_crate)?);
-                (Arc::clone(&store) as _, Some(store as _))
-            }
-            Kind::Web => (Arc::new(built!(HttpBuilder::new()).build().map_err(of_crate)?), None),
-        };
+        .map_err(|error| wrong(error.to_string()))?;
         let (_, path) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = if kind == Kind::Web { "" } else { path.trim_matches('/') };
         Ok(Place {
@@ -113,16 +78,62 @@ impl Place {
     }
 }
 
+/// A store, and the same where it lists a page at a time.
+type Both = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+
+/// The crate's store. `profile` puts an AWS profile before the other places that credentials come from.
+fn store_of(
+    settings: &Settings,
+    (client, wire): (ClientOptions, Wire),
+    url: &str,
+    profile: Option<&dyn Fn(AwsCredentialProvider) -> AwsCredentialProvider>,
+) -> object_store::Result<Both> {
+    let kind = wire.kind;
+    // Builders have no trait in common.
+    macro_rules! set {
+        ($builder:expr) => {{
+            let builder = $builder.with_client_options(client);
+            with(settings.of_crate(kind), builder, |it, key, value| it.with_config(key, value))?
+                .with_url(url)
+                .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+                .with_http_connector(wire)
+        }};
+    }
+    let store = match kind {
+        Kind::S3 => {
+            let mut builder: AmazonS3Builder = set!(AmazonS3Builder::new());
+            if is_metadata_left_out(settings) {
+                builder = builder.with_credentials(Arc::new(Nobody));
+            }
+            let mut store = builder.clone().build()?;
+            if let Some(profile) = profile {
+                let chain = profile(Arc::clone(store.credentials()));
+                store = builder.with_credentials(chain).build()?;
+            }
+            paginated(store)
+        }
+        Kind::Gs => paginated(set!(GoogleCloudStorageBuilder::new()).build()?),
+        Kind::Az => paginated(set!(MicrosoftAzureBuilder::new()).build()?),
+        Kind::Web => (Arc::new(set!(HttpBuilder::new()).build()?) as _, None),
+    };
+    Ok(store)
+}
+
+fn paginated(store: impl ObjectStore + PaginatedListStore) -> Both {
+    let store = Arc::new(store);
+    (Arc::clone(&store) as _, Some(store as _))
+}
+
 /// Whether the crate would ask the machine's metadata service, which is not to be asked.
-fn is_metadata_left_out(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> bool {
+fn is_metadata_left_out(settings: &Settings) -> bool {
     let has = |names: &[&str]| names.iter().all(|name| settings.get(name).is_some());
     let is_asked = !has(&["access_key_id"])
         && !has(&["secret_access_key"])
         && !has(&["web_identity_token_file", "role_arn"])
         && !has(&["container_credentials_relative_uri"])
         && !has(&["container_credentials_full_uri", "container_authorization_token_file"]);
-    is_asked
-        && variable("AWS_EC2_METADATA_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true"))
+    let said = std::env::var("AWS_EC2_METADATA_DISABLED");
+    is_asked && said.is_ok_and(|it| it.eq_ignore_ascii_case("true"))
 }
 
 /// A builder with these settings.

@@ -219,6 +219,7 @@ mod unknown {
     use super::super::settings::Settings;
 
     /// There is none.
+    #[derive(Clone)]
     pub(in super::super) enum Profile {}
 
     /// Refuses profiles.

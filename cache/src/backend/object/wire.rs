@@ -10,6 +10,8 @@
 //!
 //! **C. A whole file in place of a range** (status 200) is what was asked for if the range was all of the file.
 //!
+//! An answer without `Content-Length` (sent in chunks) is as long as its range; that of a whole file is not looked at.
+//!
 //! **D. Encodings.** No server is asked to compress. One that does it all the same would have compressed bytes read as data,
 //! unless the file's own name says so (`x.gz`). A bucket's object with an encoding is what is stored, and is read as it
 //! is stored: of GCS that has to be asked for, since it decompresses otherwise, and then knows no ranges.
@@ -132,7 +134,11 @@ impl HttpService for Service {
             {
                 answer = self.ask(same).await?; // E
             }
-            return plain(answer, &name).map(|answer| corrected(answer, range, about.size_bytes));
+            let mut answer = corrected(plain(answer, &name)?, range, about.size_bytes);
+            if range.is_none() && length(answer.headers()).is_none() {
+                answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+            }
+            return Ok(answer);
         }
         Ok(corrected(self.ask(request).await?, range, about.size_bytes))
     }
@@ -243,6 +249,14 @@ fn corrected(
     range: Option<(u64, u64)>,
     size_bytes: Option<u64>,
 ) -> HttpResponse {
+    let length_said = length(answer.headers());
+    // Of HEAD, which has neither, the length is the size of the file.
+    if let Some((from, to)) = range
+        && answer.status() == StatusCode::PARTIAL_CONTENT
+        && length_said.is_none()
+    {
+        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(to - from));
+    }
     let (Some((from, to)), Some(size)) = (range, size_bytes) else { return answer };
     match answer.status() {
         StatusCode::PARTIAL_CONTENT => {
@@ -254,7 +268,7 @@ fn corrected(
                 answer.headers_mut().insert(CONTENT_RANGE, full);
             }
         }
-        StatusCode::OK if from == 0 && to == size && length(answer.headers()) == Some(size) => {
+        StatusCode::OK if from == 0 && to == size && length_said == Some(size) => {
             let full = HeaderValue::from_str(&format!("bytes 0-{}/{size}", size - 1));
             answer.headers_mut().insert(CONTENT_RANGE, full.expect("digits"));
             *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
