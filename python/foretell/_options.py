@@ -76,8 +76,11 @@ class _Options:
         self.inside = inside
         self.left = {name: value for name, value in options.items() if value is not None}
         self.settings: dict[str, str] = {}
+        # Names that were asked for.
+        self.known: set[str] = set()
 
     def take(self, name: str) -> Any:
+        self.known.add(name)
         return self.left.pop(name, None)
 
     def within(self, name: str) -> _Options:
@@ -101,9 +104,8 @@ class _Options:
             del self.left[name]
 
     def refuse(self, name: str, why: str | None = None) -> None:
-        why = (
-            why or _INSTEAD.get(name) or "a setting of foretell.Store may stand for it (`settings`)"
-        )
+        known = ", ".join(sorted(self.known)) or "none there"
+        why = why or _INSTEAD.get(name) or f"supported are {known}, and `settings` of foretell"
         raise ValueError(f"the option {self.inside}{name} of {self.client} is not supported: {why}")
 
     def finish(self) -> dict[str, str]:

@@ -348,12 +348,24 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             lister = self._lister()
             found = lister.find(path, maxdepth, withdirs=withdirs, detail=True, **kwargs)
         elif maxdepth is not None:
-            found = super().find(path, maxdepth, withdirs=withdirs, detail=True, **kwargs)
+            found = self._find_down_to(path, maxdepth, withdirs)
         else:
             found = self._find_objects(path, withdirs)
         begin = f"{path}/{prefix}" if prefix else ""
         found = {name: told for name, told in found.items() if name.startswith(begin)}
         return found if detail else list(found)
+
+    def _find_down_to(self, path: str, maxdepth: int, withdirs: bool) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        if withdirs and path and self.isdir(path):
+            found[path] = self.info(path)
+        for _, folders, files in self.walk(path, maxdepth, detail=True):
+            # A name that is a file and a folder is told as a file.
+            for told in [*(folders.values() if withdirs else ()), *files.values()]:
+                found[told["name"]] = told
+        if not found and self.isfile(path):
+            found[path] = self.info(path)
+        return dict(sorted(found.items()))
 
     def _find_objects(self, path: str, withdirs: bool) -> dict[str, dict[str, Any]]:
         store, key = self.store(path)

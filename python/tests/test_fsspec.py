@@ -67,6 +67,10 @@ def test_lists_by_itself(served: Bucket) -> None:
         "b/with space/ä+%20?#.csv",
     ]
     assert fs.glob("b/*/deep/*.csv") == ["b/data/deep/three.csv"]
+    assert fs.glob("b/*", detail=True)["b/a"]["type"] == "file"
+    assert fs.find("b/data", maxdepth=1) == ["b/data/empty", "b/data/one.csv", "b/data/two.csv"]
+    assert fs.find("b/a", maxdepth=1, detail=True) == {"b/a/b": fs.info("b/a/b")}
+    assert fs.find("b/data/one.csv", maxdepth=1) == ["b/data/one.csv"]
     assert fs.find("b") == sorted(f"b/{key}" for key in OBJECTS if not key.endswith("/"))
     assert fs.find("b/data", prefix="o") == ["b/data/one.csv"]
     assert fs.find("b/data", withdirs=True) == [

@@ -123,6 +123,13 @@ def test_options_that_are_refused(scheme: str, options: dict[str, Any], name: st
         fsspec.filesystem("foretell", target_protocol=protocol, target_options=options)
 
 
+def test_a_refusal_says_what_is_supported() -> None:
+    with pytest.raises(
+        ValueError, match=r"nonsense of s3fs .* supported are anon, .*, requester_pays"
+    ):
+        _options.settings("s3", {"nonsense": 1})
+
+
 def test_tokens_of_files(tmp_path: Path) -> None:
     key = {"type": "service_account", "client_email": "e"}
     (tmp_path / "key.json").write_text(json.dumps(key))
