@@ -111,7 +111,7 @@ class _Options:
     def finish(self) -> dict[str, str]:
         """The settings. What nothing has been made of is refused."""
         for name, value in self.left.items():
-            if name not in PASSED_OVER and not (self.inside == "" and value is False):
+            if name not in PASSED_OVER and (value or self.inside):
                 self.refuse(name)
         return self.settings
 

@@ -40,6 +40,7 @@ USED: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("s3", {"config_kwargs": {"signature_version": "s3v4"}}, {}),
     ("s3", {"use_ssl": False, "endpoint_url": "http://e"}, {"aws_endpoint": "http://e"}),
     ("s3", {"default_block_size": 5, "default_cache_type": "none", "max_concurrency": 3}, {}),
+    ("gs", {"session_kwargs": {}, "version_aware": False}, {}),
     ("gs", {"token": "anon"}, {"google_skip_signature": "true"}),
     ("gs", {"token": "google_default", "project": "p", "access": "read_only"}, {}),
     ("gs", {"project": "p", "requester_pays": True}, {"user_project": "p"}),
@@ -108,7 +109,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("az", {"credential": object()}, "credential"),
     ("az", {"location_mode": "secondary"}, "location_mode"),
     ("az", {"version_aware": True}, "version_aware"),
-    ("http", {"cookies": {}}, "cookies"),
+    ("http", {"cookies": {"a": "b"}}, "cookies"),
     ("http", {"client_kwargs": {"cookie_jar": 1}}, "client_kwargs.cookie_jar"),
     ("file", {"key": "k"}, "key"),
 ]
