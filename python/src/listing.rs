@@ -73,8 +73,9 @@ impl Listed {
 fn named(entry: Entry) -> (String, Option<Told>) {
     let told = match entry.found {
         Found::File(file) => Some(told(&file)),
-        Found::Unasked => Some((0, None, None)),
         Found::Folder => None,
+        // Stores of objects tell of nothing else.
+        _ => Some((0, None, None)),
     };
     (entry.name, told)
 }
