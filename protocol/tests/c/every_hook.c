@@ -17,12 +17,15 @@
  *   strict     after seccomp's strict mode by syscall(SYS_seccomp)
  *   prctl      the same by syscall(SYS_prctl)
  *   raw        the same by an instruction of the program's own
+ *   filter     under a filter that ends the process for calls that it does not make itself
+ *   rawfilter  the same by an instruction of the program's own
  *   clock      after reading the processor's clock has been forbidden
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -30,6 +33,7 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,21 +223,63 @@ static void in_small_thread(void)
     pthread_join(thread, NULL);
 }
 
-static void lock_up_raw(void)
+/* A system call by an instruction of the program's own. */
+static long raw(long number, long a, long b, long c)
 {
 #if defined(__x86_64__)
-    long result = SYS_seccomp;
+    long result = number;
+    register long r10 __asm__("r10") = 0;
+    register long r8 __asm__("r8") = 0;
     __asm__ volatile("syscall"
                      : "+a"(result)
-                     : "D"((long)SECCOMP_SET_MODE_STRICT), "S"(0L), "d"(0L)
+                     : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
                      : "rcx", "r11", "memory");
+    return result;
 #elif defined(__aarch64__)
-    register long number __asm__("x8") = SYS_seccomp;
-    register long x0 __asm__("x0") = SECCOMP_SET_MODE_STRICT;
-    register long x1 __asm__("x1") = 0;
-    register long x2 __asm__("x2") = 0;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(number), "r"(x1), "r"(x2) : "memory");
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = 0;
+    register long x4 __asm__("x4") = 0;
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
+                     : "memory");
+    return x0;
 #endif
+}
+
+/* Calls that none of the functions tried makes by itself. */
+static struct sock_filter instructions[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_statx, 3, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpid, 2, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 1, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+};
+static struct sock_fprog filter = {sizeof instructions / sizeof instructions[0], instructions};
+
+static void lock_up(const char *how)
+{
+    bool failed = false;
+    if (strcmp(how, "strict") == 0)
+        failed = syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0L, NULL) != 0;
+    else if (strcmp(how, "prctl") == 0)
+        failed = syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0L, 0L, 0L) != 0;
+    else if (strcmp(how, "raw") == 0)
+        failed = raw(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, 0) != 0;
+    else if (strcmp(how, "filter") == 0)
+        failed = syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L) != 0 ||
+                 syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0L, &filter) != 0;
+    else if (strcmp(how, "rawfilter") == 0)
+        failed = raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0) != 0 ||
+                 raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&filter) != 0;
+    else if (strcmp(how, "clock") == 0)
+        prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0L, 0L, 0L); /* refused where there is none */
+    if (failed)
+        abort();
 }
 
 #define DEEP (256 * 1024)
@@ -266,14 +312,7 @@ static void child(const char *situation, bool measures, const char *name)
     } else if (strcmp(where, "signal") == 0) {
         on_small_stack(painted, (size_t)sysconf(_SC_MINSIGSTKSZ) + 512);
     } else {
-        if (strcmp(where, "strict") == 0)
-            syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL);
-        else if (strcmp(where, "prctl") == 0)
-            syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0L, 0L, 0L);
-        else if (strcmp(where, "raw") == 0)
-            lock_up_raw();
-        else if (strcmp(where, "clock") == 0)
-            prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0L, 0L, 0L); /* refused where there is none */
+        lock_up(where);
         fire();
     }
     unsigned sum = 0;
