@@ -73,7 +73,7 @@ that was ended by a signal ends foretell by the same signal.";
 
 const RUN_HELP: &str = "\
 The program's output, exit code and signals are its own; foretell adds one line on standard error at
-the end. Static and setuid programs run as they would without foretell.
+the end. Programs in which it would not work (static, setuid, musl, ...) run as without it.
 
 A list of --hints has one path a line, or one object with `path` and, as far as wanted:
   segments  [[OFFSET, LENGTH], ...] in bytes, in the order of reading

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{
-    assert_same, compile, foretell, have, sample_folder, skipped, under_foretell, wait_until,
+    assert_same, compile, foretell, have, sample_files, sample_folder, skipped, under_foretell,
+    wait_until,
 };
 
 /// The figures of a run, whose output goes nowhere.
@@ -108,11 +109,7 @@ fn manual_pages_are_shown() {
 fn older_glibc() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../older-glibc/lib");
     let found = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
-    let found = found.into_iter().find(|path| path.join("libc.so.6").exists());
-    if found.is_none() {
-        skipped("no older glibc (scripts/setup-tests)");
-    }
-    found
+    found.into_iter().find(|path| path.join("libc.so.6").exists())
 }
 
 #[test]
@@ -396,7 +393,28 @@ fn a_server_that_outlives_the_run_hands_nothing_on() {
 }
 
 #[test]
-fn python_keeps_its_own_tests_of_processes() {
+fn tools_that_look_at_programs_do_not_see_the_library() {
+    let listed = under_foretell("ldd").arg("/bin/true").output();
+    if listed.as_ref().is_ok_and(|output| output.status.success()) {
+        let listed = text(&listed.expect("it runs").stdout);
+        assert!(listed.contains("libc.so.6") && !listed.contains("foretell"), "{listed}");
+    }
+    let folder = sample_folder();
+    let file = sample_files(folder.path())[3].display().to_string();
+    if have("fakeroot") {
+        let script = format!("id -u; cat {file} | wc -l; env | grep LD_PRELOAD");
+        assert_same(&["fakeroot", "sh", "-c", &script], |_| {});
+    }
+    if have("strace") {
+        assert_same(&["strace", "-f", "-e", "trace=none", "-o", "/dev/null", "cat", &file], |_| {});
+    }
+    if have("valgrind") {
+        assert_same(&["valgrind", "-q", "/bin/cat", &file], |_| {});
+    }
+}
+
+#[test]
+fn programs_start_with_the_environments_that_python_makes() {
     if !have("python3") {
         return;
     }

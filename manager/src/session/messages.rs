@@ -1,0 +1,172 @@
+//! What comes over the control socket: introductions, hints, and what voids them.
+//!
+//! Whoever hints much waits for itself. What may be kept is bounded, for each hinter and for all together: a hint for which there is
+//! no room stays in its socket, and so does what comes after it.
+
+use foretell_policy::{Extent, HinterId, Order, ReaderId, Segment, StreamId};
+use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
+
+use super::{SCRIPTS, Session};
+use crate::connections::Peer;
+use crate::programs::Program;
+use crate::source::{Certainty, Disclosure};
+
+/// Hints of one process that wait in the policy before its control sockets are left to themselves; a hint
+/// may have some 4,000 segments.
+const SOCKET_HINTS_MAX: usize = 1024;
+
+/// Streams of a connection that are not past.
+const STREAMS_MAX: usize = 1024;
+
+/// What hints, names that wait to be looked up, streams and introductions may take together. Who hints has half of what
+/// others leave; beyond, sources are not asked and sockets not read.
+const KEPT_MAX_BYTES: usize = 128 << 20;
+
+/// What a stream takes without hints.
+const STREAM_BYTES: usize = 2048;
+
+/// Programs at a time. Each takes a page that is always in use, and the ring behind it as far as it is used.
+const PROGRAMS_MAX: usize = 4096;
+
+impl Session {
+    /// Whether more of `hinter` may be kept.
+    pub(super) fn has_room(&self, hinter: HinterId) -> bool {
+        let (own, all) = self.policy.hint_bytes(hinter);
+        let programs = self.programs.len() * RING_HEADER_BYTES as usize;
+        let others = all - own + self.names_bytes + programs + self.streams * STREAM_BYTES;
+        own <= KEPT_MAX_BYTES.saturating_sub(others) / 2 && others < KEPT_MAX_BYTES
+    }
+
+    /// Whether there is room for hints of `hinter`. Where there is none, sockets hold them back, and with them whoever sends
+    /// them, so that hints waiting here are bounded.
+    fn hears(&self, hinter: HinterId) -> bool {
+        self.policy.waiting_hints_by(hinter) < SOCKET_HINTS_MAX && self.has_room(hinter)
+    }
+
+    /// The stream of the next message of `peer`, if that is a hint for which there is no room. An introduction, and what makes
+    /// room, or ends it, is heard all the same.
+    fn held_back(&self, peer: &Peer) -> Option<u64> {
+        if self.hears(peer.hinter) && self.hears(SCRIPTS) {
+            return None;
+        }
+        let stream = peer.held.or_else(|| peer.connection.waiting_hint())?;
+        let hinter = if stream == STREAM_EXTERNAL { SCRIPTS } else { peer.hinter };
+        (!self.hears(hinter)).then_some(stream)
+    }
+
+    pub(super) fn take_messages(&mut self) {
+        let mut peers = std::mem::take(&mut self.connections.peers);
+        peers.retain_mut(|peer| {
+            loop {
+                if !peer.is_ready {
+                    return true;
+                }
+                peer.held = self.held_back(peer);
+                if peer.held.is_some() {
+                    return true;
+                }
+                match peer.connection.receive() {
+                    Ok(None) => peer.is_ready = false,
+                    Ok(Some(Message::End)) | Err(_) => break,
+                    Ok(Some(message)) => {
+                        peer.has_spoken = true;
+                        self.take_message(peer, message);
+                    }
+                }
+            }
+            self.streams -= peer.streams.len();
+            for stream in peer.streams.values() {
+                self.policy.close(self.now(), *stream);
+            }
+            false
+        });
+        self.connections.peers = peers;
+    }
+
+    /// A program has introduced itself.
+    fn adopt(&mut self, peer: &Peer, hello: Hello) {
+        if self.programs.len() >= PROGRAMS_MAX {
+            return self.refused(format!("more than {PROGRAMS_MAX} programs at a time"));
+        }
+        let watched = self.programs.iter().filter(|program| program.is_watched()).count();
+        match Program::adopt(&peer.connection, hello, watched < self.watched_max) {
+            Ok(program) => {
+                // A process is one program at a time; 0 stands for those whose numbers are not seen here.
+                let known = program.reader() != ReaderId(0);
+                let before = self
+                    .programs
+                    .iter_mut()
+                    .filter(|before| known && before.reader() == program.reader());
+                before.for_each(Program::is_replaced);
+                self.fault.adopted(&program);
+                program.set_interest(self.interest);
+                self.programs.push(program);
+            }
+            Err(error) => self.refused(error),
+        }
+    }
+
+    fn take_message(&mut self, peer: &mut Peer, message: Message) {
+        let now = self.now();
+        match message {
+            Message::Hello(hello) => self.adopt(peer, hello),
+            Message::Hint(hint) => {
+                let Some(stream) = self.stream_of(peer, hint.stream) else {
+                    self.refused(format!("more than {STREAMS_MAX} streams of one program"));
+                    return;
+                };
+                let convert = |segment: foretell_protocol::Segment| Segment {
+                    offset_bytes: segment.offset_bytes,
+                    length_bytes: segment.length_bytes,
+                };
+                let extent = match hint.extent {
+                    foretell_protocol::Extent::WholeFile => Extent::WholeFile,
+                    foretell_protocol::Extent::Segments(segments) => {
+                        Extent::Segments(segments.into_iter().map(convert).collect())
+                    }
+                    foretell_protocol::Extent::Strided { first, stride_bytes, count } => {
+                        Extent::Strided { first: convert(first), stride_bytes, count }
+                    }
+                };
+                let (path, repeats, certainty) = (hint.path, hint.repeat, Certainty::File);
+                let order = if hint.any_order { Order::Any } else { Order::Given };
+                self.disclose(stream, Disclosure { path, extent, repeats, order, certainty });
+            }
+            Message::Cancel { stream } => {
+                if let Some(&stream) = peer.streams.get(&stream) {
+                    self.policy.cancel(now, stream);
+                }
+            }
+            Message::End => {}
+        }
+    }
+
+    /// The stream that `peer` has given this number.
+    fn stream_of(&mut self, peer: &mut Peer, number: u64) -> Option<StreamId> {
+        if number == STREAM_EXTERNAL {
+            return Some(self.external);
+        }
+        if let Some(&stream) = peer.streams.get(&number) {
+            return Some(stream);
+        }
+        let now = self.now();
+        if peer.streams.len() >= STREAMS_MAX {
+            self.streams -= peer.streams.len();
+            peer.streams.retain(|_, &mut stream| {
+                let is_past = self.policy.is_past(stream);
+                if is_past {
+                    self.policy.close(now, stream);
+                }
+                !is_past
+            });
+            self.streams += peer.streams.len();
+        }
+        if peer.streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        let stream = self.policy.open_stream(now, peer.hinter, None);
+        peer.streams.insert(number, stream);
+        self.streams += 1;
+        Some(stream)
+    }
+}
