@@ -47,8 +47,8 @@ user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached
 One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run \
 -- PROGRAM` works on a mount as anywhere. For data that does not change, a long --ttl saves a \
 question to the store for each name. While a store does not answer, programs that read from it \
-wait, and cannot be ended, for --timeout. (A folder that does not answer has them wait as it would \
-without the mount.)
+wait, and cannot be ended, for --timeout. (A folder with --read-write \
+has them wait as long as it would without the mount.)
 
   SIZE      4096, 256MiB, 4GiB, 10GB
   DURATION  0s, 500ms, 30s, 10min
@@ -315,6 +315,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
             None => STORE_TTL,
         }),
         is_for_all: args.allow_other,
+        timeout: folder_of(&args.source).map(|_| args.timeout),
         are_numbers_small: args.inode_bits == 32,
     };
     options.cache.check().map_err(|error| {

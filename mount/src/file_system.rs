@@ -18,6 +18,7 @@ use fuser::{
 };
 use rustix::fs::StatVfs;
 
+use crate::deadlines::{Answer, Deadlines};
 use crate::handles::{Handle, OpenFile, OpenFolder};
 use crate::objects::{NAME_MAX_BYTES, Objects, ROOT};
 use crate::pool::{self, Pool};
@@ -38,6 +39,7 @@ const SPACE_UNITS: u64 = 1 << 30;
 pub(crate) struct FileSystem {
     store: Arc<ReadOnly>,
     pool: Pool,
+    deadlines: Deadlines,
 }
 
 /// A store that is shown as it is.
@@ -47,12 +49,17 @@ pub(crate) struct ReadOnly {
 }
 
 impl ReadOnly {
-    fn read(self: &Arc<Self>, open: &OpenFile, (offset, length): (u64, u32), reply: ReplyData) {
+    fn read(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        (offset, length): (u64, u32),
+        reply: Answer<ReplyData>,
+    ) {
         let service = Arc::clone(&self.service);
         let buffer = service.buffer(length as usize);
         open.file.read_buffer_then(buffer, offset, move |buffer, read| {
             match read {
-                Ok(count) => reply.data(&buffer[..count]),
+                Ok(count) => reply.give(|reply| reply.data(&buffer[..count])),
                 Err(error) => reply.error(service.troubles.of_read(&error)),
             }
             service.keep(buffer);
@@ -170,8 +177,9 @@ enum Told<'a> {
 }
 
 impl FileSystem {
-    pub(crate) fn new(store: Arc<ReadOnly>) -> Self {
-        FileSystem { store, pool: Pool::default() }
+    pub(crate) fn new(store: Arc<ReadOnly>, timeout: Option<Duration>) -> Self {
+        let deadlines = Deadlines::new(timeout, &store.service.troubles);
+        FileSystem { store, pool: Pool::default(), deadlines }
     }
 }
 
@@ -196,14 +204,23 @@ impl Filesystem for FileSystem {
             None => {}
         }
         let store = Arc::clone(&self.store);
-        let name = name.to_owned();
+        let (name, reply) = (name.to_owned(), self.deadlines.of(reply));
         self.pool.run(move || match store.objects.lookup(parent.0, &name) {
-            // Attributes never change; what a name stands for may.
-            Ok(attr) => reply.entry_with_ttls(&FOREVER, &store.service.ttl, &attr, Generation(0)),
+            Ok(attr) => {
+                let is_told = reply.try_give(|reply| {
+                    // Attributes never change; what a name stands for may.
+                    let ttl = &store.service.ttl;
+                    reply.entry_with_ttls(&FOREVER, ttl, &attr, Generation(0));
+                });
+                if !is_told {
+                    store.objects.forget(attr.ino.0, 1);
+                }
+            }
             Err(error) if error.code() == libc::ENOENT => {
                 // A name that stands for nothing is one too.
                 let none = FileAttr { ino: INodeNo(0), ..store.root() };
-                reply.entry(&store.service.ttl.min(NOTHING_TTL), &none, Generation(0));
+                let ttl = store.service.ttl.min(NOTHING_TTL);
+                reply.give(|reply| reply.entry(&ttl, &none, Generation(0)));
             }
             Err(error) => reply.error(error),
         });
@@ -224,9 +241,11 @@ impl Filesystem for FileSystem {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let store = Arc::clone(&self.store);
+        let (store, reply) = (Arc::clone(&self.store), self.deadlines.of(reply));
         self.pool.run(move || match store.objects.read_link(ino.0) {
-            Ok(target) => reply.data(target.as_os_str().as_encoded_bytes()),
+            Ok(target) => {
+                reply.give(|reply| reply.data(target.as_os_str().as_encoded_bytes()));
+            }
             Err(error) => reply.error(error),
         });
     }
@@ -236,11 +255,12 @@ impl Filesystem for FileSystem {
             return reply.error(Errno::ELOOP);
         }
         let (store, thread) = (Arc::clone(&self.store), req.pid());
+        let reply = self.deadlines.of(reply);
         let answer = move || match store.open(ino.0, thread) {
-            Ok((handle, flags)) => {
+            Ok((handle, flags)) => reply.give(|reply| {
                 let handle = FileHandle(store.service.handles.add(handle));
                 reply.opened(handle, flags | FopenFlags::FOPEN_NOFLUSH);
-            }
+            }),
             Err(error) => reply.error(error),
         };
         match ino.0 {
@@ -261,7 +281,10 @@ impl Filesystem for FileSystem {
         reply: ReplyData,
     ) {
         match self.store.service.handles.get(fh.0).as_deref() {
-            Some(Handle::File(open)) => self.store.read(open, (offset, size), reply),
+            Some(Handle::File(open)) => {
+                let reply = self.deadlines.of(reply);
+                self.store.read(open, (offset, size), reply);
+            }
             Some(Handle::Text(text)) => {
                 let from = text.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
                 reply.data(&text[from..text.len().min(from + size as usize)]);
@@ -312,18 +335,21 @@ impl Filesystem for FileSystem {
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let store = Arc::clone(&self.store);
+        let (store, reply) = (Arc::clone(&self.store), self.deadlines.of(reply));
         self.pool.run(move || {
             let handle = store.service.handles.get(fh.0);
             let Some(Handle::Folder(folder)) = handle.as_deref() else {
                 return reply.error(Errno::EBADF);
             };
             let told = store.tell_entries(ino.0, folder, offset, |next, told| match told {
-                Told::Dots(name) => reply.add(ino, next, FileType::Directory, name),
+                Told::Dots(name) => {
+                    reply.add(true, |reply| reply.add(ino, next, FileType::Directory, name))
+                }
                 Told::Own(name, number) => {
-                    reply.add(INodeNo(number), next, FileType::RegularFile, name)
+                    let kind = FileType::RegularFile;
+                    reply.add(true, |reply| reply.add(INodeNo(number), next, kind, name))
                 }
                 Told::Entry(entry) => {
                     let kind = match entry.found {
@@ -332,11 +358,11 @@ impl Filesystem for FileSystem {
                         Found::Link(_) => FileType::Symlink,
                     };
                     let number = store.objects.number(ino.0, entry);
-                    reply.add(INodeNo(number), next, kind, &entry.name)
+                    reply.add(true, |reply| reply.add(INodeNo(number), next, kind, &entry.name))
                 }
             });
             match told {
-                Ok(()) => reply.ok(),
+                Ok(()) => reply.give(|reply| reply.ok()),
                 Err(error) => reply.error(error),
             }
         });
@@ -348,37 +374,48 @@ impl Filesystem for FileSystem {
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let store = Arc::clone(&self.store);
+        let (store, reply) = (Arc::clone(&self.store), self.deadlines.of(reply));
         self.pool.run(move || {
             let handle = store.service.handles.get(fh.0);
             let Some(Handle::Folder(folder)) = handle.as_deref() else {
                 return reply.error(Errno::EBADF);
             };
             let ttl = store.service.ttl;
+            let mut remembered = Vec::new();
             let told = store.tell_entries(ino.0, folder, offset, |next, told| match told {
                 Told::Dots(name) => {
                     // The kernel does not take these two for lookups.
                     let own = FileAttr { ino, ..store.root() };
-                    reply.add(ino, next, name, &Duration::ZERO, &own, Generation(0))
+                    let ttl = Duration::ZERO;
+                    reply.add(true, |reply| reply.add(ino, next, name, &ttl, &own, Generation(0)))
                 }
                 Told::Own(name, number) => {
                     let own = Service::own_attributes(number).expect("invariant: it is one");
-                    reply.add(own.ino, next, name, &FOREVER, &own, Generation(0))
+                    reply.add(true, |reply| {
+                        reply.add(own.ino, next, name, &FOREVER, &own, Generation(0))
+                    })
                 }
                 Told::Entry(entry) => {
                     let attr = store.objects.remember(ino.0, entry);
                     let name = &entry.name;
-                    let is_full = reply.add(attr.ino, next, name, &ttl, &attr, Generation(0));
-                    if is_full {
-                        store.objects.forget(attr.ino.0, 1); // It was not told.
+                    let is_full = reply.add(true, |reply| {
+                        reply.add(attr.ino, next, name, &ttl, &attr, Generation(0))
+                    });
+                    match is_full {
+                        true => store.objects.forget(attr.ino.0, 1), // It was not told.
+                        false => remembered.push(attr.ino.0),
                     }
                     is_full
                 }
             });
             match told {
-                Ok(()) => reply.ok(),
+                Ok(()) => {
+                    if !reply.try_give(|reply| reply.ok()) {
+                        remembered.iter().for_each(|&number| store.objects.forget(number, 1));
+                    }
+                }
                 Err(error) => reply.error(error),
             }
         });
@@ -400,14 +437,14 @@ impl Filesystem for FileSystem {
         if pool::is_own(req.pid()) {
             return reply.error(Errno::ELOOP);
         }
-        let store = Arc::clone(&self.store);
+        let (store, reply) = (Arc::clone(&self.store), self.deadlines.of(reply));
         self.pool.run(move || match store.objects.space() {
-            Ok(Some(space)) => tell_space(reply, &space),
-            Ok(None) => {
+            Ok(Some(space)) => reply.give(|reply| tell_space(reply, &space)),
+            Ok(None) => reply.give(|reply| {
                 let (units, unit_bytes) = (SPACE_UNITS, SPACE_UNIT_BYTES);
                 let name_max = NAME_MAX_BYTES as u32;
                 reply.statfs(units, units, units, units, units, unit_bytes, name_max, unit_bytes);
-            }
+            }),
             Err(error) => reply.error(error),
         });
     }
@@ -417,10 +454,13 @@ impl Filesystem for FileSystem {
             return reply.error(Errno::ENODATA); // Of the system's own there are many questions.
         }
         let (store, name, thread) = (Arc::clone(&self.store), name.to_owned(), req.pid());
+        let reply = self.deadlines.of(reply);
         self.pool.run(move || match store.extended_attribute(ino.0, &name, thread) {
-            Ok(value) if size == 0 => reply.size(value.len() as u32),
-            Ok(value) if value.len() <= size as usize => reply.data(value.as_bytes()),
-            Ok(_) => reply.error(Errno::ERANGE),
+            Ok(value) => reply.give(|reply| match size as usize {
+                0 => reply.size(value.len() as u32),
+                most if value.len() <= most => reply.data(value.as_bytes()),
+                _ => reply.error(Errno::ERANGE),
+            }),
             Err(error) => reply.error(error),
         });
     }

@@ -5,6 +5,7 @@
 //! asks, `objects` the names; `folder` is both for a folder that can be written; `service` what they have in common, `handles` what
 //! is open and hinted, `pool` who waits for the store, `trouble` what people are told, `guarded` what a panic costs.
 
+mod deadlines;
 mod error;
 mod file_system;
 mod folder;

@@ -34,6 +34,9 @@ pub struct StoreMountOptions {
     pub ttl: Duration,
     /// All users may use it.
     pub is_for_all: bool,
+    /// How long a program waits for a folder that does not answer; of a store, which [keeps the time](Backend) itself, none. A folder that
+    /// can be written has programs wait as long as it likes: what they write would be done, or not.
+    pub timeout: Option<Duration>,
     /// Inode numbers fit into 32 bits: they are the same as long as it is mounted, and others the next time.
     pub are_numbers_small: bool,
 }
@@ -139,7 +142,8 @@ impl StoreMount {
         let service = service((cache, store, tier), troubles, options);
         let read_only = Arc::new(ReadOnly { service: Arc::clone(&service), objects });
         let known = Arc::clone(&read_only);
-        let mount = point.serve(FileSystem::new(read_only), &mount_options(options, true))?;
+        let file_system = FileSystem::new(read_only, options.timeout);
+        let mount = point.serve(file_system, &mount_options(options, true))?;
         let known_inodes = Box::new(move || known.objects.known());
         Ok(StoreMount { mount, service, known_inodes })
     }

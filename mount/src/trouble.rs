@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foretell_cache::backend::{BackendError, LeftOut};
 use foretell_cache::tier::TierTrouble;
@@ -60,6 +60,11 @@ impl Troubles {
         };
         self.note(format_args!("{}: {cause}", if path.is_empty() { "/" } else { path }));
         errno
+    }
+
+    /// Of a folder that has not answered for so long.
+    pub(crate) fn of_silence(&self, after: Duration) {
+        self.note(BackendError::Timeout(after));
     }
 
     /// Of a folder that was listed. It is told once, and again when there are more.

@@ -11,7 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Gate, HeldBackend, Random, content, ioctl_cancel, ioctl_hint, mounted, mounted_with};
+use common::{
+    Gate, HeldBackend, Random, content, ioctl_cancel, ioctl_hint, mounted, mounted_with,
+    mounted_within,
+};
 use foretell_cache::backend::memory::MemoryBackend;
 use foretell_mount::MountError;
 
@@ -600,4 +603,40 @@ fn a_place_that_is_taken_is_refused() {
     fs::write(full.path().join("file"), b"").unwrap();
     let refused = common::mount_at(full.path(), Arc::new(files)).unwrap_err();
     assert!(matches!(refused, MountError::NotEmpty { .. }), "{refused}");
+}
+
+#[test]
+fn a_folder_that_does_not_answer_in_time_is_an_error() {
+    // More than there are threads that wait for it.
+    const PROGRAMS: usize = 80;
+    let files = HeldBackend::new(1 << 20, Gate::Open);
+    let timeout = Some(Duration::from_millis(400));
+    let how = (8 << 20, Duration::ZERO);
+    let Some(mount) = mounted_within(Arc::new(files.clone()), how, timeout) else { return };
+    let at = |name: &str| mount.path().join(name);
+    let file = File::open(at("file")).unwrap();
+    files.hold_names();
+    std::thread::scope(|scope| {
+        for number in 0..PROGRAMS {
+            let name = at(&format!("absent {number}"));
+            scope.spawn(move || {
+                let error = fs::metadata(name).unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            });
+        }
+    });
+    files.let_names_go();
+    // The threads that waited are there again, some time.
+    common::wait_until("an answer", || {
+        fs::metadata(at("absent")).unwrap_err().raw_os_error() == Some(libc::ENOENT)
+    });
+    files.close();
+    let mut byte = [0];
+    let error = file.read_exact_at(&mut byte, 500_000).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    let stats = fs::read_to_string(at(".foretell/stats")).unwrap();
+    assert!(stats.contains("no answer within 0.4 s"), "{stats}");
+    files.open();
+    file.read_exact_at(&mut byte, 500_000).unwrap();
+    assert_eq!(byte, [9]);
 }

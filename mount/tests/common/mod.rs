@@ -57,20 +57,21 @@ fn have_fuse() -> bool {
 }
 
 pub(crate) fn mount_at(path: &Path, backend: Arc<dyn Backend>) -> Result<StoreMount, MountError> {
-    mount_with(path, backend, 8 << 20, Duration::from_secs(1))
+    mount_with(path, backend, (8 << 20, Duration::from_secs(1)), None)
 }
 
 fn mount_with(
     path: &Path,
     backend: Arc<dyn Backend>,
-    budget_bytes: u64,
-    ttl: Duration,
+    (budget_bytes, ttl): (u64, Duration),
+    timeout: Option<Duration>,
 ) -> Result<StoreMount, MountError> {
     let options = StoreMountOptions {
         source: "memory".into(),
         cache: CacheOptions { budget_bytes, block_bytes: 8192 },
         ttl,
         is_for_all: false,
+        timeout,
         are_numbers_small: false,
     };
     StoreMount::mount(backend, path, &options, |_| {})
@@ -86,12 +87,21 @@ pub(crate) fn mounted_with(
     budget_bytes: u64,
     ttl: Duration,
 ) -> Option<Mounted> {
+    mounted_within(backend, (budget_bytes, ttl), None)
+}
+
+/// Programs wait for the store so long, if that is said.
+pub(crate) fn mounted_within(
+    backend: Arc<dyn Backend>,
+    how: (u64, Duration),
+    timeout: Option<Duration>,
+) -> Option<Mounted> {
     if !have_fuse() {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().canonicalize().expect("it is there");
-    let mount = mount_with(&path, backend, budget_bytes, ttl).expect("it can be mounted");
+    let mount = mount_with(&path, backend, how, timeout).expect("it can be mounted");
     Some(Mounted { mount: Some(mount), path, _folder: folder })
 }
 
@@ -126,6 +136,7 @@ pub(crate) fn writable_of(
         cache: CacheOptions { budget_bytes, block_bytes: 8192 },
         ttl,
         is_for_all,
+        timeout: None,
         are_numbers_small: false,
     };
     let mount = StoreMount::mount_writable((&folder, Some(4)), folders[1].path(), &options, |_| {});

@@ -1,0 +1,163 @@
+//! Answers in time: what a folder does not say within a while is answered with an error, whatever has become of the thread that
+//! has asked it. Stores keep the time themselves.
+//!
+//! A program that waits for a mount cannot be ended, so it must not wait for ever: the folder may lie on a machine that is gone. The
+//! thread may wait on; what it has to say then is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use fuser::{
+    Errno, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyXattr,
+};
+
+use crate::trouble::Troubles;
+
+/// Answers are late by a part of the time at most, and by this where that is less: they are looked at so often.
+const LATE_BY_DIVISOR: u32 = 4;
+const LATE_BY_MIN: Duration = Duration::from_millis(10);
+
+/// What a program waits for, and can be told an error.
+pub(crate) trait Reply: Send + 'static {
+    /// The error is told.
+    fn fail(self, error: Errno);
+}
+
+macro_rules! replies {
+    ($($reply:ty),*) => {
+        $(impl Reply for $reply {
+            fn fail(self, error: Errno) {
+                self.error(error);
+            }
+        })*
+    };
+}
+replies!(
+    ReplyData,
+    ReplyDirectory,
+    ReplyDirectoryPlus,
+    ReplyEntry,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyXattr
+);
+
+/// A reply that has not been given perhaps.
+trait Pending: Send + Sync {
+    /// Gives it now, as an error. Says whether it had not been given.
+    fn fail(&self) -> bool;
+}
+
+impl<R: Reply> Pending for Mutex<Option<R>> {
+    fn fail(&self) -> bool {
+        let reply = lock(self).take();
+        reply.map(|reply| reply.fail(Errno::EIO)).is_some()
+    }
+}
+
+/// When an answer is due, and a number that tells it from others.
+type Place = (Instant, u64);
+
+#[derive(Default)]
+struct Waiting {
+    pending: BTreeMap<Place, Arc<dyn Pending>>,
+    given: u64,
+    has_thread: bool,
+}
+
+struct Shared {
+    after: Duration,
+    waiting: Mutex<Waiting>,
+    troubles: Arc<Troubles>,
+}
+
+/// See the [module](self).
+pub(crate) struct Deadlines(Option<Arc<Shared>>);
+
+/// A reply that is given once: by whoever has the answer, or when the time is over.
+pub(crate) struct Answer<R: Reply> {
+    reply: Arc<Mutex<Option<R>>>,
+    place: Option<(Arc<Shared>, Place)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Deadlines {
+    /// Answers come within `after`, or a quarter of it later; whenever they do, if it is none.
+    pub(crate) fn new(after: Option<Duration>, troubles: &Arc<Troubles>) -> Self {
+        let shared = |after| {
+            let (waiting, troubles) = (Mutex::default(), Arc::clone(troubles));
+            Arc::new(Shared { after, waiting, troubles })
+        };
+        Deadlines(after.map(shared))
+    }
+
+    pub(crate) fn of<R: Reply>(&self, reply: R) -> Answer<R> {
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let place = self.0.as_ref().map(|shared| {
+            let mut waiting = lock(&shared.waiting);
+            waiting.given += 1;
+            let place = (Instant::now() + shared.after, waiting.given);
+            waiting.pending.insert(place, Arc::clone(&reply) as Arc<dyn Pending>);
+            if !waiting.has_thread {
+                let (weak, after) = (Arc::downgrade(shared), shared.after);
+                let thread = std::thread::Builder::new().name("mount-deadlines".to_owned());
+                // Without one, answers come when they do, until there is one.
+                waiting.has_thread = thread.spawn(move || watch(&weak, after)).is_ok();
+            }
+            drop(waiting);
+            (Arc::clone(shared), place)
+        });
+        Answer { reply, place }
+    }
+}
+
+/// Until the mount is gone.
+fn watch(shared: &Weak<Shared>, after: Duration) {
+    loop {
+        std::thread::sleep((after / LATE_BY_DIVISOR).max(LATE_BY_MIN));
+        let Some(shared) = shared.upgrade() else { return };
+        let now = Instant::now();
+        let mut waiting = lock(&shared.waiting);
+        let not_yet = waiting.pending.split_off(&(now, u64::MAX));
+        let late = std::mem::replace(&mut waiting.pending, not_yet);
+        drop(waiting);
+        if late.into_values().filter(|reply| reply.fail()).count() > 0 {
+            shared.troubles.of_silence(after);
+        }
+    }
+}
+
+impl<R: Reply> Answer<R> {
+    /// Gives it, unless the time is over.
+    pub(crate) fn give(self, give: impl FnOnce(R)) {
+        self.try_give(give);
+    }
+
+    /// The same. Says whether it was given.
+    pub(crate) fn try_give(self, give: impl FnOnce(R)) -> bool {
+        let reply = lock(&self.reply).take();
+        reply.map(give).is_some()
+    }
+
+    /// Adds to it, unless the time is over: then it is `otherwise`.
+    pub(crate) fn add<T>(&self, otherwise: T, add: impl FnOnce(&mut R) -> T) -> T {
+        lock(&self.reply).as_mut().map_or(otherwise, add)
+    }
+
+    pub(crate) fn error(self, error: Errno) {
+        self.give(|reply| reply.fail(error));
+    }
+}
+
+impl<R: Reply> Drop for Answer<R> {
+    fn drop(&mut self) {
+        if let Some((shared, place)) = &self.place {
+            lock(&shared.waiting).pending.remove(place);
+        }
+    }
+}
