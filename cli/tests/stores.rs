@@ -205,6 +205,13 @@ fn who_has_no_credentials_is_told_where_they_were_looked_for() {
     }
 }
 
+#[test]
+fn a_container_of_no_account_is_told_so() {
+    let home = tempfile::tempdir().expect("a folder");
+    let said = refused("az://b", home.path(), &[]);
+    assert!(said.contains("set AZURE_STORAGE_ACCOUNT_NAME"), "{said}");
+}
+
 /// A bucket with the object `f`, which has these bytes and the ETag that all have.
 fn bucket(bytes: &'static [u8]) -> Server {
     Server::start(move |asked, stream| {

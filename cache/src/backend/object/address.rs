@@ -54,6 +54,12 @@ impl Place {
             Kind::S3 => profile::add_to(&mut settings, handle).map_err(wrong)?,
             _ => None,
         };
+        let names_account = settings.get("account_name").is_some() || user_of(rest).0.is_some();
+        if kind == Kind::Az && !names_account && !settings.is_true("use_emulator") {
+            let message =
+                "nothing names the account: set AZURE_STORAGE_ACCOUNT_NAME, or account_name";
+            return Err(wrong(message.to_owned()));
+        }
         let client = client(&settings, options).map_err(wrong)?;
         let wire = Wire { kind, headers: headers(&settings, kind, rest).map_err(wrong)? };
         let folder = (kind == Kind::Web).then(|| Folder::new(scheme, rest));
