@@ -687,7 +687,7 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (&path, &["--plot", "/dev/null"], "give --disks or --cache several values", 2),
         (
             &path,
-            &["--root", "/usr"],
+            &["--root", "/proc"],
             "no read of a file below /proc in it; of 3 elsewhere, 2 are below /data; give that for",
             1,
         ),
