@@ -29,7 +29,7 @@ void foretell_environment_hand_on(void);
 void foretell_environment_stop(bool gone);
 /* Takes the manager's address out of the environment, since nobody is there. In the constructor. */
 void foretell_environment_forget_address(void);
-/* This process, which may be a vfork child, must make no call but the program's own any more. */
+/* From here on it does not, and no call is made to find out: the program locks itself up. */
 void foretell_environment_lock_up(void);
 
 struct environment {

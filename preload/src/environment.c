@@ -49,7 +49,6 @@ enum handing {
 };
 
 static enum handing handing;
-static pid_t locked_child; /* a vfork child that has locked itself up, or 0 */
 static char path[PATH_MAX];
 static char address[ADDRESS_BYTES];
 static struct introduction introduction = {.address = address};
@@ -176,23 +175,12 @@ void foretell_environment_stop(bool gone)
     __atomic_store_n(&handing, gone ? WITHDRAWN : NOTHING, __ATOMIC_RELEASE);
 }
 
-static pid_t raw_pid(void)
-{
-    return (pid_t)syscall(SYS_getpid);
-}
-
 void foretell_environment_lock_up(void)
 {
-    if (!foretell_is_own_process())
-        __atomic_store_n(&locked_child, raw_pid(), __ATOMIC_RELEASE);
-    else if (__atomic_load_n(&handing, __ATOMIC_RELAXED) == ALONG)
+    /* By a vfork child, too: to tell it from its parent later would take a call that it may have
+     * forbidden. */
+    if (__atomic_load_n(&handing, __ATOMIC_RELAXED) == ALONG)
         __atomic_store_n(&handing, LOCKED_UP, __ATOMIC_RELEASE);
-}
-
-static bool is_locked_up(enum handing now)
-{
-    pid_t child = __atomic_load_n(&locked_child, __ATOMIC_ACQUIRE);
-    return now == LOCKED_UP || (UNLIKELY(child != 0) && child == raw_pid());
 }
 
 /* What of the program's envp concerns us. */
@@ -412,7 +400,7 @@ void foretell_environment_for(struct environment *environment, char *const envp[
     enum handing now = __atomic_load_n(&handing, __ATOMIC_ACQUIRE);
     if (now == NOTHING)
         return;
-    if (is_locked_up(now)) {
+    if (now == LOCKED_UP) {
         count_alone(environment);
         return;
     }
