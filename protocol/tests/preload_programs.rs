@@ -171,6 +171,26 @@ fn address_sanitizer_programs_run() {
 }
 
 #[test]
+fn the_library_needs_libc_of_2_34_and_nothing_else() {
+    let mut readelf = Command::new("readelf");
+    readelf.args(["--wide", "--dynamic", "--version-info"]).arg(support::preload_library());
+    let output = support::succeed(&mut readelf).stdout;
+    let output = String::from_utf8_lossy(&output);
+    let needed: Vec<&str> = output.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(
+        needed.iter().all(|line| line.contains("[libc.so") || line.contains("[ld-linux")),
+        "{needed:?}"
+    );
+    // What is defined comes first; preload/src/executable.c looks for the newest that is needed.
+    let (_, needs) = output.split_once("Version needs section").expect("it needs libc");
+    let newest = needs.split("GLIBC_2.").skip(1).filter_map(|rest| {
+        let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u32>().ok()
+    });
+    assert_eq!(newest.max(), Some(34), "{needs}");
+}
+
+#[test]
 fn the_library_exports_exactly_the_list() {
     let listed = support::symbols();
     let listed: BTreeSet<&str> = listed.iter().map(String::as_str).collect();
