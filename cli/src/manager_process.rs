@@ -240,7 +240,7 @@ fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
 /// The child: serves until `until` returns, reports, ends.
 fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)) -> ! {
     let _ = rustix::thread::set_name(c"foretell-manag");
-    signals::leave_no_core();
+    signals::write_no_core();
     // Each arena of the allocator takes 64 MiB of a limited address space (`ulimit -v`), and one thread's is another's waste.
     // SAFETY: only a parameter of the allocator is set, while there is one thread.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX) };

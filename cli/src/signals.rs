@@ -248,10 +248,11 @@ pub(crate) fn stop_of(signal: libc::c_int) {
 
 /// Ends this process the way `signal` ended the program, without a core dump of its own.
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
-    leave_no_core();
+    write_no_core();
     let set = set_of(&[signal]);
-    // SAFETY: plain system calls with valid arguments.
+    // SAFETY: plain system calls with valid arguments. The first is for programs that collect cores, which no limit holds back.
     unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
         libc::signal(signal, libc::SIG_DFL);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
         libc::raise(signal);
@@ -260,13 +261,9 @@ pub(crate) fn die_of(signal: libc::c_int) -> ! {
     std::process::exit(128 + signal);
 }
 
-/// No core of this process is written from here on, nor given to a program that collects them: it would look like the
-/// program's own.
-pub(crate) fn leave_no_core() {
+/// No core of this process is written from here on: it would look like the program's own.
+pub(crate) fn write_no_core() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain system calls with valid arguments. The second is for collectors, which no limit holds back.
-    unsafe {
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-        libc::prctl(libc::PR_SET_DUMPABLE, 0);
-    }
+    // SAFETY: a plain system call with a valid argument.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
 }

@@ -289,14 +289,15 @@ impl OpenFile {
         Advised::Started
     }
 
-    /// Whether what is in memory of this file stays when it is opened again, tried with the first page of `range`.
-    fn probe(&self, range: Range) -> bool {
+    /// Whether what is in memory of this file stays when it is opened again, tried with the first page of `range`. `None` if it
+    /// cannot be seen, or is never kept.
+    fn probe(&self, range: Range) -> Option<bool> {
         let first =
             Range { length_bytes: range.length_bytes.min(residency::page_bytes()), ..range };
         let _ = self.read_through(first);
-        // None: there is no telling.
-        let stays = || self.has_arrived(first) != Some(false);
-        stays() && (open_again(&self.file).is_err() || stays())
+        self.has_arrived(first).filter(|&arrived| arrived)?;
+        let _second = open_again(&self.file).ok()?;
+        self.has_arrived(first)
     }
 
     /// Brings `range` into the page cache by reading it: what works with every file system.

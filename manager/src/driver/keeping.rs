@@ -23,7 +23,10 @@ pub(crate) struct FileSystems {
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct FileSystem {
+    /// Not set while it is not known.
     keeps: OnceLock<bool>,
+    /// Held while it is being found out.
+    probing: Mutex<()>,
 }
 
 impl FileSystems {
@@ -33,7 +36,7 @@ impl FileSystems {
         let new = || {
             let is_fuse = rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == FUSE);
             let keeps = if is_fuse { OnceLock::new() } else { OnceLock::from(true) };
-            Arc::new(FileSystem { keeps })
+            Arc::new(FileSystem { keeps, probing: Mutex::default() })
         };
         Arc::clone(known.entry(device).or_insert_with(new))
     }
@@ -45,13 +48,41 @@ impl FileSystem {
         self.keeps.get() == Some(&false)
     }
 
-    /// Whether it keeps what is in memory; `probe` finds that out, which may wait for the device.
-    pub(crate) fn keeps(&self, probe: impl FnOnce() -> bool) -> bool {
-        *self.keeps.get_or_init(probe)
+    /// Whether it keeps what is in memory; `probe` finds that out, if its file can tell, which may wait for the device.
+    pub(crate) fn keeps(&self, probe: impl FnOnce() -> Option<bool>) -> bool {
+        if let Some(&keeps) = self.keeps.get() {
+            return keeps;
+        }
+        let _turn = self.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.keeps.get().copied().or_else(probe);
+        // A file that cannot tell is read as on a file system that keeps.
+        found.is_none_or(|keeps| *self.keeps.get_or_init(|| keeps))
     }
 }
 
 /// Why nothing is fetched of a file.
 pub(crate) fn forgotten() -> io::Error {
     io::Error::other("its file system has the kernel forget a file's data when the file is opened")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_is_probed_until_a_file_can_tell_and_then_no_more() {
+        let system = FileSystem { keeps: OnceLock::new(), probing: Mutex::default() };
+        assert!(system.keeps(|| None) && !system.forgets());
+        assert!(!system.keeps(|| Some(false)) && system.forgets());
+        assert!(!system.keeps(|| unreachable!("it is known")));
+    }
+
+    #[test]
+    fn one_that_is_not_of_fuse_keeps() {
+        let file = tempfile::tempfile().expect("a temporary file");
+        let system = FileSystems::default().of(1, &file);
+        if rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type != FUSE) {
+            assert!(system.keeps(|| unreachable!("it is known")));
+        }
+    }
 }
