@@ -97,7 +97,7 @@ static void cancel_command(void *argument)
     end_command(command);
 }
 
-static int start_command(struct command *command, const char *line)
+__attribute__((noinline)) static int start_command(struct command *command, const char *line)
 {
     posix_spawnattr_t attributes;
     sigset_t defaults;
@@ -115,12 +115,9 @@ static int start_command(struct command *command, const char *line)
     return error;
 }
 
-HOOK(int, system, (const char *line))
+/* Not inlined: it takes as much stack as libc's own, which the hook must not take beside it. */
+__attribute__((noinline)) static int run_command(const char *line)
 {
-    if (line == NULL || !shell_is_watched()) {
-        foretell_share_descriptors();
-        return REAL_LATE(system)(line);
-    }
     struct command command = {0};
     int status = 127 << 8; /* as if the shell had ended so */
     begin_command(&command);
@@ -134,6 +131,14 @@ HOOK(int, system, (const char *line))
     if (error != 0)
         errno = error;
     return status;
+}
+
+HOOK(int, system, (const char *line))
+{
+    if (line != NULL && shell_is_watched())
+        return run_command(line);
+    foretell_share_descriptors();
+    return REAL_LATE(system)(line);
 }
 
 /* Streams whose shells are waited for here. */
