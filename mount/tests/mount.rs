@@ -506,11 +506,14 @@ fn what_a_descriptor_was_told_goes_with_it() {
         let file = File::open(mount.path().join(name)).unwrap();
         backend.close();
         ioctl_hint(&file, &[(at, 32 << 20)], path).unwrap();
-        backend.wait_until(|requests| requests.len() >= 4);
+        // How many are under way at once is tried out: it may be one.
+        backend.wait_until(|requests| !requests.is_empty());
         drop(file);
         // The kernel says so a little later; what is under way ends, and nothing new begins.
         let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
         common::wait_until("the file to be closed", || stats().contains("\"open_handles\": 0"));
+        // Its hint is taken back just after it has left the table.
+        std::thread::sleep(Duration::from_millis(100));
         let asked = backend.asked_bytes();
         assert!(asked < at + (32 << 20), "there was more to ask for");
         backend.open();
