@@ -209,6 +209,8 @@ fn foretell_stops_and_goes_on_with_the_program() {
     for signal in [Signal::STOP, Signal::TSTP] {
         let mut run = beside_foretell("sh");
         run.args(["-c", "echo $$; read -r line; exit 9"]);
+        // A group that no shell watches, as the test's own may be, is not stopped by SIGTSTP.
+        run.process_group(0);
         let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         let mut said = BufReader::new(run.stdout.take().expect("a pipe"));
