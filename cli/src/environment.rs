@@ -31,6 +31,8 @@ struct Library {
     path: *const libc::c_char,
     file: FileIdentity,
     loader: FileIdentity,
+    locked: *const FileIdentity,
+    locked_count: *const usize,
 }
 
 /// `struct executed`.
@@ -129,7 +131,13 @@ fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
     let file = identity(&std::fs::metadata(library).ok()?);
     let library = CString::new(library.as_os_str().as_bytes()).ok()?;
     let program = CString::new(program.as_os_str().as_bytes()).ok()?;
-    let library = Library { path: library.as_ptr(), file, loader: FileIdentity::default() };
+    let library = Library {
+        path: library.as_ptr(),
+        file,
+        loader: FileIdentity::default(),
+        locked: std::ptr::null(),
+        locked_count: std::ptr::null(),
+    };
     let executed = Executed {
         folder: libc::AT_FDCWD,
         path: program.as_ptr(),

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use common::{
     assert_same, compile, foretell, have, sample_files, sample_folder, skipped, under_foretell,
-    wait_until,
+    wait_until, write_script,
 };
 
 /// The figures of a run, whose output goes nowhere.
@@ -427,4 +427,48 @@ fn programs_start_with_the_environments_that_python_makes() {
         print(os.waitpid(pid, 0)[1])\n\
         print(os.system('exit 4'), os.popen('cat /dev/null; exit 5').close())\n";
     assert_same(&["python3", "-c", script], |_| {});
+}
+
+/// Closing a file takes the locks of the process from it, so a file that is locked is not looked at.
+#[test]
+fn a_program_that_has_locked_itself_keeps_the_lock() {
+    if !have("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("locks");
+    let text_of_script = "#!/usr/bin/env python3\n\
+        import fcntl, os, struct, sys\n\
+        if len(sys.argv) > 1: sys.exit(0)\n\
+        file = open(__file__)\n\
+        fcntl.lockf(file, fcntl.LOCK_SH)\n\
+        os.waitpid(os.posix_spawn(__file__, [__file__, 'child'], os.environ), 0)\n\
+        def ask():\n\
+        \x20 asked = struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0)\n\
+        \x20 told = fcntl.fcntl(open(__file__, 'r+'), fcntl.F_GETLK, asked)\n\
+        \x20 return 'lost' if struct.unpack('hhqqi4x', told)[0] == fcntl.F_UNLCK else 'held'\n\
+        if os.fork() == 0:\n\
+        \x20 print(ask(), flush=True)\n\
+        \x20 os._exit(0)\n\
+        os.wait()\n";
+    write_script(&script, text_of_script);
+    let output = assert_same(&[&script], |_| ());
+    assert_eq!(text(&output.stdout), "held\n");
+}
+
+/// Each forked process that announces itself has a ring of its own in place of its parent's.
+#[test]
+fn forks_of_forks_have_one_ring() {
+    let script = "f() { read -r line </etc/passwd; if [ $1 -gt 0 ]; then (f $(($1 - 1))); else \
+        read -r line </etc/passwd; grep -c foretell-ring /proc/$BASHPID/maps; fi; }; f 20";
+    let output = foretell().args(["run", "-q", "--", "bash", "-c", script]).output();
+    assert_eq!(text(&output.expect("it runs").stdout), "1\n");
+}
+
+#[test]
+fn what_lists_its_libraries_lists_its_own() {
+    let listing = ["env", "LD_TRACE_LOADED_OBJECTS=1", "/bin/true"];
+    let output = foretell().args(["run", "-q", "--"]).args(listing).output().expect("it runs");
+    let listed = text(&output.stdout);
+    assert!(listed.contains("libc.so") && !listed.contains("foretell"), "{listed}");
 }

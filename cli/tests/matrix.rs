@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{foretell, have, skipped};
+use common::{foretell, have, skipped, write_script};
 
 /// Whether the library goes along with a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,12 +27,6 @@ fn folder() -> tempfile::TempDir {
     let lines: String = (0..500).map(|line| format!("line {line}: ä ö ü €\n")).collect();
     fs::write(folder.path().join("text"), lines).expect("written");
     folder
-}
-
-/// A file that can be executed.
-fn script(path: &Path, text: &str) {
-    fs::write(path, text).expect("written");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("changed");
 }
 
 /// Compiles `reads.c`, or says that the test is skipped.
@@ -70,7 +64,7 @@ fn assert_same<S: AsRef<OsStr>>(folder: &Path, line: &[S], library: Library) {
     let words: Vec<OsString> = line.iter().map(|word| word.as_ref().to_owned()).collect();
     let quoted: Vec<String> =
         words.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
-    script(&folder.join("by-script"), &format!("#!/bin/sh\n{}\nexit $?\n", quoted.join(" ")));
+    write_script(&folder.join("by-script"), &format!("#!/bin/sh\n{}\nexit $?\n", quoted.join(" ")));
     fs::write(folder.join("makefile"), format!("all:\n\t@{}\n", quoted.join(" ")))
         .expect("written");
     let mut ways = vec![words, vec!["./by-script".into()]];
@@ -270,12 +264,12 @@ fn scripts() {
     let folder = folder();
     let Some(_) = compile(folder.path(), "cc", &[]) else { return };
     let body = "cat text | tail -2\n./reads text\n";
-    script(&folder.path().join("script"), &format!("#!/bin/sh\n{body}"));
+    write_script(&folder.path().join("script"), &format!("#!/bin/sh\n{body}"));
     assert_same(folder.path(), &["./script"], Library::Along);
-    script(&folder.path().join("with-env"), &format!("#! /usr/bin/env sh\n{body}"));
+    write_script(&folder.path().join("with-env"), &format!("#! /usr/bin/env sh\n{body}"));
     assert_same(folder.path(), &["./with-env"], Library::Along);
     // The shell executes what the kernel does not know.
-    script(&folder.path().join("without"), body);
+    write_script(&folder.path().join("without"), body);
     assert_same(folder.path(), &["sh", "-c", "./without"], Library::Along);
 }
 
@@ -284,10 +278,15 @@ fn scripts_of_other_interpreters() {
     let folder = folder();
     let Some(program) = compile(folder.path(), "musl-gcc", &[]) else { return };
     // The kernel hands the interpreter the script's own name, which it reads.
-    script(&folder.path().join("script"), &format!("#!{}\ntext\n", program.display()));
+    write_script(&folder.path().join("script"), &format!("#!{}\ntext\n", program.display()));
     assert_same(folder.path(), &["./script"], Library::Behind);
-    script(&folder.path().join("script-of-script"), "#!./script\n");
+    write_script(&folder.path().join("script-of-script"), "#!./script\n");
     assert_same(folder.path(), &["./script-of-script", "text"], Library::Behind);
+}
+
+/// By another process, as scripts are written.
+fn copy(from: &Path, to: &Path) -> Option<()> {
+    Command::new("cp").arg(from).arg(to).status().ok()?.success().then_some(())
 }
 
 /// A root folder in which `program` runs, with what it is linked with.
@@ -299,9 +298,9 @@ fn root_for(program: &Path, folder: &Path) -> Option<PathBuf> {
     for file in libraries.map(Path::new) {
         let to = root.join(file.strip_prefix("/").ok()?);
         fs::create_dir_all(to.parent()?).ok()?;
-        fs::copy(file, to).ok()?;
+        copy(file, &to)?;
     }
-    fs::copy(program, root.join("reads")).ok()?;
+    copy(program, &root.join("reads"))?;
     fs::copy(folder.join("text"), root.join("text")).ok()?;
     Some(root)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{
     assert_same, beside_foretell, compile, foretell, manager_of, skipped, under_foretell,
-    wait_until,
+    wait_until, write_script,
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
@@ -71,9 +71,7 @@ fn in_place_what_cannot_be_run_ends_as_in_a_shell() {
 fn a_script_without_a_first_line_runs_as_by_env() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");
-    fs::write(&script, "echo \"$0\" \"$@\"; exit 6\n").expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&script, mode).expect("set");
+    write_script(&script, "echo \"$0\" \"$@\"; exit 6\n");
     let by_env = Command::new("env").arg(&script).args(["a", "b"]).output().expect("it runs");
     assert_eq!(by_env.status.code(), Some(6));
     for mut run in both(&script) {

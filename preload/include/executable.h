@@ -12,6 +12,7 @@
  *      or groups differ: ld.so ignores the library, and the program would see our variable
  *   F. a library that ld.so could not open here (chroot, another user, no free descriptor): it prints
  *      a line
+ *   G. a file that this process has locked (fcntl): to look at it would take the lock away
  *
  * Scripts are decided by their interpreter. What cannot be read is left alone.
  *
@@ -39,6 +40,10 @@ struct library {
     const char *path;           /* absolute */
     struct file_identity file;  /* what must be found there; if not known, anything */
     struct file_identity loader; /* a program's dynamic linker that is known to fit */
+    /* Files that this process has locked (fcntl), and how many: SIZE_MAX if that is not known. They are
+     * not looked at, since closing a file takes the process's locks from it. */
+    const struct file_identity *locked;
+    const size_t *locked_count; /* NULL: none */
 };
 
 /* What is about to be executed, as execveat takes it. */

@@ -38,6 +38,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "executable.h"
 #include "foretell_protocol.h"
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -124,12 +125,17 @@ struct descriptor *foretell_watch(int fd);
 bool foretell_is_regular_file(int fd);
 void foretell_forget(int fd);
 void foretell_forget_range(unsigned first, unsigned last);
+/* This process has locked a part of fd's file by fcntl. errno is kept. */
+void foretell_note_lock(int fd);
 /* fd is about to be duplicated. */
 void foretell_share(int fd);
 /* fd has been duplicated as copy (negative: it has not). */
 void foretell_copied(int fd, int copy);
 /* A read of a FRESH descriptor stalled. */
 void foretell_owe(struct descriptor *entry, uint64_t stall_ns);
+/* Files that this process has locked, and how many; SIZE_MAX: too many to know. */
+extern struct file_identity foretell_locked[];
+extern size_t foretell_locked_count;
 /* The process ends: counts what is owed. */
 void foretell_settle_all(void);
 /* In a forked child: drops what the parent owes and what its other threads were at. */

@@ -41,6 +41,7 @@ static int start_shell(pid_t *pid, const char *command,
     return foretell_spawn(pid, SHELL, actions, attributes, arguments, environ);
 }
 
+/* A cancellation point. */
 static int wait_for(pid_t pid)
 {
     int status = -1;
@@ -49,6 +50,16 @@ static int wait_for(pid_t pid)
         ended = waitpid(pid, &status, 0);
     while (ended < 0 && errno == EINTR);
     return ended == pid ? status : -1;
+}
+
+/* Not one: the shell behind a stream must not stay unreaped, nor the lock locked. */
+static int wait_for_pipe(pid_t pid)
+{
+    int before;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    int status = wait_for(pid);
+    (void)pthread_setcancelstate(before, NULL);
+    return status;
 }
 
 /* Commands of several threads at once share what the first of them has changed: the dispositions of
@@ -217,7 +228,7 @@ static FILE *open_stream(const char *line, bool reads, bool closes)
         }
         /* No memory: the shell sees its pipe closed. */
         (void)REAL(close)(fd);
-        (void)wait_for(entry->pid);
+        (void)wait_for_pipe(entry->pid);
         errno = ENOMEM;
     }
     free(entry);
@@ -270,7 +281,7 @@ int foretell_wait_for_pipe(pid_t pid, int closed)
 {
     if (LIKELY(pid == 0))
         return closed;
-    int status = wait_for(pid);
+    int status = wait_for_pipe(pid);
     return status != 0 ? status : closed; /* closed: what was in the buffer could not be written */
 }
 

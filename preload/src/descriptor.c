@@ -86,6 +86,12 @@ HOOK(int, dup3, (int fd, int to, int flags))
         va_start(values, command);                                                                 \
         void *value = va_arg(values, void *);                                                      \
         va_end(values);                                                                            \
+        if (UNLIKELY(command == F_SETLK || command == F_SETLKW)) {                                 \
+            int result = REAL(name)(fd, command, value);                                           \
+            if (result == 0 && foretell_active)                                                    \
+                foretell_note_lock(fd);                                                            \
+            return result;                                                                         \
+        }                                                                                          \
         if (LIKELY(command != F_DUPFD && command != F_DUPFD_CLOEXEC))                              \
             return REAL(name)(fd, command, value);                                                 \
         foretell_share(fd);                                                                        \

@@ -4,6 +4,7 @@
  * The first page is static, since nearly every program stays below 256 descriptors; others are mapped
  * at first use and live as long as the process, so no reader can hold a freed one.
  */
+#include "executable.h"
 #include "state.h"
 
 #include <fcntl.h>
@@ -77,6 +78,11 @@ static enum kind kind_of(int fd, uint64_t *device, uint64_t *inode)
     return kind;
 }
 
+/* As many as programs lock, and a table of which a look at each exec costs nothing. */
+#define LOCKED_MAX 256u
+struct file_identity foretell_locked[LOCKED_MAX];
+size_t foretell_locked_count;
+
 /* Whether any descriptor owes stalls. */
 static bool owes;
 
@@ -131,8 +137,10 @@ __attribute__((destructor)) void foretell_settle_all(void)
     settle_each(false);
 }
 
+
 void foretell_table_forked(void)
 {
+    foretell_locked_count = 0; /* locks are the parent's */
     settle_each(true);
     memset(taken, 0, sizeof taken);
 }
@@ -189,6 +197,31 @@ struct descriptor *foretell_watch(int fd)
         tag = foretell_adopt(fd, entry);
     return (tag & TAG_STATE) != IGNORED ? entry : NULL;
 }
+
+void foretell_note_lock(int fd)
+{
+    struct file_identity file;
+    size_t count = __atomic_load_n(&foretell_locked_count, __ATOMIC_ACQUIRE);
+    enum kind kind = kind_of(fd, &file.device, &file.inode);
+    if (kind == NOT_ASKED)
+        __atomic_store_n(&foretell_locked_count, SIZE_MAX, __ATOMIC_RELEASE);
+    if (kind != REGULAR)
+        return;
+    for (size_t i = 0; i < count && i < LOCKED_MAX; i++)
+        if (foretell_locked[i].device == file.device && foretell_locked[i].inode == file.inode)
+            return;
+    /* A place is counted before it is filled: a look meanwhile may miss the lock that is just taken. */
+    count = __atomic_load_n(&foretell_locked_count, __ATOMIC_RELAXED);
+    do {
+        if (count >= LOCKED_MAX) {
+            __atomic_store_n(&foretell_locked_count, SIZE_MAX, __ATOMIC_RELEASE);
+            return;
+        }
+    } while (!__atomic_compare_exchange_n(&foretell_locked_count, &count, count + 1, true, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_RELAXED));
+    foretell_locked[count] = file;
+}
+
 
 bool foretell_is_regular_file(int fd)
 {

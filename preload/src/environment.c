@@ -12,6 +12,7 @@
  *   what the program hands on            what is executed gets
  *   FORETELL_PRELOAD                     the same: another `foretell run`, which has decided
  *   FORETELL_SOCKET with an empty value  the same: wanted so
+ *   LD_TRACE_LOADED_OBJECTS              the same: ld.so lists what it loads, as for ldd
  *   something unreadable                 the same: execve says EFAULT
  *   else, and the library does not fit   the same, counted as left alone
  *   else                                 the same and two entries at the end
@@ -35,6 +36,7 @@
 
 #define PRELOAD "LD_PRELOAD="
 #define PRIVATE FORETELL_PRELOAD_VARIABLE "="
+#define LISTING "LD_TRACE_LOADED_OBJECTS="
 #define ADDRESS FORETELL_SOCKET_VARIABLE "="
 /* sun_path has room for 108 bytes. */
 #define ADDRESS_BYTES 108u
@@ -52,7 +54,8 @@ static enum handing handing;
 static char path[PATH_MAX];
 static char address[ADDRESS_BYTES];
 static struct introduction introduction = {.address = address};
-static struct library library = {.path = path};
+static struct library library = {
+    .path = path, .locked = foretell_locked, .locked_count = &foretell_locked_count};
 
 static bool begins(const char *entry, const char *name)
 {
@@ -246,7 +249,7 @@ static void look_at(char *const envp[], struct survey *seen)
             seen->preload = given_value(seen, entry + strlen(PRELOAD), &seen->preload_bytes);
         else if (seen->address == NULL && given_begins(seen, entry, ADDRESS))
             seen->address = given_value(seen, entry + strlen(ADDRESS), &seen->address_bytes);
-        else if (given_begins(seen, entry, PRIVATE))
+        else if (given_begins(seen, entry, PRIVATE) || given_begins(seen, entry, LISTING))
             seen->decided = true;
     }
 }

@@ -61,6 +61,7 @@ struct look {
     struct kind kind;
     struct dynamic dynamic;
     char needed[48]; /* the beginning of a library's name */
+    const struct library *library;
 };
 _Static_assert(sizeof(struct look) <= sizeof(struct look_room), "the caller's room suffices");
 
@@ -99,11 +100,26 @@ __attribute__((noinline)) static int open_descriptor(int fd)
     return (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
 }
 
+/* G */
+static bool is_locked(const struct look *look)
+{
+    const struct library *library = look->library;
+    size_t count = library->locked_count == NULL
+                       ? 0
+                       : __atomic_load_n(library->locked_count, __ATOMIC_ACQUIRE);
+    for (size_t i = 0; count != SIZE_MAX && i < count; i++)
+        if (is_same(identity_of(&look->status), library->locked[i]))
+            return true;
+    return count == SIZE_MAX;
+}
+
 /* Opens a regular file for reading: look->status is its. False if it is none. */
 static bool open_file(int folder, const char *path, int flags, struct look *look)
 {
     if (syscall(SYS_newfstatat, folder, path, &look->status, flags) != 0 ||
         !S_ISREG(look->status.st_mode))
+        return false;
+    if (is_locked(look))
         return false;
     int how = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     if ((flags & AT_SYMLINK_NOFOLLOW) != 0)
@@ -374,6 +390,7 @@ bool foretell_goes_along(const struct library *library, const struct executed *e
                          struct file_identity *loader, struct look_room *room)
 {
     int saved = errno;
+    ((struct look *)(void *)room)->library = library;
     bool goes = decide(library, executed, loader, (struct look *)(void *)room);
     errno = saved;
     return goes;

@@ -4,8 +4,8 @@
  * Decides when a program locks itself up by a raw system call. From then on the hooks must make no
  * system call but the program's own, and read no clock: strict seccomp takes the processor's clock
  * away (on x86-64 reading it is then a fault). A program that makes the call by an instruction of its
- * own is not noticed; a child that does so, having done nothing but read since it was forked, is
- * served all the same (UNANNOUNCED in state.h).
+ * own is not noticed. While nobody wants records, a child that does so, having done nothing but read since
+ * it was forked, is served all the same (UNANNOUNCED in state.h).
  */
 #include "process.h"
 #include "real.h"

@@ -9,10 +9,10 @@
  * B. Memory for a new environment. A process that calls exec itself maps it, and gives it back if the
  * call returns. In a vfork child the mapping would stay with the parent, one for each program that it
  * starts. So a thread's vfork children use one piece of memory in turn: while one of them runs, the
- * thread waits. The thread pointer, which a vfork child shares, says whose it is. A piece is in use if
- * the process that took it is this one or its parent (exec in a signal handler); in all other cases
- * that process has executed something or ended. There are only so many pieces; a child that gets none
- * executes its program without the library.
+ * thread waits. The thread pointer, which a vfork child shares, says whose it is. A child that was made
+ * by clone may share it and run beside others, so a piece is taken by compare-and-swap, and the kernel
+ * gives it back when the child executes or ends (set_tid_address). There are only so many pieces; a
+ * child that gets none executes its program without the library.
  */
 #include "memory.h"
 #include "state.h"
@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,7 +63,7 @@ size_t foretell_readable_length(struct known_pages *known, const char *text)
 
 struct piece {
     pthread_t thread; /* 0: free. Set once */
-    pid_t user;       /* the process that has taken it */
+    pid_t user;       /* the process that has taken it; the kernel stores 0 when that is done */
     void *memory;
     size_t bytes;
 };
@@ -99,11 +100,30 @@ static void *map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
+/* Whether the kernel can be told where to store 0: not if the program has told it so itself. Kernels that
+ * do not tell (without CONFIG_CHECKPOINT_RESTORE) are taken at their word that there is nothing. */
+static bool take_piece(struct piece *piece)
+{
+    int *told = NULL;
+    (void)syscall(SYS_prctl, PR_GET_TID_ADDRESS, &told);
+    pid_t nobody = 0;
+    if (told != NULL || !__atomic_compare_exchange_n(&piece->user, &nobody, raw_pid(), false,
+                                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return false;
+    (void)syscall(SYS_set_tid_address, &piece->user);
+    return true;
+}
+
+static void leave_piece(struct piece *piece)
+{
+    (void)syscall(SYS_set_tid_address, NULL);
+    __atomic_store_n(&piece->user, 0, __ATOMIC_RELEASE);
+}
+
 static void *memory_of_child(size_t bytes)
 {
     struct piece *piece = own_piece();
-    pid_t pid = raw_pid();
-    if (piece == NULL || piece->user == pid || piece->user == (pid_t)syscall(SYS_getppid))
+    if (piece == NULL || !take_piece(piece))
         return NULL;
     if (piece->bytes < bytes) {
         if (piece->memory != NULL)
@@ -111,8 +131,8 @@ static void *memory_of_child(size_t bytes)
         piece->memory = map(bytes);
         piece->bytes = piece->memory != NULL ? bytes : 0;
     }
-    if (piece->memory != NULL)
-        piece->user = pid;
+    if (piece->memory == NULL)
+        leave_piece(piece);
     return piece->memory;
 }
 
@@ -131,6 +151,6 @@ void foretell_exec_memory_release(void *memory, size_t bytes)
     if (foretell_is_own_process())
         (void)munmap(memory, bytes);
     else
-        own_piece()->user = 0; /* which it got in foretell_exec_memory */
+        leave_piece(own_piece()); /* which it got in foretell_exec_memory */
     errno = saved;
 }

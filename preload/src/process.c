@@ -38,14 +38,17 @@ static struct executed by_name(const char *file)
 
 /* `call` forwards with `environment.variables`; `error` is what came of it. Our entries may be what
  * makes the whole too long: then it is tried without them. */
-#define EXEC_BODY(envp, as, search, call, error)                                                   \
+#define EXEC_BODY(envp, as, search, call, error) EXEC_ONCE_BODY(envp, as, search, call, error, true)
+
+/* again: it may be tried twice. */
+#define EXEC_ONCE_BODY(envp, as, search, call, error, again)                                       \
     do {                                                                                           \
         struct executed what = as;                                                                 \
         struct environment environment;                                                            \
         foretell_environment_for(&environment, envp, &what, search);                               \
-        foretell_share_descriptors();                                                                       \
+        foretell_share_descriptors();                                                              \
         int result = call;                                                                         \
-        if (UNLIKELY(result != 0 && (error) == E2BIG) &&                                           \
+        if (UNLIKELY(result != 0 && (error) == E2BIG) && (again) &&                                \
             foretell_environment_shorten(&environment, envp))                                      \
             result = call;                                                                         \
         foretell_environment_release(&environment, result != 0);                                   \
@@ -167,9 +170,11 @@ static struct executed spawned(const char *path, const posix_spawn_file_actions_
 /* search: the name is looked for in PATH. shell: what the kernel does not execute goes to /bin/sh. */
 #define SPAWN_BODY(name, search, shell)                                                            \
     {                                                                                              \
-        EXEC_BODY(envp, spawned(path, actions, shell), search,                                     \
-                  REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables),    \
-                  result);                                                                         \
+        /* Actions are not done twice: a file that they make is there the second time. */          \
+        EXEC_ONCE_BODY(                                                                            \
+            envp, spawned(path, actions, shell), search,                                           \
+            REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
+            actions == NULL);                                                                      \
     }
 
 int foretell_spawn SPAWN_ARGS

@@ -74,7 +74,8 @@ bool foretell_is_own_process(void)
     return raw_pid() == own_pid;
 }
 
-/* A sealed ring, mapped; its descriptor in *fd. NULL if refused. */
+/* A sealed ring, mapped; its descriptor in *fd. NULL if refused. In a forked child it takes the place of
+ * the parent's, which a hook may hold that the fork has interrupted. */
 static struct foretell_ring_header *make_ring(int *fd)
 {
     struct rlimit file_size;
@@ -86,10 +87,14 @@ static struct foretell_ring_header *make_ring(int *fd)
     if (*fd < 0)
         return NULL;
     void *memory = MAP_FAILED;
+    void *parents = foretell_ring != &no_ring ? foretell_ring : NULL;
     if (syscall(SYS_ftruncate, *fd, (off64_t)FORETELL_RING_BYTES) == 0 &&
         syscall(SYS_fcntl, *fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        memory = mmap(NULL, FORETELL_RING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+        memory = mmap(parents, FORETELL_RING_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | (parents != NULL ? MAP_FIXED : 0), *fd, 0);
     if (memory == MAP_FAILED) {
+        if (parents != NULL) /* the kernel may have unmapped it */
+            __atomic_store_n(&foretell_ring, &no_ring, __ATOMIC_RELEASE);
         raw_close(*fd);
         return NULL;
     }
@@ -164,9 +169,10 @@ static enum contact announce(void)
         if (header != NULL) {
             announced = send_hello(socket, ring_fd);
             raw_close(ring_fd);
+            /* One that nobody reads stays if it is where the parent's was. */
             if (announced)
                 __atomic_store_n(&foretell_ring, header, __ATOMIC_RELEASE);
-            else
+            else if (header != foretell_ring)
                 (void)munmap(header, FORETELL_RING_BYTES);
         }
         raw_close(socket);

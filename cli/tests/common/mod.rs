@@ -143,3 +143,15 @@ pub(crate) fn manager_of(address: &str) -> u32 {
     let number = address.trim().rsplit('/').next().and_then(|name| name.split('-').next());
     number.and_then(|number| number.parse().ok()).expect("an address has the manager's number")
 }
+
+/// Writes a script that can be executed. By another process: what this one has open for writing cannot be executed, not even when
+/// it is closed, as long as a child that a test beside this one has forked has not executed its program.
+pub(crate) fn write_script(path: &Path, text: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);
+    let mut shell = shell.stdin(Stdio::piped()).spawn().expect("it runs");
+    let mut stdin = shell.stdin.take().expect("a pipe");
+    stdin.write_all(text.as_bytes()).expect("it is read");
+    drop(stdin);
+    assert!(shell.wait().expect("it ends").success());
+}

@@ -16,7 +16,7 @@ struct Run {
     blocks: u32,
 }
 
-/// See the [module](self).
+/// Reads in their order, held as runs of neighbouring blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     files: Vec<FileId>,
