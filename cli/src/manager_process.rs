@@ -19,11 +19,8 @@ use std::time::{Duration, Instant};
 
 use foretell_manager::{Manager, ManagerState, Options, Report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open, waitid, waitpid,
-};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::failure::{note, without_controls};
 use crate::{panics, signals};
@@ -168,9 +165,10 @@ pub(crate) fn start_behind(
     let program = rustix::process::getpid();
     let ends = pidfd_open(program, PidfdFlags::empty()).map_err(cannot_start)?;
     let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
-    signals::without_children(|| {
+    let has_children = signals::has_children();
+    let start = || {
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
-        let forked = unsafe { libc::fork() };
+        let forked = unsafe { if has_children { signals::fork_silently() } else { libc::fork() } };
         if forked == 0 {
             // SAFETY: as above. The process between has the manager adopted by whoever adopts orphans.
             if unsafe { libc::fork() } != 0 {
@@ -186,10 +184,12 @@ pub(crate) fn start_behind(
             });
         }
         let between = forked_pid(forked)?;
-        while matches!(waitpid(Some(between), WaitOptions::empty()), Err(Errno::INTR)) {}
+        signals::wait_for_any_kind(between);
         drop(reporter);
         address(&mut BufReader::new(File::from(report)))
-    })
+    };
+    // Children that were there before are the program's to wait for.
+    if has_children { start() } else { signals::without_children(start) }
 }
 
 /// Whether a run in place leaves the program as it would be without foretell: orphans of an init process, and of one that adopts

@@ -163,7 +163,35 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// Does `work` with children that end being forgotten at once, with what they used: this process has never had them.
+/// Whether this process has children: those of the program that it was before, which executed foretell.
+pub(crate) fn has_children() -> bool {
+    let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: nothing is to be filled in.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, ptr::null_mut(), look) };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECHILD)
+}
+
+/// `fork` of a child whose end sends no signal: one that is pending might be inherited by the program.
+///
+/// # Safety
+/// As for `fork`. The C library does not know of the child, which may fork and end, and nothing else.
+pub(crate) unsafe fn fork_silently() -> libc::pid_t {
+    // SAFETY: without flags and a stack, `clone` is a fork; the signal in the flags' lowest byte is none.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+    libc::pid_t::try_from(pid).unwrap_or(-1)
+}
+
+/// Waits until a child has ended, by whichever fork it was made.
+pub(crate) fn wait_for_any_kind(child: Pid) {
+    let child = child.as_raw_nonzero().get();
+    // SAFETY: nothing is to be filled in.
+    while unsafe { libc::waitpid(child, ptr::null_mut(), libc::__WALL) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Does `work` with children that end being forgotten at once, with what they used: this process has never had them. Only
+/// for a process that [has none](has_children) before, or it would not learn how they ended.
 pub(crate) fn without_children<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: ignoring a signal, or what the C library gave, runs no handler.
     let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

@@ -52,6 +52,27 @@ fn in_place_the_program_is_the_process_that_was_started() {
     assert_ne!(told(beside_foretell("sh")), plain, "there it is a child");
 }
 
+/// A shell that executes foretell hands its children on, which may end while foretell starts.
+#[test]
+fn in_place_children_from_before_are_the_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("waits_for_all", folder.path());
+    for milliseconds in (0..10).chain([100]) {
+        let line = format!("(sleep 0.{milliseconds:03}; exit 7) & (exit 8) & exec \"$@\"");
+        let told = |run: Command| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line, "sh"]).arg(run.get_program()).args(run.get_args());
+            let output = shell.output().expect("it runs");
+            let text = String::from_utf8(output.stdout).expect("text");
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(told(Command::new(&program)), ["7", "8"]);
+        assert_eq!(told(under_foretell(&program)), ["7", "8"], "after {milliseconds} ms");
+    }
+}
+
 #[test]
 fn in_place_what_cannot_be_run_ends_as_in_a_shell() {
     for (program, code, said) in [
