@@ -14,7 +14,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use foretell_manager::{Manager, ManagerState, Options, Report};
@@ -74,11 +74,16 @@ pub(crate) struct ManagerProcess {
 }
 
 impl ManagerProcess {
-    /// Forks the manager off. To be called while there is one thread, with all signals blocked.
+    /// Forks the manager off, without `outputs`: a reader at the other end of one must not wait for a manager that is stuck.
+    /// To be called while there is one thread, with all signals blocked.
     ///
     /// # Errors
     /// In words, if the system is out of processes or descriptors, or the manager cannot start.
-    pub(crate) fn start(options: Options, inherited: InheritedDescriptors) -> Result<Self, String> {
+    pub(crate) fn start(
+        options: Options,
+        inherited: InheritedDescriptors,
+        outputs: &[BorrowedFd<'_>],
+    ) -> Result<Self, String> {
         let (told, control) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let (report, reporter) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot_start)?;
         let budget_bytes = options.budget_bytes;
@@ -87,6 +92,7 @@ impl ManagerProcess {
         if forked == 0 {
             drop((control, report));
             inherited.close();
+            replace_by_null(outputs);
             serve(options, File::from(reporter), |_| until_told(File::from(told)));
         }
         let pid = forked_pid(forked)?;
@@ -272,6 +278,15 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
     };
     // SAFETY: ends the process at once; what `exit` would run belongs to the parent.
     unsafe { libc::_exit(code) }
+}
+
+/// Has /dev/null in place of `files`, whose owners keep open descriptors.
+fn replace_by_null(files: &[BorrowedFd<'_>]) {
+    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
+    for file in files {
+        // SAFETY: a plain system call with descriptors that are open.
+        unsafe { libc::dup3(null.as_raw_fd(), file.as_raw_fd(), libc::O_CLOEXEC) };
+    }
 }
 
 /// Has /dev/null in place of standard input, output and error.

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -77,6 +77,14 @@ impl OutputFile {
         let mut file = Self::open(path).map_err(|error| format!("{option}: {error}"))?;
         file.name = format!("{option}: {}", file.name);
         Ok(file)
+    }
+
+    /// The descriptor that it holds open until it is written, if there is one.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.to {
+            Destination::Stream(file) | Destination::Old(file, _) => Some(file.as_fd()),
+            Destination::New(_) => None,
+        }
     }
 
     /// The same in a process that has laid aside its mask, which was this one.

@@ -146,7 +146,8 @@ pub(crate) fn run(
         return Err(launch.in_place());
     }
     let budget_bytes = options.budget_bytes;
-    let mut manager = ManagerProcess::start(options, descriptors);
+    let outputs: Vec<_> = json.iter().chain(&explain).filter_map(OutputFile::descriptor).collect();
+    let mut manager = ManagerProcess::start(options, descriptors, &outputs);
     if let Ok(manager) = &manager {
         launch.preload(&library, manager.address(), args.prefetches());
     }

@@ -281,6 +281,34 @@ fn whoever_writes_the_programs_input_sees_it_close_it() {
     }
 }
 
+/// Or whoever reads what is written at the end would wait for a manager that is stuck.
+#[test]
+fn the_manager_has_no_output_open() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [json, explanation] = ["json", "explanation"].map(|name| folder.path().join(name));
+    fs::write(&json, "").expect("written");
+    for explain in [explanation.as_os_str(), OsStr::new("-")] {
+        let mut run = foretell();
+        run.args(["run", "--quiet", "--json"]).arg(&json).arg("--explain").arg(explain);
+        run.args(["--", "sh", "-c", "echo $FORETELL_SOCKET; read -r line"]);
+        let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut said = BufReader::new(run.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("text");
+        let files = |process: u32| -> Vec<std::path::PathBuf> {
+            let listing = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
+            listing.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect()
+        };
+        let stdout = std::os::fd::AsRawFd::as_raw_fd(said.get_ref());
+        let stdout = fs::read_link(format!("/proc/self/fd/{stdout}")).expect("a pipe");
+        assert!(files(run.id()).contains(&json));
+        let of_manager = files(manager_of(&line));
+        assert!(!of_manager.contains(&json) && !of_manager.contains(&stdout), "{of_manager:?}");
+        writeln!(run.stdin.take().expect("a pipe")).expect("it is read");
+        assert!(run.wait().expect("it ends").success());
+    }
+}
+
 #[test]
 fn a_program_in_a_removed_folder_runs() {
     let folder = tempfile::tempdir().expect("a folder");
