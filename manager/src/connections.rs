@@ -85,7 +85,7 @@ impl Connections {
 
     /// Closes the oldest that has said nothing, and has nothing waiting. Returns whether there is one.
     fn close_oldest(&mut self) -> bool {
-        let oldest = self.peers.iter().position(Peer::is_silent);
+        let oldest = self.peers.iter().position(Peer::has_nothing_to_say);
         oldest.map(|at| self.peers.remove(at)).is_some()
     }
 
@@ -93,7 +93,8 @@ impl Connections {
         let mut more = self.silent().count().saturating_sub(SILENT_MAX);
         if more > 0 {
             self.peers.retain(|peer| {
-                let is_over = more > 0 && peer.is_silent() && now - peer.since >= SILENT_PATIENCE;
+                let is_late = now - peer.since >= SILENT_PATIENCE;
+                let is_over = more > 0 && is_late && peer.has_nothing_to_say();
                 more -= usize::from(is_over);
                 !is_over
             });
@@ -135,6 +136,11 @@ impl Peer {
     fn is_silent(&self) -> bool {
         !self.has_spoken && self.held.is_none()
     }
+
+    /// It is silent, and nothing waits in its socket to be received either: accepting comes before receiving.
+    fn has_nothing_to_say(&self) -> bool {
+        self.is_silent() && !crate::is_readable(self.connection.as_fd())
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +174,21 @@ mod tests {
         connections.accept(now + 100 * SILENT_PATIENCE);
         assert_eq!(connections.peers.len(), SILENT_MAX);
         assert_eq!(connections.due_in(now), None);
+    }
+
+    #[test]
+    fn one_whose_message_waits_is_not_closed() {
+        let (mut connections, clients, now) = connected(3, 3);
+        for spoken in [0, 2] {
+            clients[spoken].cancel(1).expect("sent");
+        }
+        let address = connections.listener.address().to_owned();
+        let more = [0; 2].map(|_| Client::connect(&address).expect("they wait"));
+        connections.accept(now);
+        let received = connections.peers.iter_mut().map(|peer| peer.connection.receive());
+        assert_eq!(received.filter(|message| matches!(message, Ok(Some(_)))).count(), 2);
+        assert_eq!(connections.peers.len(), 3);
+        drop(more);
     }
 
     #[test]
