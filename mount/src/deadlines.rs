@@ -5,6 +5,7 @@
 //! thread may wait on; what it has to say then is dropped.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,11 @@ impl Deadlines {
     }
 }
 
+/// What `work` returns, unless it panics.
+fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
 /// Until the mount is gone.
 fn watch(shared: &Weak<Shared>, after: Duration) {
     loop {
@@ -126,9 +132,12 @@ fn watch(shared: &Weak<Shared>, after: Duration) {
         let not_yet = waiting.pending.split_off(&(now, u64::MAX));
         let late = std::mem::replace(&mut waiting.pending, not_yet);
         drop(waiting);
-        if late.into_values().filter(|reply| reply.fail()).count() > 0 {
-            shared.troubles.of_silence(after);
+        // A panic costs the answer that it happens in, and not those to come. It has been told.
+        let fail = |reply: &Arc<dyn Pending>| contained(|| reply.fail()).unwrap_or(false);
+        if late.values().filter(|reply| fail(reply)).count() > 0 {
+            contained(|| shared.troubles.of_silence(after));
         }
+        contained(|| drop(late));
     }
 }
 
@@ -158,6 +167,34 @@ impl<R: Reply> Drop for Answer<R> {
     fn drop(&mut self) {
         if let Some((shared, place)) = &self.place {
             lock(&shared.waiting).pending.remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// A program that waits for the mount.
+    struct Waits(Sender<()>, bool);
+
+    impl Reply for Waits {
+        fn fail(self, _: Errno) {
+            assert!(!self.1, "a test asked for it");
+            self.0.send(()).expect("the test waits");
+        }
+    }
+
+    #[test]
+    fn answers_come_in_time_also_after_a_panic() {
+        let troubles = Arc::new(Troubles::new(Box::new(|_| panic!("a test asked for it"))));
+        let deadlines = Deadlines::new(Some(Duration::from_millis(20)), &troubles);
+        for panics in [true, false, false] {
+            let (sender, failed) = channel();
+            let _answers =
+                [deadlines.of(Waits(sender.clone(), panics)), deadlines.of(Waits(sender, false))];
+            failed.recv_timeout(Duration::from_secs(30)).expect("an answer");
         }
     }
 }
