@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::FileId;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 
 use super::keeping::{self, FileSystem, FileSystems};
 use super::residency::{self, Observer, Range};
@@ -113,20 +114,30 @@ pub(crate) fn find(path: PathBuf, systems: &FileSystems) -> io::Result<Found> {
     if system.forgets() {
         return Err(keeping::forgotten());
     }
-    let file = open_again(&handle)?;
-    let size_bytes = metadata.len();
     let (owner_uid, observer) = (metadata.uid(), OnceLock::new());
+    let file = open_again(&handle, owner_uid)?;
+    let size_bytes = metadata.len();
     let id = file_id(metadata.dev(), metadata.ino());
     let opened_in = began.elapsed();
     Ok(Found::File(OpenFile { file, path, id, size_bytes, owner_uid, system, opened_in, observer }))
 }
 
-/// Opens to read what `handle` is of, whatever its name means by now.
-fn open_again(handle: &File) -> io::Result<File> {
+/// Opens to read what `handle` is of, whatever its name means by now. Reading it leaves its access time alone, which only its
+/// owner and root may ask for.
+fn open_again(handle: &File, owner_uid: u32) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let descriptors = descriptors().ok_or(io::ErrorKind::Unsupported)?;
     let number = handle.as_raw_fd().to_string();
-    Ok(File::from(rustix::fs::openat(descriptors, number, flags, Mode::empty())?))
+    let open = |flags| rustix::fs::openat(descriptors, &number, flags, Mode::empty());
+    let user = rustix::process::geteuid();
+    if user.is_root() || user.as_raw() == owner_uid {
+        match open(flags | OFlags::NOATIME) {
+            // Root has not all rights everywhere, and a file system may not know the flag.
+            Err(Errno::PERM | Errno::INVAL) => {}
+            file => return Ok(File::from(file?)),
+        }
+    }
+    Ok(File::from(open(flags)?))
 }
 
 /// The folder in which each descriptor of this process has a link to its file.
@@ -296,7 +307,7 @@ impl OpenFile {
             Range { length_bytes: range.length_bytes.min(residency::page_bytes()), ..range };
         let _ = self.read_through(first);
         self.has_arrived(first).filter(|&arrived| arrived)?;
-        let _second = open_again(&self.file).ok()?;
+        let _second = open_again(&self.file, self.owner_uid).ok()?;
         self.has_arrived(first)
     }
 
@@ -361,6 +372,23 @@ mod tests {
         assert!(matches!(file.advise(range(0, 50_000)), Advised::Short { length_bytes: 10_000 }));
         assert!(matches!(file.advise(range(20_000, 10)), Advised::Short { length_bytes: 0 }));
         assert_eq!(file.state(range(8_192, 8_192)), State::Short { length_bytes: 1_808 });
+    }
+
+    #[test]
+    fn the_access_time_of_an_own_file_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![1u8; 50_000]).expect("written");
+        // Older than the last change, so that a read would set it, but where no read does.
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let times = std::fs::FileTimes::new().set_accessed(long_ago);
+        let writer = File::options().write(true).open(&path).expect("opened");
+        writer.set_times(times).expect("set");
+        let file = found(&path);
+        assert!(matches!(file.advise(range(0, 50_000)), Advised::AlreadyCached));
+        assert!(matches!(file.read_through(range(0, 50_000)), Advised::Fetched));
+        let metadata = writer.metadata().expect("its owner asks");
+        assert_eq!(metadata.accessed().expect("known"), long_ago);
     }
 
     #[test]
