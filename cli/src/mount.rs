@@ -46,8 +46,8 @@ user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached
 
 One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run \
 -- PROGRAM` works on a mount as anywhere. For data that does not change, a long --ttl saves a \
-question to the store for each name. While a store does not answer, programs that read from it \
-wait, and cannot be ended, for --timeout. (A folder with --read-write \
+question to the store for each name. While a store does not answer, reads wait for --timeout and \
+can be interrupted; looking up a name waits as long and cannot. (A folder with --read-write \
 has them wait as long as it would without the mount.)
 
   SIZE      4096, 256MiB, 4GiB, 10GB
