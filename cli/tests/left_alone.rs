@@ -342,11 +342,22 @@ fn who_may_not_read_the_library_is_told_nothing() {
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("65534\n".into(), String::new()));
 }
 
+/// Waits until the manager at this address has ended, which it does a little after the program that foretell has become.
+fn wait_for_manager(address: &str) {
+    let name = address.trim().rsplit('/').next().unwrap_or_default();
+    let pid = name.split('-').next().unwrap_or_default();
+    assert!(pid.parse::<u32>().is_ok(), "{address}");
+    let status = Path::new("/proc").join(pid).join("status");
+    wait_until("the manager to end", || {
+        fs::read_to_string(&status).map_or(true, |status| status.contains("State:\tZ"))
+    });
+}
+
 #[test]
 fn what_outlives_the_run_has_nothing_of_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let copies = private_copy(folder.path());
-    let script = "(while [ ! -e go ]; do sleep 0.05; done; \
+    let script = "echo \"$FORETELL_SOCKET\" > address; (while [ ! -e go ]; do sleep 0.05; done; \
         { env; tr '\\0' '\\n' < /proc/self/environ | grep ^LD_; cat /dev/null; echo over; } > out 2>&1; mv out done) \
         > /dev/null 2>&1 &";
     let status = Command::new(copies.join("foretell"))
@@ -356,6 +367,7 @@ fn what_outlives_the_run_has_nothing_of_it() {
         .status()
         .expect("it runs");
     assert!(status.success());
+    wait_for_manager(&fs::read_to_string(folder.path().join("address")).expect("written"));
     fs::remove_dir_all(copies).expect("removed");
     fs::write(folder.path().join("go"), "").expect("written");
     wait_until("what the daemon writes", || folder.path().join("done").exists());
@@ -381,6 +393,8 @@ fn a_server_that_outlives_the_run_hands_nothing_on() {
     run.args(["run", "-q", "--", "tmux"]);
     // The first window waits, so that the server does not end.
     assert!(tmux(&mut run, &["new", "-d", "sleep 1000"]).status.success());
+    let address = tmux(&mut Command::new("tmux"), &["show-environment", "-g", "FORETELL_SOCKET"]);
+    wait_for_manager(&text(&address.stdout));
     fs::remove_dir_all(copies).expect("removed");
     let window = "{ ls /dev/null; env | grep -e FORETELL -e LD_PRELOAD; echo over; } > out 2>&1; mv out done";
     assert!(tmux(&mut Command::new("tmux"), &["new-window", window]).status.success());

@@ -97,6 +97,9 @@ bool foretell_is_own_process(void);
 /* A forked child announces itself at its first open or recorded read rather than at fork: most
  * children exec at once. */
 void foretell_register_if_pending(void);
+/* Whether nobody listens at the manager's address any more: for those whose ring the manager has let go
+ * of before its end, and cannot tell. errno may change. */
+bool foretell_manager_is_gone(void);
 /* From here on everything is forwarded, in this process and in its children. */
 void foretell_switch_off(void);
 /* Whether this option of prctl may forbid the process what the hooks do. */

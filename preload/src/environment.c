@@ -304,17 +304,6 @@ static void add(struct environment *environment, char *const envp[])
     environment->variables = variables;
 }
 
-/* Whether the manager's process, whose number the address holds, is gone: for those who have no ring in
- * which it could say so. In another namespace of processes it seems to be. */
-static bool is_manager_gone(void)
-{
-    const char *at = strrchr(address, '/');
-    pid_t pid = 0;
-    for (; at != NULL && at[1] >= '0' && at[1] <= '9' && pid < INT_MAX / 10 - 1; at++)
-        pid = pid * 10 + (at[1] - '0');
-    return pid > 0 && syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
-}
-
 /* All but the address of a manager that is gone. */
 static void leave_out(struct environment *environment, char *const envp[])
 {
@@ -421,7 +410,7 @@ void foretell_environment_for(struct environment *environment, char *const envp[
             count_alone(environment);
         else if (now == ALONG)
             decide(environment, envp, executed, search);
-        if (now == WITHDRAWN || (environment->alone && is_manager_gone()))
+        if (now == WITHDRAWN || (environment->alone && foretell_manager_is_gone()))
             leave_out(environment, envp);
     }
     if (environment->variables == envp)

@@ -109,7 +109,7 @@ static struct foretell_ring_header *make_ring(int *fd)
 }
 
 /* A socket connected to a manager of this user or root; -1 if there is none. *gone: nobody listens. */
-static int connect_manager(bool *gone)
+static inline __attribute__((always_inline)) int connect_manager(bool *gone)
 {
     int fd = above_standard(
         (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -127,15 +127,24 @@ static int connect_manager(bool *gone)
     return -1;
 }
 
+bool foretell_manager_is_gone(void)
+{
+    bool gone = false;
+    int fd = connect_manager(&gone);
+    if (fd >= 0)
+        raw_close(fd);
+    return gone;
+}
+
+/* Called once in a process, so that what it sends need not lie on the stack. */
 static bool send_hello(int socket, int ring_fd)
 {
-    struct foretell_hello hello = {
-        .header = {.kind = FORETELL_MESSAGE_HELLO},
-        .version = FORETELL_PROTOCOL_VERSION,
-        .pid = (uint32_t)raw_pid(),
-        .ppid = (uint32_t)getppid(),
-        .argv0_bytes = (uint32_t)strlen(argv0),
-    };
+    static struct foretell_hello hello;
+    hello.header.kind = FORETELL_MESSAGE_HELLO;
+    hello.version = FORETELL_PROTOCOL_VERSION;
+    hello.pid = (uint32_t)raw_pid();
+    hello.ppid = (uint32_t)getppid();
+    hello.argv0_bytes = (uint32_t)strlen(argv0);
     hello.header.total_bytes = (uint32_t)sizeof hello + hello.argv0_bytes;
     (void)syscall(SYS_prctl, PR_GET_NAME, hello.comm); /* prctl is hooked */
     struct iovec parts[2] = {{&hello, sizeof hello}, {argv0, hello.argv0_bytes}};
