@@ -1,14 +1,14 @@
 //! Names below a folder, and nothing outside of it.
 //!
-//! Whoever may write in a folder can put a link there to anywhere. A server that follows it hands out what it may read itself.
-//! So names are resolved here below one folder, whatever is renamed or linked meanwhile:
+//! A user with write access to a folder can create a link in it to any file. A server that follows the link serves that file
+//! with its own rights. So names are resolved here below one folder, whatever is renamed or linked meanwhile:
 //!
 //! * **A. In one system call** where that can be had: `openat2` resolves below the folder, and stops where another file system
 //!   is mounted.
 //! * **B. Name by name**, without following links, where there is such a mount, or no `openat2`. Other file systems are entered,
 //!   but for mounts of foretell itself (C).
-//! * **C. Mounts of foretell are not entered**: a daemon that looks into its own mount, or into one that looks into its own, waits
-//!   for itself. No signal ends a process that does. Which mounts these are the table of mounts says; they are not asked.
+//! * **C. Mounts of foretell are not entered**: a daemon that looks into its own mount, directly or through another daemon, waits
+//!   for itself, and no signal ends it. The mount table tells which mounts these are, without asking them.
 //!
 //! A folder that is renamed, or removed, stays the one that was opened.
 
@@ -185,7 +185,7 @@ fn is_foretells_by(table: &[u8], device: &str) -> bool {
         let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
         let kind = fields.next().unwrap_or_default();
         let source = fields.next().unwrap_or_default();
-        // The sources of mounts of the crate `foretell-mount`, and nobody else's, begin so.
+        // Only mounts of the crate `foretell-mount` have sources that begin so.
         kind.starts_with(b"fuse") && source.starts_with(b"foretell")
     })
 }

@@ -23,7 +23,7 @@ const DEPTH: usize = 32;
 
 /// Where the names of a folder lead.
 pub(super) enum Reach {
-    /// As far as links do, for whoever opens files by these rights anyway.
+    /// Wherever links lead: for a program that could open those files itself.
     Anywhere(PathBuf),
     /// Nowhere but below: links are themselves.
     Beneath(Beneath),
@@ -88,7 +88,7 @@ impl LocalBackend {
         Self::with(reach, depth.unwrap_or(DEPTH), || Some(Ring::new()))
     }
 
-    /// The same of what lies below `root` and nothing else, for those who serve others: links are [shown](Found::Link) as links, and
+    /// The same, confined to what lies below `root`: for servers, whose clients have other rights. Links are [shown](Found::Link) as links, and
     /// [mounts of foretell](beneath) are not entered. It is the folder that `root` stands for now, whatever is put in its place.
     ///
     /// # Errors
