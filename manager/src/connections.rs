@@ -1,10 +1,11 @@
-//! The connections of the control socket: how many there may be, and which are heard.
+//! The connections of the control socket: how many are open at once, and which are closed to make room.
 //!
-//! Each takes a descriptor, of which the process has a limited number. At the bound, or where the system has none left,
-//! no more are accepted until one is closed: those who connect wait in the socket's queue, and once that is full run
-//! without foretell. Connections that have not said anything take room from others: of these a small number may stay as long as they like, since a
-//! program may open a stream long before its first hint; of more, those that have had their time are closed, and where room is
-//! needed the oldest.
+//! Each connection takes a descriptor. At the bound, or when the process has no descriptor left, the manager stops accepting
+//! until a connection closes. Programs that connect meanwhile wait in the socket's queue. When the queue is full they run
+//! without foretell.
+//!
+//! A program may open a stream long before its first hint, so a small number of silent connections may stay for ever. Further
+//! silent ones are closed after a while, and the oldest at once when room is needed.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};

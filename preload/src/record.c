@@ -60,8 +60,8 @@ static bool count_open(struct foretell_ring_header *header, uint64_t duration_ns
     return stalled;
 }
 
-/* Notes that the descriptor was opened; read-only ones are watched as `state`. Returns the entry of
- * such a one. */
+/* Notes that the descriptor was opened. A read-only one is watched as `state`, and its entry returned;
+ * for others the result is NULL. */
 static struct descriptor *claim(int fd, int flags, enum descriptor_state state)
 {
     int access = flags & O_ACCMODE;

@@ -1,7 +1,7 @@
 //! What comes over the control socket: introductions, hints, and what voids them.
 //!
-//! Whoever hints much waits for itself. What may be kept is bounded, for each hinter and for all together: a hint for which there is
-//! no room stays in its socket, and so does what comes after it.
+//! What the manager keeps is bounded, for each hinter and for all together. A hint for which there is no room stays in its
+//! socket, with everything behind it, so a program that hints too much blocks only itself.
 
 use foretell_policy::{Extent, HinterId, Order, ReaderId, Segment, StreamId};
 use foretell_protocol::{Hello, Message, RING_HEADER_BYTES, STREAM_EXTERNAL};
@@ -18,8 +18,8 @@ const SOCKET_HINTS_MAX: usize = 1024;
 /// Streams of a connection that are not past.
 const STREAMS_MAX: usize = 1024;
 
-/// What hints, names that wait to be looked up, streams and introductions may take together. Who hints has half of what
-/// others leave; beyond, sources are not asked and sockets not read.
+/// Bound on hints, names that wait for a lookup, streams and introductions together. Each hinter may take half of what the
+/// others leave. Beyond that, its source or socket is not read.
 const KEPT_MAX_BYTES: usize = 128 << 20;
 
 /// What a stream takes without hints.
