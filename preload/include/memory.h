@@ -9,10 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Pages that are known to be readable; begins as all zero. */
+/* Pages that are known to be readable, each at its number modulo the size; begins as all zero. 256 pages
+ * are 1 MiB of variables that lie side by side on the heap. Too large for a stack. */
 struct known_pages {
-    uintptr_t pages[4];
-    unsigned next;
+    uintptr_t pages[256];
 };
 
 /* Whether the kernel reads the byte at this address. errno may change. */

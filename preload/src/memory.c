@@ -4,7 +4,8 @@
  * A. Reading what the program gave. execve answers EFAULT where an address is no memory; so must we,
  * and not die. rt_sigprocmask copies its second argument before it looks at the first, which is wrong
  * here on purpose: it answers EFAULT or EINVAL and changes nothing. One call for each page that is
- * new; a program's environment has two or three.
+ * new; a program's environment has two or three. process_vm_readv would ask for many pages at once,
+ * but a sandbox may kill for it, since it reads other processes, too. glibc itself calls rt_sigprocmask.
  *
  * B. Memory for a new environment. A process that calls exec itself maps it, and gives it back if the
  * call returns. In a vfork child the mapping would stay with the parent, one for each program that it
@@ -34,17 +35,16 @@ static uintptr_t page_of(const void *address)
 
 bool foretell_readable(struct known_pages *known, const void *address)
 {
-    size_t count = sizeof known->pages / sizeof known->pages[0];
     uintptr_t page = page_of(address);
     if (page == 0)
         return false; /* the kernel takes NULL for "no set" */
-    for (size_t i = 0; i < count; i++)
-        if (known->pages[i] == page)
-            return true;
+    uintptr_t *place = &known->pages[page % (sizeof known->pages / sizeof known->pages[0])];
+    if (*place == page)
+        return true;
     uintptr_t aligned = (uintptr_t)address & ~(uintptr_t)7;
     if (syscall(SYS_rt_sigprocmask, -1, aligned, NULL, sizeof(uint64_t)) == 0 || errno == EFAULT)
         return false;
-    known->pages[known->next++ % count] = page;
+    *place = page;
     return true;
 }
 
