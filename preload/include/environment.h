@@ -44,6 +44,10 @@ struct environment {
  * what the kernel cannot read is not touched. errno is kept. */
 void foretell_environment_for(struct environment *environment, char *const envp[],
                               struct executed *executed, bool search);
+/* For a call that cannot be tried twice: takes the library's entries out beforehand where the kernel
+ * might find them too long, together with argv. errno is kept. */
+void foretell_environment_fit(struct environment *environment, char *const envp[],
+                              char *const argv[]);
 /* The call has failed for too long an environment: whether it is worth another try, with envp. */
 bool foretell_environment_shorten(struct environment *environment, char *const envp[]);
 /* Where the call has returned; failed: nothing was executed. errno is kept. */

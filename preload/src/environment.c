@@ -31,6 +31,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -207,6 +208,9 @@ struct work {
     uint64_t numbers[NUMBERS];
     char found[FOUND_BYTES];
 };
+
+/* The least that the kernel takes for arguments and environment, whatever the limit of the stack is. */
+#define ARG_MAX_BYTES ((size_t)131072)
 
 /* Enough for some thousand variables. Only what is written takes memory. */
 #define WORK_BYTES 65536u
@@ -427,6 +431,54 @@ bool foretell_environment_shorten(struct environment *environment, char *const e
     if (!environment->alone)
         count_alone(environment);
     return true;
+}
+
+/* Room for what the kernel adds by itself: the file's name, and the names and words of up to five levels of
+ * scripts. */
+#define SCRIPT_WORDS_BYTES (6u * PATH_MAX)
+
+/* How much the kernel takes: a quarter of the stack, within bounds (fs/exec.c, bprm_stack_limits). */
+static size_t exec_limit_bytes(void)
+{
+    struct rlimit stack;
+    size_t most = (size_t)6 << 20;
+    if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur / 4 < most)
+        most = (size_t)stack.rlim_cur / 4;
+    return most > ARG_MAX_BYTES ? most : ARG_MAX_BYTES;
+}
+
+/* Adds the bytes of the strings and of the array to *bytes, up to `most`. False where the kernel could not
+ * read them. */
+static bool add_bytes(struct known_pages *known, char *const strings[], size_t most, size_t *bytes)
+{
+    for (; strings != NULL && *bytes <= most; strings++) {
+        if (!foretell_readable(known, strings))
+            return false;
+        *bytes += sizeof *strings;
+        if (*strings == NULL)
+            return true;
+        size_t length = foretell_readable_length(known, *strings);
+        if (length == SIZE_MAX)
+            return false;
+        *bytes += length + 1;
+    }
+    return true;
+}
+
+void foretell_environment_fit(struct environment *environment, char *const envp[],
+                              char *const argv[])
+{
+    struct work *work = environment->memory;
+    if (work == NULL)
+        return;
+    int saved = errno;
+    size_t most = exec_limit_bytes() - SCRIPT_WORDS_BYTES;
+    size_t bytes = 0;
+    /* What cannot be read fails with EFAULT, whatever goes along. */
+    if (add_bytes(&work->seen.known, environment->variables, most, &bytes) &&
+        add_bytes(&work->seen.known, argv, most, &bytes) && bytes > most)
+        (void)foretell_environment_shorten(environment, envp);
+    errno = saved;
 }
 
 void foretell_environment_release(struct environment *environment, bool failed)

@@ -38,17 +38,21 @@ static struct executed by_name(const char *file)
 
 /* `call` forwards with `environment.variables`; `error` is what came of it. Our entries may be what
  * makes the whole too long: then it is tried without them. */
-#define EXEC_BODY(envp, as, search, call, error) EXEC_ONCE_BODY(envp, as, search, call, error, true)
+#define EXEC_BODY(envp, as, search, call, error)                                                   \
+    EXEC_MEASURED_BODY(envp, as, search, call, error, NULL)
 
-/* again: it may be tried twice. */
-#define EXEC_ONCE_BODY(envp, as, search, call, error, again)                                       \
+/* measured: the arguments of a call that cannot be tried twice; NULL if it can. */
+#define EXEC_MEASURED_BODY(envp, as, search, call, error, measured)                                \
     do {                                                                                           \
         struct executed what = as;                                                                 \
         struct environment environment;                                                            \
         foretell_environment_for(&environment, envp, &what, search);                               \
+        char *const *words = measured;                                                             \
+        if (words != NULL)                                                                         \
+            foretell_environment_fit(&environment, envp, words);                                   \
         foretell_share_descriptors();                                                              \
         int result = call;                                                                         \
-        if (UNLIKELY(result != 0 && (error) == E2BIG) && (again) &&                                \
+        if (UNLIKELY(result != 0 && (error) == E2BIG) && words == NULL &&                          \
             foretell_environment_shorten(&environment, envp))                                      \
             result = call;                                                                         \
         foretell_environment_release(&environment, result != 0);                                   \
@@ -167,14 +171,16 @@ static struct executed spawned(const char *path, const posix_spawn_file_actions_
     return executed;
 }
 
+static char *const no_words[] = {NULL};
+
 /* search: the name is looked for in PATH. shell: what the kernel does not execute goes to /bin/sh. */
 #define SPAWN_BODY(name, search, shell)                                                            \
     {                                                                                              \
         /* Actions are not done twice: a file that they make is there the second time. */          \
-        EXEC_ONCE_BODY(                                                                            \
+        EXEC_MEASURED_BODY(                                                                        \
             envp, spawned(path, actions, shell), search,                                           \
             REAL_LATE(name)(pid, path, actions, attributes, argv, environment.variables), result,  \
-            actions == NULL);                                                                      \
+            actions == NULL ? NULL : argv != NULL ? argv : no_words);                              \
     }
 
 int foretell_spawn SPAWN_ARGS

@@ -2,6 +2,7 @@
  * the other end. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static void execute(const char *what, char **variables)
     tell(what, status);
 }
 
-static int fits(char *last, size_t length)
+static int fits(char *last, size_t length, posix_spawn_file_actions_t *actions)
 {
     static char word[100001];
     char *words[] = {"true", word, word, last, NULL};
@@ -84,28 +85,39 @@ static int fits(char *last, size_t length)
     memset(word, 'x', sizeof word - 1);
     memset(last, 'x', length);
     last[length] = '\0';
-    if (posix_spawn(&pid, "/bin/true", NULL, NULL, words, variables) != 0)
+    if (posix_spawn(&pid, "/bin/true", actions, NULL, words, variables) != 0)
         return 0;
     waitpid(pid, &status, 0);
     return status == 0;
 }
 
 /* The longest argument with which exec works is as long as without foretell. */
-static void fill_up(void)
+static size_t longest(posix_spawn_file_actions_t *actions)
 {
-    struct rlimit stack = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
-    setrlimit(RLIMIT_STACK, &stack); /* a quarter of it is for arguments and environment */
     size_t low = 0;
     size_t high = 100000;
     char *last = malloc(high + 1);
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
-        if (fits(last, middle))
+        if (fits(last, middle, actions))
             low = middle;
         else
             high = middle;
     }
-    printf("fits: %zu\n", low);
+    free(last);
+    return low;
+}
+
+static void fill_up(void)
+{
+    struct rlimit stack = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    setrlimit(RLIMIT_STACK, &stack); /* a quarter of it is for arguments and environment */
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 9, "/dev/null", O_RDONLY, 0);
+    size_t plain = longest(NULL);
+    printf("fits: %zu, with file actions %zu\n", plain, longest(&actions));
+    posix_spawn_file_actions_destroy(&actions);
 }
 
 int main(int argc, char **argv)
