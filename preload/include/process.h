@@ -7,6 +7,8 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* posix_spawn, with the library put along as by its hook. */
@@ -19,6 +21,16 @@ void foretell_share_descriptors(void);
 /* The program locks itself up, by a system call that is about to be made: from here on everything is
  * forwarded, and the library goes along no more. */
 void foretell_notice_lock_up(void);
+
+/* Whether system and popen of this glibc run `sh -c -- LINE`. Before 2.38 they run `sh -c LINE`, where a
+ * line that begins with a dash is taken for options. version: as gnu_get_libc_version gives it. */
+static inline bool foretell_shell_gets_dashes(const char *version)
+{
+    const char *dot = strchr(version, '.');
+    long minor = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
+    long major = strtol(version, NULL, 10);
+    return major > 2 || (major == 2 && minor >= 38);
+}
 
 /* command.c: in a forked child, whose parent's other threads may have held the locks. */
 void foretell_commands_forked(void);

@@ -2,8 +2,8 @@
  * Hooks of system and popen, which start a shell inside libc with the program's environment.
  *
  * That environment names no library (environment.c), so the shell and all below it would not be seen.
- * Where the library goes along, the shell is started here, as POSIX describes system, popen and pclose;
- * else the call is libc's.
+ * Where the library goes along, the shell is started here, as POSIX describes system, popen and pclose,
+ * with the arguments that this glibc gives it; else the call is libc's.
  *
  * As with libc's streams, pclose and fclose wait for the shell, and a later popen's shell does not have
  * the stream open.
@@ -13,6 +13,7 @@
 #include "real.h"
 #include "state.h"
 
+#include <gnu/libc-version.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -37,7 +38,11 @@ static int start_shell(pid_t *pid, const char *command,
                        const posix_spawn_file_actions_t *actions,
                        const posix_spawnattr_t *attributes)
 {
-    char *arguments[] = {"sh", "-c", (char *)command, NULL};
+    char *arguments[5] = {"sh", "-c"};
+    size_t count = 2;
+    if (foretell_shell_gets_dashes(gnu_get_libc_version()))
+        arguments[count++] = "--";
+    arguments[count] = (char *)command;
     return foretell_spawn(pid, SHELL, actions, attributes, arguments, environ);
 }
 

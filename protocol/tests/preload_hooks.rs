@@ -269,6 +269,17 @@ fn dlsym_finds_what_it_finds_without() {
     assert_eq!(plain.lines().count(), 1 + names.len());
 }
 
+#[test]
+fn shells_get_dashes_since_glibc_2_38() {
+    let include = support::crate_folder().join("../preload/include");
+    let include = format!("-I{}", include.display());
+    let program = support::c_program("shell_dashes", &[&include]);
+    let versions = ["2.34", "2.37", "2.37.9000", "2.38", "2.38.9000", "2.100", "3.0", "odd"];
+    let output = support::succeed(Command::new(program).args(versions)).stdout;
+    let expected = "2.34 0\n2.37 0\n2.37.9000 0\n2.38 1\n2.38.9000 1\n2.100 1\n3.0 1\nodd 0\n";
+    assert_eq!(text(&output), expected);
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn programs_bound_to_an_old_version_get_it() {

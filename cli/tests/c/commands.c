@@ -19,6 +19,8 @@ static void commands(void)
     fflush(stdout);
     printf("arguments: %x\n", (unsigned)system("tr '\\0' ' ' < /proc/$$/cmdline; echo"));
     fflush(stdout);
+    printf("a dash: %x %x\n", (unsigned)system("-e 2>/dev/null"), (unsigned)system("--version 2>/dev/null"));
+    fflush(stdout);
     printf("state: %x\n", (unsigned)system("grep ^Sig[BIC] /proc/self/status; ls /proc/self/fd"));
     fflush(stdout);
     signal(SIGINT, SIG_IGN);
@@ -73,6 +75,10 @@ static void pipes(const char *path)
     printf("pclose: %x", (unsigned)pclose(second));
     fflush(stdout);
     printf(" %x\n", (unsigned)pclose(first));
+    stream = popen("-c 2>/dev/null", "r");
+    copy(stream);
+    printf("a dash: %x\n", (unsigned)pclose(stream));
+    fflush(stdout);
     stream = popen("exec <&-; exit 0", "w");
     signal(SIGPIPE, SIG_IGN);
     usleep(200000);
