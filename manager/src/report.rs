@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Hints, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintReport {
-    /// Hints given, guesses that named nothing left out.
+    /// Hints given, without guesses that named nothing or were not looked up by the end.
     pub given: u64,
     /// Hints whose file was looked up.
     pub resolved: u64,

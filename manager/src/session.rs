@@ -483,8 +483,18 @@ impl Session {
         self.first_refusal.get_or_insert(reason);
     }
 
+    /// Guesses whose lookup has not begun or not ended. The run may end before the first of them is looked up.
+    fn unanswered_guesses(&mut self) -> u64 {
+        for name in self.policy.take_dropped_names() {
+            self.take_name(name); // Cancelled or passed over.
+        }
+        let is_guess = |&&(_, certainty): &&(PathBuf, Certainty)| certainty != Certainty::File;
+        self.names.values().filter(is_guess).count() as u64
+    }
+
     fn report(mut self) -> Report {
         let now = self.now();
+        let unanswered_guesses = self.unanswered_guesses();
         for Supply { stream, .. } in std::mem::take(&mut self.feeds) {
             self.policy.close(now, stream);
         }
@@ -495,7 +505,8 @@ impl Session {
             programs.add(&program.counters());
             program.tell_end();
         }
-        let counts = self.policy.counts();
+        let mut counts = self.policy.counts();
+        counts.hints_void += unanswered_guesses;
         Report {
             manager: ManagerState::Finished,
             budget_bytes: self.budget_bytes,
@@ -514,4 +525,46 @@ fn bytes_of_name(path: &PathBuf) -> usize {
 
 fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretell_policy::Memory;
+    use foretell_protocol::Listener;
+
+    use super::*;
+
+    fn session() -> Session {
+        let listener = Listener::bind().expect("a socket");
+        Session::new(
+            Config::new(Memory::Kernel { keeps: false }, crate::BLOCK_BYTES, 1 << 20),
+            Parts {
+                connections: Connections::new(listener, 16),
+                watched_max: 16,
+                threads: Threads::new().expect("some processes are left"),
+                done: Arc::new(DoneQueue::new().expect("a descriptor")),
+                stop: Arc::default(),
+                fault: None,
+            },
+        )
+    }
+
+    /// Nothing takes in the answer of a lookup before the report, however soon it comes.
+    #[test]
+    fn a_guess_that_is_not_looked_up_by_the_end_is_no_hint() {
+        let given = |certainty, begun: bool| {
+            let mut session = session();
+            let path = PathBuf::from("/no/such/file");
+            session.disclose(session.external, Disclosure::whole_file(path, certainty));
+            if begun {
+                session.start_fetches();
+            }
+            session.report().hints.given
+        };
+        for begun in [false, true] {
+            assert_eq!(given(Certainty::File, begun), 1, "begun: {begun}");
+            assert_eq!(given(Certainty::MaybeFile, begun), 0, "begun: {begun}");
+            assert_eq!(given(Certainty::MaybeTree, begun), 0, "begun: {begun}");
+        }
+    }
 }
