@@ -113,17 +113,21 @@ impl Tries {
         timeout_at(self.until.into(), guarded_future(act)).await.unwrap_or_else(late)
     }
 
+    /// How long to wait: from half of the pause to all of it, and as long as the server asks for.
+    fn pause_of(&self, after: Option<Duration>) -> Duration {
+        let half = self.pause / 2;
+        let share = RandomState::new().hash_one(0u8) as u32;
+        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
+        pause.max(after.unwrap_or_default())
+    }
+
     /// Waits for the next, unless it will end as this one did, or there is no time.
     pub(super) async fn again(&mut self, failure: Failure) -> Result<(), BackendError> {
         let Failure { cause, may_pass, after } = failure;
         if !may_pass {
             return Err(cause);
         }
-        // From half of the pause to all of it.
-        let half = self.pause / 2;
-        let share = RandomState::new().hash_one(0u8) as u32;
-        let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
-        let pause = pause.max(after.unwrap_or_default());
+        let pause = self.pause_of(after);
         // Without some time for a try, all that it could tell is that there was none.
         let until = self.until;
         let leaves_time = |pause: Duration| Instant::now() + pause + TRY_LEAST < until;
@@ -141,5 +145,21 @@ impl Tries {
         }
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_as_long_as_the_server_asks_for() {
+        let tries = Tries::new(ObjectOptions::default());
+        let asked = Duration::from_secs(2);
+        assert_eq!(tries.pause_of(Some(asked)), asked);
+        for after in [None, Some(Duration::ZERO)] {
+            let pause = tries.pause_of(after);
+            assert!((PAUSE_FIRST / 2..=PAUSE_FIRST).contains(&pause), "{pause:?}");
+        }
     }
 }
