@@ -114,23 +114,41 @@ fn a_listing_that_knows_no_tags_tells_of_objects_that_can_be_read() {
     assert_eq!(&bytes, b"hello");
 }
 
-#[test]
-fn another_weak_tag_is_another_version() {
-    let server = Server::start(|asked, stream| match asked.is_head() {
+/// What comes of a read of an object that was opened with the tag `W/"a"`, and has these when it is read.
+fn read_of_weak(
+    tag: &'static str,
+    date: &'static str,
+    range: &'static str,
+) -> Result<(), BackendError> {
+    let server = Server::start(move |asked, stream| match asked.is_head() {
         true => {
             let fields = [("last-modified", DATE), ("etag", "W/\"a\""), ("content-length", "5")];
             say(stream, "200 OK", &fields, b"");
         }
         false => {
-            let fields =
-                [("last-modified", DATE), ("etag", "W/\"b\""), ("content-range", "bytes 0-4/5")];
+            let fields = [("last-modified", date), ("etag", tag), ("content-range", range)];
             say(stream, "206 Partial Content", &fields, b"hello");
         }
     });
     let backend = Arc::new(server.backend(Duration::from_secs(5)));
     let session = Cache::new(CacheOptions::default()).unwrap().attach(backend).session();
-    let error = session.open("file").unwrap().read_at(&mut [0; 5], 0).unwrap_err();
-    assert_eq!(error.cause, BackendError::Changed);
+    let read = session.open("file").unwrap().read_at(&mut [0; 5], 0);
+    read.map(|_| ()).map_err(|error| error.cause)
+}
+
+#[test]
+fn a_weak_tag_is_a_version_with_size_and_time() {
+    let (same, later) = ("bytes 0-4/5", "Tue, 14 Nov 2023 22:13:21 GMT");
+    assert_eq!(read_of_weak("W/\"a\"", DATE, same), Ok(()));
+    for (tag, date, range) in [
+        ("W/\"b\"", DATE, same),
+        ("\"a\"", DATE, same),
+        ("W/\"a\"", later, same),
+        ("W/\"a\"", DATE, "bytes 0-4/6"),
+    ] {
+        let read = read_of_weak(tag, date, range);
+        assert_eq!(read, Err(BackendError::Changed), "{tag} {date} {range}");
+    }
 }
 
 /// How often it is asked by an open that fails, and what is said.

@@ -208,10 +208,12 @@ fn backend(args: &MountArgs) -> Result<Identified, Failure> {
             return indexed(args, place, (options, hasty));
         }
         let checked = ObjectBackend::at(&args.source, hasty).map_err(no_store)?;
-        if check(&checked, &without_secrets(&args.source)).map_err(Failure::failed)?
-            == Contents::None
-        {
-            note(format_args!("there is nothing at {} now", without_secrets(&args.source)));
+        let shown = without_secrets(&args.source);
+        if check(&checked, &shown).map_err(Failure::failed)? == Contents::None {
+            if checked.is_object() {
+                return Err(is_an_object(&shown));
+            }
+            note(format_args!("there is nothing at {shown} now"));
         }
         let backend = ObjectBackend::at(&args.source, options).map_err(no_store)?;
         let identity = backend.identity().to_owned();
@@ -224,6 +226,13 @@ fn backend(args: &MountArgs) -> Result<Identified, Failure> {
     let backend = LocalBackend::beneath(&folder, folder_depth(args));
     let backend = backend.map_err(|error| unreadable(&folder, &error))?;
     Ok((Arc::new(backend), args.source.clone()))
+}
+
+fn is_an_object(address: &str) -> Failure {
+    let (folder, name) = address.trim_end_matches('/').rsplit_once('/').unwrap_or_default();
+    Failure::failed(format!(
+        "cannot mount {address}: it is an object, not a folder; mount {folder}, where it is the file {name}"
+    ))
 }
 
 /// An address that is none, or that no store is at.

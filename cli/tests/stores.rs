@@ -212,6 +212,66 @@ fn a_container_of_no_account_is_told_so() {
     assert!(said.contains("set AZURE_STORAGE_ACCOUNT_NAME"), "{said}");
 }
 
+#[test]
+fn half_a_key_and_an_address_of_nothing_are_told_so() {
+    let home = tempfile::tempdir().expect("a folder");
+    let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+    for (there, missing) in [(key, secret), (secret, key)] {
+        let said = refused("s3://b", home.path(), &[(there, "x")]);
+        assert!(said.contains(&format!("{there} (")), "{said}");
+        assert!(said.contains(&format!("is set without {missing} (")), "{said}");
+    }
+    for (source, wanted) in [
+        ("s3://", "s3://BUCKET/PREFIX"),
+        ("s3:///prefix", "s3://BUCKET/PREFIX"),
+        ("gs://", "gs://BUCKET/PREFIX"),
+        ("az://", "az://CONTAINER/PREFIX"),
+        ("https://", "https://HOST/PATH"),
+    ] {
+        let said = refused(source, home.path(), &[]);
+        assert!(said.ends_with(&format!("; write {wanted}\n")), "{said}");
+    }
+}
+
+#[test]
+fn the_address_of_an_object_is_refused_and_one_of_nothing_is_an_empty_folder() {
+    if !have_fuse() {
+        return;
+    }
+    let known = Known::new("[default]\nregion = us-east-1\nendpoint_url = ENDPOINT\n", "");
+    let home = known.home.path();
+    let keys = [("AWS_ACCESS_KEY_ID", "foretell"), ("AWS_SECRET_ACCESS_KEY", "foretell-secret")];
+    let said = refused("s3://bucket/f", home, &keys);
+    assert!(said.contains("mount s3://bucket, where it is the file f"), "{said}");
+    let mnt = tempfile::tempdir().expect("a folder");
+    let mounted = mount("s3://bucket/none", mnt.path(), home, &keys).output().expect("it runs");
+    assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+    assert!(text(&mounted.stderr).contains("there is nothing at s3://bucket/none now"));
+    assert_eq!(fs::read_dir(mnt.path()).expect("a folder").count(), 0);
+    let unmounted = foretell().arg("unmount").arg(mnt.path()).output().expect("foretell runs");
+    assert!(unmounted.status.success(), "{}", text(&unmounted.stderr));
+}
+
+#[test]
+fn a_web_servers_password_may_be_in_the_environment() {
+    if !have_fuse() {
+        return;
+    }
+    let server = Server::start(|asked, stream| {
+        match asked.field("authorization") == Some("Basic bWU6c2VjcmV0") {
+            true => part(asked, stream, b"bytes", "5"),
+            false => say(stream, "401 Unauthorized", &[], b""),
+        }
+    });
+    let home = tempfile::tempdir().expect("a folder");
+    let list = home.path().join("list");
+    fs::write(&list, "f\t5").expect("written");
+    let options = ["--index", list.to_str().expect("UTF-8")];
+    let user = format!("me:secret@{}", server.endpoint.trim_start_matches("http://"));
+    let variables = [("FORETELL_HTTP_USER", user.as_str())];
+    assert_eq!(text(&read(&server.endpoint, home.path(), &variables, &options)), "bytes");
+}
+
 /// A bucket with the object `f`, which has these bytes and the ETag that all have.
 fn bucket(bytes: &'static [u8]) -> Server {
     Server::start(move |asked, stream| {

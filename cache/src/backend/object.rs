@@ -1,7 +1,8 @@
 //! Object stores: S3, GCS, Azure and HTTP, through the `object_store` crate.
 //!
 //! A read is made on condition of the ETag that `open` found; where a server gives none, time (in whole seconds) and
-//! size of what it sends are compared, and where it is a weak one, that. Reads that a program waits for are tried again, with growing pauses drawn at random, until a
+//! size of what it sends are compared. Where the ETag is a weak one, it is compared along with them: it may stay the same when
+//! bytes change (RFC 9110, section 8.8.1). Reads that a program waits for are tried again, with growing pauses drawn at random, until a
 //! [deadline](ObjectOptions::deadline); reads ahead are not, since whoever wants them will ask.
 //!
 //! The crate's own retries are switched off: they would hide that a server is busy, which must be known
@@ -313,6 +314,11 @@ impl ObjectBackend {
         }
     }
 
+    /// Whether the address itself is the key of an object. Waits for the answer, and takes a refusal for no.
+    pub fn is_object(&self) -> bool {
+        self.can_list && !self.prefix.as_ref().is_empty() && self.head("").is_ok()
+    }
+
     /// Whether there are keys that begin with a slash: no path can name them, but a recursive [listing](Self::list_keys) of the
     /// whole bucket tells them, without the slash. Waits for the answer.
     ///
@@ -475,6 +481,9 @@ struct StoredObject {
 /// What tells one version of an object from another.
 fn version_of(meta: &ObjectMeta) -> String {
     match &meta.e_tag {
+        Some(tag) if is_weak(tag) => {
+            format!("{tag} {} {}", meta.last_modified.timestamp(), meta.size)
+        }
         Some(tag) => format!("{} {}", bare(tag), meta.size),
         None => format!("{} {}", meta.last_modified.timestamp(), meta.size),
     }
@@ -485,9 +494,13 @@ fn bare(tag: &str) -> &str {
     tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
 }
 
+fn is_weak(tag: &str) -> bool {
+    tag.starts_with("W/\"")
+}
+
 /// An ETag as it goes into a condition. One with a weak tag never holds (RFC 9110, section 13.1.1).
 fn condition(tag: &str) -> Option<String> {
-    (!tag.starts_with("W/\"")).then(|| format!("\"{}\"", bare(tag)))
+    (!is_weak(tag)).then(|| format!("\"{}\"", bare(tag)))
 }
 
 fn other(message: String) -> BackendError {

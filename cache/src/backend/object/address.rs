@@ -48,12 +48,16 @@ impl Place {
             address: without_secrets(address),
             message: one_line(&message),
         };
+        if user_of(rest).1.starts_with('/') || user_of(rest).1.is_empty() {
+            return Err(wrong(kind.nowhere().to_owned()));
+        }
         let variable = |name: &str| std::env::var(name).ok();
         let mut settings = Settings::of(kind, given, &variable).map_err(wrong)?;
         let credentials = match kind {
             Kind::S3 => profile::add_to(&mut settings, handle).map_err(wrong)?,
             _ => None,
         };
+        check_keys(&settings).map_err(wrong)?;
         let names_account = settings.get("account_name").is_some() || user_of(rest).0.is_some();
         if kind == Kind::Az && !names_account && !settings.is_true("use_emulator") {
             let message =
@@ -61,8 +65,12 @@ impl Place {
             return Err(wrong(message.to_owned()));
         }
         let client = client(&settings, options).map_err(wrong)?;
-        let wire = Wire { kind, headers: headers(&settings, kind, rest).map_err(wrong)? };
         let folder = (kind == Kind::Web).then(|| Folder::new(scheme, rest));
+        let user = match &folder {
+            Some(folder) => user_at(folder, user_of(rest).0, &variable).map_err(wrong)?,
+            None => None,
+        };
+        let wire = Wire { kind, headers: headers(&settings, user.as_deref()).map_err(wrong)? };
         let url = folder.as_ref().map_or_else(|| address.to_owned(), |it| it.whole.clone());
         let (store, pages) = match credentials {
             Some(profile) => {
@@ -182,16 +190,54 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
     Ok(client)
 }
 
-/// Headers of each request, beside the crate's.
+/// The variable that says who we are to a web server, out of sight of other users.
+const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
+
+/// Who we are to a web server: as its address says, or the environment, for that host alone.
+///
+/// # Errors
+/// If the variable has another form.
+fn user_at(
+    folder: &Folder,
+    of_address: Option<&str>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<String>, String> {
+    if let Some(user) = of_address {
+        return Ok(Some(user.to_owned()));
+    }
+    let said = variable(WEB_USER_VARIABLE).filter(|said| !said.is_empty());
+    let Some(said) = said else { return Ok(None) };
+    let (user, host) = said
+        .rsplit_once('@')
+        .filter(|(user, host)| user.contains(':') && !host.is_empty() && !host.contains('/'))
+        .ok_or_else(|| format!("{WEB_USER_VARIABLE} is not NAME:PASSWORD@HOST"))?;
+    let (scheme, _) = folder.origin.split_once("://").unwrap_or_default();
+    let is_meant = origin(&format!("{scheme}://{host}")) == folder.origin;
+    Ok(is_meant.then(|| user.to_owned()))
+}
+
+/// Whether there are both halves of a key of S3, or none.
+///
+/// # Errors
+/// That one of them is missing.
+fn check_keys(settings: &Settings) -> Result<(), String> {
+    let key = "AWS_ACCESS_KEY_ID (access_key_id)";
+    let secret = "AWS_SECRET_ACCESS_KEY (secret_access_key)";
+    let has = |setting| settings.get(setting).is_some();
+    match (has("access_key_id"), has("secret_access_key")) {
+        (true, false) => Err(format!("{key} is set without {secret}; set both or neither")),
+        (false, true) => Err(format!("{secret} is set without {key}; set both or neither")),
+        _ => Ok(()),
+    }
+}
+
+/// Headers of each request, beside the crate's. `user` is who we are to a web server.
 fn headers(
     settings: &Settings,
-    kind: Kind,
-    rest: &str,
+    user: Option<&str>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
-    if let (Some(user), _) = user_of(rest)
-        && kind == Kind::Web
-    {
+    if let Some(user) = user {
         let basic = format!("Basic {}", BASE64_STANDARD.encode(decoded(user)));
         headers.push(("authorization".to_owned(), basic));
     }
@@ -368,6 +414,37 @@ mod tests {
             ("/a@b", "/a@b"),
         ] {
             assert_eq!(without_secrets(address), shown);
+        }
+    }
+
+    #[test]
+    fn the_environments_user_is_told_to_the_host_that_it_names_alone() {
+        let user = |address: &str, value: &str| {
+            let (scheme, rest) = address.split_once("://").unwrap();
+            let variable = |name: &str| (name == WEB_USER_VARIABLE).then(|| value.to_owned());
+            user_at(&Folder::new(scheme, rest), user_of(rest).0, &variable)
+        };
+        let me = Ok(Some("me:p@ss".to_owned()));
+        for (address, value) in [
+            ("https://host/a", "me:p@ss@host"),
+            ("https://HOST:443/a?b", "me:p@ss@Host"),
+            ("https://host", "me:p@ss@host:443"),
+            ("http://host:81/", "me:p@ss@host:81"),
+            ("https://me:p@ss@host/", "you:x@host"),
+        ] {
+            assert_eq!(user(address, value), me, "{address} {value}");
+        }
+        for (address, value) in [
+            ("https://other/a", "me:p@ss@host"),
+            ("https://host:81/a", "me:p@ss@host"),
+            ("http://host/a", "me:p@ss@host:443"),
+            ("https://host/a", ""),
+        ] {
+            assert_eq!(user(address, value), Ok(None), "{address} {value}");
+        }
+        for value in ["me:secret", "me@host", "me:secret@", "me:secret@https://host"] {
+            let error = user("https://host/", value).unwrap_err();
+            assert!(error.contains(WEB_USER_VARIABLE) && !error.contains("secret"), "{error}");
         }
     }
 

@@ -62,6 +62,16 @@ impl Kind {
         }
     }
 
+    /// What is wrong with an address that has nothing behind its scheme.
+    pub(super) fn nowhere(self) -> &'static str {
+        match self {
+            Kind::S3 => "it names no bucket; write s3://BUCKET/PREFIX",
+            Kind::Gs => "it names no bucket; write gs://BUCKET/PREFIX",
+            Kind::Az => "it names no container; write az://CONTAINER/PREFIX",
+            Kind::Web => "it names no host; write https://HOST/PATH",
+        }
+    }
+
     /// Those of all kinds, and its own.
     pub(super) fn settings(self) -> impl Iterator<Item = &'static Known> {
         let own = match self {
