@@ -9,6 +9,9 @@ use std::time::Duration;
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
+    if number.is_empty() {
+        return Err("not a duration such as 30s or 5min".into());
+    }
     let factor = match unit.trim() {
         "ns" => 1e-9,
         "us" | "µs" => 1e-6,
@@ -17,7 +20,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         "min" => 60.0,
         "" if number.parse() == Ok(0.0) => 0.0,
         "" => return Err("the unit is missing, as in 30ms".into()),
-        other => return Err(format!("unknown unit {other:?} (known: us ms s min)")),
+        other => {
+            return Err(format!("unknown unit {other:?} (known: us ms s min), as in 30s or 5min"));
+        }
     };
     let number: f64 = number.parse().map_err(|_| "not a duration such as 30ms".to_owned())?;
     Duration::try_from_secs_f64(number * factor).map_err(|_| "too long".into())

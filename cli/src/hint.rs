@@ -1,12 +1,13 @@
 //! `foretell hint`: hints from a shell script, to a manager that is running.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use foretell_protocol::{Client, Extent, Hint, STREAM_EXTERNAL, Segment};
+use foretell_protocol::{Client, ClientError, Extent, Hint, STREAM_EXTERNAL, Segment};
 
 use crate::failure::Failure;
 use crate::size;
@@ -19,7 +20,7 @@ pub(crate) struct HintArgs {
 }
 
 pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
-    let client = Client::discover().map_err(Failure::failed)?;
+    let client = Client::discover().map_err(not_reached)?;
     let working_folder = std::env::current_dir()
         .map_err(|error| Failure::failed(format!("the working folder: {error}")))?;
     for argument in &args.paths {
@@ -30,6 +31,24 @@ pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
         client.hint(&hint).map_err(Failure::failed)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no connection. A manager's socket has a name of its network namespace, and none outside it.
+fn not_reached(error: ClientError) -> Failure {
+    match error {
+        ClientError::NoManager => Failure::failed(
+            "no manager of this user runs in this network namespace, and hints do not reach another: start the program \
+             with `foretell run` here",
+        ),
+        ClientError::Connect { address, source }
+            if source.kind() == io::ErrorKind::ConnectionRefused =>
+        {
+            Failure::failed(format!(
+                "manager {address} has ended, or runs in another network namespace, which hints do not reach"
+            ))
+        }
+        error => Failure::failed(error),
+    }
 }
 
 /// Whether there is a file of this name to be read.

@@ -20,6 +20,9 @@ use crate::signals::{self, Inherited};
 /// Where programs are looked for if PATH is not set, as by the C library.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
+/// What the kernel looks at of a script (`BINPRM_BUF_SIZE`).
+const SCRIPT_HEAD_BYTES: u64 = 256;
+
 /// Why there is no child.
 pub(crate) enum NotStarted {
     /// The program cannot be executed.
@@ -124,12 +127,34 @@ impl<'a> Launch<'a> {
 
     fn cannot_execute(&self, error: &io::Error) -> Failure {
         let name = self.command[0].to_string_lossy();
-        if error.kind() == io::ErrorKind::NotFound {
-            Failure { code: 127, line: format!("{name}: command not found") }
-        } else {
-            Failure { code: 126, line: format!("{name}: {error}") }
+        if error.kind() != io::ErrorKind::NotFound {
+            return Failure { code: 126, line: format!("{name}: {error}") };
+        }
+        match find(&self.command[0]) {
+            None => Failure { code: 127, line: format!("{name}: command not found") },
+            Some(program) => Failure { code: 126, line: format!("{name}: {}", missing(&program)) },
         }
     }
+}
+
+/// What is not there, of a program that is: the kernel says no more than that a file is missing.
+fn missing(program: &Path) -> String {
+    match interpreter(program) {
+        Some(interpreter) if !interpreter.exists() => {
+            format!("its interpreter, {}, is not there: install it", interpreter.display())
+        }
+        _ => "the loader or interpreter that it needs is not there".to_owned(),
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(program: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    File::open(program).ok()?.take(SCRIPT_HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let word = line.split(is_space).find(|word| !word.is_empty())?;
+    Some(OsStr::from_bytes(word).into())
 }
 
 fn be_without_input() -> io::Result<()> {

@@ -54,7 +54,7 @@ enum Command {
         /// Where it is mounted
         mountpoint: std::path::PathBuf,
     },
-    /// Tell a running manager what will be read next
+    /// Tell a running manager what will be read next: one of this user, in the same network namespace
     Hint(hint::HintArgs),
     /// Show what foretell does on an emulated disk array, or with --store on an object store (about a minute)
     Demo(demo::DemoArgs),

@@ -89,6 +89,23 @@ fn in_place_what_cannot_be_run_ends_as_in_a_shell() {
 }
 
 #[test]
+fn a_script_whose_interpreter_is_missing_is_told_which() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    write_script(&script, "#! /no/such/interpreter -x\n");
+    for mut run in both(&script) {
+        let output = run.output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(126), "{text}");
+        let wanted = format!(
+            "foretell: {}: its interpreter, /no/such/interpreter, is not there: install it\n",
+            script.display()
+        );
+        assert_eq!(text, wanted);
+    }
+}
+
+#[test]
 fn a_script_without_a_first_line_runs_as_by_env() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script");

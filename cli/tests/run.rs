@@ -256,6 +256,7 @@ fn hints_without_a_manager_or_a_file_say_so() {
         .expect("it runs");
     assert_eq!(alone.status.code(), Some(1));
     assert_eq!(stderr(&alone).lines().count(), 1, "{}", stderr(&alone));
+    assert!(stderr(&alone).contains("network namespace"), "{}", stderr(&alone));
     let script = format!("{} hint missing-file", env!("CARGO_BIN_EXE_foretell"));
     let missing = under_foretell("sh").args(["-c", &script]).output().expect("it runs");
     assert_eq!(missing.status.code(), Some(1));

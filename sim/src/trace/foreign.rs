@@ -78,7 +78,13 @@ const BEGINNINGS: [(&[u8], Foreign); 22] = [
         b"\x0a\x0d\x0d\x0a",
         packed("packets of a network (pcapng)", "record what a program reads, as with strace"),
     ),
-    (b"\x07tae", packed("data of blktrace", BLKPARSE)),
+    (
+        b"\x07tae",
+        packed(
+            "data of blktrace",
+            "run blkparse on it; docs/simulator.md has the line for its output",
+        ),
+    ),
     (b"\x7fELF", packed("a program", "give the recording of a run of it")),
     (b"PAR1", packed("a parquet table", TABLE)),
     (b"SQLite format 3\0", packed("an SQLite database", TABLE)),
@@ -102,8 +108,7 @@ const BEGINNINGS: [(&[u8], Foreign); 22] = [
 ];
 
 const TABLE: &str = "write its reads as `# foretell trace 1` and lines of: time_ns reader file offset_bytes length_bytes (--format foretell)";
-const BLKPARSE: &str =
-    "docs/simulator.md has the line that makes --format foretell of it with blkparse";
+const CONVERSION: &str = "docs/simulator.md has the line that makes --format foretell of it";
 
 /// A. A log of Darshan begins with its version, such as `3.41`, filled up to 8 bytes.
 const DARSHAN: Foreign = Foreign {
@@ -178,10 +183,7 @@ const KINDS: [Kind; 18] = [
     Kind {
         format: "",
         is_of: |prefix| first_line(prefix).starts_with(b"TIME(s)") && contains(prefix, b"SECTOR"),
-        foreign: Foreign {
-            what: "output of biosnoop",
-            way_out: "docs/simulator.md has the line that makes --format foretell of it",
-        },
+        foreign: Foreign { what: "output of biosnoop", way_out: CONVERSION },
     },
     Kind {
         format: "",
@@ -194,20 +196,17 @@ const KINDS: [Kind; 18] = [
     Kind {
         format: "",
         is_of: |prefix| is_blkparse(first_line(prefix)),
-        foreign: Foreign { what: "output of blkparse", way_out: BLKPARSE },
+        foreign: Foreign { what: "output of blkparse", way_out: CONVERSION },
     },
     Kind {
         format: "",
         is_of: |prefix| is_disksim(first_line(prefix)),
-        foreign: Foreign {
-            what: "a trace of DiskSim (ASCII)",
-            way_out: "docs/simulator.md has the line that makes --format foretell of it",
-        },
+        foreign: Foreign { what: "a trace of DiskSim (ASCII)", way_out: CONVERSION },
     },
     Kind {
         format: "",
         is_of: |prefix| matches!(first_line(prefix), [b'{' | b'[', ..]),
-        foreign: Foreign { what: "JSON", way_out: TABLE },
+        foreign: Foreign { what: "text that begins as JSON does", way_out: TABLE },
     },
     Kind {
         format: "",

@@ -67,6 +67,9 @@ impl TraceRead {
     }
 }
 
+/// Formats that have no [`Format`]: `foretell sim replay` reads them alone.
+const OF_REPLAY: [&str; 2] = ["strace", "dxt"];
+
 /// How a recording is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -134,6 +137,9 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted = |format: &&Format| format.name() == text;
         Format::ALL.iter().find(wanted).copied().ok_or_else(|| {
+            if OF_REPLAY.contains(&text) {
+                return format!("only `foretell sim replay --format {text}` reads {text}");
+            }
             let known = Format::ALL.map(Format::name).join(", ");
             format!("unknown format {text:?}; known are {known}")
         })
@@ -315,6 +321,8 @@ mod tests {
         for format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
+        let error = "strace".parse::<Format>().expect_err("of replay alone");
+        assert_eq!(error, "only `foretell sim replay --format strace` reads strace");
         let error = "csv".parse::<Format>().expect_err("unknown");
         assert_eq!(
             error,
