@@ -23,10 +23,13 @@ mod summary;
 mod usage;
 
 use std::ffi::OsString;
+use std::panic::resume_unwind;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use panics::FiniteHeap;
+use rustix::process::{Resource, getrlimit};
 
 /// The policy's tables are large, and read all over.
 #[global_allocator]
@@ -103,11 +106,35 @@ fn main() -> ExitCode {
     panics::guarded(command)
 }
 
+/// What parsing takes of the stack, with room to spare: it makes the options of all commands at once.
+const PARSER_STACK_BYTES: u64 = 2 << 20;
+
+/// What is asked for; if it is not understood, that is told.
+fn parse(ours: &[OsString]) -> Result<Arguments, ExitCode> {
+    Arguments::try_parse_from(ours)
+        .map_err(|error| usage::report(&error, &Arguments::command(), ours))
+}
+
+/// The same with as much stack as it takes. A user may have limited the stack for the program that is to be run.
+fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
+    let limit = getrlimit(Resource::Stack).current;
+    if limit.is_none_or(|bytes| bytes >= PARSER_STACK_BYTES) {
+        return parse(ours);
+    }
+    thread::scope(|scope| {
+        let parser = thread::Builder::new().stack_size(PARSER_STACK_BYTES as usize);
+        match parser.spawn_scoped(scope, || parse(ours)) {
+            Ok(parsed) => parsed.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => parse(ours), // It may do with what there is.
+        }
+    })
+}
+
 fn command() -> ExitCode {
     let (ours, theirs) = split_program_arguments();
-    let arguments = match Arguments::try_parse_from(&ours) {
+    let arguments = match parse_with_room(&ours) {
         Ok(arguments) => arguments,
-        Err(error) => return usage::report(&error, &Arguments::command(), &ours),
+        Err(code) => return code,
     };
     if let Command::Run(_) = arguments.command {
         panics::fail_with(run::FAILED_BEFORE);

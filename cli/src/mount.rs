@@ -130,7 +130,7 @@ pub(crate) struct MountArgs {
     allow_other: bool,
 
     /// Bits of inode numbers: 32 for programs of 32 bits, which cannot hold larger ones. Those are others at each mount, and cost some
-    /// 20 bytes for each file that was listed or opened
+    /// 20 to 75 bytes for each file that was listed or opened
     #[arg(long, default_value = "64", value_name = "32|64", value_parser = inode_bits)]
     inode_bits: u32,
 

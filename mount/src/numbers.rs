@@ -1,7 +1,7 @@
 //! Inode numbers that programs of 32 bits can hold: `stat` and `readdir` of such a program fail with EOVERFLOW, or end early, at larger ones.
 //!
 //! They are given in turn, the same one for the same thing as long as it is mounted, whether the kernel holds it or not. That
-//! costs some 20 bytes for each. Those that come after the first four billion are larger again.
+//! costs 20 to 40 bytes for each `u64`. Those that come after the first four billion are larger again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
