@@ -112,6 +112,25 @@ fn what_forks_without_foretell_forks_with_it() {
 }
 
 #[test]
+fn a_program_has_the_small_stack_that_it_was_given() {
+    for kilobytes in [64, 256] {
+        let script = format!("ulimit -s {kilobytes}; exec \"$@\"");
+        let run = |options: &[&str]| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script, "-", env!("CARGO_BIN_EXE_foretell"), "run"]).args(options);
+            shell.args(["--", "sh", "-c", "ulimit -s; exit 3"]).output().expect("it runs")
+        };
+        for options in [&[][..], &["--quiet"]] {
+            let output = run(options);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{kilobytes} KiB {options:?}: {said}");
+            assert_eq!(output.stdout, format!("{kilobytes}\n").as_bytes(), "{options:?}: {said}");
+        }
+        assert_eq!(run(&["--unknown"]).status.code(), Some(2), "{kilobytes} KiB");
+    }
+}
+
+#[test]
 fn where_the_manager_has_no_room_the_program_runs_without_it() {
     let Some(group) = Group::new(8) else { return };
     let script = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.0.display());
