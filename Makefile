@@ -32,7 +32,7 @@ check-deep: ## The longer checks: Miri, sanitizers, longer property tests
 	@scripts/need build
 	scripts/check-deep
 
-bench: ## Measure, and print the figures of docs/performance.md
+bench: ## Measure, and print the figures of docs/results/performance.md
 	@scripts/need build
 	$(CARGO) build --release --locked -p foretell
 	scripts/bench $(TARGET_DIR)/release

@@ -1,4 +1,4 @@
-//! The commands run, print what docs/performance.md shows, and name what they cannot use. Times are not looked at.
+//! The commands run, print what docs/results/performance.md shows, and name what they cannot use. Times are not looked at.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -3,7 +3,7 @@
 //!     cargo run --release -p foretell-cache --example ordered_reads -- [LINK_MB_S]
 //!
 //! The store is the testbed's, in this process: 30 ms to the first byte, 90 MB/s for each answer, and so much for all of them (250 MB/s
-//! if it is not said). Prints the tables of docs/cache.md, *Reading on*, that do not depend on a constant of the program.
+//! if it is not said). Prints the tables of docs/internals/cache.md, *Reading on*, that do not depend on a constant of the program.
 
 #![allow(clippy::print_stdout)]
 

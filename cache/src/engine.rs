@@ -3,7 +3,7 @@
 //! No I/O, no threads, no clock: calls take the time, and leave what is to be done in a [`Todo`]: requests to
 //! start and blocks to copy. The caller does that after it has given the engine up, and in any order.
 //!
-//! Cases of a read's block, as in `docs/cache.md`:
+//! Cases of a read's block, as in `docs/internals/cache.md`:
 //!
 //! * **A.** It is in a frame: pinned, to be copied.
 //! * **B.** It is in flight: one more delivery. Or it is nowhere: demanded; neighbours go in one request.
@@ -17,7 +17,7 @@
 //! of a block; blocks of the policy are those in frames, absent, and in flight (those of case C apart).
 //!
 //! A file may have blocks that are *near* (in a second tier): to the policy they are of another device, when they are
-//! demanded, valued and timed. Hints are of the file's own (`docs/cache.md` says why).
+//! demanded, valued and timed. Hints are of the file's own (`docs/internals/cache.md` says why).
 //!
 //! Frames may be fewer than the policy has evicted for, while readers copy out of them: such a request waits
 //! ([`Engine::pump`]) until one is free.

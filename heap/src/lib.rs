@@ -1,7 +1,7 @@
 //! The heap of foretell's processes: the system's, which asks the kernel for huge pages where a block is large.
 //!
 //! The tables of a policy with a million blocks take tens of megabytes, and are looked at all over. In pages of 4 KiB much of
-//! the time goes to finding out where a page lies (`docs/performance.md`). Some kernels give huge pages unasked, and some
+//! the time goes to finding out where a page lies (`docs/results/performance.md`). Some kernels give huge pages unasked, and some
 //! only to who asks (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
 //!
 //! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow.

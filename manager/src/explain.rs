@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use foretell_policy::{Decision, FileId};
 
 const HEAD: &str = "\
-# foretell decisions 1: the last decisions of the policy, oldest first. docs/explain.md says how to read them.
+# foretell decisions 1: the last decisions of the policy, oldest first. docs/guide/explain.md says how to read them.
 # decision  what became of the block        value_ns                  against_ns
 # prefetch  asked for ahead of its read     benefit of fetching it    cost of the buffer it gets (0: one is free)
 # cluster   asked for with the one before   worth of keeping it       cost of the buffer it gets

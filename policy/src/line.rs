@@ -2,7 +2,7 @@
 //!
 //! A load whose value is used holds up everything after it in the processor's window, sooner or later; this one is asked
 //! for and forgotten. With a million blocks in memory, reads that bring fetches and evictions take four fifths of the
-//! time by it, and hits of a plain LRU queue six tenths (`docs/performance.md`). It is there for x86-64 alone: the instruction of others is not to be had.
+//! time by it, and hits of a plain LRU queue six tenths (`docs/results/performance.md`). It is there for x86-64 alone: the instruction of others is not to be had.
 
 /// Bytes that are loaded at a time.
 const LINE_BYTES: usize = 64;

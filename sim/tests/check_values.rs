@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// The drive that stores (`docs/collective.md`): what it is positioned for, what it then streams, and each cylinder's end.
+/// The drive that stores (`docs/internals/collective.md`): what it is positioned for, what it then streams, and each cylinder's end.
 #[test]
 fn a_drive_that_stores_streams_at_the_overhead_the_bus_and_the_arm() {
     let mut disk = device("hp97560-stored");

@@ -1,4 +1,4 @@
-//! The collective paper's results come out, as far as `docs/collective.md` says that they do.
+//! The collective paper's results come out, as far as `docs/internals/collective.md` says that they do.
 
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn within(cells: &[&Cell], percent: f64) {
     }
 }
 
-/// Least throughputs that are a matter of rotation, or of cylinders (`docs/collective.md`).
+/// Least throughputs that are a matter of rotation, or of cylinders (`docs/internals/collective.md`).
 const TURNED: [&str; 4] =
     ["block-1d, 32 MB", "block-3d, 4 MB", "block-3d, 32 MB", "block-3d, 256 MB"];
 const STARVED: &str = "global, 256 MB";

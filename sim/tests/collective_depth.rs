@@ -158,7 +158,7 @@ fn judge_devices(devices: &[&str]) -> Vec<Judged> {
     all
 }
 
-/// The figures of `docs/collective.md`.
+/// The figures of `docs/internals/collective.md`.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p foretell-sim --test collective_depth -- --ignored --nocapture"]
 fn recommendations_are_right_on_disks() {

@@ -1,4 +1,4 @@
-//! The papers' results come out, as far as `docs/reproduction.md` says that they do.
+//! The papers' results come out, as far as `docs/results/reproduction.md` says that they do.
 
 use foretell_policy::Rules;
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
@@ -150,7 +150,7 @@ fn pairs() {
     assert!(pairs::mean(&matched, Rules::FORETELL, true) < -5.0, "{matched:?}");
 }
 
-/// Where the default policy is behind reading on demand (docs/comparators.md has the reason).
+/// Where the default policy is behind reading on demand (docs/results/comparators.md has the reason).
 const SLOWER_THAN_LRU: [(&str, u64, usize); 2] =
     [("slice X-Z, today", 4, 1), ("slice X-Z, today", 12, 1)];
 

@@ -165,7 +165,7 @@ impl ObjectBackend {
         ObjectBackend::configured(address, &[], options)
     }
 
-    /// [`at`](ObjectBackend::at), with settings that come before the environment's: under the names of `docs/stores.md`, which
+    /// [`at`](ObjectBackend::at), with settings that come before the environment's: under the names of `docs/reference/stores.md`, which
     /// are those of its variables in lower case, with or without `aws_`, `google_` or `azure_` before them.
     ///
     /// # Errors

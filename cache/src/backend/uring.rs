@@ -2,7 +2,7 @@
 //!
 //! One thread has the ring: it submits what [`Ring::start`] has put in a queue, and reaps. While it sleeps it waits for a
 //! completion, of which one is that of a read of the *bell*, an eventfd that whoever comes with a request rings. What
-//! completions start goes to the kernel with the call that waits for the next one. `docs/cache.md` says why requests
+//! completions start goes to the kernel with the call that waits for the next one. `docs/internals/cache.md` says why requests
 //! are not submitted by whoever comes with them.
 //!
 //! How a request is read:

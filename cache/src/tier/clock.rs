@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "prints the table of docs/cache.md"]
+    #[ignore = "prints the table of docs/internals/cache.md"]
     fn table_of_replacement() {
         const SLOTS: u64 = 3000;
         const EPOCHS: u64 = 12;

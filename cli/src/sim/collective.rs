@@ -41,7 +41,7 @@ several values, as depth=1,2,4 or depth=1..64, which doubles from the first to t
 a processor reads.
 
 Above the rows of a machine stands what it is and the least depth that was found to bring nearly the best (in each object of \
---json, recommended_depth; of files of more than 131,072 blocks, as the models of docs/collective.md expect it). With --crossover \
+--json, recommended_depth; of files of more than 131,072 blocks, as the models of docs/internals/collective.md expect it). With --crossover \
 also what a collective call brings, as it is and overlapped; the least depth that brings no less than the former; whether a greater one, \
 of a few that are tried, brings less again; and the least depth for 95 % of what all of a portion ahead brings: some \
 twenty-five runs more for a machine. Of the files one is read before the first and one after the last, and time counts between.

@@ -76,7 +76,7 @@ Read-ahead takes room, too: in a memory of few blocks it can do harm, as in a ke
 
 --json has an object of each run, of several runs an array of them: what was asked for, by the \
 options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out. \
-docs/simulator.md has the keys.
+docs/internals/simulator.md has the keys.
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
@@ -158,7 +158,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     cpu_factor: f64,
 
-    /// What the recorder itself took between two calls, microseconds; docs/simulator.md says how to find it
+    /// What the recorder itself took between two calls, microseconds; docs/internals/simulator.md says how to find it
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     overhead_us: f64,
 

@@ -1,5 +1,5 @@
 //! A folder that can be written through its mount: [`file_system`] is what the kernel asks, [`tree`] what is done to names, [`attributes`] what is
-//! said of files, [`nodes`] the inodes, [`owner`] whose what is made is, [`content`] the bytes of files and what is cached of them, [`pages`] what the kernel has of them. `docs/mount.md` says why it is as it is.
+//! said of files, [`nodes`] the inodes, [`owner`] whose what is made is, [`content`] the bytes of files and what is cached of them, [`pages`] what the kernel has of them. `docs/internals/mount.md` says why it is as it is.
 
 mod attributes;
 mod content;

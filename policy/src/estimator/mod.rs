@@ -5,7 +5,7 @@
 //! blocks that it *tracks*, and has to find only the least valuable of them; the arbiter
 //! (`cache.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
-//! `docs/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite,
+//! `docs/internals/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite,
 //! `conformance.rs`.
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 //! A disk chooses as soon as it can, event by event: of what comes at one instant the first one may find it idle, and lower processors
 //! go first. Where the network takes no time, all events of an instant happen before any disk chooses, as section 4.3 assumes.
 //!
-//! Invariants: each block of each file is served once; at the end nothing is in flight. The rules are in `docs/collective.md`.
+//! Invariants: each block of each file is served once; at the end nothing is in flight. The rules are in `docs/internals/collective.md`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

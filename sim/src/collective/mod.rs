@@ -3,7 +3,7 @@
 //! Decides how long that takes, on modelled disks behind the project's queues, for each way of reading: demand only,
 //! informed prefetching of a fixed depth, disk-directed and two-phase I/O. After Madhyastha, Gibson and Faloutsos,
 //! "Informed Prefetching of Collective Input/Output Requests", 1999 (called *the paper* here; figures 4 and 6 are the
-//! loop). `docs/collective.md` has the design.
+//! loop). `docs/internals/collective.md` has the design.
 //!
 //! * [`pattern`]: which processor owns which block;
 //! * [`placement`]: where blocks lie on their disk;

@@ -151,7 +151,7 @@ fn depth_d_less_one_does_not() {
         assert!(counter_example(disks, stripes, depth - 1).is_some(), "{disks}");
         assert_eq!(counter_example(disks, stripes, depth), None, "{disks}");
     }
-    // The one of `docs/collective.md`.
+    // The one of `docs/internals/collective.md`.
     let found = counter_example(4, 3, 3).expect("there is one");
     assert_eq!(found, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
     let mut last_disk = Vec::new();

@@ -1,6 +1,6 @@
 //! Devices from parameter files: eight built in, or a user's own TOML text of the same form.
 //!
-//! docs/simulator.md lists the keys; the files in `disks/` say where each value comes from. An
+//! docs/internals/simulator.md lists the keys; the files in `disks/` say where each value comes from. An
 //! unknown key, a missing one or an absurd value is an error of one line that names the key.
 
 use foretell_policy::Nanos;

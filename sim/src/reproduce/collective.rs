@@ -6,10 +6,10 @@
 //! the paper leaves open:
 //!
 //! * what the drive's cache has to do with time: [`Reading::Stored`](crate::device::disk::Reading), by the throughputs of
-//!   the collective call (`docs/collective.md` has the arithmetic), which are therefore calibrated, and so is what follows from them
+//!   the collective call (`docs/internals/collective.md` has the arithmetic), which are therefore calibrated, and so is what follows from them
 //!   alone;
 //! * where the next sequential file lies: anywhere, as the same throughputs say;
-//! * how SSTF decides within a cylinder: by sectors (`docs/collective.md`);
+//! * how SSTF decides within a cylinder: by sectors (`docs/internals/collective.md`);
 //! * whether it knows what needs no seek since the drive's cache has it: it does, by the crossovers of drawn owners, which are therefore
 //!   calibrated;
 //! * how the disks are turned against one another: not at all; what else may be is in rows of its own;
@@ -485,7 +485,7 @@ pub fn figures() -> Outcome {
 mod tests {
     use super::*;
 
-    /// `docs/collective.md`, and the reason for interleaved blocks: a block ahead that saves its own time, and no way.
+    /// `docs/internals/collective.md`, and the reason for interleaved blocks: a block ahead that saves its own time, and no way.
     #[test]
     fn the_papers_interleaved_crossovers_are_blocks_that_make_up_for_reading_on_demand() {
         const BLOCK_MS: f64 = 3.08;

@@ -271,7 +271,7 @@ pub fn markdown(table: &[Compared]) -> String {
 const HEAD: &str = "\
 # Every policy on every program
 
-Written by `foretell sim reproduce comparators --out docs`: elapsed seconds, **simulated**, of the programs of TIP 1995
+Written by `foretell sim reproduce comparators --out docs/results`: elapsed seconds, **simulated**, of the programs of TIP 1995
 on its machine, but that blocks of addresses are not read and hints cost nothing, with arrays of 1 to 15 disks and caches of 4, 12 and 64 MB. `lru` prefetches nothing; the others are told
 the same. What they are is in the table of `policy/src/rules.rs`. Times of searches and slices are the mean over three
 layouts or planes; of two programs they are until both have ended. *Today* is the same array and program, but a hit, a fetch and an

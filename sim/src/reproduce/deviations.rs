@@ -79,7 +79,7 @@ pub static REASONS: [Reason; 14] = [
               and 5.6 ± 2.8 are 1 to 3. Here one block ahead saves that way too, as the arm stays \
               where it is until the barrier, and reading on demand costs no more than the call: 1 is enough. The 23.5 ms are the same for 4, 8 and 32 MB within \
               0.2, where rotation alone would scatter by 4 ms a file: they are no drawn place, but what each pause costs. If what is read ahead is lost in a pause, and files lie \
-              side by side, 1, 1, 1, 2, 3 and 3 are needed, or 1, 1, 2, 2, 1 and 1 with other numbers of files: an accident of rotation (docs/collective.md).",
+              side by side, 1, 1, 1, 2, 3 and 3 are needed, or 1, 1, 2, 2, 1 and 1 with other numbers of files: an accident of rotation (docs/internals/collective.md).",
     },
     Reason {
         experiment: "1999 table 4",

@@ -262,7 +262,7 @@ fn reasons(page: &mut String, cells: &[Cell]) {
 const HEAD: &str = "\
 # The papers' results again
 
-Written by `foretell sim reproduce WHAT --out docs`: the programs of the TIP papers on the simulator, under this
+Written by `foretell sim reproduce WHAT --out docs/results`: the programs of the TIP papers on the simulator, under this
 project's own policies: `tip1` unless a row says another. All figures of ours are **simulated**, and the same every time.
 A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
 
@@ -273,7 +273,7 @@ A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
   gives any, but for what is said below a paper's tables.
 
 Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
-one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/simulator.md says what it
+one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/internals/simulator.md says what it
 changes. Single disks, each with places of files and a plane of its own, are far apart: a row of least and most, which is of
 what was run, follows each such row of times.
 
@@ -413,6 +413,6 @@ mod tests {
         let [table, notes] =
             ["| X-Y | s |", "### What was chosen for TIP 1994"].map(|part| page.find(part));
         assert!(table < notes && !page.contains("Davidson"), "{page}");
-        assert!(page.contains("`foretell sim reproduce all --out docs`"), "{page}");
+        assert!(page.contains("`foretell sim reproduce all --out docs/results`"), "{page}");
     }
 }

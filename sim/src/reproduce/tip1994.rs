@@ -21,7 +21,7 @@
 //!   do not tell 8, 16, 24 and 32 apart: such cells, and those of man pages, which depend on it likewise, are calibrated.
 //! * *What is not known* else of disk and file system ([`Unknown`]) is not chosen. All combinations of a grid that give
 //!   the times of the three planes without hints on one disk are taken ([`samples`]), each with a layout of its own, and
-//!   figures are the means over them. The grid's limits hold fits, so that others lie beyond (docs/simulator.md).
+//!   figures are the means over them. The grid's limits hold fits, so that others lie beyond (docs/internals/simulator.md).
 //! * *Places of files* are calibrated for each set on its unhinted time on one disk ([`calibrated`]). Source code is at
 //!   the end of that scale: 2.05 s come out for the paper's 2.11, and files further apart were not tried.
 
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn figures_are_means_over_different_machines_that_are_as_measured() {
         let samples = samples();
-        // As docs/simulator.md says.
+        // As docs/internals/simulator.md says.
         assert_eq!(samples.len(), 31);
         let count =
             |is: fn(&Unknown) -> bool| samples.iter().filter(|sample| is(&sample.unknown)).count();

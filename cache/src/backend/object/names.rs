@@ -1,7 +1,7 @@
 //! The settings of object stores and web servers, by name: one table for each kind of store.
 //!
 //! A setting is given by one of its names (with or without the prefix of its kind), or by one of its variables, of which
-//! the first that is set holds. `docs/stores.md` explains them; a test compares the two.
+//! the first that is set holds. `docs/reference/stores.md` explains them; a test compares the two.
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

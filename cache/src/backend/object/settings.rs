@@ -207,7 +207,7 @@ fn unknown(kind: Kind, name: &str) -> String {
         [] => String::new(),
         alike => format!(" (near it: {})", alike.join(", ")),
     };
-    format!("there is no setting {name} for it{shown}; docs/stores.md lists them")
+    format!("there is no setting {name} for it{shown}; docs/reference/stores.md lists them")
 }
 
 /// Whether this can be the value of this setting.
@@ -295,7 +295,7 @@ mod tests {
             for known in kind.settings() {
                 let names = std::iter::once(&known.name).chain(known.other_names);
                 for name in names.chain(known.variables) {
-                    assert!(page.contains(&format!("`{name}`")), "docs/stores.md: {name}");
+                    assert!(page.contains(&format!("`{name}`")), "docs/reference/stores.md: {name}");
                 }
             }
         }

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn figures_are_means_over_different_disks() {
         let taken = disks();
-        // As docs/simulator.md says.
+        // As docs/internals/simulator.md says.
         assert_eq!(taken.len(), 30);
         let is_at_limit = |disk: &&DiskParameters| {
             let DiskParameters::Mechanical(disk) = disk else { return false };
