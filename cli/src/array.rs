@@ -47,8 +47,8 @@ struct MountArgs {
     #[arg(long, default_value_t = 4, value_name = "N")]
     disks: usize,
 
-    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file
-    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE")]
+    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE",
+        help = format!("A built-in device ({}) or a parameter file", disk_names()))]
     disk: String,
 
     /// Bytes of a file on one disk before the next disk's turn
@@ -123,6 +123,11 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
 
 /// A parameter file has fewer.
 const DISK_MAX_BYTES: u64 = 1 << 20;
+
+/// The names of the built-in devices, separated by commas.
+pub(crate) fn disk_names() -> String {
+    DiskParameters::names().collect::<Vec<_>>().join(", ")
+}
 
 /// A built-in device, or the parameter file of this path.
 pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {

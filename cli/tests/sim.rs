@@ -83,7 +83,8 @@ fn every_key_that_is_written_has_its_words() {
     let cache = ["--capacity", "3", "--policy", "lru", "--hints", "none"];
     let small = ["--file-size", "64KiB", "--files", "1", "--pattern", "interleaved"];
     let collective = [&small[..], &["--crossover", "--json", "-"]].concat();
-    let words = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/simulator.md"));
+    let words =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/simulator.md"));
     let words = words.expect("the page");
     let of_cache = words.split("Of `sim cache`: ").nth(1).expect("its keys");
     let of_collective = of_cache.split("Of `sim collective`:").nth(1).expect("its keys");

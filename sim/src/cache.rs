@@ -110,6 +110,11 @@ impl CachePolicy {
         Rules::ALL.into_iter().map(CachePolicy::Rules).chain([CachePolicy::Belady])
     }
 
+    /// The names of all of them, separated by commas.
+    pub fn names() -> String {
+        CachePolicy::all().map(CachePolicy::name).collect::<Vec<_>>().join(", ")
+    }
+
     /// The name used on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -130,8 +135,7 @@ impl FromStr for CachePolicy {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         CachePolicy::all().find(|policy| policy.name() == text).ok_or_else(|| {
-            let known: Vec<&str> = CachePolicy::all().map(CachePolicy::name).collect();
-            let known = known.join(", ");
+            let known = CachePolicy::names();
             if NEED_A_CLOCK.contains(&text) {
                 return format!("{text} needs a clock, and here is none; known are {known}");
             }

@@ -46,7 +46,7 @@ fn misses_on_demand(reads: &[Block], policy: &str, hints: Hints, capacity: u64) 
 }
 
 fn load(path: &Path) -> Vec<Block> {
-    let trace = Trace::open(path, Format::Blocks, 8192).expect("it opens");
+    let trace = Trace::open(path, Format::BLOCKS, 8192).expect("it opens");
     trace.into_reads().expect("it is well formed").blocks().collect()
 }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::failure::{Failure, note};
 use crate::size;
 
-pub(super) const HELP: &str = "\
+const HELP: &str = "\
 Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
 without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the \
 column of prefetches (in a cache of one block, the block that is being read leaves no room for another, but \
@@ -26,14 +26,7 @@ belady is the off-line optimum of fetching on demand; it and lru do with hints \
 what they do without.
 
 Formats, all of them also compressed with gzip or zstd:
-  blocks     one block id a line
-  vscsi      requests of a virtual machine's disk, binary records of version 1 or 2; reads only
-  oracle-general
-             libCacheSim's binary records of requests; each object is a block, whatever its size
-  foretell   `# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,
-             all of them whole numbers; their order counts, times and readers do not. Lines that begin
-             with # are remarks.
-
+{FORMATS}
 Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; \
 seconds are what the run took here. --json has one object with them, or an array of several runs.
 
@@ -42,6 +35,20 @@ Examples:
       --hints none
   foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
       --depth 0 --json - | jq .misses";
+
+/// The text below the options.
+pub(super) fn help() -> String {
+    let format = |format: &Format| {
+        let (name, about) = (format.name(), format.about().replace('\n', "\n             "));
+        let gap = if name.len() < 10 {
+            " ".repeat(11 - name.len())
+        } else {
+            format!("\n{}", " ".repeat(13))
+        };
+        format!("  {name}{gap}{about}\n")
+    };
+    HELP.replace("{FORMATS}\n", &Format::ALL.iter().map(format).collect::<String>())
+}
 
 const LRU: CachePolicy = CachePolicy::Rules(Rules::LRU);
 /// Of a block, where nothing else is given.
@@ -53,17 +60,15 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
-    /// Its format: blocks, vscsi, oracle-general, foretell
-    #[arg(long)]
+    #[arg(long, help = format!("Its format: {}", Format::names()))]
     format: Format,
 
     /// Blocks that the cache has room for; several with commas between them
     #[arg(long, required = true, value_name = "N,...", value_delimiter = ',', value_parser = capacity, allow_negative_numbers = true)]
     capacity: Vec<u64>,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell, belady;
-    /// several with commas between them
-    #[arg(long, required = true, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, required = true, value_name = "NAME,...", value_delimiter = ',',
+        help = format!("What decides: {}; several with commas between them", CachePolicy::names()))]
     policy: Vec<CachePolicy>,
 
     /// Which reads are disclosed before the first: none, all

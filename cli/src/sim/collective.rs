@@ -76,9 +76,9 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     disks: Vec<u32>,
 
-    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; the
-    /// machine of the 1999 paper is --disk hp97560-stored --apart
-    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',')]
+    #[arg(long, default_value = "hp97560", value_name = "NAME|FILE,...", value_delimiter = ',',
+        help = format!("A built-in device ({}) or a parameter file; the machine of the 1999 paper is \
+            --disk hp97560-stored --apart", array::disk_names()))]
     disk: Vec<String>,
 
     /// Bytes of each file, rounded up to blocks

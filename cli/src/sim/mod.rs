@@ -38,7 +38,7 @@ pub(crate) struct SimArgs {
 enum SimCommand {
     /// Count what a cache hits and misses: foretell sim cache --trace FILE --format blocks
     /// --capacity 100,1000 --policy lru,tip2,belady --hints all
-    #[command(after_help = cache::HELP)]
+    #[command(after_help = cache::help())]
     Cache(cache::CacheArgs),
     /// Run a recorded run again on other disks, with other memory, with hints: foretell sim replay
     /// run.strace --root /data --disks 1,2,4,8

@@ -87,8 +87,8 @@ pub(crate) struct ReplayArgs {
     /// The recording; - for standard input
     pub(super) trace: PathBuf,
 
-    /// Its format: strace, dxt, blocks, vscsi, oracle-general, foretell; each also compressed with gzip or zstd
-    #[arg(long, default_value = "strace")]
+    #[arg(long, default_value = "strace",
+        help = format!("Its format: {}; each also compressed with gzip or zstd", Source::names()))]
     pub(super) format: Source,
 
     /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
@@ -100,9 +100,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = disks, allow_negative_numbers = true)]
     disks: Vec<u16>,
 
-    /// A built-in device (hp97560, hp97560-stored, ibm0661, hpc2247, network, object-store, ssd, nvme) or a parameter file; hp97560 is a
-    /// drive of the early 1990s: of what is in use today, choose ssd, nvme, network or object-store [default: hp97560]
-    #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',',
+        help = format!("A built-in device ({}) or a parameter file; hp97560 is a drive of the early 1990s: of what is \
+            in use today, choose ssd, nvme, network or object-store [default: hp97560]", array::disk_names()))]
     disk: Vec<String>,
 
     /// Bytes of a file on one disk before the next disk's turn
@@ -131,9 +131,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// What decides: lru, tip1, tip2, fixed-horizon, aggressive, forestall, lru-sp, tiptoe, foretell; lru fetches no blocks
-    /// ahead, not even those that a kernel reads ahead [default: foretell]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = rules)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = rules,
+        help = format!("What decides: {}; lru fetches no blocks ahead, not even those that a kernel reads ahead \
+            [default: foretell]", policy_names()))]
     policy: Vec<Rules>,
 
     /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks, vscsi and oracle-general, which
@@ -197,6 +197,10 @@ impl Source {
             Source::Reads(format) => format.name(),
         }
     }
+
+    fn names() -> String {
+        format!("strace, dxt, {}", Format::names())
+    }
 }
 
 impl std::str::FromStr for Source {
@@ -207,8 +211,7 @@ impl std::str::FromStr for Source {
             "strace" => Ok(Source::Strace),
             "dxt" => Ok(Source::Dxt),
             _ => text.parse().map(Source::Reads).map_err(|_: String| {
-                let known = Format::ALL.map(Format::name).join(", ");
-                format!("unknown format {text:?}; known are strace, dxt, {known}")
+                format!("unknown format {text:?}; known are {}", Source::names())
             }),
         }
     }
@@ -275,9 +278,14 @@ fn stripe(text: &str) -> Result<u64, String> {
     whole_sectors(text, "a stripe")
 }
 
+/// The names of all policies, separated by commas.
+fn policy_names() -> String {
+    Rules::ALL.map(|rules| rules.name).join(", ")
+}
+
 fn rules(name: &str) -> Result<Rules, String> {
     Rules::named(name).ok_or_else(|| {
-        let known = Rules::ALL.map(|rules| rules.name).join(", ");
+        let known = policy_names();
         format!("unknown policy {name:?}; known are {known}")
     })
 }

@@ -884,7 +884,7 @@ proptest! {
 fn a_block_that_no_file_has_is_refused_and_any_other_is_read() {
     let of = |text: &'static str| {
         let path = Path::new("t");
-        let trace = Trace::of(text.as_bytes(), path, Format::Blocks, 8192).expect("memory");
+        let trace = Trace::of(text.as_bytes(), path, Format::BLOCKS, 8192).expect("memory");
         Activity::of_trace(trace, 8192).map(|activity| spec().run(&Recorded::new(&activity)).reads)
     };
     // The last block that ends at byte 2^63.

@@ -6,15 +6,27 @@
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
-use super::error::{Fault, quoted};
+use super::error::{Fault, Place, quoted};
 use super::input::{Input, Stop, number};
-use super::{Decoder, TraceRead};
+use super::{Decoder, Format, TraceRead};
 
 /// What an id is, for messages.
 const BLOCK_ID: &str = "a block id (a whole number from 0 to 2^63-1)";
 
+impl Format {
+    /// See `sim/src/trace/blocks.rs`.
+    pub const BLOCKS: Format = Format {
+        name: "blocks",
+        about: "one block id a line",
+        place: Place::Line,
+        has_own_blocks: true,
+        has_files: false,
+        decoder: |_| Box::new(Blocks),
+    };
+}
+
 /// See the [module](self).
-pub(super) struct Blocks;
+struct Blocks;
 
 impl Decoder for Blocks {
     fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop> {

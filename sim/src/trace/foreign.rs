@@ -108,7 +108,8 @@ const BEGINNINGS: [(&[u8], Foreign); 22] = [
 ];
 
 const TABLE: &str = "write its reads as `# foretell trace 1` and lines of: time_ns reader file offset_bytes length_bytes (--format foretell)";
-const CONVERSION: &str = "docs/internals/simulator.md has the line that makes --format foretell of it";
+const CONVERSION: &str =
+    "docs/internals/simulator.md has the line that makes --format foretell of it";
 
 /// A. A log of Darshan begins with its version, such as `3.41`, filled up to 8 bytes.
 const DARSHAN: Foreign = Foreign {

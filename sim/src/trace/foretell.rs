@@ -23,9 +23,9 @@
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
-use super::error::{Fault, quoted};
+use super::error::{Fault, Place, quoted};
 use super::input::{Input, Stop, number};
-use super::{Decoder, TraceRead, check_read, touched};
+use super::{Decoder, Format, TraceRead, check_read, touched};
 
 /// The first line.
 pub(super) const HEADER: &str = "# foretell trace 1";
@@ -40,9 +40,23 @@ const FIELD_WANTED: [&str; 5] = [
     "a length_bytes (a whole number from 0 on)",
 ];
 
+impl Format {
+    /// See `sim/src/trace/foretell.rs`.
+    pub const FORETELL: Format = Format {
+        name: "foretell",
+        about: "`# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,\n\
+                all of them whole numbers; their order counts, times and readers do not. Lines that begin\n\
+                with # are remarks.",
+        place: Place::Line,
+        has_own_blocks: false,
+        has_files: true,
+        decoder: |block_bytes| Box::new(Foretell { block_bytes }),
+    };
+}
+
 /// See the [module](self).
-pub(super) struct Foretell {
-    pub(super) block_bytes: u64,
+struct Foretell {
+    block_bytes: u64,
 }
 
 impl Decoder for Foretell {

@@ -4,8 +4,8 @@
 //! line or record at a time. Files compressed with gzip or zstd are read as they are. A read is in whole
 //! blocks: it has every block that one of its bytes lies in.
 //!
-//! One file a format, each a `Decoder`; a new one is added to [`Format`] and nowhere else. Recordings
-//! of whole programs, with the names they resolve and the time between their reads, are no `Trace` but a
+//! Each format has a file of its own: its `Decoder` and its entry, a constant of [`Format`]. To add one, write that
+//! file and add the constant to [`Format::ALL`]. Recordings of whole programs, with the names they resolve and the time between their reads, are no `Trace` but a
 //! [`recording`], by [`mod@strace`] or [`dxt`].
 //!
 //! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
@@ -70,58 +70,62 @@ impl TraceRead {
 /// Formats that have no [`Format`]: `foretell sim replay` reads them alone.
 const OF_REPLAY: [&str; 2] = ["strace", "dxt"];
 
-/// How a recording is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// One block id a line.
-    Blocks,
-    /// Binary records of a virtual disk's SCSI requests.
-    Vscsi,
-    /// Binary records of requests for objects, by libCacheSim.
-    OracleGeneral,
-    /// Our own, with readers, files and byte ranges; `sim/src/trace/foretell.rs` defines it.
-    Foretell,
+/// A way of writing recordings. Each format is described in its own file, as an associated constant.
+#[derive(Clone, Copy)]
+pub struct Format {
+    name: &'static str,
+    about: &'static str,
+    /// The unit in which errors count: a line or a record.
+    place: fn(u64) -> Place,
+    has_own_blocks: bool,
+    has_files: bool,
+    /// Makes a decoder for blocks of that many bytes.
+    decoder: fn(u64) -> Box<dyn Decoder>,
 }
 
 impl Format {
     /// All formats, in the order in which help texts list them.
     pub const ALL: [Format; 4] =
-        [Format::Blocks, Format::Vscsi, Format::OracleGeneral, Format::Foretell];
+        [Format::BLOCKS, Format::VSCSI, Format::ORACLE_GENERAL, Format::FORETELL];
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Format::Blocks => "blocks",
-            Format::Vscsi => "vscsi",
-            Format::OracleGeneral => "oracle-general",
-            Format::Foretell => "foretell",
-        }
+        self.name
     }
 
-    /// Whether a recording says what was read in blocks of its own, which have no size.
+    /// What a recording of this format holds, for help texts: a phrase, in one or more lines.
+    pub fn about(self) -> &'static str {
+        self.about
+    }
+
+    /// Whether the recording counts in blocks of its own, whose size it does not state.
     pub fn has_own_blocks(self) -> bool {
-        matches!(self, Format::Blocks | Format::OracleGeneral)
+        self.has_own_blocks
     }
 
-    /// Whether it tells files apart.
+    /// Whether the recording tells files apart.
     pub fn has_files(self) -> bool {
-        matches!(self, Format::Foretell)
+        self.has_files
     }
 
-    fn decoder(self, block_bytes: u64) -> Box<dyn Decoder> {
-        match self {
-            Format::Blocks => Box::new(blocks::Blocks),
-            Format::Vscsi => Box::new(vscsi::Vscsi::new(block_bytes)),
-            Format::OracleGeneral => Box::new(oracle_general::OracleGeneral::default()),
-            Format::Foretell => Box::new(foretell::Foretell { block_bytes }),
-        }
+    /// The names of all formats, separated by commas.
+    pub fn names() -> String {
+        Format::ALL.map(Format::name).join(", ")
     }
+}
 
-    fn place(self, number: u64) -> Place {
-        match self {
-            Format::Blocks | Format::Foretell => Place::Line(number),
-            Format::Vscsi | Format::OracleGeneral => Place::Record(number),
-        }
+/// Formats are told apart by their names.
+impl PartialEq for Format {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Format {}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
@@ -140,8 +144,7 @@ impl FromStr for Format {
             if OF_REPLAY.contains(&text) {
                 return format!("only `foretell sim replay --format {text}` reads {text}");
             }
-            let known = Format::ALL.map(Format::name).join(", ");
-            format!("unknown format {text:?}; known are {known}")
+            format!("unknown format {text:?}; known are {}", Format::names())
         })
     }
 }
@@ -189,7 +192,7 @@ impl Trace {
         let path = path.to_owned();
         match Input::new(bytes, format.name()) {
             Ok(input) => {
-                let decoder = format.decoder(block_bytes);
+                let decoder = (format.decoder)(block_bytes);
                 Ok(Trace { path, format, input, decoder, is_over: false })
             }
             Err(source) => Err(TraceError::Open { path, source }),
@@ -198,7 +201,7 @@ impl Trace {
 
     /// The line or record begun last, whether it was a read or not.
     pub fn place(&self) -> Place {
-        self.format.place(self.input.taken())
+        (self.format.place)(self.input.taken())
     }
 
     /// That the read given last cannot be, because of `fault`.
@@ -308,7 +311,7 @@ mod tests {
     fn a_recording_of_more_reads_than_are_held_is_refused() {
         let trace = || {
             let text: String = (0..20).map(|at| format!("{}\n", at * 2)).collect();
-            Trace::of(std::io::Cursor::new(text), Path::new("t"), Format::Blocks, 512)
+            Trace::of(std::io::Cursor::new(text), Path::new("t"), Format::BLOCKS, 512)
         };
         let held = trace().expect("memory").reads_of_at_most(20).expect("so many are held");
         assert_eq!(held.len(), 20);

@@ -16,10 +16,10 @@ use std::collections::HashMap;
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
-use super::error::Fault;
+use super::error::{Fault, Place};
 use super::foreign::PREFIX_BYTES;
 use super::input::{Input, Stop};
-use super::{Decoder, TraceRead};
+use super::{Decoder, Format, TraceRead};
 
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 24;
@@ -28,9 +28,21 @@ const RECORDS_MAX: u64 = 1 << 48;
 /// What stands in place of the next request of an object that is never asked for again.
 const NEVER: [i64; 3] = [-1, -2, i64::MAX];
 
+impl Format {
+    /// See `sim/src/trace/oracle_general.rs`.
+    pub const ORACLE_GENERAL: Format = Format {
+        name: "oracle-general",
+        about: "libCacheSim's binary records of requests; each object is a block, whatever its size",
+        place: Place::Record,
+        has_own_blocks: true,
+        has_files: false,
+        decoder: |_| Box::new(OracleGeneral::default()),
+    };
+}
+
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct OracleGeneral {
+struct OracleGeneral {
     /// By ids.
     objects: HashMap<u64, u64>,
     begin_s: Option<u32>,

@@ -19,10 +19,10 @@
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
-use super::error::Fault;
+use super::error::{Fault, Place};
 use super::foreign::PREFIX_BYTES;
 use super::input::{Input, Stop};
-use super::{Decoder, TraceRead, touched};
+use super::{Decoder, Format, TraceRead, touched};
 use crate::SECTOR_BYTES;
 
 /// READ(6), READ(10), READ(12), READ(16) (SCSI Block Commands, operation codes).
@@ -99,15 +99,27 @@ fn bytes_at<const N: usize>(record: &[u8; V2_BYTES], at: usize) -> [u8; N] {
     std::array::from_fn(|i| record[at + i])
 }
 
+impl Format {
+    /// See `sim/src/trace/vscsi.rs`.
+    pub const VSCSI: Format = Format {
+        name: "vscsi",
+        about: "requests of a virtual machine's disk, binary records of version 1 or 2; reads only",
+        place: Place::Record,
+        has_own_blocks: false,
+        has_files: false,
+        decoder: |block_bytes| Box::new(Vscsi::new(block_bytes)),
+    };
+}
+
 /// See the [module](self).
-pub(super) struct Vscsi {
+struct Vscsi {
     block_bytes: u64,
     version: Option<Version>,
     begin_us: Option<u64>,
 }
 
 impl Vscsi {
-    pub(super) fn new(block_bytes: u64) -> Self {
+    fn new(block_bytes: u64) -> Self {
         Vscsi { block_bytes, version: None, begin_us: None }
     }
 
