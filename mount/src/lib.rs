@@ -11,6 +11,7 @@ mod file_system;
 mod folder;
 mod guarded;
 mod handles;
+mod kind;
 mod mount;
 mod numbers;
 mod objects;
@@ -22,5 +23,6 @@ mod table;
 mod trouble;
 
 pub use error::MountError;
+pub use kind::Kind;
 pub use mount::{Contents, KIND, StoreMount, StoreMountOptions, check};
 pub use point::Ending;

@@ -12,8 +12,9 @@ use foretell_cache::{Cache, CacheOptions, Stats, Store};
 use crate::error::{MountError, one_line};
 use crate::file_system::{FileSystem, ReadOnly};
 use crate::folder::{self, Tree};
+use crate::kind::Kind;
 use crate::objects::Objects;
-use crate::point::{Ending, FreePoint, Handle, Kind, MountOptions, MountPoint};
+use crate::point::{Ending, FreePoint, Handle, MountOptions, MountPoint};
 use crate::service::Service;
 use crate::trouble::Troubles;
 

@@ -18,21 +18,11 @@ use fuser::{Config, Filesystem, MountOption, Notifier, Session, SessionACL};
 
 use crate::error::{MountError, one_line};
 use crate::guarded::Guarded;
+use crate::kind::Kind;
 use crate::table::{self, Force, mount_at};
 
 /// How long unmounting waits for programs that are just letting go.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
-
-/// What is mounted, in the table of mounts and in messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// What its sources begin with in the table of mounts; nothing else does.
-    pub name: &'static str,
-    /// What it is called in messages.
-    pub noun: &'static str,
-    /// The command that unmounts it.
-    pub unmount: &'static str,
-}
 
 /// How it is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{MountError, one_line};
-use crate::point::Kind;
+use crate::kind::Kind;
 
 /// The table, as this process sees it.
 const TABLE: &str = "/proc/self/mountinfo";

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use foretell_mount::point::{self, Ending, FreePoint, Kind, MountOptions, MountPoint};
+use foretell_mount::Kind;
+use foretell_mount::point::{self, Ending, FreePoint, MountOptions, MountPoint};
 use foretell_policy::Nanos;
 use foretell_sim::layout::Layout;
 

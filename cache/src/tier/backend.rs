@@ -5,8 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::StatVfs;
 
@@ -15,7 +14,8 @@ use crate::backend::{Backend, BackendError, FileInfo, Found, Listing, Object, Op
 use super::format::FileKey;
 use super::memory::Pieces;
 use super::reader::{Job, Near};
-use super::{READERS, Shared, Tier, count};
+use super::share::{Joint, Share, TieredObject};
+use super::{READERS, Tier};
 
 /// A store whose blocks are kept in a [`Tier`].
 pub struct TieredBackend {
@@ -83,14 +83,6 @@ impl Backend for TieredBackend {
     }
 }
 
-/// It does not keep the tier's threads: it may go under a lock that they wait for.
-struct TieredObject {
-    shared: Arc<Shared>,
-    key: FileKey,
-    size_bytes: u64,
-    remote: Arc<dyn Object>,
-}
-
 /// Bytes of a request, from byte `at` on, that come from one side; near if there are blocks.
 struct Range {
     at: usize,
@@ -140,13 +132,7 @@ impl Object for TieredObject {
         let ranges = self.divide(start, length);
         // SAFETY: the memory is the request's until it ends, which it does after its shares; those are disjoint.
         let all = unsafe { Pieces::new(request.parts()) };
-        let joint = Arc::new(Joint {
-            is_demand: request.is_demand(),
-            length,
-            request: Mutex::new(Some(request)),
-            left: AtomicUsize::new(ranges.len()),
-            error: Mutex::new(None),
-        });
+        let joint = Arc::new(Joint::new(request, ranges.len()));
         for Range { at, length, near } in ranges {
             // SAFETY: as above.
             let pieces = unsafe { Pieces::new(all.slice(at, length)) };
@@ -173,93 +159,5 @@ impl Object for TieredObject {
     fn is_near(&self, offset_bytes: u64) -> bool {
         let index = offset_bytes / self.shared.block_bytes as u64;
         self.shared.has(self.key.block(index))
-    }
-}
-
-/// A request, and what of it has not ended.
-struct Joint {
-    /// If nobody ends it, it goes with the last share, and fails.
-    request: Mutex<Option<Request>>,
-    is_demand: bool,
-    length: usize,
-    left: AtomicUsize,
-    /// The first one's.
-    error: Mutex<Option<BackendError>>,
-}
-
-impl Joint {
-    fn ended(&self, result: Result<(), BackendError>) {
-        if let Err(cause) = result {
-            let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
-            error.get_or_insert(cause);
-        }
-        if self.left.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        let request = self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut request) = request else { return };
-        match error {
-            Some(cause) => request.complete(Err(cause)),
-            None => {
-                request.advance(self.length);
-                request.complete(Ok(()));
-            }
-        }
-    }
-}
-
-/// A part of a request; see the [module](self).
-pub(super) struct Share {
-    joint: Arc<Joint>,
-    object: Arc<TieredObject>,
-    start: u64,
-    length: usize,
-    /// Its own until it ends.
-    pub(super) pieces: Pieces,
-}
-
-impl Share {
-    pub(super) fn is_demand(&self) -> bool {
-        self.joint.is_demand
-    }
-
-    pub(super) fn key(&self) -> FileKey {
-        self.object.key
-    }
-
-    /// C. From afar, all of it.
-    fn fetch(self) {
-        let Share { joint, object, start, length, pieces } = self;
-        let shared = &object.shared;
-        count(&shared.counts.missed, length.div_ceil(shared.block_bytes));
-        let (is_demand, remote) = (joint.is_demand, Arc::clone(&object.remote));
-        // SAFETY: it is looked at when the request below has ended, and this share has not.
-        let filled = unsafe { pieces.again() };
-        let done = Box::new(move |result: Result<(), BackendError>| {
-            if result.is_ok() {
-                let shared = &object.shared;
-                shared.offer(&object.key, (object.size_bytes, start), &filled, length);
-            }
-            drop((object, filled)); // Who ends the last request may open the folder anew.
-            joint.ended(result);
-        });
-        // SAFETY: the pieces are this share's until it ends, which is after `done` was called.
-        let request = unsafe { Request::new(start, is_demand, pieces.into_parts(), done) };
-        remote.start(request);
-    }
-
-    /// All is there but these ranges of it, each its first byte and how many: they are fetched from afar.
-    pub(super) fn end_but_for(self, again: &[(usize, usize)]) {
-        self.joint.left.fetch_add(again.len(), Ordering::AcqRel);
-        for &(at, length) in again {
-            // SAFETY: ranges of this share, which nobody else looks at any more.
-            let pieces = unsafe { Pieces::new(self.pieces.slice(at, length)) };
-            let (joint, object) = (Arc::clone(&self.joint), Arc::clone(&self.object));
-            Share { joint, object, start: self.start + at as u64, length, pieces }.fetch();
-        }
-        let Share { joint, object, .. } = self;
-        drop(object);
-        joint.ended(Ok(()));
     }
 }

@@ -28,6 +28,7 @@ mod format;
 mod index;
 mod memory;
 mod reader;
+mod share;
 #[cfg(test)]
 mod tests;
 mod trouble;

@@ -8,9 +8,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::{Buffer, UNIT};
 
-use super::backend::Share;
 use super::clock::Slot;
 use super::format::{Entry, FileKey};
+use super::share::Share;
 use super::trouble::TierTrouble;
 use super::{FAILURES, Shared, count};
 

@@ -4,6 +4,7 @@ mod cache;
 mod collective;
 mod recorded;
 mod replay;
+mod replay_args;
 mod reproduce;
 mod sweep_plot;
 mod table;
@@ -42,8 +43,8 @@ enum SimCommand {
     Cache(cache::CacheArgs),
     /// Run a recorded run again on other disks, with other memory, with hints: foretell sim replay
     /// run.strace --root /data --disks 1,2,4,8
-    #[command(after_help = replay::HELP)]
-    Replay(replay::ReplayArgs),
+    #[command(after_help = replay_args::HELP)]
+    Replay(replay_args::ReplayArgs),
     /// Read striped files by many processors together, prefetching or collectively: foretell sim collective --procs 8
     /// --disks 8 --pattern block-1d --sweep depth=1..64
     #[command(after_help = collective::HELP)]

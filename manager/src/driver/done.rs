@@ -4,12 +4,24 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foretell_policy::FetchId;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::pool::Done;
+use super::file::{Advised, Found};
 
 /// Jobs done that are worth waking the session for, whether or not anybody waits for them.
 const BATCH: usize = 64;
+
+/// What came of a job of a device thread.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// A name was looked up.
+    Found { fetch: FetchId, found: std::io::Result<Found> },
+    /// The kernel was asked for a range.
+    Advised { fetch: FetchId, advised: Advised },
+    /// The job's thread failed, or no thread could be started.
+    Lost { fetch: FetchId },
+}
 
 /// A queue with a descriptor that is readable while something is in it.
 #[derive(Debug)]

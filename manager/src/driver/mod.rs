@@ -29,10 +29,10 @@ use std::time::Duration;
 
 use foretell_policy::{Config, DeviceId, Fetch, FetchId, FileId, Memory, NameId, Nanos, Outcome};
 
-use done::DoneQueue;
+use done::{Done, DoneQueue};
 use file::{Advised, Found, Handle, OpenFile, State};
 use keeping::FileSystems;
-use pool::{Done, Job, Pool};
+use pool::{Job, Pool};
 use residency::Range;
 
 use crate::threads::Threads;

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use foretell_policy::FetchId;
 
-use super::done::DoneQueue;
-use super::file::{self, Advised, Found, Handle};
+use super::done::{Done, DoneQueue};
+use super::file::{self, Handle};
 use super::keeping::FileSystems;
 use super::residency::Range;
 use crate::threads::{Permit, Threads};
@@ -46,17 +46,6 @@ pub(crate) enum Job {
     Advise { fetch: FetchId, file: Arc<Handle>, range: Range },
     /// Have a range released from memory.
     Release { file: Arc<Handle>, range: Range },
-}
-
-/// What came of a [`Job`].
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// Of [`Job::Find`].
-    Found { fetch: FetchId, found: std::io::Result<Found> },
-    /// Of [`Job::Advise`].
-    Advised { fetch: FetchId, advised: Advised },
-    /// The job's thread failed, or none can be had.
-    Lost { fetch: FetchId },
 }
 
 /// The threads of one device. Dropping it lets them finish their current job and end; nobody waits

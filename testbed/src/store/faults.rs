@@ -9,7 +9,7 @@ use std::time::Duration;
 use foretell_sim::random::{SplitMix64, hash};
 
 use super::error::StoreError;
-use super::options::FirstByte;
+use super::first_byte::FirstByte;
 
 /// What goes wrong on purpose: shares of all requests, from 0 to 1. A request has one fault at most,
 /// so the three are 1 at most together.
@@ -102,7 +102,7 @@ fn ending(faults: &Faults, which: f64, part: f64) -> Ending {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::Tail;
+    use super::super::first_byte::Tail;
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);

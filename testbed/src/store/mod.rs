@@ -33,8 +33,10 @@ mod connection;
 mod error;
 mod faults;
 mod file_body;
+mod first_byte;
 mod folder;
 mod listing;
+mod lock;
 mod objects;
 mod options;
 mod pacing;
@@ -64,17 +66,19 @@ use tokio::task;
 
 pub use error::StoreError;
 pub use faults::Faults;
-pub use options::{FirstByte, StoreOptions, Tail};
+pub use first_byte::{FirstByte, Tail};
+pub use options::StoreOptions;
 pub use report::StoreReport;
 
 use connection::{Connection, Fuse, Gate};
 use file_body::Buffers;
 use folder::Folder;
+use lock::lock;
 use objects::{Objects, Readers};
 use pacing::{Link, piece_bytes};
 use patience::{Clock, Patience};
 use report::{Counters, count};
-use service::{Shared, lock};
+use service::Shared;
 use timer::Timer;
 
 /// Threads for reads of what is not in memory, and for listings.

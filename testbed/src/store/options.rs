@@ -5,37 +5,10 @@ use std::time::Duration;
 
 use super::error::StoreError;
 use super::faults::Faults;
+use super::first_byte::FirstByte;
 
 /// The longest first-byte latency, an hour: more is a typing error.
 const LATENCY_MAX: Duration = Duration::from_secs(3600);
-
-/// How long a response waits before its first byte, counted from the arrival of the request's head.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FirstByte {
-    /// The usual wait: the median if `sigma` is not 0.
-    pub usual: Duration,
-    /// Standard deviation of the wait's logarithm (a log-normal distribution); 0 for always the
-    /// same wait.
-    pub sigma: f64,
-    /// Shares of the responses that wait otherwise, from 0 to 1 together.
-    pub tail: Vec<Tail>,
-}
-
-/// A share of responses with a wait of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tail {
-    /// Which part of all responses, from 0 to 1.
-    pub share: f64,
-    /// How long they wait.
-    pub wait: Duration,
-}
-
-impl FirstByte {
-    /// Always the same wait.
-    pub fn fixed(usual: Duration) -> Self {
-        FirstByte { usual, sigma: 0.0, tail: Vec::new() }
-    }
-}
 
 /// What a store serves, and how slowly; [`StoreOptions::default`] is the store of the project's
 /// measurements: 30 ms to the first byte, 90 MB/s for each response, no faults.

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::rt::{self, Sleep};
 
 use super::connection::Gate;
-use super::service::lock;
+use super::lock::lock;
 use super::timer::{Timer, Wait};
 
 /// What it takes to be patient with all connections.

@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ use s3s::{HttpResponse, s3_error};
 
 use super::connection::Fuse;
 use super::faults::{Ending, Faults, draw};
-use super::options::FirstByte;
+use super::first_byte::FirstByte;
+use super::lock::lock;
 use super::pacing::{Link, Pace};
 use super::patience::{Patience, Patient};
 use super::report::{Counters, count};
@@ -50,11 +51,6 @@ pub(super) struct Shared {
     pub(super) requests: AtomicU64,
     pub(super) link: Mutex<Link>,
     pub(super) faults: Mutex<Faults>,
-}
-
-/// Also after a panic elsewhere: each of them is one value.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The connection ends here, without an answer or within it.

@@ -295,7 +295,10 @@ mod tests {
             for known in kind.settings() {
                 let names = std::iter::once(&known.name).chain(known.other_names);
                 for name in names.chain(known.variables) {
-                    assert!(page.contains(&format!("`{name}`")), "docs/reference/stores.md: {name}");
+                    assert!(
+                        page.contains(&format!("`{name}`")),
+                        "docs/reference/stores.md: {name}"
+                    );
                 }
             }
         }

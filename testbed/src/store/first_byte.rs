@@ -1,0 +1,31 @@
+//! How long a response waits before its first byte.
+
+use std::time::Duration;
+
+/// How long a response waits before its first byte, counted from the arrival of the request's head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FirstByte {
+    /// The usual wait: the median if `sigma` is not 0.
+    pub usual: Duration,
+    /// Standard deviation of the wait's logarithm (a log-normal distribution); 0 for always the
+    /// same wait.
+    pub sigma: f64,
+    /// Shares of the responses that wait otherwise, from 0 to 1 together.
+    pub tail: Vec<Tail>,
+}
+
+/// A share of responses with a wait of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tail {
+    /// Which part of all responses, from 0 to 1.
+    pub share: f64,
+    /// How long they wait.
+    pub wait: Duration,
+}
+
+impl FirstByte {
+    /// Always the same wait.
+    pub fn fixed(usual: Duration) -> Self {
+        FirstByte { usual, sigma: 0.0, tail: Vec::new() }
+    }
+}
