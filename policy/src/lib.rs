@@ -35,47 +35,30 @@
 
 #![deny(unsafe_code)]
 
-mod allocation;
 mod blocks;
-mod cache;
+mod buffers;
 pub mod contract;
-pub mod costs;
-mod curve;
 pub mod decisions;
-mod depth;
-mod device;
-mod estimator;
-mod files;
-mod flights;
-mod handles;
-pub mod hash;
-mod heap;
+mod devices;
 pub mod hint;
-mod line;
 pub mod policy;
 mod prefetcher;
-pub mod queue;
-mod rates;
-mod recency;
-mod room;
 pub mod rules;
-mod stall;
-mod stream;
+mod streams;
+mod tables;
 pub mod time;
-mod trust;
-mod unresolved;
-mod values;
-mod walk;
 
 pub use contract::{
     Access, Config, CostModel, CostSource, Counts, Fetch, Memory, Outcome, Reason, Work,
 };
-pub use costs::Cost;
 pub use decisions::{Decision, DecisionKind};
+pub use devices::costs::Cost;
+pub use devices::{costs, queue};
 pub use hint::{
     Block, DeviceId, Extent, FetchId, FileId, Hint, HinterId, NameId, Order, ReaderId, Segment,
     StreamId, Target,
 };
 pub use policy::{PREPARED_MAX, Policy};
 pub use rules::Rules;
+pub use tables::hash;
 pub use time::Nanos;

@@ -22,7 +22,7 @@
 //! completion. The policy never reads a clock, starts no fetch by itself, and cannot fail: a driver that
 //! breaks the protocol (completes a fetch twice) trips an assertion.
 //!
-//! Not here: the order in which a disk serves what it was given ([`crate::queue`]), and everything with
+//! Not here: the order in which a disk serves what it was given ([`crate::devices::queue`]), and everything with
 //! a file descriptor.
 
 mod events;
@@ -34,21 +34,20 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use crate::blocks::{DeviceIndex, LOADED_MAX, Queue, StreamIndex};
-use crate::cache::{Cache, Need};
+use crate::blocks::{DeviceIndex, LOADED_MAX, Queue, SlotId, StreamIndex};
+use crate::buffers::arbiter::{Arbiter, Need};
 use crate::contract::{Access, Config, Counts, Fetch, Memory, Outcome, Reason, Work};
-use crate::costs::Cost;
 use crate::decisions::Decision;
-use crate::depth::Purpose;
-use crate::device::Device;
-use crate::flights::{Demand, FlightWork, Flights};
-use crate::hash::Mix;
+use crate::devices::costs::Cost;
+use crate::devices::depth::Purpose;
+use crate::devices::device::Device;
+use crate::devices::flights::{Demand, FlightWork, Flights};
 use crate::hint::{
     Block, DeviceId, FetchId, FileId, Hint, HinterId, NameId, ReaderId, StreamId, Target,
 };
-use crate::recency::SlotId;
 use crate::rules::Prefetch;
-use crate::stream::{Fit, Limits, Stream, Waiting};
+use crate::streams::stream::{Fit, Limits, Stream, Waiting};
+use crate::tables::hash::Mix;
 use crate::time::Nanos;
 
 /// Reads in a row that found everything in memory, after which hints are passed over.
@@ -80,7 +79,7 @@ const PLACED_MIN: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Policy {
     config: Config,
-    cache: Cache,
+    arbiter: Arbiter,
     devices: Vec<Device>,
     device_ids: HashMap<DeviceId, DeviceIndex, Mix>,
     stream_ids: HashMap<StreamId, StreamIndex, Mix>,
@@ -117,7 +116,7 @@ impl Policy {
         assert!(config.cluster_blocks_max > 0 && config.outstanding_max > 0, "no I/O: {config:?}");
         assert!(config.resolved_max > 0, "no lookups: {config:?}");
         Policy {
-            cache: Cache::new(&config),
+            arbiter: Arbiter::new(&config),
             config,
             devices: Vec::new(),
             device_ids: HashMap::with_hasher(Mix),
@@ -146,23 +145,23 @@ impl Policy {
 
     /// What has become of hints and prefetches so far.
     pub fn counts(&self) -> Counts {
-        self.cache.counts
+        self.arbiter.counts
     }
 
     /// Blocks prefetched, or being prefetched, and unread.
     pub fn pending_blocks(&self) -> u64 {
-        self.cache.unread
+        self.arbiter.unread
     }
 
     /// Blocks in memory or on their way: never above the capacity.
     #[inline]
     pub fn held_blocks(&self) -> u64 {
-        self.cache.blocks.len() as u64
+        self.arbiter.blocks.len() as u64
     }
 
     /// Why `block` is in memory; `None` if it is not, or is on its way.
     pub fn reason(&self, block: Block) -> Option<Reason> {
-        let known = &self.cache.blocks[self.cache.blocks.find(block)?];
+        let known = &self.arbiter.blocks[self.arbiter.blocks.find(block)?];
         if known.is_in_flight() {
             return None;
         }
@@ -176,13 +175,13 @@ impl Policy {
 
     /// Bytes that the policy itself takes for what it keeps account of.
     pub fn memory_bytes(&self) -> usize {
-        self.cache.memory_bytes()
+        self.arbiter.memory_bytes()
     }
 
     /// Takes the last decisions out of the log, in order, and how many more there were since the last
     /// call than [`Config::decisions_max`]; none if that is 0, and nothing is logged.
     pub fn take_decisions(&mut self) -> (Vec<Decision>, u64) {
-        self.cache.log.take()
+        self.arbiter.log.take()
     }
 
     /// Names that will never be asked for, since the last call: their hints were cancelled or passed
@@ -195,17 +194,17 @@ impl Policy {
     /// buffers of a new fetch are used.
     #[inline]
     pub fn next_eviction(&mut self) -> Option<Block> {
-        self.cache.evicted.pop_front()
+        self.arbiter.evicted.pop_front()
     }
 
     /// Hints that are not past.
     pub fn waiting_hints(&self) -> usize {
-        self.cache.streams.iter().flatten().map(Stream::hints).sum()
+        self.arbiter.streams.iter().flatten().map(Stream::hints).sum()
     }
 
     /// Hints of `hinter` that have not come near enough to be expanded: what a driver may bound.
     pub fn waiting_hints_by(&self, hinter: HinterId) -> usize {
-        self.cache.trust.waiting(hinter)
+        self.arbiter.hinters.waiting(hinter)
     }
 
     /// Bytes that the hints of `hinter` take, and those of all: what a driver may bound that others can disclose to. Segments
@@ -214,13 +213,13 @@ impl Policy {
     /// in it: some 80 bytes for each piece of a segment, of which there are half a million, or four for each block of memory, and
     /// where others have them all 512 for each stream.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
-        self.cache.trust.hint_bytes(hinter)
+        self.arbiter.hinters.hint_bytes(hinter)
     }
 
     /// Whether all hints of `stream` are past, and nothing that was fetched for it is unread.
     pub fn is_past(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
-        let stream = known.and_then(|index| self.cache.streams[index.0 as usize].as_ref());
+        let stream = known.and_then(|index| self.arbiter.streams[index.0 as usize].as_ref());
         stream.is_none_or(|stream| stream.hints() == 0 && stream.unread == 0)
     }
 
@@ -228,7 +227,7 @@ impl Policy {
     /// less than the policy would look at.
     pub fn wants_hints(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
-        let stream = known.and_then(|index| self.cache.streams[index.0 as usize].as_ref());
+        let stream = known.and_then(|index| self.arbiter.streams[index.0 as usize].as_ref());
         stream.is_some_and(|stream| {
             stream.waiting.len() < self.config.resolved_max
                 && stream.ahead() < self.config.capacity_blocks.saturating_mul(2)
@@ -237,18 +236,18 @@ impl Policy {
 
     /// Whether a hint is about `file`, so that its driver should keep it open.
     pub fn wants(&self, file: FileId) -> bool {
-        self.cache.files.is_wanted(file)
+        self.arbiter.files.is_wanted(file)
     }
 
     /// Files that ceased to be wanted since the last call; [`wants`](Self::wants) says whether one has
     /// come to be wanted again. To be asked now and then: they are kept until then.
     pub fn take_released_files(&mut self) -> Vec<FileId> {
-        self.cache.files.take_released()
+        self.arbiter.files.take_released()
     }
 
     /// Whether nothing is left to fetch and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.flights.is_empty() && self.cache.streams.iter().flatten().all(Stream::is_worked_off)
+        self.flights.is_empty() && self.arbiter.streams.iter().flatten().all(Stream::is_worked_off)
     }
 
     /// A new stream, on the record of `hinter`. With a `reader`, only that one's reads are taken for it.
@@ -271,7 +270,7 @@ impl Policy {
             window,
             placed_max: capacity.saturating_mul(PLACED_CAPACITIES).max(PLACED_MIN),
         };
-        let index = self.cache.add_stream(Stream::new(id, hinter, reader, limits));
+        let index = self.arbiter.add_stream(Stream::new(id, hinter, reader, limits));
         self.stream_ids.insert(id, index);
         id
     }
@@ -284,8 +283,8 @@ impl Policy {
             }
             return;
         };
-        self.cache.counts.hints += 1;
-        self.cache.note_hint(now, index);
+        self.arbiter.counts.hints += 1;
+        self.arbiter.note_hint(now, index);
         self.add_hint(index, hint);
     }
 
@@ -295,10 +294,10 @@ impl Policy {
         let Some(&index) = self.stream_ids.get(&stream) else { return };
         let mut untracked = std::mem::take(&mut self.untracked);
         let mut waiting = Vec::new();
-        let (stream, blocks, changed) = self.cache.stream_and_names(index);
+        let (stream, blocks, changed) = self.arbiter.stream_and_names(index);
         stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
         let hinter = stream.hinter;
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         self.note_load(index);
         for hint in waiting {
             self.drop_waiting(hinter, &hint);
@@ -320,12 +319,12 @@ impl Policy {
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
-            if self.cache.stream(index).placing_is_unfinished {
+            if self.arbiter.stream(index).placing_is_unfinished {
                 self.unplaced.retain(|&unplaced| unplaced != index);
             }
-            let reader = self.cache.stream(index).reader;
-            let hinter = self.cache.stream(index).hinter;
-            self.cache.remove_stream(index);
+            let reader = self.arbiter.stream(index).reader;
+            let hinter = self.arbiter.stream(index).hinter;
+            self.arbiter.remove_stream(index);
             self.tell_few(hinter);
             match reader {
                 Some(only) if self.last_stream.get(&only) != Some(&index) => {}
@@ -352,7 +351,7 @@ impl Policy {
     /// after the other. It changes nothing; a driver that has several reads to tell of saves half of its
     /// time by it when memory holds a million blocks, on x86-64.
     pub fn prepare(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.cache.load(blocks.into_iter());
+        self.arbiter.load(blocks.into_iter());
     }
 
     /// A program has read `block`. `stalled` says, where the memory is the kernel's, whether the call had
@@ -368,7 +367,7 @@ impl Policy {
     /// The same where nothing is disclosed. Apart, so that a read among streams does not save registers for it.
     #[inline(never)]
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
-        let slot = self.cache.blocks.find_loaded(block);
+        let slot = self.arbiter.blocks.find_loaded(block);
         let access = self.read_unhinted(block, slot, stalled);
         self.note_stall(access, stalled);
         self.check();
@@ -384,12 +383,12 @@ impl Policy {
         block: Block,
         stalled: bool,
     ) -> Access {
-        let slot = self.cache.blocks.find_loaded(block);
-        if self.cache.blocks.has_loaded() {
-            self.cache.load_next_streams();
+        let slot = self.arbiter.blocks.find_loaded(block);
+        if self.arbiter.blocks.has_loaded() {
+            self.arbiter.load_next_streams();
         }
         let matched = match self.goes_on(reader, block, slot) {
-            Some(index) => Some((index, Fit::At(self.cache.stream(index).cursor.front()))),
+            Some(index) => Some((index, Fit::At(self.arbiter.stream(index).cursor.front()))),
             None => self.find_match(reader, block, slot),
         };
         let access = match matched {
@@ -419,15 +418,15 @@ impl Policy {
             Some((missed, demand)) if missed == block => demand,
             _ => Demand::Unhinted,
         };
-        if self.cache.blocks.has(block) {
+        if self.arbiter.blocks.has(block) {
             return None;
         }
         let need = Need { block, by: None, worth: f64::INFINITY, spares_unread: false };
-        self.cache.make_room(now, need).ok()?;
+        self.arbiter.make_room(now, need).ok()?;
         let device = self.device(device);
-        let slot = self.cache.begin(block, device, None);
+        let slot = self.arbiter.begin(block, device, None);
         if let Demand::Hinted(claim) = demand {
-            self.cache.accessed(Some(slot), Some(claim.stream));
+            self.arbiter.accessed(Some(slot), Some(claim.stream));
             self.linger(slot, claim);
         }
         let mut slots = self.flights.room_for_slots();
@@ -443,7 +442,7 @@ impl Policy {
     /// nothing is worth it.
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         // Nothing is disclosed, or what is makes no difference.
-        if self.stream_ids.is_empty() || self.cache.rules.prefetch == Prefetch::Never {
+        if self.stream_ids.is_empty() || self.arbiter.rules.prefetch == Prefetch::Never {
             return None;
         }
         let index = self.known_device(device)?;
@@ -492,9 +491,9 @@ impl Policy {
     #[inline(always)] // With every event.
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
-        !self.cache.stale_candidates.is_empty()
-            || self.cache.search_is_unfinished
-            || !self.cache.parked.is_empty()
+        !self.arbiter.stale_candidates.is_empty()
+            || self.arbiter.search_is_unfinished
+            || !self.arbiter.parked.is_empty()
             || at_device.candidates.first().is_some()
             || at_device.unresolved.len() > 0
             || self.devices.iter().any(Device::has_lookups)
@@ -533,12 +532,17 @@ impl Policy {
                     let begun = (flight.started, flight.outstanding);
                     let seen = device.completed(now, begun, slots.len() as u64);
                     if let Some((ns, requests)) = seen.block_ns {
-                        self.cache.costs.observe_block(flight.device, ns, requests, seen.was_full);
+                        self.arbiter.costs.observe_block(
+                            flight.device,
+                            ns,
+                            requests,
+                            seen.was_full,
+                        );
                     }
                     if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
                         // The driver cannot tell the device's time from that of its queue.
                         let took = Nanos(ns as u64);
-                        self.cache.costs.observe_disk(flight.device, took);
+                        self.arbiter.costs.observe_disk(flight.device, took);
                     }
                 }
                 self.blocks_completed(now, slots, demand, outcome);
@@ -552,7 +556,7 @@ impl Policy {
     /// a driver that does not gets no answer to a device that cannot keep up.
     pub fn waited(&mut self, reader: ReaderId, waited: Nanos) {
         if let Some(&index) = self.last_stream.get(&reader) {
-            self.cache.stream(index).pace.waited(reader, waited);
+            self.arbiter.stream(index).pace.waited(reader, waited);
         }
     }
 
@@ -561,7 +565,7 @@ impl Policy {
     /// a stream has looked at is one of that device; uses further ahead are where their hints have said.
     pub fn moved(&mut self, block: Block, device: DeviceId) {
         let device = self.device(device);
-        self.cache.moved(block, device);
+        self.arbiter.moved(block, device);
         self.check();
     }
 
@@ -570,11 +574,11 @@ impl Policy {
     #[inline]
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
         match cost {
-            Cost::Hit => self.cache.costs.observe_hit(sample),
-            Cost::Driver => self.cache.costs.observe_driver(sample),
+            Cost::Hit => self.arbiter.costs.observe_hit(sample),
+            Cost::Driver => self.arbiter.costs.observe_driver(sample),
             Cost::Disk => {
                 let device = self.device(device);
-                self.cache.costs.observe_disk(device, sample);
+                self.arbiter.costs.observe_disk(device, sample);
             }
         }
     }

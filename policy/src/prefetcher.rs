@@ -19,7 +19,7 @@
 //!
 //! * **G. Runs.** Where blocks that are missing follow one another, a device that keeps up on the whole may be too
 //!   slow for them. They are begun beyond the horizon, as soon as one of them would come too late otherwise
-//!   ([`crate::stall`]), at the value that fetches have for a device that cannot keep up. What is kept is not
+//!   ([`crate::streams::latest_start`]), at the value that fetches have for a device that cannot keep up. What is kept is not
 //!   counted by that value, so that two might take each other's blocks for it, or one its own, for ever: a stream that has lost
 //!   one unread begins no run at the cost of unread ones before it has read.
 //!
@@ -31,21 +31,20 @@
 //!
 //! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
 
-use crate::blocks::{Claim, DeviceIndex, StreamIndex};
-use crate::cache::{Cache, Need, NoRoom};
+use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
+use crate::buffers::arbiter::{Arbiter, Need, NoRoom};
+use crate::buffers::values::{Terms, nearness, rounded_up};
 use crate::contract::{Config, Memory};
-use crate::costs::Costs;
 use crate::decisions::{Decision, DecisionKind};
-use crate::device::{Device, Waits};
-use crate::hash::NEIGHBOURS;
+use crate::devices::costs::Costs;
+use crate::devices::device::{Device, Waits};
 use crate::hint::Block;
-use crate::recency::SlotId;
 use crate::rules::Prefetch;
-use crate::stall::{LatestStart, is_certain};
-use crate::stream::Stream;
-use crate::stream::cursor::Distance;
+use crate::streams::latest_start::{LatestStart, is_certain};
+use crate::streams::stream::Stream;
+use crate::streams::stream::cursor::Distance;
+use crate::tables::hash::NEIGHBOURS;
 use crate::time::Nanos;
-use crate::values::{Terms, nearness, rounded_up};
 
 /// D: unread blocks that a stream may have at first, and at least if every other one is read.
 const ALLOWANCE_FIRST: u64 = 1024;
@@ -129,7 +128,7 @@ pub(crate) struct Candidate {
     pub(crate) near_from: u64,
 }
 
-impl Cache {
+impl Arbiter {
     /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
     fn may_claim(&self, config: &Config, stream: &Stream, in_cluster: bool) -> bool {
         let has_room = self.has_room_for_unread(config, in_cluster);

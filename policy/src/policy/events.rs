@@ -1,19 +1,18 @@
 //! What hints, reads and completions do to the parts of the policy.
 
 use super::{Policy, READERS_MIN, STREAMS_ASKED_MAX, STREAMS_PASSED_MAX, Work};
-use crate::blocks::{Claim, DeviceIndex, Queue, StreamIndex};
-use crate::cache::Cache;
+use crate::blocks::{Claim, DeviceIndex, Queue, SlotId, StreamIndex};
+use crate::buffers::arbiter::Arbiter;
 use crate::contract::{Access, Fetch, Memory, Outcome};
-use crate::device::Device;
-use crate::flights::{Demand, Flight, FlightWork};
+use crate::devices::device::Device;
+use crate::devices::flights::{Demand, Flight, FlightWork};
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId};
 use crate::prefetcher;
-use crate::recency::SlotId;
-use crate::room::shrink_map;
 use crate::rules::Replacement;
-use crate::stream::{Current, Fit, Lookup, Waiting};
+use crate::streams::stream::{Current, Fit, Lookup, Waiting};
+use crate::streams::unresolved::Ticket;
+use crate::tables::shrinking::shrink_map;
 use crate::time::Nanos;
-use crate::unresolved::Ticket;
 
 /// A search for blocks to fetch goes on as long as streams have more to look at, so often at most.
 const SEARCHES_MAX: u32 = 8;
@@ -75,52 +74,52 @@ impl Policy {
 
     pub(super) fn add_hint(&mut self, index: StreamIndex, hint: Hint) {
         let device = self.device(hint.device);
-        let stream = self.cache.stream(index);
+        let stream = self.arbiter.stream(index);
         stream.of_device(device);
         let number = stream.first_waiting + stream.waiting.len() as u64;
         let waiting = Waiting::new(hint, device);
         let lookup = waiting.lookup();
         stream.wait(waiting);
         let hinter = stream.hinter;
-        self.cache.trust.waits(hinter);
+        self.arbiter.hinters.waits(hinter);
         match lookup {
             Lookup::Known { file, .. } => {
-                self.cache.counts.hints_resolved += 1;
-                self.cache.files.hold(file, device);
+                self.arbiter.counts.hints_resolved += 1;
+                self.arbiter.files.hold(file, device);
             }
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                let of = self.cache.whose(index);
+                let of = self.arbiter.whose(index);
                 self.device_mut(device).unresolved.push(index, ticket, number, of);
             }
         }
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         self.advance(index);
     }
 
     /// Places what can be placed of a stream.
     #[inline(always)] // Mostly all is placed, and that is soon seen.
     pub(super) fn advance(&mut self, index: StreamIndex) {
-        let stream = self.cache.stream(index);
+        let stream = self.arbiter.stream(index);
         if stream.load() != stream.load_noted || stream.hint_bytes() != stream.hint_bytes_noted {
             self.note_load(index);
         }
-        if !self.cache.stream(index).is_placed() {
+        if !self.arbiter.stream(index).is_placed() {
             self.place(index);
         }
     }
 
     #[inline(never)] // The rare part of a read.
     fn place(&mut self, index: StreamIndex) {
-        if self.cache.stream(index).should_begin_anew() {
+        if self.arbiter.stream(index).should_begin_anew() {
             self.begin_anew(index);
         }
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
         let load = self.load;
         let mut placed = std::mem::take(&mut self.waiting_done);
-        let (stream, _, changed) = self.cache.stream_and_names(index);
+        let (stream, _, changed) = self.arbiter.stream_and_names(index);
         let of_others = load - stream.load_noted;
         let load_max = (most.saturating_sub(of_others) / LOAD_SHARE_DIVISOR).max(LOAD_MIN);
         let was_unfinished = stream.placing_is_unfinished;
@@ -129,37 +128,37 @@ impl Policy {
             self.unplaced.push_back(index);
         }
         let hinter = stream.hinter;
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         self.note_load(index);
         for waiting in placed.drain(..) {
-            self.cache.trust.waits_no_more(hinter);
+            self.arbiter.hinters.waits_no_more(hinter);
             if let Lookup::Known { file, .. } = waiting.lookup() {
-                self.cache.files.unhold(file);
+                self.arbiter.files.unhold(file);
             }
         }
         self.waiting_done = placed;
-        self.cache.counts.refused = self.cache.counts.refused.saturating_add(beyond_end);
-        self.cache.touch_candidate(index);
+        self.arbiter.counts.refused = self.arbiter.counts.refused.saturating_add(beyond_end);
+        self.arbiter.touch_candidate(index);
     }
 
     /// Takes the size of a stream's index, and of its hints, into the account.
     #[inline(never)] // The rare part of a read.
     pub(super) fn note_load(&mut self, index: StreamIndex) {
-        let stream = self.cache.stream(index);
+        let stream = self.arbiter.stream(index);
         let load = stream.load();
         self.load = self.load - stream.load_noted + load;
         stream.load_noted = load;
         let (bytes, hinter) = (stream.hint_bytes(), stream.hinter);
         let before = std::mem::replace(&mut stream.hint_bytes_noted, bytes);
         if bytes != before {
-            self.cache.trust.note_hint_bytes(hinter, before, bytes);
+            self.arbiter.hinters.note_hint_bytes(hinter, before, bytes);
         }
     }
 
     /// Goes on with a stream whose placing was broken off. Returns whether there was one.
     pub(super) fn place_more(&mut self) -> bool {
         while let Some(index) = self.unplaced.pop_front() {
-            let stream = self.cache.streams[index.0 as usize].as_mut();
+            let stream = self.arbiter.streams[index.0 as usize].as_mut();
             let Some(stream) = stream.filter(|stream| stream.placing_is_unfinished) else {
                 continue;
             };
@@ -172,9 +171,9 @@ impl Policy {
 
     /// A waiting hint of `hinter` is no more.
     pub(super) fn drop_waiting(&mut self, hinter: HinterId, waiting: &Waiting) {
-        self.cache.trust.waits_no_more(hinter);
+        self.arbiter.hinters.waits_no_more(hinter);
         match waiting.lookup() {
-            Lookup::Known { file, .. } => self.cache.files.unhold(file),
+            Lookup::Known { file, .. } => self.arbiter.files.unhold(file),
             Lookup::Pending(name) => self.dropped_names.push(name),
             _ => {}
         }
@@ -186,16 +185,16 @@ impl Policy {
         let mut searches = 0;
         let first = loop {
             let (config, devices) = (&self.config, &mut self.devices);
-            let first = self.cache.next_cluster(now, config, devices, device, &mut slots);
+            let first = self.arbiter.next_cluster(now, config, devices, device, &mut slots);
             if first.is_some() {
                 break first;
             }
-            if std::mem::take(&mut self.cache.search_is_unfinished) {
+            if std::mem::take(&mut self.arbiter.search_is_unfinished) {
                 searches += 1;
                 if searches == SEARCHES_MAX {
                     break None;
                 }
-            } else if !self.cache.goes_on_with_parked(config) {
+            } else if !self.arbiter.goes_on_with_parked(config) {
                 break None;
             }
         };
@@ -221,8 +220,8 @@ impl Policy {
         block: Block,
         slot: Option<SlotId>,
     ) -> Option<StreamIndex> {
-        let index = self.cache.blocks[slot?].claim()?.stream;
-        let stream = self.cache.streams[index.0 as usize].as_ref()?;
+        let index = self.arbiter.blocks[slot?].claim()?.stream;
+        let stream = self.arbiter.streams[index.0 as usize].as_ref()?;
         let goes_on = stream.was_read_by(reader) && stream.is_next(block);
         debug_assert!(!goes_on || self.last_stream.get(&reader) == Some(&index));
         goes_on.then_some(index)
@@ -242,13 +241,13 @@ impl Policy {
         let stays = match matched {
             Some((_, Fit::Again)) => true,
             Some((index, Fit::At(_))) => {
-                self.cache.stream(index).lingers_with(reader);
+                self.arbiter.stream(index).lingers_with(reader);
                 last == Some(index)
             }
             None => false,
         };
         if let Some(before) = last.filter(|_| !stays) {
-            self.cache.stream(before).is_left_by(reader);
+            self.arbiter.stream(before).is_left_by(reader);
         }
         if let Some((index, _)) = matched.filter(|_| !stays) {
             self.last_stream.insert(reader, index);
@@ -263,7 +262,7 @@ impl Policy {
     /// kept. Others are found out about with their next reads.
     #[cold]
     fn forget_readers(&mut self) {
-        let streams = &self.cache.streams;
+        let streams = &self.arbiter.streams;
         self.last_stream.retain(|&reader, index| {
             let stream = streams[index.0 as usize].as_ref();
             stream.is_some_and(|stream| stream.reader == Some(reader) || stream.was_read_by(reader))
@@ -281,11 +280,11 @@ impl Policy {
         slot: Option<SlotId>,
     ) -> Option<(StreamIndex, Fit)> {
         if let Some(last) = last
-            && self.cache.stream(last).is_next(block)
+            && self.arbiter.stream(last).is_next(block)
         {
-            return Some((last, Fit::At(self.cache.stream(last).cursor.front())));
+            return Some((last, Fit::At(self.arbiter.stream(last).cursor.front())));
         }
-        let Cache { files, streams, blocks, .. } = &mut self.cache;
+        let Arbiter { files, streams, blocks, .. } = &mut self.arbiter;
         let named = files.named_by(block.file);
         if named.is_empty() {
             return None;
@@ -327,18 +326,18 @@ impl Policy {
     #[inline(always)] // On the way of every hinted read.
     pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let Some(slot) = slot else { return Access::Miss };
-        let known = &mut self.cache.blocks[slot];
+        let known = &mut self.arbiter.blocks[slot];
         let unread = known.is_unread();
         // Late or not, it was right to fetch it.
         if let Some(claim) = known.claim().filter(|_| unread) {
-            self.cache.note_true(claim.stream);
+            self.arbiter.note_true(claim.stream);
         }
-        let known = &mut self.cache.blocks[slot];
+        let known = &mut self.arbiter.blocks[slot];
         let access = if !known.is_in_flight() {
-            self.cache.counts.useful += u64::from(unread);
+            self.arbiter.counts.useful += u64::from(unread);
             Access::Hit
         } else if self.config.memory == Memory::Owned || stalled {
-            self.cache.counts.late += u64::from(unread);
+            self.arbiter.counts.late += u64::from(unread);
             Access::InFlight
         } else {
             // It had arrived, or was in memory all along: its completion will tell.
@@ -347,7 +346,7 @@ impl Policy {
             }
             Access::Hit
         };
-        self.cache.mark_read(slot);
+        self.arbiter.mark_read(slot);
         access
     }
 
@@ -359,24 +358,24 @@ impl Policy {
         (block, slot): (Block, Option<SlotId>),
         stalled: bool,
     ) -> Access {
-        self.cache.count_access(Some(index));
-        self.cache.accessed(slot, Some(index));
+        self.arbiter.count_access(Some(index));
+        self.arbiter.accessed(slot, Some(index));
         let access = self.access_of(slot, stalled);
-        slot.into_iter().for_each(|slot| self.cache.read_consumed(slot));
+        slot.into_iter().for_each(|slot| self.arbiter.read_consumed(slot));
         self.move_on(index);
         let claim = Claim { stream: index, position };
         if let Some(slot) = slot
-            && self.cache.blocks[slot].claim() == Some(claim)
+            && self.arbiter.blocks[slot].claim() == Some(claim)
         {
             if self.lets_linger() {
-                self.cache.stream(index).reads(position, slot);
+                self.arbiter.stream(index).reads(position, slot);
             } else {
-                self.cache.unclaim(slot);
+                self.arbiter.unclaim(slot);
             }
         }
         let capacity = self.config.capacity_blocks;
-        let hit_ns = self.cache.costs.hit_ns();
-        let (stream, blocks, changed) = self.cache.stream_and_names(index);
+        let hit_ns = self.arbiter.costs.hit_ns();
+        let (stream, blocks, changed) = self.arbiter.stream_and_names(index);
         let mut overtaken = 0;
         if slot.is_none() && !stream.is_before_scan(position) {
             overtaken = 1;
@@ -395,24 +394,24 @@ impl Policy {
         let may_lose_value =
             stream.read((block, position), behind, blocks, changed, &mut self.untracked);
         if !showed {
-            self.cache.stale_shown.push(index);
+            self.arbiter.stale_shown.push(index);
         }
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         if may_lose_value {
-            self.cache.touch_value(index);
+            self.arbiter.touch_value(index);
         }
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
                 self.linger(slot, claim);
-                self.cache.stream(index).note_later_use(block);
+                self.arbiter.stream(index).note_later_use(block);
             }
             Some(slot) => self.find_next_use(index, slot),
             None => {
-                self.cache.counts.overtaken += overtaken;
-                let next = self.cache.stream(index).next_use(block);
+                self.arbiter.counts.overtaken += overtaken;
+                let next = self.arbiter.stream(index).next_use(block);
                 self.missed = Some((block, Demand::Hinted(claim)));
                 if let Some(next) = next {
-                    let stream = self.cache.stream(index);
+                    let stream = self.arbiter.stream(index);
                     if let Some((_, device)) = stream.block_at(next) {
                         stream.lost(device, next);
                     }
@@ -423,7 +422,7 @@ impl Policy {
             self.abandon_untracked(now);
         }
         self.advance(index);
-        self.cache.touch_candidate(index);
+        self.arbiter.touch_candidate(index);
         access
     }
 
@@ -438,7 +437,7 @@ impl Policy {
 
     /// Whether a block that is being read is kept for that.
     fn lets_linger(&self) -> bool {
-        self.config.memory == Memory::Owned && self.cache.rules.replacement != Replacement::Lru
+        self.config.memory == Memory::Owned && self.arbiter.rules.replacement != Replacement::Lru
     }
 
     /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
@@ -447,23 +446,23 @@ impl Policy {
         if !self.lets_linger() {
             return self.find_next_use(claim.stream, slot);
         }
-        if self.cache.blocks[slot].claim().is_none() {
-            self.cache.stream(claim.stream).reads(claim.position, slot);
-            self.cache.claim(slot, claim);
+        if self.arbiter.blocks[slot].claim().is_none() {
+            self.arbiter.stream(claim.stream).reads(claim.position, slot);
+            self.arbiter.claim(slot, claim);
         }
     }
 
     /// The reader of a stream goes on to the next block.
     fn move_on(&mut self, index: StreamIndex) {
-        let Some(current) = self.cache.stream(index).current.take() else { return };
+        let Some(current) = self.arbiter.stream(index).current.take() else { return };
         let (position, slot) = (current.position, current.slot);
-        if self.cache.blocks[slot].claim() == Some(Claim { stream: index, position }) {
-            let block = self.cache.blocks[slot].block();
-            match self.cache.stream(index).later_use(&current, block) {
-                Some(next) => self.cache.reclaim(slot, Claim { stream: index, position: next }),
+        if self.arbiter.blocks[slot].claim() == Some(Claim { stream: index, position }) {
+            let block = self.arbiter.blocks[slot].block();
+            match self.arbiter.stream(index).later_use(&current, block) {
+                Some(next) => self.arbiter.reclaim(slot, Claim { stream: index, position: next }),
                 None => {
-                    self.cache.unclaim(slot);
-                    self.cache.settle(slot, Some(index));
+                    self.arbiter.unclaim(slot);
+                    self.arbiter.settle(slot, Some(index));
                 }
             }
         }
@@ -472,20 +471,20 @@ impl Policy {
     /// A block in memory, or on its way, has been read as disclosed: finds its next reason to stay.
     fn find_next_use(&mut self, index: StreamIndex, slot: SlotId) {
         let keeps = self.config.memory != Memory::Kernel { keeps: false };
-        let lru = self.cache.rules.replacement == Replacement::Lru;
-        let known = &self.cache.blocks[slot];
+        let lru = self.arbiter.rules.replacement == Replacement::Lru;
+        let known = &self.arbiter.blocks[slot];
         let (block, in_flight) = (known.block(), known.is_in_flight());
         let mut asked = None;
         if keeps && !lru && known.claim().is_none() {
-            match self.cache.stream(index).next_use(block) {
-                Some(position) => self.cache.claim(slot, Claim { stream: index, position }),
+            match self.arbiter.stream(index).next_use(block) {
+                Some(position) => self.arbiter.claim(slot, Claim { stream: index, position }),
                 None => asked = Some(index),
             }
         }
         if lru && !in_flight {
-            self.cache.enqueue(slot, Queue::Recent);
+            self.arbiter.enqueue(slot, Queue::Recent);
         }
-        self.cache.settle(slot, asked);
+        self.arbiter.settle(slot, asked);
     }
 
     /// One more call for a block that was counted as read: nothing but recency has changed, if others have
@@ -493,10 +492,10 @@ impl Policy {
     pub(super) fn read_again(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let access = self.access_of(slot, stalled);
         if let Some(slot) = slot
-            && self.cache.rules.replacement == Replacement::Lru
-            && !self.cache.blocks[slot].is_in_flight()
+            && self.arbiter.rules.replacement == Replacement::Lru
+            && !self.arbiter.blocks[slot].is_in_flight()
         {
-            self.cache.enqueue(slot, Queue::Recent);
+            self.arbiter.enqueue(slot, Queue::Recent);
         }
         access
     }
@@ -510,11 +509,11 @@ impl Policy {
     ) -> Access {
         if let Some(slot) = slot
             && self.config.memory == Memory::Owned
-            && self.cache.blocks[slot].is_settled()
+            && self.arbiter.blocks[slot].is_settled()
         {
-            self.cache.count_access(None);
-            self.cache.accessed(Some(slot), None);
-            self.cache.read_recent(slot);
+            self.arbiter.count_access(None);
+            self.arbiter.accessed(Some(slot), None);
+            self.arbiter.read_recent(slot);
             return Access::Hit;
         }
         self.read_unsettled(block, slot, stalled)
@@ -527,16 +526,18 @@ impl Policy {
         if self.config.memory != Memory::Owned {
             return access;
         }
-        self.cache.count_access(None);
-        self.cache.accessed(slot, None);
+        self.arbiter.count_access(None);
+        self.arbiter.accessed(slot, None);
         match slot {
-            Some(slot) if !self.cache.blocks[slot].is_in_flight() => self.cache.read_recent(slot),
+            Some(slot) if !self.arbiter.blocks[slot].is_in_flight() => {
+                self.arbiter.read_recent(slot)
+            }
             Some(slot) => {
-                self.cache.blocks[slot].joins_recent();
-                self.cache.missed_recent(block);
+                self.arbiter.blocks[slot].joins_recent();
+                self.arbiter.missed_recent(block);
             }
             None => {
-                self.cache.missed_recent(block);
+                self.arbiter.missed_recent(block);
                 self.missed = Some((block, Demand::Unhinted));
             }
         }
@@ -551,11 +552,11 @@ impl Policy {
             *demand = Demand::Unhinted;
         }
         for slot in self.claimed_in_flight(index) {
-            let unread = self.cache.blocks[slot].is_unread();
-            self.cache.counts.unfinished += u64::from(unread);
-            self.cache.mark_read(slot);
-            self.cache.unclaim(slot);
-            self.cache.orphan(slot);
+            let unread = self.arbiter.blocks[slot].is_unread();
+            self.arbiter.counts.unfinished += u64::from(unread);
+            self.arbiter.mark_read(slot);
+            self.arbiter.unclaim(slot);
+            self.arbiter.orphan(slot);
         }
     }
 
@@ -564,14 +565,14 @@ impl Policy {
     fn begin_anew(&mut self, index: StreamIndex) {
         self.forget_under_way(index);
         // What is being read has no later use that is known.
-        if let Some(Current { position, slot, .. }) = self.cache.stream(index).current.take()
-            && self.cache.blocks[slot].claim() == Some(Claim { stream: index, position })
+        if let Some(Current { position, slot, .. }) = self.arbiter.stream(index).current.take()
+            && self.arbiter.blocks[slot].claim() == Some(Claim { stream: index, position })
         {
-            self.cache.unclaim(slot);
-            self.cache.settle(slot, Some(index));
+            self.arbiter.unclaim(slot);
+            self.arbiter.settle(slot, Some(index));
         }
-        self.cache.stream(index).begin_anew();
-        self.cache.touch(index);
+        self.arbiter.stream(index).begin_anew();
+        self.arbiter.touch(index);
     }
 
     /// Blocks on their way that `index` claims.
@@ -581,7 +582,7 @@ impl Policy {
             FlightWork::Resolve { .. } => &[],
         });
         let claims = |&slot: &SlotId| {
-            let claim = self.cache.blocks[slot].claim();
+            let claim = self.arbiter.blocks[slot].claim();
             claim.is_some_and(|claim| claim.stream == index)
         };
         slots.copied().filter(claims).collect()
@@ -589,12 +590,12 @@ impl Policy {
 
     /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
     pub(super) fn abandon(&mut self, now: Nanos, slot: SlotId) {
-        if self.cache.blocks[slot].is_unread() {
-            self.cache.waste(now, slot);
+        if self.arbiter.blocks[slot].is_unread() {
+            self.arbiter.waste(now, slot);
         }
-        self.cache.mark_read(slot);
-        self.cache.blocks[slot].set_claim(None);
-        self.cache.settle(slot, None);
+        self.arbiter.mark_read(slot);
+        self.arbiter.blocks[slot].set_claim(None);
+        self.arbiter.settle(slot, None);
     }
 
     pub(super) fn blocks_completed(
@@ -605,7 +606,7 @@ impl Policy {
         outcome: Outcome,
     ) {
         if slots.len() > 1 {
-            slots.iter().for_each(|&slot| self.cache.blocks.load_slot(slot));
+            slots.iter().for_each(|&slot| self.arbiter.blocks.load_slot(slot));
         }
         for (offset, &slot) in (0..).zip(&slots) {
             self.block_completed(now, slot, offset, demand, outcome);
@@ -633,11 +634,11 @@ impl Policy {
         demand: Option<Demand>,
         outcome: Outcome,
     ) {
-        let known = &self.cache.blocks[slot];
+        let known = &self.arbiter.blocks[slot];
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());
         let joins_recent = known.does_join_recent() || demand == Some(Demand::Unhinted);
-        let counts = &mut self.cache.counts;
+        let counts = &mut self.arbiter.counts;
         match outcome {
             Outcome::Fetched => {}
             Outcome::Short { blocks } if offset < blocks => {}
@@ -655,40 +656,40 @@ impl Policy {
             }
         }
         counts.useful += u64::from(early);
-        self.cache.arrived(now, slot, joins_recent);
+        self.arbiter.arrived(now, slot, joins_recent);
     }
 
     /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
     #[inline(never)] // The rarer part.
     fn not_ours(&mut self, now: Nanos, slot: SlotId) {
-        let claim = self.cache.blocks[slot].claim();
-        self.cache.mark_read(slot);
-        self.cache.unclaim(slot);
+        let claim = self.arbiter.blocks[slot].claim();
+        self.arbiter.mark_read(slot);
+        self.arbiter.unclaim(slot);
         if let Some(Claim { stream: index, position }) = claim {
-            let (stream, blocks, changed) = self.cache.stream_and_names(index);
+            let (stream, blocks, changed) = self.arbiter.stream_and_names(index);
             let mut untracked = Vec::new();
             stream.settle(position, blocks, changed, &mut untracked);
             for slot in untracked {
                 self.abandon(now, slot);
             }
-            self.cache.touch(index);
-            self.cache.touch_resolved(index);
+            self.arbiter.touch(index);
+            self.arbiter.touch_resolved(index);
             if self.settled.last() != Some(&index) {
                 self.settled.push(index);
             }
         }
-        self.cache.remove(slot);
+        self.arbiter.remove(slot);
     }
 
     /// The invariants, in debug builds: those that cost nothing always, all of them now and then.
     pub(super) fn check(&mut self) {
         #[cfg(debug_assertions)]
         {
-            let held = self.cache.blocks.len() as u64;
+            let held = self.arbiter.blocks.len() as u64;
             debug_assert!(held <= self.config.capacity_blocks, "over capacity");
             self.checks = self.checks.wrapping_add(1);
             if self.checks.is_multiple_of(64) || held < 64 {
-                self.cache.check_all();
+                self.arbiter.check_all();
             }
         }
     }

@@ -6,16 +6,15 @@ use hashbrown::HashMap;
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::contract::{Fetch, Outcome, Work};
-use crate::device::Lookup as UnderWay;
-use crate::flights::FlightWork;
+use crate::devices::device::Lookup as UnderWay;
+use crate::devices::flights::FlightWork;
 use crate::hint::{HinterId, StreamId};
-use crate::stream::Lookup;
-use crate::time::Nanos;
+use crate::streams::stream::Lookup;
 #[cfg(any(test, debug_assertions))]
-use crate::{
-    hash::Mix,
-    unresolved::{Left, Ticket},
-};
+use crate::streams::{shares::Left, unresolved::Ticket};
+#[cfg(any(test, debug_assertions))]
+use crate::tables::hash::Mix;
+use crate::time::Nanos;
 
 impl Policy {
     /// L: the next lookup for `device`.
@@ -24,8 +23,8 @@ impl Policy {
         if at_device.unresolved.len() == 0 {
             return None;
         }
-        let taken = at_device.names_under_way() + self.cache.files.wanted_at(device);
-        let left = self.cache.shares.left(taken, self.stream_ids.len() > 1)?;
+        let taken = at_device.names_under_way() + self.arbiter.files.wanted_at(device);
+        let left = self.arbiter.shares.left(taken, self.stream_ids.len() > 1)?;
         if self.config.tries_depths && at_device.working_on() >= at_device.depth.lookup_depth() {
             return None;
         }
@@ -39,13 +38,13 @@ impl Policy {
             self.pass_over(device, index);
         }
         let number = self.device_mut(device).unresolved.pop(index)?;
-        let stream = self.cache.stream(index);
+        let stream = self.arbiter.stream(index);
         let (id, first) = (stream.id, stream.first_waiting);
         let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
         let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
         waiting.set_lookup(Lookup::InFlight);
         stream.lookups += 1;
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
         at_device.lookup_begun(fetch, UnderWay { began: now, stream: id, index, number });
@@ -54,7 +53,7 @@ impl Policy {
 
     /// Devices are told of what streams and hinters have by now.
     fn tell_resolved(&mut self) {
-        while let Some((index, of)) = self.cache.renew_resolved() {
+        while let Some((index, of)) = self.arbiter.renew_resolved() {
             for device in &mut self.devices {
                 device.unresolved.set_standing(index, of.standing);
                 device.unresolved.set_few(of.hinter, of.hinter_has_few);
@@ -64,14 +63,14 @@ impl Policy {
 
     /// Devices are told whether a hinter has few.
     pub(super) fn tell_few(&mut self, hinter: HinterId) {
-        let has_few = self.cache.hinter_has_few(hinter);
+        let has_few = self.arbiter.hinter_has_few(hinter);
         self.devices.iter_mut().for_each(|device| device.unresolved.set_few(hinter, has_few));
     }
 
     /// The stream whose hint is the next one, found by asking all of them what they have.
     #[cfg(any(test, debug_assertions))]
     fn first_of_all(&self, device: DeviceIndex, left: Left) -> Option<StreamIndex> {
-        let (streams, shares) = (&self.cache.streams, &self.cache.shares);
+        let (streams, shares) = (&self.arbiter.streams, &self.arbiter.shares);
         let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
         for stream in streams.iter().flatten() {
             *of_hinters.entry(stream.hinter).or_default() += stream.resolved_ahead();
@@ -92,8 +91,8 @@ impl Policy {
                 return;
             }
             let Some(number) = self.device_mut(device).unresolved.pop(index) else { return };
-            self.cache.counts.hints_passed_over += 1;
-            let stream = self.cache.stream(index);
+            self.arbiter.counts.hints_passed_over += 1;
+            let stream = self.arbiter.stream(index);
             let first = stream.first_waiting;
             let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
             if let Lookup::Pending(name) = waiting.lookup() {
@@ -111,7 +110,7 @@ impl Policy {
             self.devices[device].find_overdue(now);
             for UnderWay { stream: id, index, number, .. } in self.devices[device].take_overdue() {
                 let is_open = self.stream_ids.get(&id) == Some(&index);
-                if is_open && self.cache.stream(index).lookup_is_overdue(number) {
+                if is_open && self.arbiter.stream(index).lookup_is_overdue(number) {
                     self.advance(index);
                     passed = true;
                 }
@@ -128,15 +127,15 @@ impl Policy {
     ) {
         let lookup = match outcome {
             Outcome::Resolved { file, size_bytes } => {
-                self.cache.counts.hints_resolved += 1;
+                self.arbiter.counts.hints_resolved += 1;
                 Lookup::Known { file, size_bytes }
             }
             Outcome::Void => {
-                self.cache.counts.hints_void += 1;
+                self.arbiter.counts.hints_void += 1;
                 Lookup::Void
             }
             Outcome::Refused => {
-                self.cache.counts.hints_refused += 1;
+                self.arbiter.counts.hints_refused += 1;
                 Lookup::Void
             }
             _ => panic!("{outcome:?} is no outcome of a lookup"),
@@ -144,15 +143,15 @@ impl Policy {
         if self.stream_ids.get(&id) != Some(&index) {
             return; // Closed in the meantime.
         }
-        let stream = self.cache.stream(index);
+        let stream = self.arbiter.stream(index);
         stream.lookups -= 1;
         let still_waits = stream.set_lookup(number, lookup);
-        self.cache.touch_resolved(index);
+        self.arbiter.touch_resolved(index);
         if !still_waits {
             return; // Cancelled in the meantime.
         }
         if let Lookup::Known { file, .. } = lookup {
-            self.cache.files.hold(file, device);
+            self.arbiter.files.hold(file, device);
         }
         self.advance(index);
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::blocks::Claim;
 use crate::contract::{CostModel, CostSource, Reason, Work};
 
-use crate::depth::DEPTH_SAMPLE;
+use crate::devices::depth::DEPTH_SAMPLE;
 use crate::hint::{Extent, FileId, HinterId, NameId, Segment, Target};
 use crate::rules::Rules;
 use proptest::prelude::*;
@@ -569,7 +569,7 @@ fn far_apart(segments: u64, blocks: u64) -> Hint {
 
 fn load_of(policy: &mut Policy, stream: StreamId) -> usize {
     let index = policy.stream_ids[&stream];
-    policy.cache.stream(index).load()
+    policy.arbiter.stream(index).load()
 }
 
 #[test]
@@ -708,7 +708,7 @@ proptest! {
         prop_assert!(policy.is_idle());
         prop_assert_eq!(policy.pending_blocks(), 0);
         prop_assert!(policy.devices.iter().all(|device| device.names_under_way() == 0));
-        policy.cache.check_all();
+        policy.arbiter.check_all();
         prop_assert_eq!(policy.load, 0);
         prop_assert!((0..6).all(|file| !policy.wants(FileId(file))));
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
@@ -831,7 +831,7 @@ proptest! {
         }
         prop_assert!(policy.devices.iter().all(|device| device.unresolved.len() == 0));
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
-        policy.cache.check_all();
+        policy.arbiter.check_all();
     }
 }
 
@@ -910,13 +910,13 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
         }
         streams.push_back(stream);
     }
-    assert!(policy.cache.asked_shown < STREAMS as usize / 10, "{}", policy.cache.asked_shown);
+    assert!(policy.arbiter.asked_shown < STREAMS as usize / 10, "{}", policy.arbiter.asked_shown);
     // Each of twenty has two blocks unread, and one that was read.
     policy.open_stream(NOW, HINTER, None);
-    assert_eq!(policy.cache.trust.shown(HINTER), (20, 20));
+    assert_eq!(policy.arbiter.hinters.shown(HINTER), (20, 20));
     streams.into_iter().for_each(|stream| policy.close(NOW, stream));
-    assert_eq!(policy.cache.trust.shown(HINTER), (0, 0));
-    assert_eq!(policy.cache.trust.streams(HINTER).count(), 1);
+    assert_eq!(policy.arbiter.hinters.shown(HINTER), (0, 0));
+    assert_eq!(policy.arbiter.hinters.streams(HINTER).count(), 1);
 }
 
 #[test]
@@ -959,7 +959,7 @@ fn streams_that_come_and_go_leave_nothing_behind() {
     for prefetch in [Prefetch::Benefit, Prefetch::Never, Prefetch::HintOrder] {
         let (mut policy, stays) = owned(30, 20);
         policy.config.rules.prefetch = prefetch;
-        policy.cache.rules.prefetch = prefetch;
+        policy.arbiter.rules.prefetch = prefetch;
         fetch_at(&mut policy, NOW);
         for _ in 0..1000 {
             let stream = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
@@ -967,9 +967,9 @@ fn streams_that_come_and_go_leave_nothing_behind() {
             fetch_at(&mut policy, NOW);
             policy.read(NOW, ReaderId(2), block(2, 0), false);
             policy.close(NOW, stream);
-            policy.cache.check_all();
+            policy.arbiter.check_all();
         }
-        let noted = policy.cache.noted_as_stale();
+        let noted = policy.arbiter.noted_as_stale();
         assert!(noted < 10, "{prefetch:?}: {noted}");
         // Who was there before is still asked.
         disclose(&mut policy, stays, FileId(3), 4);
@@ -1032,7 +1032,7 @@ fn who_goes_on_disclosing_and_reads_nothing_holds_others_up_for_a_while_only() {
     assert!(fetch_at(&mut policy, now) > 0);
     // 63 fetches' time; that of the other one has been over for long.
     assert_eq!(after(&mut policy, &mut now, 126), 0);
-    let of_other = |policy: &Policy| policy.cache.streams[1].as_ref().map(|other| other.unread);
+    let of_other = |policy: &Policy| policy.arbiter.streams[1].as_ref().map(|other| other.unread);
     let before = of_other(&policy);
     assert!(after(&mut policy, &mut now, 4) > 0);
     assert!(of_other(&policy) > before);
@@ -1052,7 +1052,7 @@ fn who_rests_may_disclose_as_long_again() {
         now += Nanos(100_000_000);
         fetch_at(&mut policy, now);
         let discloses_for = |policy: &Policy| {
-            policy.cache.streams[0].as_ref().map(|stream| stream.devices[0].discloses_for)
+            policy.arbiter.streams[0].as_ref().map(|stream| stream.devices[0].discloses_for)
         };
         fetched_after_hints((&mut policy, stream), &mut now, (1, half));
         assert_eq!(discloses_for(&policy), Some(Nanos::ZERO));
@@ -1063,7 +1063,7 @@ fn who_rests_may_disclose_as_long_again() {
 fn what_is_disclosed_at_a_fast_device_is_counted_by_each_ones_own_time() {
     let (mut policy, stream) = owned(1000, 20);
     policy.config.costs = CostSource::Measured(CostModel::default());
-    policy.cache.costs = crate::costs::Costs::new(policy.config.costs, &Rules::FORETELL);
+    policy.arbiter.costs = crate::devices::costs::Costs::new(policy.config.costs, &Rules::FORETELL);
     let (fast, slow) = (DeviceId(7), DISK);
     policy.observe(slow, Cost::Disk, Nanos(100_000_000));
     policy.observe(fast, Cost::Disk, Nanos(100_000));
@@ -1073,7 +1073,7 @@ fn what_is_disclosed_at_a_fast_device_is_counted_by_each_ones_own_time() {
         let target = Target::File { file: FileId(2), size_bytes: 10 };
         policy.hint(now, stream, Hint::whole_file(target, fast));
     }
-    let parts = &policy.cache.streams[0].as_ref().expect("it is open").devices;
+    let parts = &policy.arbiter.streams[0].as_ref().expect("it is open").devices;
     assert_eq!(parts[0].discloses_for, Nanos(10 * 99_000_000));
     assert_eq!(parts[1].discloses_for, Nanos::ZERO, "it rests for most of the time");
 }
@@ -1100,7 +1100,7 @@ fn a_block_is_near_from_when_it_is_said_to_be_on_and_not_before() {
     fetch_at(&mut policy, NOW);
     let (index, disk) = (StreamIndex(0), DeviceIndex(0));
     let config = *policy.config();
-    let candidate = |policy: &mut Policy| policy.cache.candidate(&config, index, disk);
+    let candidate = |policy: &mut Policy| policy.arbiter.candidate(&config, index, disk);
     let first = candidate(&mut policy).expect("there is more");
     for front in 0..first.near_from + 2 {
         let same = candidate(&mut policy).expect("it is missing");
@@ -1118,13 +1118,13 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     // Another one claims what it reads.
     let other = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
     disclose(&mut policy, other, FileId(1), 20);
-    let slot = policy.cache.blocks.find(block(1, 0)).expect("it was fetched");
-    policy.cache.unclaim(slot);
-    policy.cache.claim(slot, Claim { stream: StreamIndex(1), position: 0 });
-    policy.cache.stream(index).ranked_at = Some(policy.cache.costs.changes());
+    let slot = policy.arbiter.blocks.find(block(1, 0)).expect("it was fetched");
+    policy.arbiter.unclaim(slot);
+    policy.arbiter.claim(slot, Claim { stream: StreamIndex(1), position: 0 });
+    policy.arbiter.stream(index).ranked_at = Some(policy.arbiter.costs.changes());
     policy.read(NOW, READER, block(1, 0), false);
-    assert_eq!(policy.cache.stream(index).cursor.front(), 1);
-    assert_eq!(policy.cache.stream(index).ranked_at, None, "its blocks are nearer now");
+    assert_eq!(policy.arbiter.stream(index).cursor.front(), 1);
+    assert_eq!(policy.arbiter.stream(index).ranked_at, None, "its blocks are nearer now");
 }
 
 proptest! {
@@ -1142,9 +1142,9 @@ proptest! {
         let (mut under_way, mut now, mut began_anew) = (VecDeque::new(), NOW, 0);
         for (file, blocks, left_out, most_under_way, how) in hints {
             let target = Target::File { file: FileId(file), size_bytes: 10 * blocks };
-            let end = policy.cache.stream(index).placed_end();
+            let end = policy.arbiter.stream(index).placed_end();
             policy.hint(now, stream, Hint::whole_file(target, DISK));
-            began_anew += usize::from(policy.cache.stream(index).placed_end() < end);
+            began_anew += usize::from(policy.arbiter.stream(index).placed_end() < end);
             for at in 0..=blocks.saturating_sub(left_out) {
                 while let Some(fetch) = policy.next_fetch(now, DISK) {
                     under_way.push_back(fetch);
@@ -1166,12 +1166,12 @@ proptest! {
                 while policy.next_eviction().is_some() {}
                 now += Nanos(1000);
             }
-            policy.cache.check_all();
+            policy.arbiter.check_all();
         }
         for fetch in under_way {
             policy.completed(now, fetch.id, Outcome::Fetched);
         }
-        policy.cache.check_all();
+        policy.arbiter.check_all();
         prop_assert!(began_anew > 0, "positions went on");
         // What is disclosed next is fetched and found.
         let target = Target::File { file: FileId(9), size_bytes: 80 };
@@ -1187,7 +1187,7 @@ proptest! {
         }
         prop_assert!(hits >= 7, "{} of 8", hits);
         policy.close(now, stream);
-        policy.cache.check_all();
+        policy.arbiter.check_all();
         prop_assert!(policy.is_idle() && policy.pending_blocks() == 0 && policy.load == 0);
     }
 }
@@ -1202,7 +1202,7 @@ fn readers_that_come_and_go_are_forgotten() {
         fetch_all(&mut policy, 20);
     }
     assert!(policy.last_stream.len() <= READERS_MIN, "{}", policy.last_stream.len());
-    assert!(policy.cache.stream(policy.stream_ids[&stream]).was_read_by(ReaderId(19_999)));
+    assert!(policy.arbiter.stream(policy.stream_ids[&stream]).was_read_by(ReaderId(19_999)));
 }
 
 #[test]
@@ -1225,12 +1225,12 @@ fn the_passes_that_are_left_of_a_stride_are_placed_when_positions_begin_anew_und
         policy.completed(later, fetch.id, Outcome::Fetched);
     }
     let index = policy.stream_ids[&stream];
-    assert_eq!(policy.cache.stream(index).placed_end(), 100_000 + 4096 * 64);
+    assert_eq!(policy.arbiter.stream(index).placed_end(), 100_000 + 4096 * 64);
     policy.completed(later, lookup.id, Outcome::Resolved { file: FileId(0), size_bytes: 10_000 });
     // The reader leaps to the end of what is placed, so that all of it is past.
     let last = 4095 * 128 + 63;
     policy.read(later, READER, block(2, last - 1), false);
     policy.read(later, READER, block(2, last), false);
     assert_eq!(policy.waiting_hints_by(HINTER), 1, "two passes wait for their places");
-    policy.cache.check_all();
+    policy.arbiter.check_all();
 }

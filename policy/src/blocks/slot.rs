@@ -1,0 +1,233 @@
+//! What the policy keeps of one block: 32 bytes, so that two slots fill a cache line and none lies across two.
+//!
+//! A slot packs four facts: the block, the [claim](Claim) of the stream that will read it, the device that it would be
+//! fetched from, and its place in a recency queue. Whether it is in flight, unread or free is a bit each, beside the stream.
+
+use super::ids::{DeviceIndex, Stamp, StreamIndex};
+use crate::hint::Block;
+
+/// Which recency queue a block lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Blocks that were read without a hint.
+    Recent,
+    /// Blocks that were read as their hints said, and have no further known use.
+    Consumed,
+}
+
+/// A stream that tracks a block, and the position at which it will read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) stream: StreamIndex,
+    pub(crate) position: u64,
+}
+
+/// A block in memory or on its way: half a cache line, so that none lies across two.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
+pub(crate) struct Slot {
+    block: Block,
+    /// Position and device.
+    place: u64,
+    /// Stream and state.
+    whose: u32,
+    stamp: Stamp,
+}
+
+/// Positions of streams are below it: the upper bits of their word are the device's.
+pub(crate) const POSITION_END: u64 = 1 << POSITION_BITS;
+const POSITION_BITS: u32 = 48;
+
+/// So are those of the state in the word of the stream.
+const STREAM_BITS: u32 = 25;
+const NO_STREAM: u32 = (1 << STREAM_BITS) - 1;
+/// Streams that there can be at once.
+pub(crate) const STREAMS_MAX: u32 = NO_STREAM;
+
+/// The state of a slot, a bit each. Its data has not arrived.
+const IN_FLIGHT: u32 = 1 << STREAM_BITS;
+/// It was prefetched, and nobody has read it.
+const UNREAD: u32 = 2 << STREAM_BITS;
+/// It was read while in flight, by somebody who did not have to wait.
+const READ_EARLY: u32 = 4 << STREAM_BITS;
+/// It was read while in flight, and no hint said so.
+const JOINS_RECENT: u32 = 8 << STREAM_BITS;
+/// The slot is of no block.
+const FREE: u32 = 16 << STREAM_BITS;
+/// It lies in one of the queues.
+const RECENT: u32 = 32 << STREAM_BITS;
+const CONSUMED: u32 = 64 << STREAM_BITS;
+
+impl Slot {
+    /// A block whose fetch begins now.
+    pub(crate) fn in_flight(block: Block, device: DeviceIndex, prefetched: bool) -> Self {
+        let state = IN_FLIGHT | if prefetched { UNREAD } else { 0 };
+        let place = u64::from(device.0) << POSITION_BITS;
+        Slot { block, place, whose: NO_STREAM | state, stamp: Stamp::default() }
+    }
+
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
+    pub(crate) fn device(&self) -> DeviceIndex {
+        DeviceIndex((self.place >> POSITION_BITS) as u16)
+    }
+
+    /// The block would be fetched from `device`. Returns from where it would have been.
+    pub(crate) fn moves_to(&mut self, device: DeviceIndex) -> DeviceIndex {
+        let before = self.device();
+        self.place = (self.place % POSITION_END) | (u64::from(device.0) << POSITION_BITS);
+        before
+    }
+
+    pub(crate) fn claim(&self) -> Option<Claim> {
+        let (stream, position) = (self.whose & NO_STREAM, self.place % POSITION_END);
+        (stream != NO_STREAM).then_some(Claim { stream: StreamIndex(stream), position })
+    }
+
+    pub(crate) fn set_claim(&mut self, claim: Option<Claim>) {
+        let (stream, position) =
+            claim.map_or((NO_STREAM, 0), |claim| (claim.stream.0, claim.position));
+        debug_assert!(stream <= NO_STREAM && position < POSITION_END, "{claim:?} has no room");
+        self.whose = self.whose & !NO_STREAM | stream;
+        self.place = self.place & !(POSITION_END - 1) | position;
+    }
+
+    pub(crate) fn queue(&self) -> Option<(Queue, Stamp)> {
+        match self.whose & (RECENT | CONSUMED) {
+            0 => None,
+            RECENT => Some((Queue::Recent, self.stamp)),
+            _ => Some((Queue::Consumed, self.stamp)),
+        }
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is(RECENT | CONSUMED)
+    }
+
+    pub(crate) fn set_queue(&mut self, place: Option<(Queue, Stamp)>) {
+        let queue = match place {
+            None => 0,
+            Some((Queue::Recent, _)) => RECENT,
+            Some((Queue::Consumed, _)) => CONSUMED,
+        };
+        self.whose = self.whose & !(RECENT | CONSUMED) | queue;
+        self.stamp = place.map_or(Stamp::default(), |(_, stamp)| stamp);
+    }
+
+    /// The queue has moved the block's entry.
+    pub(crate) fn restamp(&mut self, stamp: Stamp) {
+        self.stamp = stamp;
+    }
+
+    /// Whether one of these is so.
+    #[inline]
+    fn is(&self, state: u32) -> bool {
+        self.whose & state != 0
+    }
+
+    /// Whether it has arrived, and been read.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.is(IN_FLIGHT | UNREAD)
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.is(IN_FLIGHT)
+    }
+
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is(UNREAD)
+    }
+
+    pub(crate) fn does_join_recent(&self) -> bool {
+        self.is(JOINS_RECENT)
+    }
+
+    pub(crate) fn joins_recent(&mut self) {
+        self.whose |= JOINS_RECENT;
+    }
+
+    pub(crate) fn was_read_early(&self) -> bool {
+        self.is(READ_EARLY)
+    }
+
+    pub(crate) fn arrived(&mut self) {
+        self.whose &= !IN_FLIGHT;
+    }
+
+    pub(crate) fn read(&mut self) {
+        self.whose &= !UNREAD;
+    }
+
+    pub(crate) fn read_early(&mut self) {
+        self.whose |= READ_EARLY;
+    }
+
+    /// Whether the slot holds no block.
+    pub(super) fn is_free(&self) -> bool {
+        self.is(FREE)
+    }
+
+    /// The slot holds no block from now on. It keeps `next` in the list of free slots.
+    pub(super) fn set_free(&mut self, next: u64) {
+        self.place = next;
+        self.whose = NO_STREAM | FREE;
+    }
+
+    /// The entry after a free slot in the list of free slots.
+    pub(super) fn next_free(&self) -> u64 {
+        self.place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::FileId;
+
+    fn block(index: u64) -> Block {
+        Block { file: FileId(7), index }
+    }
+
+    #[test]
+    fn what_shares_a_word_of_a_slot_does_not_disturb_the_other() {
+        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (32, 32), "half a cache line");
+        let claims = [
+            None,
+            Some(Claim { stream: StreamIndex(0), position: 0 }),
+            Some(Claim { stream: StreamIndex(STREAMS_MAX - 1), position: POSITION_END - 1 }),
+        ];
+        let queues = [
+            None,
+            Some((Queue::Recent, Stamp::default())),
+            Some((Queue::Consumed, Stamp::default())),
+        ];
+        let devices = [0, 1, u16::MAX].map(DeviceIndex);
+        let mut slot = Slot::in_flight(block(u64::MAX), DeviceIndex(u16::MAX), true);
+        assert_eq!(
+            (slot.claim(), slot.queue(), slot.device()),
+            (None, None, DeviceIndex(u16::MAX))
+        );
+        assert!(slot.is_in_flight() && slot.is_unread() && !slot.was_read_early());
+        slot.read_early();
+        slot.joins_recent();
+        for step in 0..2 {
+            for (claim, queue, device) in claims.iter().flat_map(|&claim| {
+                queues.iter().flat_map(move |&queue| devices.map(|device| (claim, queue, device)))
+            }) {
+                slot.set_claim(claim);
+                slot.set_queue(queue);
+                let before = slot.device();
+                assert_eq!(slot.moves_to(device), before);
+                assert_eq!((slot.claim(), slot.queue(), slot.device()), (claim, queue, device));
+                assert_eq!((slot.is_in_flight(), slot.is_unread()), (step == 0, step == 0));
+                assert!(slot.was_read_early() && slot.does_join_recent() && !slot.is_free());
+            }
+            slot.arrived();
+            slot.read();
+            assert!(slot.is_settled());
+        }
+        assert_eq!(slot.block(), block(u64::MAX));
+    }
+}

@@ -1,0 +1,180 @@
+//! LRU-SP: which program gives up a buffer (Cao, Felten and Li, OSDI 1994).
+//!
+//! All blocks stand in one list, by when they were last fetched or read. Who owns the least recent one gives a buffer
+//! up, and chooses which. If it is another one, the two *swap* places, so that the program does not pay again at once
+//! for what it kept; and a *placeholder* remembers what was given up for what. If the program then misses what it gave
+//! up, it has chosen badly, and gives up what it kept, whatever stands at the end of the list.
+//!
+//! A block is owned by the hinter for whose stream it was last fetched or read; what is read without hints has no owner,
+//! and nobody chooses for it.
+//!
+//! Cost: O(log n) for a read or fetch, with n blocks in memory or in flight; a choice goes along the list until it comes upon a
+//! block that its owner has no more use for, O(n). It is here to be compared with.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::blocks::SlotId;
+use crate::hint::{Block, HinterId};
+use crate::tables::hash::Mix;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Allocation {
+    /// From the least recent on.
+    order: BTreeMap<u64, SlotId>,
+    places: HashMap<SlotId, Place, Mix>,
+    next: u64,
+    /// By what was given up: what was kept for it.
+    placeholders: HashMap<Block, SlotId, Mix>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    stamp: u64,
+    owner: Option<HinterId>,
+    /// What was given up last so that this could stay.
+    kept_for: Option<Block>,
+}
+
+impl Allocation {
+    /// The block is fetched or read for `owner`: it becomes the most recent.
+    pub(crate) fn touch(&mut self, slot: SlotId, owner: Option<HinterId>) {
+        let stamp = self.next;
+        self.next += 1;
+        let place = self.places.entry(slot).or_insert(Place { stamp, owner, kept_for: None });
+        self.order.remove(&place.stamp);
+        (place.stamp, place.owner) = (stamp, owner);
+        self.order.insert(stamp, slot);
+    }
+
+    /// The block is no more.
+    pub(crate) fn remove(&mut self, slot: SlotId) {
+        let Some(place) = self.places.remove(&slot) else { return };
+        self.order.remove(&place.stamp);
+        self.forget(place.kept_for);
+    }
+
+    /// The block of a placeholder that leads to nothing any more.
+    fn forget(&mut self, given_up: Option<Block>) {
+        if let Some(block) = given_up {
+            self.placeholders.remove(&block);
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn owner(&self, slot: SlotId) -> Option<HinterId> {
+        self.places.get(&slot).and_then(|place| place.owner)
+    }
+
+    /// The block whose owner makes room for `wanted`, among those that can go. Nothing changes by asking: who asks may be
+    /// refused.
+    pub(crate) fn candidate(
+        &self,
+        wanted: Block,
+        can_go: impl Fn(SlotId) -> bool,
+    ) -> Option<SlotId> {
+        let kept = self.placeholders.get(&wanted).copied();
+        kept.filter(|&slot| can_go(slot))
+            .or_else(|| self.order.values().copied().find(|&slot| can_go(slot)))
+    }
+
+    /// Room was made for `wanted`: its placeholder has served.
+    pub(crate) fn admitted(&mut self, wanted: Block) {
+        if let Some(slot) = self.placeholders.remove(&wanted) {
+            self.places.get_mut(&slot).expect("placeholders go with their blocks").kept_for = None;
+        }
+    }
+
+    /// All blocks from the least recent on.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = SlotId> {
+        self.order.values().copied()
+    }
+
+    /// `given_up`, which is `block`, goes, and `kept` takes its place.
+    pub(crate) fn swap(&mut self, given_up: SlotId, block: Block, kept: SlotId) {
+        let stamp_of = |slot| self.places.get(&slot).map(|place| place.stamp);
+        let (Some(high), Some(low)) = (stamp_of(given_up), stamp_of(kept)) else { return };
+        for (slot, stamp) in [(given_up, low), (kept, high)] {
+            self.order.insert(stamp, slot);
+            self.places.get_mut(&slot).expect("it has a stamp").stamp = stamp;
+        }
+        self.admitted(block); // It may have come back without, and be given up again.
+        let before = self.places.get_mut(&kept).expect("it has a stamp").kept_for.replace(block);
+        self.forget(before);
+        self.placeholders.insert(block, kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::FileId;
+
+    const OWNER: Option<HinterId> = Some(HinterId(1));
+
+    fn block(index: u64) -> Block {
+        Block { file: FileId(1), index }
+    }
+
+    fn with(slots: u32) -> Allocation {
+        let mut allocation = Allocation::default();
+        (0..slots).for_each(|slot| allocation.touch(SlotId(slot), OWNER));
+        allocation
+    }
+
+    #[test]
+    fn the_least_recent_that_can_go_is_asked() {
+        let mut allocation = with(4);
+        allocation.touch(SlotId(0), None);
+        assert_eq!(allocation.candidate(block(9), |_| true), Some(SlotId(1)));
+        assert_eq!(allocation.candidate(block(9), |slot| slot != SlotId(1)), Some(SlotId(2)));
+        assert_eq!(allocation.candidate(block(9), |_| false), None);
+        assert_eq!((allocation.owner(SlotId(0)), allocation.owner(SlotId(1))), (None, OWNER));
+    }
+
+    #[test]
+    fn what_was_kept_is_not_asked_for_again_at_once() {
+        let mut allocation = with(4);
+        allocation.swap(SlotId(3), block(3), SlotId(0));
+        allocation.remove(SlotId(3));
+        assert_eq!(allocation.blocks().collect::<Vec<_>>(), [1, 2, 0].map(SlotId));
+    }
+
+    #[test]
+    fn who_misses_what_it_gave_up_gives_up_what_it_kept() {
+        let mut allocation = with(4);
+        allocation.swap(SlotId(3), block(3), SlotId(0));
+        allocation.remove(SlotId(3));
+        for _ in 0..2 {
+            assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(0)));
+        }
+        // Once it has.
+        allocation.admitted(block(3));
+        assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(1)));
+    }
+
+    #[test]
+    fn a_block_that_is_given_up_again_has_the_last_placeholder() {
+        let mut allocation = with(5);
+        allocation.swap(SlotId(4), block(4), SlotId(0));
+        allocation.remove(SlotId(4));
+        allocation.touch(SlotId(4), OWNER);
+        allocation.swap(SlotId(4), block(4), SlotId(1));
+        allocation.remove(SlotId(4));
+        allocation.remove(SlotId(0));
+        assert_eq!(allocation.candidate(block(4), |_| true), Some(SlotId(1)));
+    }
+
+    #[test]
+    fn placeholders_go_with_what_was_kept_and_are_one_for_each() {
+        let mut allocation = with(5);
+        allocation.swap(SlotId(4), block(4), SlotId(0));
+        allocation.remove(SlotId(4));
+        allocation.swap(SlotId(3), block(3), SlotId(0));
+        allocation.remove(SlotId(3));
+        assert_eq!(allocation.placeholders.len(), 1);
+        allocation.remove(SlotId(0));
+        assert!(allocation.placeholders.is_empty());
+        assert_eq!(allocation.candidate(block(3), |_| true), Some(SlotId(1)));
+    }
+}

@@ -1,0 +1,578 @@
+//! What every estimator keeps to: the duties in the comment of [`Estimator`], checked after every step
+//! of random sequences.
+//!
+//! A [`Fixture`] is an estimator with events of its own kind; the suite does the rest through the trait
+//! alone. What a block is worth is found by offering it: one that is tracked is kept above its worth
+//! and below it, and nothing changes.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::hint::HintEstimator;
+use super::lru::LruEstimator;
+use super::orphan::OrphanEstimator;
+use super::skeleton::FrequencyEstimator;
+use super::{Estimator, Scene};
+use crate::blocks::{BlockTable, DeviceIndex, Queue, Slot, SlotId, StreamIndex};
+use crate::contract::{CostModel, CostSource};
+use crate::devices::costs::Costs;
+use crate::hint::{
+    Block, DeviceId, FileId, Hint, HinterId, Order, ReaderId, Segment, StreamId, Target,
+};
+use crate::rules::{Replacement, Rules};
+use crate::streams::stream::{Fit, Limits, Stream, Waiting};
+use crate::time::Nanos;
+
+/// Blocks in memory.
+const SLOTS: usize = 12;
+/// Blocks that there are.
+const FILES: u64 = 4;
+const FILE_BLOCKS: u64 = 8;
+/// Devices, where there is more than one.
+const SEVERAL: u16 = 3;
+
+/// What estimators see.
+struct World {
+    blocks: BlockTable,
+    costs: Costs,
+    rules: Rules,
+    devices: u16,
+    slots: Vec<SlotId>,
+}
+
+impl World {
+    /// A full cache: the first blocks of the files.
+    fn new(rules: Rules, devices: u16) -> Self {
+        let model = CostModel { hit_ns: 1e3, driver_ns: 2e3, disk_ns: 2e4 };
+        let costs = Costs::new(CostSource::Measured(model), &rules);
+        let (blocks, slots) = (BlockTable::default(), Vec::new());
+        let mut world = World { blocks, costs, rules, devices, slots };
+        for number in 0..SLOTS as u64 {
+            let slot = world.bring(Block { file: FileId(number % FILES), index: number / FILES });
+            world.slots.push(slot);
+        }
+        world
+    }
+
+    fn device_of(&self, file: FileId) -> DeviceIndex {
+        DeviceIndex((file.0 % u64::from(self.devices)) as u16)
+    }
+
+    fn bring(&mut self, block: Block) -> SlotId {
+        let mut slot = Slot::in_flight(block, self.device_of(block.file), false);
+        slot.arrived();
+        self.blocks.insert(slot)
+    }
+
+    fn scene(&mut self) -> Scene<'_> {
+        Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules }
+    }
+}
+
+/// Slots that an estimator should track after an event, or no more.
+#[derive(Default)]
+struct Change {
+    came: Vec<SlotId>,
+    went: Vec<SlotId>,
+}
+
+/// An estimator under test.
+trait Fixture {
+    /// Whether what is tracked can be picked.
+    const PICKABLE: bool = true;
+
+    /// Does something with the estimator.
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R;
+
+    /// Something happens that the estimator takes in: what, says `kind`; it is about `slot`.
+    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change;
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Of this kind.
+    Event(usize, u8),
+    /// With this floor, as a share of what all of them cost.
+    Offer(usize, f64),
+    /// The least valuable goes, and is offered back.
+    Pick,
+    /// A slot gets another block.
+    Leave(usize, u64),
+    /// A cost of this device is measured.
+    Cost(u16, u64),
+    /// A block has come to lie on this device.
+    Move(usize, u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slot = || 0..SLOTS;
+    let step = prop_oneof![
+        8 => (slot(), any::<u8>()).prop_map(|(slot, kind)| Step::Event(slot, kind)),
+        6 => (slot(), -1.0..1.0).prop_map(|(slot, floor)| Step::Offer(slot, floor)),
+        2 => Just(Step::Pick),
+        2 => (slot(), 0..FILES * FILE_BLOCKS).prop_map(|(slot, block)| Step::Leave(slot, block)),
+        1 => (0..SEVERAL, 1u64..200_000).prop_map(|(device, ns)| Step::Cost(device, ns)),
+        1 => (slot(), 0..SEVERAL).prop_map(|(slot, device)| Step::Move(slot, device)),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// An estimator, what it sees, and what it is known to track.
+struct Suite<F> {
+    world: World,
+    fixture: F,
+    tracked: BTreeSet<SlotId>,
+}
+
+impl<F: Fixture> Suite<F> {
+    fn with<R>(&mut self, act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R) -> R {
+        self.fixture.with(&mut self.world, act)
+    }
+
+    fn offer(&mut self, slot: SlotId, floor: f64) -> bool {
+        self.with(|estimator, scene| estimator.offer(scene, slot, floor))
+    }
+
+    fn declare(&mut self) -> Option<f64> {
+        self.with(|estimator, scene| estimator.declare(scene))
+    }
+
+    /// Offers a block that may or may not be tracked. Returns whether it is now.
+    fn offer_and_note(&mut self, slot: SlotId, floor: f64) -> bool {
+        let kept = self.offer(slot, floor);
+        if kept {
+            self.tracked.insert(slot);
+            assert!(self.offer(slot, floor), "{slot:?} is worth more than {floor} only once");
+        }
+        kept
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Event(slot, kind) => {
+                let slot = self.world.slots[slot];
+                let change = self.fixture.event(&mut self.world, slot, kind);
+                change.went.iter().for_each(|slot| assert!(self.tracked.remove(slot)));
+                self.tracked.extend(change.came);
+            }
+            Step::Offer(slot, share) => {
+                let slot = self.world.slots[slot];
+                let prices = self.world.costs.at(self.world.blocks[slot].device());
+                let floor = share * (2.0 * prices.driver_ns + prices.disk_ns + 2.0 * prices.hit_ns);
+                if !self.tracked.contains(&slot) {
+                    assert!(!self.offer(slot, f64::INFINITY), "nothing is worth that");
+                    self.check_tracks();
+                }
+                self.offer_and_note(slot, floor);
+            }
+            Step::Pick => self.pick(),
+            Step::Leave(place, block) => {
+                let slot = self.world.slots[place];
+                let block = Block { file: FileId(block % FILES), index: block / FILES };
+                self.leave(slot);
+                if self.world.blocks.find(block).is_none() {
+                    self.world.blocks.remove(slot);
+                    self.world.slots[place] = self.world.bring(block);
+                }
+            }
+            Step::Move(place, device) => {
+                let (slot, device) = (self.world.slots[place], device % self.world.devices);
+                let known = &mut self.world.blocks[slot];
+                let before = known.moves_to(DeviceIndex(device));
+                if before.0 != device {
+                    self.with(|estimator, scene| estimator.moved(scene, slot, before));
+                }
+            }
+            Step::Cost(device, ns) => {
+                self.world.costs.observe_disk(DeviceIndex(device), Nanos(ns));
+                self.world.costs.observe_block(DeviceIndex(device), ns as f64 / 4.0, 1, false);
+            }
+        }
+        self.check();
+    }
+
+    /// `declare` values what `pick` returns; a picked block is no longer tracked, can be offered back,
+    /// and is then tracked if and only if that was accepted.
+    fn pick(&mut self) {
+        let declared = self.declare();
+        let at_that_value: BTreeSet<SlotId> = match declared {
+            Some(value) => {
+                let tracked = self.tracked.clone().into_iter();
+                tracked.filter(|&slot| !self.offer(slot, value)).collect()
+            }
+            None => BTreeSet::new(),
+        };
+        let Some(slot) = self.with(|estimator, scene| estimator.pick(scene)) else {
+            assert_eq!(declared, None);
+            return;
+        };
+        assert!(self.tracked.remove(&slot), "{slot:?} was picked and not tracked");
+        assert!(at_that_value.contains(&slot), "{slot:?} is not worth what was declared");
+        self.check_tracks();
+        self.offer_and_note(slot, -1.0);
+    }
+
+    /// `forget` leaves nothing, whether the slot was tracked or not.
+    fn leave(&mut self, slot: SlotId) {
+        self.with(|estimator, scene| estimator.forget(scene, slot));
+        self.tracked.remove(&slot);
+        let known = &self.world.blocks[slot];
+        assert!(known.claim().is_none() && known.queue().is_none(), "{known:?} is not forgotten");
+        self.check_tracks();
+    }
+
+    fn check_tracks(&mut self) {
+        for slot in self.world.slots.clone() {
+            let tracks = self.with(|estimator, scene| estimator.tracks(scene, slot));
+            assert_eq!(tracks, self.tracked.contains(&slot), "{slot:?}");
+        }
+    }
+
+    fn check(&mut self) {
+        self.check_tracks();
+        let declared = self.declare();
+        assert_eq!(declared, self.declare(), "declared twice");
+        assert_eq!(declared.is_some(), F::PICKABLE && !self.tracked.is_empty());
+        let Some(value) = declared else {
+            assert_eq!(self.with(|estimator, scene| estimator.pick(scene)), None);
+            return self.check_tracks();
+        };
+        assert!(value.is_finite() && value >= 0.0, "{value}");
+        for slot in self.tracked.clone() {
+            assert!(self.offer(slot, value.next_down()), "{slot:?} is worth less than {value}");
+            assert!(!self.offer(slot, f64::INFINITY), "{slot:?} is worth too much");
+        }
+        self.check_tracks();
+        assert_eq!(declared, self.declare(), "offering what is tracked changes nothing");
+    }
+}
+
+/// The suite: `fixture` goes through `steps`, and is then emptied.
+fn check<F: Fixture>(world: World, fixture: F, steps: &[Step]) {
+    let mut suite = Suite { world, fixture, tracked: BTreeSet::new() };
+    suite.check();
+    for step in steps {
+        suite.step(step);
+    }
+    for slot in suite.world.slots.clone() {
+        suite.leave(slot);
+        suite.check();
+    }
+    assert_eq!(suite.declare(), None);
+}
+
+struct Lru {
+    estimator: LruEstimator,
+    queue: Queue,
+}
+
+impl Lru {
+    fn new(queue: Queue, rules: &Rules) -> Self {
+        let values = rules.replacement == Replacement::MinMax;
+        Lru { estimator: LruEstimator::new(queue, SLOTS, values), queue }
+    }
+}
+
+impl Fixture for Lru {
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R {
+        act(&mut self.estimator, &mut world.scene())
+    }
+
+    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
+        let mut scene = world.scene();
+        let (lru, block) = (&mut self.estimator, scene.blocks[slot].block());
+        let tracked = lru.tracks(&scene, slot);
+        let mut change = Change::default();
+        match kind % 8 {
+            0 => {
+                lru.take(&mut scene, slot);
+                change.went.extend(tracked.then_some(slot));
+            }
+            1 => lru.set_reach(usize::from(kind / 8)),
+            2 => {
+                lru.access();
+                lru.missed(Block { index: FILE_BLOCKS, ..block });
+            }
+            // What is read as hinted goes on top without having been an access to the queue.
+            3 if !tracked || self.queue == Queue::Recent => {
+                lru.forget_ghost(block);
+                lru.put(&mut scene, slot);
+                change.came.push(slot);
+            }
+            _ if tracked && self.queue == Queue::Recent => {
+                lru.access();
+                let (_, stamp) = scene.blocks[slot].queue().expect("it is tracked");
+                lru.hit_again(&mut scene, slot, stamp);
+                change.came.push(slot);
+            }
+            _ => {
+                lru.access();
+                if tracked {
+                    lru.hit(&mut scene, slot);
+                } else {
+                    lru.missed(block);
+                }
+                lru.put(&mut scene, slot);
+                change.came.push(slot);
+            }
+        }
+        change
+    }
+}
+
+impl Fixture for OrphanEstimator {
+    const PICKABLE: bool = false;
+
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R {
+        act(self, &mut world.scene())
+    }
+
+    fn event(&mut self, _world: &mut World, slot: SlotId, kind: u8) -> Change {
+        let mut change = Change::default();
+        if kind.is_multiple_of(2) {
+            self.adopt(slot);
+            change.came.push(slot);
+        } else {
+            change.went.extend(self.release(slot).then_some(slot));
+        }
+        change
+    }
+}
+
+impl Fixture for FrequencyEstimator {
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R {
+        act(self, &mut world.scene())
+    }
+
+    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
+        let mut change = Change::default();
+        if kind.is_multiple_of(4) {
+            let absent = Block { file: FileId(u64::from(kind) / 4 % FILES), index: FILE_BLOCKS };
+            self.missed(absent);
+        } else {
+            self.read(&mut world.scene(), slot);
+            change.came.push(slot);
+        }
+        change
+    }
+}
+
+const READER: ReaderId = ReaderId(1);
+const STREAM: StreamIndex = StreamIndex(0);
+/// How far ahead of its front a stream takes a read for its own, and behind it waits for one.
+const WINDOW: u64 = 12;
+
+struct Hinted {
+    stream: Stream,
+    now: Nanos,
+}
+
+/// File, first block, blocks, whether in any order, and how many times over.
+type Disclosed = (u64, u64, u64, bool, u32);
+
+fn disclosures() -> impl Strategy<Value = Vec<Disclosed>> {
+    let hint = (0..FILES, 0..FILE_BLOCKS, 1..FILE_BLOCKS, any::<bool>(), 1u32..4);
+    prop::collection::vec(hint, 1..8)
+}
+
+impl Hinted {
+    fn new(world: &World, disclosed: &[Disclosed]) -> Self {
+        let limits = Limits { block_bytes: 1, window: WINDOW, placed_max: 1 << 20 };
+        let mut stream = Stream::new(StreamId(0), HinterId(0), Some(READER), limits);
+        for &(file, offset_bytes, length_bytes, any, repeats) in disclosed {
+            let (file, size_bytes) = (FileId(file), FILE_BLOCKS);
+            let device = world.device_of(file);
+            let segments = [Segment { offset_bytes, length_bytes }];
+            let target = Target::File { file, size_bytes };
+            let order = if any { Order::Any } else { Order::Given };
+            let hint = Hint::segments(target, DeviceId(device.0.into()), &segments);
+            let hint = Hint { order, repeats, ..hint };
+            stream.wait(Waiting::new(hint, device));
+        }
+        stream.advance(4096, |_| (), |_| ());
+        Hinted { stream, now: Nanos::ZERO }
+    }
+
+    /// The access at `position` is made, or not waited for any more.
+    fn pass(&mut self, world: &mut World, slot: SlotId, position: u64, is_read: bool) -> Change {
+        let mut went = Vec::new();
+        let known = &world.blocks[slot];
+        let block = known.block();
+        if known.claim().is_some_and(|claim| claim.position == position) {
+            self.stream.untrack(&mut world.scene(), slot, position);
+            went.push(slot);
+        }
+        let first = went.len();
+        if is_read {
+            self.stream.read((block, position), WINDOW / 2, &world.blocks, |_| (), &mut went);
+        } else {
+            self.stream.settle(position, &world.blocks, |_| (), &mut went);
+        }
+        for &slot in &went[first..] {
+            world.blocks[slot].set_claim(None);
+        }
+        Change { went, ..Change::default() }
+    }
+}
+
+impl Fixture for Hinted {
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        act: impl FnOnce(&mut dyn Estimator, &mut Scene<'_>) -> R,
+    ) -> R {
+        let mut estimator = HintEstimator { index: STREAM, stream: &mut self.stream };
+        act(&mut estimator, &mut world.scene())
+    }
+
+    fn event(&mut self, world: &mut World, slot: SlotId, kind: u8) -> Change {
+        let block = world.blocks[slot].block();
+        match kind % 8 {
+            0 => {
+                self.now += Nanos(1000);
+                for _ in 0..16 {
+                    self.stream.note_pace(self.now, READER, kind >= 128, 1.0);
+                    self.stream.pace.waited(READER, Nanos(1000));
+                }
+                Change::default()
+            }
+            1 => match self.stream.next_use(block) {
+                Some(position) => self.pass(world, slot, position, false),
+                None => Change::default(),
+            },
+            _ => match self.stream.fit(READER, block) {
+                Some(Fit::At(position)) => self.pass(world, slot, position, true),
+                Some(Fit::Again) | None => Change::default(),
+            },
+        }
+    }
+}
+
+fn rules(replacements: &[Replacement]) -> impl Strategy<Value = Rules> + use<> {
+    let all = Rules::ALL.into_iter();
+    let fitting: Vec<Rules> =
+        all.filter(|rules| replacements.contains(&rules.replacement)).collect();
+    prop::sample::select(fitting)
+}
+
+fn any_rules() -> impl Strategy<Value = Rules> {
+    rules(&[Replacement::Lru, Replacement::MinMax, Replacement::FurthestNextUse])
+}
+
+/// Under LRU a claim is not tracked: the queue has all blocks.
+fn rules_of_hints() -> impl Strategy<Value = Rules> {
+    rules(&[Replacement::MinMax, Replacement::FurthestNextUse])
+}
+
+fn devices() -> impl Strategy<Value = u16> {
+    prop_oneof![Just(1), Just(SEVERAL)]
+}
+
+/// The oldest block of the queue lies on a dear device, the next ones on cheap ones.
+#[test]
+fn a_queue_of_dear_and_cheap_blocks() {
+    let reads = |slot| Step::Event(slot, 4);
+    let costs = [Step::Cost(0, 200_000), Step::Cost(1, 1), Step::Cost(2, 1)];
+    let reads = [0, 1, 2, 1, 0, 1, 2].map(reads);
+    let world = World::new(Rules::FORETELL, SEVERAL);
+    let fixture = Lru::new(Queue::Recent, &world.rules);
+    check(world, fixture, &[&costs[..], &reads, &[Step::Pick]].concat());
+}
+
+/// What a queue is worth after these reads of its blocks; they are hits, told of in either way.
+fn worth_after(reads: &[usize], in_one: bool) -> f64 {
+    let mut world = World::new(Rules::FORETELL, 1);
+    let mut lru = Lru::new(Queue::Recent, &world.rules).estimator;
+    for slot in world.slots.clone() {
+        lru.put(&mut world.scene(), slot);
+    }
+    for &read in reads {
+        let slot = world.slots[read];
+        lru.access();
+        if in_one {
+            let (_, stamp) = world.scene().blocks[slot].queue().expect("it was put there");
+            lru.hit_again(&mut world.scene(), slot, stamp);
+        } else {
+            lru.hit(&mut world.scene(), slot);
+            lru.put(&mut world.scene(), slot);
+        }
+    }
+    lru.declare(&world.scene()).expect("there are blocks")
+}
+
+#[test]
+fn a_hit_counts_whether_it_is_told_in_one_or_in_two() {
+    let reads: Vec<usize> = (0..10).flat_map(|_| [0, 3, 3, 7, 11, 2]).collect();
+    let worth = worth_after(&reads, true);
+    assert_eq!(worth, worth_after(&reads, false));
+    assert!(worth > worth_after(&[], true), "{worth}");
+}
+
+/// The reader is within a hint without order, and another follows it.
+#[test]
+fn a_set_and_what_is_read_after_it() {
+    for rules in [Rules::TIP2, Rules::FORETELL] {
+        let world = World::new(rules, 1);
+        let fixture = Hinted::new(&world, &[(0, 0, 6, true, 1), (1, 0, 6, false, 1)]);
+        let offers = (1..SLOTS).map(|slot| Step::Offer(slot, -1.0));
+        let steps: Vec<Step> = [Step::Event(0, 2)].into_iter().chain(offers).collect();
+        check(world, fixture, &[&steps[..], &[Step::Pick, Step::Event(4, 2)]].concat());
+    }
+}
+
+proptest! {
+    #[test]
+    fn lru_of_the_recent(rules in any_rules(), devices in devices(), steps in steps()) {
+        check(World::new(rules, devices), Lru::new(Queue::Recent, &rules), &steps);
+    }
+
+    #[test]
+    fn lru_of_the_consumed(rules in any_rules(), devices in devices(), steps in steps()) {
+        check(World::new(rules, devices), Lru::new(Queue::Consumed, &rules), &steps);
+    }
+
+    #[test]
+    fn hints_over_one_device(
+        rules in rules_of_hints(), disclosed in disclosures(), steps in steps(),
+    ) {
+        let world = World::new(rules, 1);
+        let fixture = Hinted::new(&world, &disclosed);
+        check(world, fixture, &steps);
+    }
+
+    #[test]
+    fn hints_over_several_devices(
+        rules in rules_of_hints(), disclosed in disclosures(), steps in steps(),
+    ) {
+        let world = World::new(rules, SEVERAL);
+        let fixture = Hinted::new(&world, &disclosed);
+        check(world, fixture, &steps);
+    }
+
+    #[test]
+    fn orphans(devices in devices(), steps in steps()) {
+        check(World::new(Rules::FORETELL, devices), OrphanEstimator::default(), &steps);
+    }
+
+    #[test]
+    fn the_skeleton(rules in any_rules(), devices in devices(), steps in steps()) {
+        check(World::new(rules, devices), FrequencyEstimator::default(), &steps);
+    }
+}

@@ -1,0 +1,352 @@
+//! The hit ratio as a function of the number of buffers, `H(n)`, and its slope `H'(n)`.
+//!
+//! What a buffer is worth to the unhinted stream is the share of accesses that would no longer hit
+//! without it (TIP 1995, section 4.3, eq. 4). LRU is a stack algorithm: an access at depth `d` of the
+//! [stack](crate::buffers::recency) hits in every cache of `d` buffers or more. Hits counted by segment of the
+//! stack therefore give `H` at the ends of the segments, for caches smaller and larger than the real
+//! one, and between two ends a straight line stands for what was not resolved (section 5.2, figure
+//! 9).
+//!
+//! * A. The slope of that line is a point estimate. Where the working set of a loop comes to fit,
+//!   `H` is flat and then jumps; buffers before the jump would seem worthless, be given away, and the
+//!   jump never be reached. So the slope is taken of the *least concave majorant* of `H`, the lowest
+//!   curve at or above it that nowhere turns up: the long-term average that figure 6 asks for. It is
+//!   the same on both sides of a jump and never rises with `n`.
+//! * B. A change of phase must show: all counts are halved every so many accesses. An access
+//!   counts fully at first, and half as much after each halving.
+//! * C. The majorant is computed when it is asked for, at most once in [`REFRESH_ACCESSES`], in
+//!   O(segments); a query is O(log segments).
+//! * D. Buffers that hold prefetched and unread blocks are not to be had. A working set that would fit
+//!   only without them is out of reach, and what is given to it is lost to everybody: hits deeper
+//!   than the *reach* do not count. What they would be worth is known all the same: blocks that are
+//!   prefetched and worth less than that are no reason to do without them. The reach moves where nobody reads without
+//!   hints too: a majorant that is of fewer segments than are within it, or of more, serves for
+//!   [`OUTGROWN_MAX`] questions.
+//!
+//! Invariants: the slope is at least 0 and does not increase with the number of buffers.
+//!
+//! We differ from the paper in the majorant (it names the problem, and averages "over the region that
+//! includes the jump"), in the reach, and in the halving.
+
+use std::ops::Range;
+
+use crate::buffers::recency::Found;
+
+/// Counts are halved after this many accesses for each buffer of the deepest segment: long enough
+/// for a loop over all of them to come round some times.
+const HALF_LIFE_PER_BUFFER: u64 = 4;
+/// They are not halved more often than this, accesses: fewer make no statistics.
+const HALF_LIFE_MIN: u64 = 512;
+/// Accesses for which a computed majorant serves. A small cache changes faster: a quarter of its
+/// buffers, if that is less.
+const REFRESH_ACCESSES: u64 = 64;
+/// Questions for which one serves that is of another reach: it may go to and fro between two segments.
+const OUTGROWN_MAX: u64 = 16;
+
+/// A straight piece of the majorant.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Where it begins: buffers, and hits (decayed) in a cache of so many.
+    start: (usize, f64),
+    /// Where it ends, buffers.
+    end: usize,
+    /// Hits (decayed) for each buffer.
+    slope: f64,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct HitCurve {
+    /// The depth at which each segment ends, buffers; ascending.
+    ends: Vec<usize>,
+    /// Hits in each segment, decayed.
+    hits: Vec<f64>,
+    /// Accesses, decayed.
+    accesses: f64,
+    /// Accesses from one halving to the next.
+    half_life: u64,
+    /// Accesses since the last.
+    since_halving: u64,
+    /// Accesses for which the majorant serves.
+    refresh: u64,
+    /// Accesses since it was computed.
+    since_refresh: u64,
+    /// Buffers that this use can have at most: hits that take more are out of reach.
+    reach: usize,
+    /// Those with the segments within reach that the majorant is of.
+    reaches: Range<usize>,
+    /// The majorant, from 0 buffers up; slopes fall strictly.
+    pieces: Vec<Piece>,
+    /// The same if all buffers were within reach.
+    unbounded: Vec<Piece>,
+    /// Whether there are segments out of reach.
+    is_bounded: bool,
+    /// The accesses that the majorant is of, decayed.
+    accesses_seen: f64,
+}
+
+impl HitCurve {
+    /// A curve without hits over segments that end at these depths: ascending, the first at least 1
+    /// ([`Stack::segment_ends`](crate::buffers::recency::Stack::segment_ends)).
+    pub(crate) fn new(segment_ends: &[usize]) -> Self {
+        let limit = segment_ends.last().map_or(0, |&end| end as u64);
+        let half_life = limit.saturating_mul(HALF_LIFE_PER_BUFFER).max(HALF_LIFE_MIN);
+        HitCurve::with_half_life(segment_ends, half_life)
+    }
+
+    /// [`HitCurve::new`], with counts halved every `half_life` accesses.
+    pub(crate) fn with_half_life(segment_ends: &[usize], half_life: u64) -> Self {
+        debug_assert!(segment_ends.is_sorted_by(|a, b| a < b), "{segment_ends:?}");
+        let limit = segment_ends.last().map_or(0, |&end| end as u64);
+        let refresh = REFRESH_ACCESSES.min(limit / 4).max(1);
+        HitCurve {
+            ends: segment_ends.to_vec(),
+            hits: vec![0.0; segment_ends.len()],
+            accesses: 0.0,
+            half_life: half_life.max(1),
+            since_halving: 0,
+            refresh,
+            since_refresh: refresh,
+            reach: usize::MAX,
+            reaches: 0..usize::MAX,
+            pieces: Vec::with_capacity(segment_ends.len()),
+            unbounded: Vec::new(),
+            is_bounded: false,
+            accesses_seen: 0.0,
+        }
+    }
+
+    /// An access to the stream, hit or miss.
+    #[inline]
+    pub(crate) fn access(&mut self) {
+        if self.since_halving == self.half_life {
+            self.halve();
+        }
+        self.since_halving += 1;
+        self.since_refresh += 1;
+        self.accesses += 1.0;
+    }
+
+    /// That access was to an entry, resident or ghost, of this segment.
+    #[inline]
+    pub(crate) fn hit(&mut self, segment: usize) {
+        self.hits[segment] += 1.0;
+    }
+
+    /// That access was to a ghost that stands for so many.
+    pub(crate) fn hit_ghost(&mut self, found: Found) {
+        self.hits[found.segment] += found.ghosts as f64;
+    }
+
+    /// Says how many buffers can be had at most: others have some that they will not give up.
+    #[inline]
+    pub(crate) fn set_reach(&mut self, buffers: usize) {
+        self.reach = buffers;
+        if !self.reaches.contains(&buffers) {
+            // Case D.
+            self.since_refresh += self.refresh.div_ceil(OUTGROWN_MAX);
+        }
+    }
+
+    /// `H'(n)`: the hits for each access that the last of `buffers` buffers brings; for none, those
+    /// that a first would bring. 0 beyond the last segment, of which nothing is known.
+    #[inline]
+    pub(crate) fn slope(&mut self, buffers: usize) -> f64 {
+        // Case C.
+        if self.since_refresh >= self.refresh {
+            self.recompute();
+        }
+        self.slope_of(&self.pieces, buffers)
+    }
+
+    /// The same if those who have the buffers beyond the reach would give them up.
+    pub(crate) fn slope_beyond_reach(&mut self, buffers: usize) -> f64 {
+        let slope = self.slope(buffers);
+        if self.is_bounded { self.slope_of(&self.unbounded, buffers) } else { slope }
+    }
+
+    #[inline]
+    fn slope_of(&self, pieces: &[Piece], buffers: usize) -> f64 {
+        let piece = pieces.partition_point(|piece| piece.end < buffers);
+        pieces.get(piece).map_or(0.0, |piece| piece.slope / self.accesses_seen)
+    }
+
+    /// Case B.
+    fn halve(&mut self) {
+        self.accesses *= 0.5;
+        for hits in &mut self.hits {
+            *hits *= 0.5;
+        }
+        self.since_halving = 0;
+    }
+
+    #[cold]
+    fn recompute(&mut self) {
+        self.since_refresh = 0;
+        self.accesses_seen = self.accesses;
+        let within = self.ends.partition_point(|&end| end <= self.reach);
+        let longest = self.ends.get(within).copied().unwrap_or(usize::MAX);
+        self.reaches = self.ends[..within].last().copied().unwrap_or(0)..longest;
+        self.is_bounded = within < self.ends.len();
+        let pieces = std::mem::take(&mut self.pieces);
+        self.pieces = self.hull(pieces, within);
+        if self.is_bounded {
+            let unbounded = std::mem::take(&mut self.unbounded);
+            self.unbounded = self.hull(unbounded, self.ends.len());
+        }
+    }
+
+    /// Case A: the upper hull of (0, 0) and the points at the ends of the first segments, left to right, in
+    /// the place of `pieces`.
+    fn hull(&self, mut pieces: Vec<Piece>, segments: usize) -> Vec<Piece> {
+        pieces.clear();
+        if self.accesses == 0.0 {
+            return pieces;
+        }
+        let mut last = (0, 0.0);
+        for (&end, &hits) in self.ends[..segments].iter().zip(&self.hits) {
+            let (mut start, here) = (last, last.1 + hits);
+            let slope_from = |(buffers, hits): (usize, f64)| (here - hits) / (end - buffers) as f64;
+            // A piece no steeper than what follows it lies below the chord over both.
+            while let Some(piece) = pieces.pop_if(|piece| piece.slope <= slope_from(start)) {
+                start = piece.start;
+            }
+            pieces.push(Piece { start, end, slope: slope_from(start) });
+            last = (end, here);
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A curve of `accesses` accesses with these hits.
+    fn curve(ends: &[usize], hits: &[u32], accesses: u32) -> HitCurve {
+        let mut curve = HitCurve::with_half_life(ends, u64::MAX);
+        (0..accesses).for_each(|_| curve.access());
+        for (segment, &count) in hits.iter().enumerate() {
+            (0..count).for_each(|_| curve.hit(segment));
+        }
+        curve
+    }
+
+    /// The least concave majorant at `n`, hits: the highest chord between two points around it.
+    fn majorant(points: &[(f64, f64)], n: f64) -> f64 {
+        let mut highest: f64 = 0.0;
+        for &(x0, y0) in points.iter().filter(|(x, _)| *x <= n) {
+            for &(x1, y1) in points.iter().filter(|(x, _)| *x >= n) {
+                let y = if x1 > x0 { y0 + (y1 - y0) * (n - x0) / (x1 - x0) } else { y0 };
+                highest = highest.max(y);
+            }
+        }
+        highest
+    }
+
+    #[test]
+    fn nothing_seen_is_worth_nothing() {
+        let mut curve = HitCurve::new(&[1, 2, 4]);
+        assert_eq!([0, 1, 4, 5].map(|n| curve.slope(n)), [0.0; 4]);
+        curve.access();
+        assert_eq!([0, 1, 4, 5].map(|n| curve.slope(n)), [0.0; 4]);
+    }
+
+    #[test]
+    fn a_concave_curve_has_the_slopes_of_its_segments() {
+        let mut curve = curve(&[1, 2, 4, 8], &[40, 20, 20, 4], 100);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5, 8, 9].map(|n| curve.slope(n)),
+            [0.4, 0.4, 0.2, 0.1, 0.1, 0.01, 0.01, 0.0]
+        );
+    }
+
+    #[test]
+    fn a_jump_is_seen_from_both_sides() {
+        // Figure 6: a loop over a working set that comes to fit in the third segment.
+        let mut curve = curve(&[10, 20, 30, 40], &[10, 0, 80, 0], 100);
+        assert_eq!([1, 10, 20, 21, 30].map(|n| curve.slope(n)), [0.03; 5]);
+        assert_eq!([31, 40, 41].map(|n| curve.slope(n)), [0.0; 3]);
+    }
+
+    #[test]
+    fn a_new_phase_outweighs_the_old_one_after_two_half_lives() {
+        let mut curve = HitCurve::with_half_life(&[10, 20], 100);
+        let mut phase = |accesses, segment| {
+            for _ in 0..accesses {
+                curve.access();
+                curve.hit(segment);
+            }
+            (curve.slope(10), curve.slope(20))
+        };
+        assert_eq!(phase(100_000, 0), (0.1, 0.0));
+        let (before, after) = phase(200, 1);
+        // The whole jump is at 20 by now, but for what is left of the old phase.
+        assert!(after > 0.03 && before < 0.07, "{before} {after}");
+        let (before, after) = phase(1000, 1);
+        assert!((before - 0.05).abs() < 1e-3 && (after - 0.05).abs() < 1e-3, "{before} {after}");
+    }
+
+    #[test]
+    fn the_majorant_serves_for_some_accesses() {
+        let mut curve = HitCurve::with_half_life(&[1000], u64::MAX);
+        let slopes = [1, 63, 1].map(|accesses| {
+            for _ in 0..accesses {
+                curve.access();
+                curve.hit(0);
+            }
+            if accesses == 1 { curve.slope(1) } else { 0.0 }
+        });
+        assert_eq!(slopes, [0.001, 0.0, 0.001]);
+        (0..63).for_each(|_| curve.access());
+        assert_eq!(curve.slope(1), 0.001);
+        curve.access();
+        assert_eq!(curve.slope(1), 65.0 / 129.0 / 1000.0);
+    }
+
+    #[test]
+    fn what_comes_within_reach_is_worth_something_soon_though_nobody_reads() {
+        // A working set of 30, of which 10 are within reach for a while.
+        let mut curve = curve(&[10, 20, 30], &[0, 0, 90], 100);
+        let mut ask = |reach| {
+            curve.set_reach(reach);
+            curve.slope(30)
+        };
+        assert_eq!(ask(19), 0.0);
+        let asked = (1..100).take_while(|_| ask(30) == 0.0).count() as u64;
+        assert!(asked < OUTGROWN_MAX, "{asked} times");
+        assert_eq!(ask(30), 0.03);
+        let asked = (1..100).take_while(|_| ask(29) > 0.0).count() as u64;
+        assert!(asked < OUTGROWN_MAX, "{asked} times");
+    }
+
+    proptest! {
+        #[test]
+        fn slopes_are_those_of_the_least_concave_majorant(
+            segments in prop::collection::vec((1usize..20, 0u32..50), 1..40),
+        ) {
+            let (mut end, mut hits) = (0, 0);
+            let mut points = vec![(0.0, 0.0)];
+            let mut ends = Vec::new();
+            for &(width, count) in &segments {
+                (end, hits) = (end + width, hits + count);
+                ends.push(end);
+                points.push((end as f64, f64::from(hits)));
+            }
+            let counts: Vec<u32> = segments.iter().map(|&(_, count)| count).collect();
+            let accesses = hits + 7;
+            let mut curve = curve(&ends, &counts, accesses);
+            let mut before = f64::INFINITY;
+            for n in 1..=end {
+                let gain = majorant(&points, n as f64) - majorant(&points, (n - 1) as f64);
+                let slope = curve.slope(n);
+                prop_assert!((slope - gain / f64::from(accesses)).abs() < 1e-9, "at {}", n);
+                prop_assert!(slope <= before, "rises at {}", n);
+                before = slope;
+            }
+            prop_assert_eq!(curve.slope(0), curve.slope(1));
+            prop_assert_eq!(curve.slope(end + 1), 0.0);
+        }
+    }
+}

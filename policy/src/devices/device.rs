@@ -1,0 +1,605 @@
+//! What the policy knows of a device: its slots, its lookups, and who has something for it to fetch.
+//!
+//! How fast it is. The manager asks now and then which fetches have ended, and hears of several together:
+//! their completions lie microseconds apart, or at one instant, and then comes nothing for milliseconds. An
+//! interval between two completions says nothing therefore. What is measured is the rate over a *span* in
+//! which the device always had something to do:
+//!
+//! * **A.** It begins and ends with a completion that opens a batch, so that it has whole batches in it: one
+//!   that comes at least half a mean interval after the one before. Where there are no batches, that is
+//!   nearly each.
+//! * **B.** It has at least [`SPAN_COMPLETIONS`]. More are needed only by batches that are larger, so that a
+//!   device that serves little is known after a few.
+//! * **C.** It lasts a fair part of what its last request took. In the first batch nothing else tells a fast
+//!   device from many completions that were heard of together: they are from a queue of at least as many
+//!   requests, and those took long.
+//! * **D.** A device that stood still begins a new one.
+//!
+//! A request too is heard of late, by the time in which others of its batch ended after it. The interval
+//! in which a moment lies on average (the sum of the squares of intervals by their sum) less the mean
+//! interval is this time for the first of a batch, and 0 where completions come evenly.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::StreamIndex;
+use crate::devices::costs::Mean;
+use crate::devices::depth::DepthControl;
+use crate::hint::{Block, DeviceId, FetchId, StreamId};
+use crate::streams::unresolved::Unresolved;
+use crate::tables::heap::IndexedHeap;
+use crate::time::Nanos;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) id: DeviceId,
+    /// Prefetches and lookups under way.
+    pub(crate) outstanding: usize,
+    /// Lookups under way that are not overdue; fetches are numbered in the order of their start.
+    lookups: BTreeMap<FetchId, Queued>,
+    /// Lookups under way that are.
+    overdue: usize,
+    /// The most reads and lookups that were under way since there were lookups, without those overdue.
+    most_under_way: usize,
+    /// Those of them whose streams have not been told.
+    untold: Vec<Lookup>,
+    pub(crate) depth: DepthControl,
+    /// Reads in a row that found everything in memory.
+    pub(crate) cached_run: u32,
+    /// Hints not looked up.
+    pub(crate) unresolved: Unresolved,
+    /// Streams with a block to fetch from it, by the benefit of fetching it.
+    pub(crate) candidates: IndexedHeap,
+    /// The one that was first when it was asked, if it waits for its stream to disclose more and was not asked since.
+    pub(crate) first_waits: Option<Waits>,
+    load: Load,
+    /// Time of a lookup, that in the device's queue included.
+    lookup_ns: Mean,
+    /// Reads and lookups that have ended, and when the last one did.
+    ended: u64,
+    last_end: Nanos,
+}
+
+/// A candidate that waits, and what that rests on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Waits {
+    pub(crate) stream: StreamIndex,
+    pub(crate) block: Block,
+    /// Whether the device had enough to do, and how often costs had changed.
+    pub(crate) was_busy: bool,
+    pub(crate) costs: u64,
+}
+
+/// The lookup of a stream's hint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookup {
+    pub(crate) began: Nanos,
+    pub(crate) stream: StreamId,
+    pub(crate) index: StreamIndex,
+    /// The hint's number there.
+    pub(crate) number: u64,
+}
+
+/// A lookup under way.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    lookup: Lookup,
+    /// Reads and lookups that had ended when it began.
+    ended: u64,
+}
+
+/// How much at once a device can do with profit, found from what it does.
+///
+/// By Little's law a device that completes requests at a rate r, each of which takes a time t when there
+/// is no queue, works on r t of them at once; what is given to it beyond that waits. Both are measured:
+/// r as the best rate of late, t as the shortest time of late. See the [module](self) for how.
+#[derive(Debug, Default)]
+struct Load {
+    /// Reads under way.
+    reads: usize,
+    last_completion: Nanos,
+    span: Option<Span>,
+    /// Mean interval of completions while busy.
+    interval_ns: Mean,
+    /// The shortest interval of late, and the shortest time of a request.
+    best_interval_ns: Option<f64>,
+    best_took_ns: Option<f64>,
+}
+
+/// A time in which a device was busy, from one completion to another.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    began: Nanos,
+    /// Those after the one that it began with.
+    completions: u32,
+    blocks: u64,
+    /// Sum of the squares of the intervals, in ns².
+    squares_ns2: f64,
+    /// The shortest time of a request, as it was heard of.
+    least_took_ns: f64,
+    /// The fewest reads that were under way at a completion.
+    least_reads: usize,
+}
+
+/// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
+/// after it.
+const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
+const LOOKUP_MEANS: f64 = 4.0;
+
+/// A device that has ended nothing for so long may be stuck. It may have others to serve meanwhile, of whom nothing is heard here.
+const STILL_PATIENCE: Nanos = Nanos(1_000_000_000);
+
+/// In a long queue all of them take their time. A device that goes on with others gets so many times as many as were ever
+/// under way with the lookup: an arm that serves what lies on its way comes by twice, and on its way may lie what has come since.
+const LOOKUP_TURNS: u64 = 2;
+
+/// Completions that a span has at least, so that one interval more or less is not seen in the rate.
+const SPAN_COMPLETIONS: u32 = 16;
+
+/// A span lasts at least this part of what its last request took, as a divisor: the requests of a batch
+/// took longer than the manager takes to hear of them all.
+const SPAN_DIVISOR: u64 = 8;
+
+/// What was best is forgotten by so much a completion.
+const FORGET: f64 = 1.0001;
+
+/// Requests that a disk should have to choose from (TIP 1995, section 3: five outstanding at each).
+const REQUESTS_PER_SERVER: f64 = 5.0;
+
+/// A device that has so many requests for each that it serves at once has none to spare.
+const FULL_PER_SERVER: f64 = 2.0;
+
+/// What a completed read says of its device, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Observation {
+    /// The time of one block more over the requests of a span, and how many they were.
+    pub(crate) block_ns: Option<(f64, u32)>,
+    /// Whether it had more to do, all of this time, than it does at once: more would have been no faster.
+    pub(crate) was_full: bool,
+    /// The time of the request without what it waited for others, if that can be told.
+    pub(crate) took_ns: Option<f64>,
+}
+
+impl Span {
+    fn begin(now: Nanos, took_ns: f64) -> Self {
+        let least_took_ns = took_ns;
+        let least_reads = usize::MAX;
+        Span { began: now, completions: 0, blocks: 0, squares_ns2: 0.0, least_took_ns, least_reads }
+    }
+
+    /// One more completion, `interval` after the one before. Returns whether the span ends with it.
+    fn add(&mut self, now: Nanos, interval: Nanos, took: Nanos, blocks: u64) -> bool {
+        self.completions += 1;
+        self.blocks += blocks.max(1);
+        self.squares_ns2 += (interval.0 as f64).powi(2);
+        self.least_took_ns = self.least_took_ns.min(took.0 as f64);
+        let length = now.saturating_sub(self.began);
+        let opens_batch = interval.0 as f64 * 2.0 * f64::from(self.completions) >= length.0 as f64;
+        self.completions >= SPAN_COMPLETIONS
+            && opens_batch
+            && length.0.saturating_mul(SPAN_DIVISOR) >= took.0
+    }
+}
+
+impl Load {
+    fn servers(&self) -> Option<f64> {
+        Some((self.best_took_ns? / self.best_interval_ns?).max(1.0))
+    }
+
+    fn read_begun(&mut self, now: Nanos) {
+        if self.reads == 0 && now > self.last_completion {
+            self.span = None; // It stood still.
+        }
+        self.reads += 1;
+    }
+
+    fn completed(&mut self, now: Nanos, flight: (Nanos, usize), blocks: u64) -> Observation {
+        let (started, outstanding) = flight;
+        let last = std::mem::replace(&mut self.last_completion, now);
+        let (interval, took) = (now.saturating_sub(last), now.saturating_sub(started));
+        if took == Nanos::ZERO {
+            return Observation { block_ns: None, was_full: false, took_ns: None }; // By a driver without a clock.
+        }
+        let took_ns = took.0 as f64;
+        let (mut block_ns, mut was_full) = (None, false);
+        match &mut self.span {
+            None => self.span = Some(Span::begin(now, took_ns)),
+            Some(span) => {
+                span.least_reads = span.least_reads.min(self.reads);
+                if span.add(now, interval, took, blocks) {
+                    let span = std::mem::replace(span, Span::begin(now, took_ns));
+                    let length_ns = now.saturating_sub(span.began).0 as f64;
+                    self.learn(&span, length_ns);
+                    block_ns = Some((length_ns / span.blocks as f64, span.completions));
+                    let servers = self.servers().unwrap_or(1.0);
+                    was_full = span.least_reads as f64 >= FULL_PER_SERVER * servers;
+                }
+            }
+        }
+        let share = match (self.servers(), outstanding) {
+            (_, 0 | 1) => Some(1.0),
+            (servers, _) => servers.map(|servers| (servers / outstanding as f64).min(1.0)),
+        };
+        Observation { block_ns, was_full, took_ns: share.map(|share| took_ns * share) }
+    }
+
+    fn learn(&mut self, span: &Span, length_ns: f64) {
+        let interval_ns = length_ns / f64::from(span.completions);
+        // Of n that are heard of together at the end of the last, the first has ended n - 1 intervals before.
+        let unheard_ns = span.squares_ns2 / length_ns - interval_ns;
+        let least_ns = (span.least_took_ns - unheard_ns).max(interval_ns);
+        let forget = FORGET.powi(span.completions as i32);
+        let best_ns = self.best_took_ns.map_or(least_ns, |best| (best * forget).min(least_ns));
+        self.best_took_ns = Some(best_ns);
+        self.interval_ns.add_mean_of(interval_ns, span.completions);
+        let mean_ns = self.interval_ns.or(interval_ns);
+        let best_ns = self.best_interval_ns.map_or(mean_ns, |best| (best * forget).min(mean_ns));
+        self.best_interval_ns = Some(best_ns);
+    }
+}
+
+impl Device {
+    pub(crate) fn new(id: DeviceId) -> Self {
+        Device {
+            id,
+            outstanding: 0,
+            lookups: BTreeMap::new(),
+            overdue: 0,
+            most_under_way: 0,
+            untold: Vec::new(),
+            depth: DepthControl::default(),
+            cached_run: 0,
+            unresolved: Unresolved::default(),
+            candidates: IndexedHeap::default(),
+            first_waits: None,
+            load: Load::default(),
+            lookup_ns: Mean::default(),
+            ended: 0,
+            last_end: Nanos::ZERO,
+        }
+    }
+
+    /// A read is begun.
+    pub(crate) fn read_begun(&mut self, now: Nanos) {
+        self.begins(now);
+        self.load.read_begun(now);
+        self.most_under_way = self.most_under_way.max(self.under_way());
+    }
+
+    fn begins(&mut self, now: Nanos) {
+        if self.under_way() == 0 {
+            self.depth.begins_after(now.saturating_sub(self.last_end));
+        }
+    }
+
+    /// A read is no longer under way, however it ended.
+    pub(crate) fn read_ended(&mut self, now: Nanos) {
+        self.load.reads -= 1;
+        self.has_ended(now);
+    }
+
+    fn has_ended(&mut self, now: Nanos) {
+        self.ended += 1;
+        self.last_end = now;
+    }
+
+    /// A read of `blocks` blocks has completed; `flight` is when it was begun, and how many were under
+    /// way with it then.
+    pub(crate) fn completed(
+        &mut self,
+        now: Nanos,
+        flight: (Nanos, usize),
+        blocks: u64,
+    ) -> Observation {
+        self.load.completed(now, flight, blocks)
+    }
+
+    /// A lookup is begun.
+    pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
+        self.begins(lookup.began);
+        self.outstanding += 1;
+        if self.lookups.is_empty() {
+            self.most_under_way = 0;
+        }
+        self.lookups.insert(fetch, Queued { lookup, ended: self.ended });
+        self.most_under_way = self.most_under_way.max(self.under_way());
+    }
+
+    /// A lookup has ended, and has taken `took`.
+    pub(crate) fn lookup_ended(&mut self, now: Nanos, fetch: FetchId, took: Nanos) {
+        self.has_ended(now);
+        if self.lookups.remove(&fetch).is_none() {
+            self.overdue -= 1;
+        }
+        self.outstanding -= 1;
+        self.lookup_ns.add(took.0 as f64);
+    }
+
+    /// Reads and lookups under way that are not overdue.
+    fn under_way(&self) -> usize {
+        self.load.reads + self.lookups.len()
+    }
+
+    /// Names being looked up.
+    pub(crate) fn names_under_way(&self) -> usize {
+        self.lookups.len() + self.overdue
+    }
+
+    /// Whether a lookup is under way that may become overdue, or one is overdue and its stream was not told.
+    pub(crate) fn has_lookups(&self) -> bool {
+        !self.lookups.is_empty() || !self.untold.is_empty()
+    }
+
+    /// Finds the lookups that have become overdue by now. One that is remains so, though lookups may take
+    /// longer later: others have gone before it.
+    #[inline]
+    pub(crate) fn find_overdue(&mut self, now: Nanos) {
+        if !self.lookups.is_empty() {
+            self.find_overdue_lookups(now);
+        }
+    }
+
+    #[inline(never)] // The rare part.
+    fn find_overdue_lookups(&mut self, now: Nanos) {
+        let patience = self.lookup_patience();
+        let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;
+        let turns = LOOKUP_TURNS * self.most_under_way as u64;
+        let ended = self.ended;
+        let has_had_its_turn = |queued: &Queued| ended - queued.ended >= turns;
+        while let Some(first) = self.lookups.first_entry()
+            && now.saturating_sub(first.get().lookup.began) > patience
+            && (stands_still || has_had_its_turn(first.get()))
+        {
+            self.overdue += 1;
+            self.untold.push(first.remove().lookup);
+        }
+    }
+
+    /// The lookups found overdue since the last call.
+    pub(crate) fn take_overdue(&mut self) -> Vec<Lookup> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Prefetches and lookups that it is working on, as far as one can tell: not those overdue, which may
+    /// wait for something else for ever.
+    pub(crate) fn working_on(&self) -> usize {
+        self.outstanding - self.overdue
+    }
+
+    /// How long a lookup may take before others go before it.
+    fn lookup_patience(&self) -> Nanos {
+        LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
+    }
+
+    /// Whether it has as much to do as makes it go as fast as it can.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.working_on() as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    fn lookup(began: Nanos, number: u64) -> Lookup {
+        Lookup { began, stream: StreamId(0), index: StreamIndex(0), number }
+    }
+
+    fn look_up(device: &mut Device, took: Nanos) {
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        device.lookup_ended(Nanos::ZERO, FetchId(0), took);
+    }
+
+    #[test]
+    fn lookups_become_overdue_in_the_order_of_their_start_and_stay_so() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        for (number, began) in [(0, 0), (1, 500), (2, 800), (3, 900)] {
+            device.lookup_begun(FetchId(number), lookup(ms(began), number));
+        }
+        let overdue = |device: &mut Device, now: Nanos| -> Vec<u64> {
+            device.find_overdue(now);
+            device.take_overdue().iter().map(|lookup| lookup.number).collect()
+        };
+        assert!(overdue(&mut device, ms(999)).is_empty(), "others may be served");
+        assert_eq!(overdue(&mut device, ms(1_000)), [0, 1]);
+        assert!(overdue(&mut device, ms(1_000)).is_empty(), "they were told of");
+        assert_eq!((device.names_under_way(), device.working_on()), (4, 2));
+        // Lookups take 200 ms now, and 800 may pass.
+        device.lookup_ended(ms(1_010), FetchId(2), ms(200));
+        assert!(overdue(&mut device, ms(2_009)).is_empty());
+        assert_eq!((device.names_under_way(), device.working_on()), (3, 1));
+        assert_eq!(overdue(&mut device, ms(2_010)), [3]);
+        for number in [0, 1, 3] {
+            device.lookup_ended(ms(2_010), FetchId(number), ms(200));
+        }
+        assert_eq!((device.names_under_way(), device.working_on()), (0, 0));
+    }
+
+    #[test]
+    fn in_a_long_queue_that_moves_a_lookup_gets_its_turn() {
+        let mut device = Device::new(DeviceId(0));
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        // A hundred at once, of which one ends each 10 ms, the last ones first.
+        for number in 0..100 {
+            device.lookup_begun(FetchId(number), lookup(Nanos::ZERO, number));
+        }
+        for number in (60..100).rev() {
+            let now = ms(10 * (100 - number));
+            device.find_overdue(now);
+            assert!(device.take_overdue().is_empty(), "{now}");
+            device.lookup_ended(now, FetchId(number), now);
+        }
+        // Nothing ends any more.
+        device.find_overdue(ms(600));
+        assert!(device.take_overdue().is_empty());
+        device.find_overdue(ms(2_000));
+        assert_eq!(device.take_overdue().len(), 60);
+        // A queue that others come into, and that serves them first, may do so for as long as it is.
+        let mut device = Device::new(DeviceId(0));
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        (0..100).for_each(|_| device.read_begun(ms(1)));
+        for number in 1..=100 {
+            device.read_ended(ms(10 * number));
+            device.find_overdue(ms(10 * number));
+            assert!(device.take_overdue().is_empty(), "{number}");
+        }
+        // Others are served, one at a time beside it, and it is not.
+        let mut device = Device::new(DeviceId(0));
+        device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
+        for number in 1..200 {
+            let now = ms(100 * number);
+            device.find_overdue(now);
+            if !device.take_overdue().is_empty() {
+                assert_eq!(number, 2 * LOOKUP_TURNS + 1);
+                return;
+            }
+            device.lookup_begun(FetchId(number), lookup(now, number));
+            device.lookup_ended(now, FetchId(number), ms(10));
+        }
+        panic!("it is never overdue");
+    }
+
+    #[test]
+    fn a_lookup_is_slow_if_it_takes_much_longer_than_others() {
+        let mut device = Device::new(DeviceId(0));
+        assert_eq!(device.lookup_patience(), LOOKUP_PATIENCE);
+        for took_ms in [1, 2000] {
+            for _ in 0..200 {
+                look_up(&mut device, Nanos(took_ms * 1_000_000));
+            }
+            let patience = device.lookup_patience();
+            assert!(patience >= LOOKUP_PATIENCE, "{patience}");
+            assert!((Nanos(3 * took_ms * 1_000_000)..=Nanos(8_000_000_000)).contains(&patience));
+        }
+        // One that was stuck changes little.
+        look_up(&mut device, Nanos(3_600_000_000_000));
+        assert!(device.lookup_patience() < Nanos(10_000_000_000));
+    }
+
+    const SERVICE: u64 = 10_000_000;
+
+    /// A device that works on `servers` requests at once, 10 ms each of 4 blocks, with so many under way
+    /// from when it is first used.
+    struct Busy {
+        servers: u64,
+        depth: u64,
+        /// Completions that are heard of together, so far apart.
+        batch: u64,
+        gap_ns: u64,
+    }
+
+    /// What was found: `T_disk`, the time of a block, and the share of the spans in which it was full.
+    fn observe(busy: &Busy, load: &mut Load) -> (f64, f64, f64) {
+        let &Busy { servers, depth, batch, gap_ns } = busy;
+        let first = load.last_completion.0 + 7 * SERVICE;
+        let ends = |number: u64| {
+            first + number / servers * SERVICE + SERVICE + number % servers * (SERVICE / servers)
+        };
+        let (mut took_ns, mut block_ns) = (Mean::default(), Mean::default());
+        let (mut spans, mut full) = (0u32, 0u32);
+        let mut queue: VecDeque<u64> = (0..depth).map(|_| first).collect();
+        (0..depth).for_each(|_| load.read_begun(Nanos(first)));
+        for number in (0..2048).step_by(batch as usize) {
+            let mut now = ends(number + batch - 1);
+            for _ in 0..batch {
+                let begun = queue.pop_front().expect("more are under way than end together");
+                load.reads -= 1;
+                let seen = load.completed(Nanos(now), (Nanos(begun), depth as usize), 4);
+                if let Some((sample_ns, of)) = seen.block_ns {
+                    block_ns.add_mean_of(sample_ns, of);
+                    spans += 1;
+                    full += u32::from(seen.was_full);
+                }
+                if let Some(sample_ns) = seen.took_ns {
+                    took_ns.add(sample_ns);
+                }
+                now += gap_ns;
+            }
+            // Those that are begun for them. The queue is as deep as it may be.
+            for _ in 0..batch {
+                queue.push_back(now);
+                load.read_begun(Nanos(now));
+            }
+        }
+        (0..depth).for_each(|_| load.reads -= 1);
+        (took_ns.or(0.0), block_ns.or(0.0), f64::from(full) / f64::from(spans.max(1)))
+    }
+
+    fn assert_known(busy: &Busy, load: &mut Load) {
+        let (took_ns, block_ns, _) = observe(busy, load);
+        let &Busy { servers, depth, batch, gap_ns } = busy;
+        let case = format!("{servers} servers, {depth} deep, {batch} together {gap_ns} ns apart");
+        let block_share = block_ns * 4.0 * servers as f64 / SERVICE as f64;
+        assert!((1.0 / 1.5..=1.5).contains(&block_share), "{case}: {block_ns} ns a block");
+        let (found, expected) = (load.servers().expect("it was busy"), servers as f64);
+        assert!((0.7 * expected..=1.5 * expected).contains(&found), "{case}: found {found}");
+        assert!((5e6..25e6).contains(&took_ns), "{case}: T_disk {took_ns} ns");
+    }
+
+    #[test]
+    fn what_works_at_once_is_told_from_what_waits_however_completions_are_heard_of() {
+        for (servers, depth) in [(1, 50), (2, 100), (4, 64), (15, 200), (8, 1000)] {
+            for batch in [1, 2, 4, 8, 32] {
+                for gap_ns in [0, 1_000, 20_000] {
+                    let mut load = Load::default();
+                    assert_known(&Busy { servers, depth, batch, gap_ns }, &mut load);
+                    let device = Device { load, outstanding: 1000, ..Device::new(DeviceId(0)) };
+                    assert!(device.is_busy());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_with_one_request_at_a_time_serves_one() {
+        let mut load = Load::default();
+        let (took_ns, _, _) =
+            observe(&Busy { servers: 1, depth: 1, batch: 1, gap_ns: 0 }, &mut load);
+        assert_eq!(took_ns, SERVICE as f64);
+        assert!(load.servers().is_none_or(|servers| servers == 1.0));
+    }
+
+    #[test]
+    fn a_device_is_full_with_more_requests_than_it_serves_at_once() {
+        for servers in [1, 2, 4, 15] {
+            for (depth, is_full) in [(servers, false), (5 * servers, true)] {
+                let busy = Busy { servers, depth, batch: 1, gap_ns: 0 };
+                let (_, _, share) = observe(&busy, &mut Load::default());
+                let case = format!("{servers} servers, {depth} deep: {share}");
+                assert!(if is_full { share > 0.8 } else { share < 0.2 }, "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_heard_of_at_one_instant_says_nothing_of_the_rate() {
+        let mut load = Load::default();
+        (0..100).for_each(|_| load.read_begun(Nanos(1)));
+        for _ in 0..100 {
+            let seen = load.completed(Nanos(2), (Nanos(1), 100), 1);
+            assert_eq!(seen, Observation { block_ns: None, was_full: false, took_ns: None });
+        }
+    }
+
+    #[test]
+    fn time_in_which_a_device_stood_still_is_not_counted() {
+        let (mut load, mut now) = (Load::default(), Nanos::ZERO);
+        for _ in 0..100 {
+            // Forty at once, 1 ms each, and then nothing for a second.
+            now += Nanos(1_000_000_000);
+            let begun = now;
+            (0..40).for_each(|_| load.read_begun(begun));
+            for _ in 0..40 {
+                now += Nanos(1_000_000);
+                load.reads -= 1;
+                if let Some((block_ns, _)) = load.completed(now, (begun, 40), 1).block_ns {
+                    assert_eq!(block_ns, 1e6);
+                }
+            }
+        }
+        assert_eq!(load.interval_ns.or(0.0), 1e6);
+    }
+}

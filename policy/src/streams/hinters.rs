@@ -1,0 +1,283 @@
+//! What is known of those who hint: whether what was fetched for them was of use.
+//!
+//! A stream shows by itself how true its hints are ([`cursor`](crate::streams::stream::cursor)); one that has shown
+//! nothing is taken for what its hinter has shown with others. A hinter of whom nothing is known is believed.
+//!
+//! The record of a hinter is the share of the blocks fetched for it that were read. Those that are not read
+//! yet are against it as far as the same stream has had fewer read: who opens stream after stream and
+//! reads none soon gets nothing by it, and who reads one stream may well open the next.
+//!
+//! Cost: O(1) a block, O(log s) to open or close a stream, with s streams of its hinter: what these have shown is
+//! in the record as it was when a stream was opened last, and only those of which it is another by now are looked at
+//! ([`Arbiter`](crate::buffers::arbiter::Arbiter) knows which).
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+use crate::blocks::StreamIndex;
+use crate::hint::{HinterId, StreamId};
+use crate::tables::hash::Mix;
+
+/// What a hinter of whom nothing is known is credited with; and for how many blocks a record counts in
+/// full.
+const FIRST_BLOCKS: f64 = 16.0;
+const RECORD_BLOCKS: f64 = 65_536.0;
+
+/// Hinters without a stream that are remembered; of more, those that have been without one longest are forgotten, half
+/// of them at a time.
+const RECORDS_MAX: usize = 4096;
+
+/// What a stream has to say for its hinter and against it that is not in the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Blocks that speak against it for now.
+    pub(crate) unproven: u64,
+    /// Blocks of use.
+    pub(crate) unrecorded: u32,
+}
+
+/// What became of the blocks that were fetched for a hinter, and what it has.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    useful: f64,
+    wasted: f64,
+    /// In the order in which they were opened.
+    streams: BTreeMap<StreamId, StreamIndex>,
+    /// What all of them have shown.
+    unproven: u64,
+    unrecorded: u64,
+    /// When it had a stream last, in turns.
+    left: u64,
+    /// Its hints that have no place yet.
+    waiting: usize,
+    /// What all its hints take.
+    hint_bytes: usize,
+    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
+    resolved: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Hinters {
+    records: HashMap<HinterId, Record, Mix>,
+    /// Of these, those that have streams.
+    with_streams: usize,
+    next_turn: u64,
+    /// What all hints take.
+    hint_bytes: usize,
+}
+
+impl Hinters {
+    fn record(&mut self, hinter: HinterId) -> &mut Record {
+        self.records.entry(hinter).or_default()
+    }
+
+    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1.
+    pub(crate) fn opened(&mut self, hinter: HinterId, id: StreamId, stream: StreamIndex) -> f64 {
+        if self.records.len() - self.with_streams >= RECORDS_MAX {
+            self.forget_some();
+        }
+        let record = self.record(hinter);
+        let is_first = record.streams.is_empty();
+        record.streams.insert(id, stream);
+        let good = record.useful + record.unrecorded as f64 + FIRST_BLOCKS;
+        let believed = good / (good + record.wasted + record.unproven as f64);
+        self.with_streams += usize::from(is_first);
+        if hinter == HinterId::DRIVER { 1.0 } else { believed }
+    }
+
+    fn forget_some(&mut self) {
+        let without = self.records.values().filter(|record| record.streams.is_empty());
+        let mut left: Vec<u64> = without.map(|record| record.left).collect();
+        let middle = left.len() / 2;
+        let (_, &mut until, _) = left.select_nth_unstable(middle);
+        self.records.retain(|_, record| !record.streams.is_empty() || record.left >= until);
+    }
+
+    /// One of its streams has shown `before`, and shows `now`.
+    pub(crate) fn shows(&mut self, hinter: HinterId, before: Shown, now: Shown) {
+        if before != now {
+            let record = self.record(hinter);
+            record.unproven = record.unproven - before.unproven + now.unproven;
+            record.unrecorded =
+                record.unrecorded - u64::from(before.unrecorded) + u64::from(now.unrecorded);
+        }
+    }
+
+    /// The stream is no more; what it has shown was taken back.
+    pub(crate) fn closed(&mut self, hinter: HinterId, id: StreamId) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let record = self.record(hinter);
+        if record.streams.remove(&id).is_some() && record.streams.is_empty() {
+            record.left = turn;
+            self.with_streams -= 1;
+        }
+    }
+
+    /// So many blocks that were prefetched for it, or are on their way, are read.
+    pub(crate) fn note_useful(&mut self, hinter: HinterId, blocks: u32) {
+        let record = self.record(hinter);
+        record.useful += f64::from(blocks);
+        record.fade();
+    }
+
+    /// A block that was prefetched for it has gone unread.
+    pub(crate) fn note_wasted(&mut self, hinter: HinterId) {
+        let record = self.record(hinter);
+        record.wasted += 1.0;
+        record.fade();
+    }
+
+    /// A hint of its waits for its place.
+    pub(crate) fn waits(&mut self, hinter: HinterId) {
+        self.record(hinter).waiting += 1;
+    }
+
+    /// One of them has its place, or is no more.
+    pub(crate) fn waits_no_more(&mut self, hinter: HinterId) {
+        self.record(hinter).waiting -= 1;
+    }
+
+    /// Its hints that wait for their places.
+    pub(crate) fn waiting(&self, hinter: HinterId) -> usize {
+        self.records.get(&hinter).map_or(0, |record| record.waiting)
+    }
+
+    /// The hints of one of its streams have taken `before`, and take `now`.
+    pub(crate) fn note_hint_bytes(&mut self, hinter: HinterId, before: usize, now: usize) {
+        self.hint_bytes = self.hint_bytes - before + now;
+        let record = self.record(hinter);
+        record.hint_bytes = record.hint_bytes - before + now;
+    }
+
+    /// What its hints take, and what all hints do.
+    pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
+        let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
+        (own, self.hint_bytes)
+    }
+
+    /// One of its streams was known to have `before` hints that were looked up, and has `now`.
+    pub(crate) fn note_resolved(&mut self, hinter: HinterId, before: u64, now: u64) {
+        let record = self.record(hinter);
+        record.resolved = record.resolved - before + now;
+    }
+
+    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
+    pub(crate) fn resolved(&self, hinter: HinterId) -> u64 {
+        self.records.get(&hinter).map_or(0, |record| record.resolved)
+    }
+
+    /// Its streams, in the order in which they were opened.
+    pub(crate) fn streams(&self, hinter: HinterId) -> impl Iterator<Item = StreamIndex> {
+        self.records.get(&hinter).into_iter().flat_map(|record| record.streams.values().copied())
+    }
+
+    /// What its streams have shown.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn shown(&self, hinter: HinterId) -> (u64, u64) {
+        self.records.get(&hinter).map_or((0, 0), |record| (record.unproven, record.unrecorded))
+    }
+}
+
+impl Record {
+    /// What is long past counts less.
+    fn fade(&mut self) {
+        if self.useful + self.wasted > RECORD_BLOCKS {
+            (self.useful, self.wasted) = (self.useful / 2.0, self.wasted / 2.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens a stream of `hinter`.
+    fn open(trust: &mut Hinters, hinter: u64, id: u64) -> f64 {
+        trust.opened(HinterId(hinter), StreamId(id), StreamIndex(id as u32))
+    }
+
+    fn shown(unproven: u64, unrecorded: u32) -> Shown {
+        Shown { unproven, unrecorded }
+    }
+
+    #[test]
+    fn one_hinters_record_is_not_anothers() {
+        let mut trust = Hinters::default();
+        (0..1000).for_each(|_| trust.note_wasted(HinterId(1)));
+        assert!(open(&mut trust, 1, 0) < 0.02);
+        assert_eq!(open(&mut trust, 2, 1), 1.0);
+        (0..9000).for_each(|_| trust.note_useful(HinterId(1), 1));
+        assert!((0.9..0.91).contains(&open(&mut trust, 1, 2)));
+    }
+
+    #[test]
+    fn what_is_long_past_counts_for_little() {
+        let mut trust = Hinters::default();
+        (0..200).for_each(|_| trust.note_useful(HinterId(1), 1000));
+        (0..65_536).for_each(|_| trust.note_wasted(HinterId(1)));
+        let believed = open(&mut trust, 1, 0);
+        assert!(
+            believed < 0.5,
+            "{believed}: by all that there ever was it would be three quarters"
+        );
+    }
+
+    #[test]
+    fn what_the_record_does_not_have_yet_counts() {
+        let mut trust = Hinters::default();
+        let hinter = HinterId(1);
+        (0..16).for_each(|_| trust.note_wasted(hinter));
+        assert_eq!(open(&mut trust, 1, 0), 0.5);
+        trust.shows(hinter, Shown::default(), shown(0, 16));
+        assert_eq!(open(&mut trust, 1, 1), 2.0 / 3.0);
+        trust.note_useful(hinter, 16);
+        trust.shows(hinter, shown(0, 16), Shown::default());
+        assert_eq!(open(&mut trust, 1, 2), 2.0 / 3.0);
+    }
+
+    #[test]
+    fn what_is_unread_counts_until_the_stream_is_closed() {
+        let mut trust = Hinters::default();
+        let hinter = HinterId(1);
+        assert_eq!(open(&mut trust, 1, 0), 1.0);
+        trust.shows(hinter, Shown::default(), shown(1024, 0));
+        assert!(open(&mut trust, 1, 1) < 0.02);
+        trust.shows(hinter, shown(1024, 0), Shown::default());
+        trust.closed(hinter, StreamId(0));
+        trust.closed(hinter, StreamId(1));
+        assert_eq!(open(&mut trust, 1, 2), 1.0);
+    }
+
+    #[test]
+    fn the_driver_is_believed_whatever_becomes_of_it() {
+        let mut trust = Hinters::default();
+        (0..1000).for_each(|_| trust.note_wasted(HinterId::DRIVER));
+        assert_eq!(trust.opened(HinterId::DRIVER, StreamId(0), StreamIndex(0)), 1.0);
+    }
+
+    #[test]
+    fn who_has_a_stream_is_not_forgotten_nor_who_had_one_lately() {
+        let mut trust = Hinters::default();
+        for hinter in [0, 1] {
+            open(&mut trust, hinter, hinter);
+            (0..100).for_each(|_| trust.note_wasted(HinterId(hinter)));
+        }
+        let all = 3 * RECORDS_MAX as u64;
+        for hinter in 2..all {
+            open(&mut trust, hinter, hinter);
+            trust.note_wasted(HinterId(hinter));
+            trust.closed(HinterId(hinter), StreamId(hinter));
+            if hinter == all - 1000 {
+                trust.closed(HinterId(1), StreamId(1));
+            }
+            assert!(trust.records.len() <= RECORDS_MAX + 2);
+        }
+        assert!(open(&mut trust, 0, all) < 0.2);
+        assert!(open(&mut trust, 1, all + 1) < 0.2, "it had one lately");
+        assert!(open(&mut trust, all - 1, all + 2) < 1.0);
+        assert_eq!(open(&mut trust, 2, all + 3), 1.0);
+    }
+}

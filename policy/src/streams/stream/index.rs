@@ -1,0 +1,777 @@
+//! When a stream will read a block next, in O(log) time and a few words a segment.
+//!
+//! Segments are cut into pieces that are aligned to powers of eight blocks, as few as can be; a block
+//! then lies in at most one kind of piece a level, and one lookup a level finds all segments that
+//! contain it. A file of any length is a few dozen pieces; a single block is one. Each piece has the
+//! chain of the segments that it is part of, in the order of their positions. Repeated passes are not
+//! written out: the position of a pass is computed.
+//!
+//! Segments are added ahead of the cursor, up to a number of pieces, and leave when the cursor has passed their
+//! last pass, in the same order; so a chain is a queue, and all of them lie in one. What says where a chain begins
+//! has the position of its first piece: when a block is read next takes no second load.
+//!
+//! Chains are found by hash, or, where a file's single blocks lie close enough together (a data set read in
+//! shuffled order), in a table of all blocks from the first to the last: that is one load instead of two or three.
+//!
+//! Cost: 16 bytes a piece, some 50 a distinct piece and some 200 a file, or 16 a block of a table, at most four of them for each
+//! piece when it is made, and 64 at most later. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+
+use hashbrown::HashMap;
+
+use super::places::Places;
+use crate::blocks::DeviceIndex;
+use crate::hint::{Block, FileId};
+use crate::tables::hash::Mix;
+use crate::tables::line::{load_line, load_lines};
+use crate::tables::shrinking::{SMALL_BYTES, shrink_map, shrink_queue};
+
+/// Levels are powers of 2³ blocks.
+const LEVEL_BITS: u32 = 3;
+const LEVELS_MAX: u32 = 21;
+
+/// Segments of a chain that are looked at: those of a repeated hint that names one block over and over are
+/// all there, passed or not. A later use than the next one may be found then.
+const CHAIN_TRIED_MAX: usize = 256;
+
+/// A file's single blocks have a table from so many pieces on, if it has at most so many blocks for each of
+/// them. Whether it may have one, or a longer one, is looked at when their number is a power of two, and has grown, or where it
+/// would be twice as long; what lies beyond is found by hash.
+const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
+const TABLE_SPARSENESS_MAX: u64 = 4;
+
+/// A table of so many blocks, of which less than this part are single blocks still, is given up.
+const TABLE_KEPT_MAX: usize = if cfg!(test) { 4 } else { 256 };
+const TABLE_USED_DIVISOR: usize = if cfg!(test) { 4 } else { 64 };
+
+/// Files with fewer single blocks, as most have, do not even know where these lie.
+const SPAN_PIECES_MIN: u32 = TABLE_PIECES_MIN / 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    file: FileId,
+    piece: u64,
+    level: u32,
+}
+
+impl Key {
+    fn new(file: FileId, level: u32, block: u64) -> Self {
+        Key { file, piece: block >> (LEVEL_BITS * level), level }
+    }
+}
+
+/// Position of a chain that has no segment, and of the one after its last.
+const NEVER: u64 = u64::MAX;
+
+/// The segments that a piece is part of, in the order of their positions; in a table it may be empty.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    /// That of the piece's first block in the first pass of the first segment, or [`NEVER`].
+    position: u64,
+    /// The nodes of the first segment and of the last.
+    first: NodeNumber,
+    last: NodeNumber,
+}
+
+impl Chain {
+    const EMPTY: Chain = Chain { position: NEVER, first: NodeNumber(0), last: NodeNumber(0) };
+}
+
+/// The chains of all single blocks of a file from `first_block` on, if there are any.
+#[derive(Debug, Default)]
+struct Table {
+    first_block: u64,
+    chains: Vec<Chain>,
+    /// Single blocks that there were when it was made.
+    pieces: u32,
+    /// The least and the greatest of the single blocks that have come since there are enough of them.
+    span: Option<(u64, u64)>,
+}
+
+impl Table {
+    fn place(&self, block: u64) -> Option<usize> {
+        let place = block.checked_sub(self.first_block)?;
+        (place < self.chains.len() as u64).then_some(place as usize)
+    }
+
+    fn load(&self, block: u64) {
+        self.place(block).into_iter().for_each(|place| load_line(&self.chains[place]));
+    }
+}
+
+/// How many nodes came before one, modulo 2³².
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeNumber(u32);
+
+/// A piece of a segment, in its chain.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Of the next one: its position as in [`Chain`], and its number.
+    next_position: u64,
+    next: NodeNumber,
+    /// The hint's ordinal, modulo 2³².
+    ordinal: u32,
+}
+
+/// A segment in the index.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entered {
+    first_block: u64,
+    blocks: u64,
+    /// Position of its first block in the first pass.
+    position: u64,
+    /// The hint's ordinal, modulo 2³².
+    ordinal: u32,
+}
+
+/// How a file figures in the index. What is looked at to find a single block's chain comes first.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct FileUse {
+    levels: u32,
+    segments: u32,
+    /// Of its single blocks, if there are several.
+    table: Table,
+    pieces_at: [u32; LEVELS_MAX as usize],
+    /// The last one added: of those that are left, the last to leave.
+    last: Entered,
+}
+
+impl FileUse {
+    /// A piece of `level` that begins at `block` has come. Returns how far a table of its single blocks would
+    /// reach, if it should have another one now.
+    fn adds(&mut self, level: u32, block: u64) -> Option<RangeInclusive<u64>> {
+        self.pieces_at[level as usize] += 1;
+        self.levels |= 1 << level;
+        if level > 0 {
+            return None;
+        }
+        let pieces = self.pieces_at[0];
+        if pieces < SPAN_PIECES_MIN {
+            return None;
+        }
+        let table = &mut self.table;
+        let (least, greatest) = table.span.unwrap_or((block, block));
+        let (least, greatest) = (least.min(block), greatest.max(block));
+        table.span = Some((least, greatest));
+        let is_due = pieces >= TABLE_PIECES_MIN && pieces.is_power_of_two();
+        let fits = || (greatest - least) / TABLE_SPARSENESS_MAX < u64::from(pieces);
+        let reaches = || [least, greatest].iter().all(|&end| table.place(end).is_some());
+        // As many pieces may come as go for long, each of them beyond the last: their number stays what it was.
+        let has_grown = pieces > table.pieces || greatest - least >= 2 * table.chains.len() as u64;
+        (is_due && has_grown && fits() && !reaches()).then_some(least..=greatest)
+    }
+
+    /// The chain of a single block, if it is one of the table's.
+    fn chain(&mut self, level: u32, block: u64) -> Option<&mut Chain> {
+        if level > 0 {
+            return None;
+        }
+        let place = self.table.place(block)?;
+        Some(&mut self.table.chains[place])
+    }
+
+    /// Whether its table is large for what is left in it.
+    fn has_table_to_spare(&self) -> bool {
+        let blocks = self.table.chains.len();
+        blocks > TABLE_KEPT_MAX && blocks / TABLE_USED_DIVISOR > self.pieces_at[0] as usize
+    }
+
+    /// A piece of `level` has gone.
+    fn removes(&mut self, level: u32) {
+        self.pieces_at[level as usize] -= 1;
+        if self.pieces_at[level as usize] == 0 {
+            self.levels &= !(1 << level);
+            if level == 0 {
+                self.table = Table::default();
+            }
+        }
+    }
+}
+
+/// All chains of a stream, but for those in tables of files, and the pieces of all segments.
+#[derive(Debug, Default)]
+struct Chains {
+    by_piece: HashMap<Key, Chain, Mix>,
+    /// In the order in which they have come, and go.
+    nodes: VecDeque<Node>,
+    /// Nodes that have gone, modulo 2³².
+    gone: u32,
+    /// Chains of all tables that were made.
+    #[cfg(test)]
+    tabulated: usize,
+}
+
+impl Chains {
+    /// The chain of the piece of a level that contains a block.
+    fn of(&self, file: &FileUse, key: Key) -> Chain {
+        if key.level == 0
+            && let Some(place) = file.table.place(key.piece)
+        {
+            return file.table.chains[place];
+        }
+        self.by_piece.get(&key).copied().unwrap_or(Chain::EMPTY)
+    }
+
+    fn node(&self, number: NodeNumber) -> &Node {
+        &self.nodes[number.0.wrapping_sub(self.gone) as usize]
+    }
+
+    fn push(&mut self, file: &mut FileUse, key: Key, block: u64, position: u64, ordinal: u32) {
+        if let Some(reach) = file.adds(key.level, block) {
+            self.tabulate(file, key.file, reach);
+        }
+        let number = NodeNumber(self.gone.wrapping_add(self.nodes.len() as u32));
+        self.nodes.push_back(Node { next_position: NEVER, next: NodeNumber(0), ordinal });
+        let chain = match file.chain(key.level, block) {
+            Some(chain) => chain,
+            None => self.by_piece.entry(key).or_insert(Chain::EMPTY),
+        };
+        if chain.position == NEVER {
+            (chain.position, chain.first) = (position, number);
+        } else {
+            let last = &mut self.nodes[chain.last.0.wrapping_sub(self.gone) as usize];
+            (last.next_position, last.next) = (position, number);
+        }
+        chain.last = number;
+    }
+
+    /// The oldest node goes, which is the first one of the chain of the piece of a level at `block`.
+    fn pop(&mut self, file: &mut FileUse, key: Key, block: u64) {
+        let Node { next_position, next, .. } = self.nodes.pop_front().expect("it was pushed");
+        let number = NodeNumber(self.gone);
+        self.gone = self.gone.wrapping_add(1);
+        if shrink_queue(&mut self.nodes) {
+            shrink_map(&mut self.by_piece); // Which has no more than one for each.
+        }
+        let chain = match file.chain(key.level, block) {
+            Some(chain) => chain,
+            None if next_position == NEVER => {
+                self.by_piece.remove(&key);
+                return file.removes(key.level);
+            }
+            None => self.by_piece.get_mut(&key).expect("what was pushed is there"),
+        };
+        debug_assert_eq!(chain.first, number, "pieces go in the order in which they came");
+        (chain.position, chain.first) = (next_position, next);
+        file.removes(key.level);
+        if file.has_table_to_spare() {
+            self.give_up_table(file, key.file);
+        }
+    }
+
+    /// What is left in the table of `file` is found by hash from now on.
+    fn give_up_table(&mut self, file: &mut FileUse, id: FileId) {
+        let Table { first_block, chains, span, .. } = std::mem::take(&mut file.table);
+        let left = (first_block..).zip(chains).filter(|(_, chain)| chain.position != NEVER);
+        self.by_piece.extend(left.map(|(block, chain)| (Key::new(id, 0, block), chain)));
+        file.table.span = span;
+    }
+
+    /// Gives the single blocks of `file` in `reach` a table.
+    fn tabulate(&mut self, file: &mut FileUse, id: FileId, reach: RangeInclusive<u64>) {
+        let old = std::mem::take(&mut file.table);
+        let first_block = *reach.start();
+        let chains = reach.map(|block| match old.place(block) {
+            Some(place) => old.chains[place],
+            None => self.by_piece.remove(&Key::new(id, 0, block)).unwrap_or(Chain::EMPTY),
+        });
+        let chains: Vec<Chain> = chains.collect();
+        shrink_map(&mut self.by_piece);
+        #[cfg(test)]
+        {
+            self.tabulated += chains.len();
+        }
+        file.table = Table { first_block, chains, pieces: file.pieces_at[0], span: old.span };
+    }
+}
+
+/// All files of a stream's index. Most questions are about the one that the last was about, and do not look for it.
+#[derive(Debug, Default)]
+struct FileUses {
+    /// Where a file's place in `uses` is.
+    places: HashMap<FileId, u32, Mix>,
+    uses: Vec<FileUse>,
+    /// Places that no file has.
+    free: Vec<u32>,
+    last: Option<(FileId, u32)>,
+}
+
+impl FileUses {
+    fn place(&self, file: FileId) -> Option<u32> {
+        match self.last {
+            Some((last, place)) if last == file => Some(place),
+            _ => self.places.get(&file).copied(),
+        }
+    }
+
+    fn get(&self, file: FileId) -> Option<&FileUse> {
+        self.place(file).map(|place| &self.uses[place as usize])
+    }
+
+    /// The next questions are about `file`. Returns its place.
+    fn turn_to(&mut self, file: FileId) -> Option<usize> {
+        let place = self.place(file)?;
+        self.last = Some((file, place));
+        Some(place as usize)
+    }
+
+    fn get_mut(&mut self, file: FileId) -> Option<&mut FileUse> {
+        self.turn_to(file).map(|place| &mut self.uses[place])
+    }
+
+    /// That of `file`; `comes` is called if it has come with that.
+    fn get_or_add(&mut self, file: FileId, comes: impl FnOnce()) -> &mut FileUse {
+        let place = self.place(file).unwrap_or_else(|| {
+            comes();
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.uses.push(FileUse::default());
+                u32::try_from(self.uses.len() - 1).expect("fewer than 2³² files")
+            });
+            self.places.insert(file, place);
+            place
+        });
+        self.last = Some((file, place));
+        &mut self.uses[place as usize]
+    }
+
+    fn remove(&mut self, file: FileId) {
+        let Some(place) = self.places.remove(&file) else { return };
+        self.last.take_if(|(last, _)| *last == file);
+        self.uses[place as usize] = FileUse::default();
+        self.free.push(place);
+        let (used, room) = (self.places.len(), self.uses.capacity());
+        if used == 0 {
+            (self.uses, self.free) = (Vec::new(), Vec::new());
+        } else if used < room / 4 && room * size_of::<FileUse>() > SMALL_BYTES {
+            self.close_ranks();
+        }
+    }
+
+    /// Gives back the room of files that have gone.
+    fn close_ranks(&mut self) {
+        let mut uses = Vec::with_capacity(2 * self.places.len());
+        for place in self.places.values_mut() {
+            let new = uses.len() as u32;
+            uses.push(std::mem::take(&mut self.uses[*place as usize]));
+            *place = new;
+        }
+        (self.uses, self.free, self.last) = (uses, Vec::new(), None);
+        shrink_map(&mut self.places);
+    }
+
+    fn ids(&self) -> impl Iterator<Item = FileId> {
+        self.places.keys().copied()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let tables = self.uses.iter().map(|file| file.table.chains.capacity() * size_of::<Chain>());
+        self.places.allocation_size()
+            + self.uses.capacity() * size_of::<FileUse>()
+            + self.free.capacity() * size_of::<u32>()
+            + tables.sum::<usize>()
+    }
+}
+
+/// What adding or retiring did to the set of files in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileChange {
+    Came(FileId, DeviceIndex),
+    Went(FileId),
+}
+
+/// The index of one stream; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct NextUse {
+    chains: Chains,
+    files: FileUses,
+    /// The first segment that is not in the index, and the first that has not left it.
+    added: (u64, usize),
+    left: (u64, usize),
+    segments: usize,
+    pieces: usize,
+    /// The last file asked for, if it has one segment only.
+    asked: Option<(FileId, Entered)>,
+    /// No segment leaves before the cursor's base has come here.
+    next_leave: u64,
+    /// Whether a chain had more segments than are looked at.
+    #[cfg(any(test, debug_assertions))]
+    gave_up: bool,
+}
+
+impl NextUse {
+    pub(crate) fn new() -> Self {
+        NextUse::default()
+    }
+
+    /// Whether a use may have been found that is later than the next one.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
+    /// Whether everything placed has been added.
+    pub(crate) fn is_complete(&self, places: &Places) -> bool {
+        self.added.0 >= places.ordinals().end
+    }
+
+    /// The first placed segment that has not been added.
+    pub(crate) fn added(&self) -> (u64, usize) {
+        self.added
+    }
+
+    /// What its size is measured by: its pieces, or its segments where those have no blocks.
+    pub(crate) fn load(&self) -> usize {
+        self.pieces.max(self.segments)
+    }
+
+    /// Whether everything placed has been added, and one segment more may be.
+    pub(crate) fn has_room(&self, places: &Places, load_max: usize) -> bool {
+        self.is_complete(places) && self.load() < load_max
+    }
+
+    /// The position of the first segment that has not been added; beyond everything if all have.
+    pub(crate) fn end(&self, places: &Places, block_bytes: u64) -> u64 {
+        let (ordinal, segment) = self.added;
+        match places.get(ordinal) {
+            Some(placed) if segment < placed.segment_count() => {
+                placed.start + placed.segment(segment, block_bytes).0
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether `file` is in the index, if that is known without looking for it.
+    #[inline]
+    pub(crate) fn surely_has(&self, file: FileId) -> bool {
+        self.files.last.is_some_and(|(last, _)| last == file)
+            || self.asked.is_some_and(|(asked, _)| asked == file)
+    }
+
+    /// Files in the index, as if they left it.
+    pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
+        self.files.ids().map(FileChange::Went)
+    }
+
+    /// Adds the next placed segments while its load is below `load_max` and there is work left, one for each
+    /// segment and piece.
+    pub(crate) fn extend(
+        &mut self,
+        places: &Places,
+        block_bytes: u64,
+        load_max: usize,
+        work: &mut usize,
+        mut changed: impl FnMut(FileChange),
+    ) {
+        let (mut ordinal, mut segment) = self.added;
+        while self.load() < load_max && *work > 0 {
+            let Some(placed) = places.get(ordinal) else { break };
+            if segment >= placed.segment_count() {
+                (ordinal, segment) = (ordinal + 1, 0);
+                continue;
+            }
+            let comes = || changed(FileChange::Came(placed.file, placed.device));
+            let file = self.files.get_or_add(placed.file, comes);
+            let (offset, first, blocks) = placed.segment(segment, block_bytes);
+            let (position, number) = (placed.start + offset, ordinal as u32);
+            self.asked = None;
+            file.segments += 1;
+            file.last = Entered { first_block: first, blocks, position, ordinal: number };
+            self.segments += 1;
+            let before = self.pieces;
+            for_each_piece(first, first + blocks, |level, block| {
+                self.pieces += 1;
+                let key = Key::new(placed.file, level, block);
+                self.chains.push(file, key, block, position + (block - first), number);
+            });
+            *work = work.saturating_sub(1 + self.pieces - before);
+            segment += 1;
+        }
+        self.added = (ordinal, segment);
+    }
+
+    /// Takes out the segments whose last pass lies before `base`, and retires hints with them.
+    pub(crate) fn retire(
+        &mut self,
+        places: &mut Places,
+        block_bytes: u64,
+        base: u64,
+        mut changed: impl FnMut(FileChange),
+    ) {
+        if base < self.next_leave {
+            return;
+        }
+        self.next_leave = 0;
+        self.asked = None;
+        while let Some(placed) = places.first() {
+            let ordinal = places.ordinals().start;
+            let last_pass = placed.end() - placed.pass_blocks;
+            if self.left.0 != ordinal {
+                self.left = (ordinal, 0);
+            }
+            let mut segment = self.left.1;
+            while segment < placed.segment_count() {
+                let (offset, first, blocks) = placed.segment(segment, block_bytes);
+                if last_pass + offset + blocks > base {
+                    self.left.1 = segment;
+                    // What was never added does not come any more.
+                    self.added = self.added.max((ordinal, segment));
+                    self.next_leave = last_pass + offset + blocks;
+                    return;
+                }
+                if (ordinal, segment) < self.added {
+                    let file = self.files.get_mut(placed.file).expect("a segment's file is known");
+                    for_each_piece(first, first + blocks, |level, block| {
+                        self.pieces -= 1;
+                        self.chains.pop(file, Key::new(placed.file, level, block), block);
+                    });
+                    self.segments -= 1;
+                    file.segments -= 1;
+                    if file.segments == 0 {
+                        self.files.remove(placed.file);
+                        changed(FileChange::Went(placed.file));
+                    }
+                }
+                segment += 1;
+            }
+            self.left = (ordinal + 1, 0);
+            self.added = self.added.max((ordinal + 1, 0));
+            places.retire_first();
+        }
+    }
+
+    /// The first position, at or after `from`, at which `block` will be read.
+    #[inline]
+    pub(crate) fn find(&mut self, places: &Places, block: Block, from: u64) -> Option<u64> {
+        if let Some((file, only)) = self.asked
+            && file == block.file
+        {
+            return self.in_segment(places, only, block.index, from);
+        }
+        let place = self.files.turn_to(block.file)?;
+        let file = &self.files.uses[place];
+        if file.segments == 1 {
+            let only = file.last;
+            self.asked = Some((block.file, only));
+            return self.in_segment(places, only, block.index, from);
+        }
+        if file.levels == 1 {
+            // Single blocks, and the first segment of the chain mostly.
+            let chain = self.chains.of(file, Key::new(block.file, 0, block.index));
+            if chain.position == NEVER {
+                return None;
+            }
+            if chain.position >= from {
+                return Some(chain.position);
+            }
+        }
+        self.find_in_chains(places, place, block, from)
+    }
+
+    /// The same for a file of several segments, at this place.
+    #[inline(never)]
+    fn find_in_chains(
+        &mut self,
+        places: &Places,
+        place: usize,
+        block: Block,
+        from: u64,
+    ) -> Option<u64> {
+        let file = &self.files.uses[place];
+        let mut levels = file.levels;
+        let mut best: Option<u64> = None;
+        while levels != 0 {
+            let level = levels.trailing_zeros();
+            levels &= levels - 1;
+            let Chain { position, first, .. } =
+                self.chains.of(file, Key::new(block.file, level, block.index));
+            let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
+            let (mut position, mut number) = (position, first);
+            let mut left = CHAIN_TRIED_MAX;
+            // Those behind it begin later still.
+            while position != NEVER && best.is_none_or(|best| best > position + into) {
+                if left == 0 {
+                    #[cfg(any(test, debug_assertions))]
+                    {
+                        self.gave_up = true;
+                    }
+                    break;
+                }
+                left -= 1;
+                if position + into >= from {
+                    best = Some(position + into);
+                    break;
+                }
+                let node = self.chains.node(number);
+                let found = self.in_a_pass(places, node.ordinal, position + into, from);
+                best = match (best, found) {
+                    (Some(best), Some(found)) => Some(best.min(found)),
+                    (best, found) => best.or(found),
+                };
+                (position, number) = (node.next_position, node.next);
+            }
+        }
+        best
+    }
+
+    /// The first position at or after `from` of the accesses that a segment makes to a block.
+    fn in_segment(&self, places: &Places, segment: Entered, block: u64, from: u64) -> Option<u64> {
+        let into = block.checked_sub(segment.first_block).filter(|&into| into < segment.blocks)?;
+        self.in_a_pass(places, segment.ordinal, segment.position + into, from)
+    }
+
+    /// The first position at or after `from` of the access that a hint makes at `position` in its first
+    /// pass.
+    fn in_a_pass(&self, places: &Places, ordinal: u32, position: u64, from: u64) -> Option<u64> {
+        if position >= from {
+            return Some(position);
+        }
+        let first = places.ordinals().start;
+        let hint = places.get(first + u64::from(ordinal.wrapping_sub(first as u32)))?;
+        if hint.passes == 1 {
+            return None; // Mostly; a division is slow.
+        }
+        let passes = (from - position).div_ceil(hint.pass_blocks);
+        (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
+    }
+
+    /// Loads what says which segments read a single block, where there is a table of them.
+    pub(crate) fn load_chain(&self, block: Block) {
+        self.files.get(block.file).into_iter().for_each(|file| file.table.load(block.index));
+    }
+
+    /// Loads the piece that will go next, and the file that was asked for last.
+    pub(crate) fn load_parts(&self) {
+        self.chains.nodes.front().into_iter().for_each(load_line);
+        let last = self.files.last.and_then(|(_, place)| self.files.uses.get(place as usize));
+        last.into_iter().for_each(load_lines);
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.chains.by_piece.allocation_size()
+            + self.chains.nodes.capacity() * size_of::<Node>()
+            + self.files.memory_bytes()
+    }
+}
+
+/// Cuts blocks `first..end` into aligned pieces.
+#[inline]
+fn for_each_piece(first: u64, end: u64, mut each: impl FnMut(u32, u64)) {
+    if end - first == 1 {
+        return each(0, first);
+    }
+    let mut block = first;
+    while block < end {
+        let aligned = (block.trailing_zeros() / LEVEL_BITS).min(LEVELS_MAX - 1);
+        let fits = (end - block).ilog2() / LEVEL_BITS;
+        let level = aligned.min(fits);
+        each(level, block);
+        block += 1 << (LEVEL_BITS * level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hint::{Extent, Plan, Segment};
+    use proptest::prelude::*;
+
+    #[test]
+    fn pieces_are_few_and_cover() {
+        for (first, end) in [(0, 1), (5, 6), (0, 1 << 27), (7, 9), (3, 1000), (511, 513)] {
+            let (mut next, mut pieces) = (first, 0);
+            for_each_piece(first, end, |level, block| {
+                assert_eq!((block, block % (1 << (3 * level))), (next, 0));
+                next += 1 << (3 * level);
+                pieces += 1;
+            });
+            assert_eq!(next, end);
+            assert!(pieces <= 14 * (1 + (end - first).ilog2() / 3), "{first}..{end}: {pieces}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_not_made_anew_for_each_block_that_follows_it() {
+        const PIECES: usize = 64;
+        let (mut places, mut index) = (Places::new(1), NextUse::new());
+        let segments: Vec<Segment> =
+            (0..1000).map(|block| Segment { offset_bytes: 2 * block, length_bytes: 1 }).collect();
+        let plan = Plan { extent: Extent::Segments(segments.into()), ..Plan::WHOLE };
+        places.place(&plan, DeviceIndex(0), FileId(1), 2000);
+        for base in 0..1000 {
+            index.retire(&mut places, 1, base, |_| ());
+            index.extend(&places, 1, PIECES, &mut usize::MAX.clone(), |_| ());
+            let block = Block { file: FileId(1), index: 2 * base };
+            assert_eq!(index.find(&places, block, base), Some(base));
+        }
+        assert!(index.chains.tabulated <= 16 * PIECES, "{} chains", index.chains.tabulated);
+    }
+
+    #[test]
+    fn what_a_table_takes_over_leaves_no_room_behind() {
+        let (mut places, mut index) = (Places::new(1), NextUse::new());
+        let blocks: Vec<u64> = (0..4000).map(|number| number * 1601 % 4000).collect(); // All of them, far apart.
+        let segments = blocks.iter().map(|&offset_bytes| Segment { offset_bytes, length_bytes: 1 });
+        let plan = Plan { extent: Extent::Segments(segments.collect()), ..Plan::WHOLE };
+        places.place(&plan, DeviceIndex(0), FileId(1), 4000);
+        index.extend(&places, 1, usize::MAX, &mut usize::MAX.clone(), |_| ());
+        assert!(index.chains.tabulated >= 4000, "{} chains", index.chains.tabulated);
+        assert!(index.chains.by_piece.allocation_size() <= SMALL_BYTES);
+        for (position, &block) in (0..).zip(&blocks) {
+            let block = Block { file: FileId(1), index: block };
+            assert_eq!(index.find(&places, block, 0), Some(position));
+        }
+    }
+
+    type Ranges = Vec<(u64, u64)>;
+
+    fn hints() -> impl Strategy<Value = Vec<(u64, Ranges, u32)>> {
+        let ranges = prop::collection::vec((0u64..90, 0u64..40), 0..5);
+        prop::collection::vec((0u64..3, ranges, 1u32..4), 1..8)
+    }
+
+    proptest! {
+        /// The index says what a list of all accesses says, wherever the cursor stands.
+        #[test]
+        fn it_agrees_with_a_list_of_all_accesses(
+            hints in hints(), steps in prop::collection::vec((0u64..3, 0u64..14, 0u64..9), 1..40)
+        ) {
+            let (mut places, mut index) = (Places::new(10), NextUse::new());
+            index.chains.gone = u32::MAX - 5; // Numbers of nodes begin anew now and then.
+            let mut work = usize::MAX;
+            let mut files: Vec<FileId> = Vec::new();
+            for (file, ranges, repeats) in hints {
+                let segment = |(offset_bytes, length_bytes)| Segment { offset_bytes, length_bytes };
+                let extent = match ranges.is_empty() {
+                    true => Extent::WholeFile,
+                    false => Extent::Segments(ranges.into_iter().map(segment).collect()),
+                };
+                let plan = Plan { extent, repeats, ..Plan::WHOLE };
+                places.place(&plan, DeviceIndex(0), FileId(file), 120);
+            }
+            let all: Vec<Block> = (0..places.end())
+                .map(|at| places.run_at(at).unwrap().block_at(at).unwrap())
+                .collect();
+            let mut note = |change| match change {
+                FileChange::Came(file, _) => files.push(file),
+                FileChange::Went(file) => files.retain(|&other| other != file),
+            };
+            index.extend(&places, 10, usize::MAX, &mut work, &mut note);
+            let mut base = 0;
+            for (file, block, ahead) in steps {
+                let block = Block { file: FileId(file), index: block };
+                let from = base + ahead;
+                let expected =
+                    (from..all.len() as u64).find(|&position| all[position as usize] == block);
+                prop_assert_eq!(index.find(&places, block, from), expected, "{:?} {}", block, from);
+                base += ahead / 2;
+                index.retire(&mut places, 10, base, &mut note);
+            }
+            index.retire(&mut places, 10, u64::MAX / 2, &mut note);
+            prop_assert!(files.is_empty() && index.chains.by_piece.is_empty() && index.load() == 0);
+        }
+    }
+}
