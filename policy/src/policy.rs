@@ -45,6 +45,7 @@ use crate::devices::flights::{Demand, FlightWork, Flights};
 use crate::hint::{
     Block, DeviceId, FetchId, FileId, Hint, HinterId, NameId, ReaderId, StreamId, Target,
 };
+use crate::prefetcher::{self, Prefetcher};
 use crate::rules::Prefetch;
 use crate::streams::stream::{Fit, Limits, Stream, Waiting};
 use crate::tables::hash::Mix;
@@ -62,11 +63,6 @@ pub const PREPARED_MAX: usize = LOADED_MAX;
 /// Readers whose streams are known, at least, before some are forgotten.
 const READERS_MIN: usize = 1024;
 
-/// Streams that a read is compared with, and those that name its file, of other readers mostly, among which they are looked
-/// for.
-const STREAMS_ASKED_MAX: usize = 32;
-const STREAMS_PASSED_MAX: usize = 1024;
-
 /// How far from its place a read may be, as a divisor of the capacity, and its bounds.
 const WINDOW_DIVISOR: u64 = 4;
 const WINDOW_BLOCKS: std::ops::RangeInclusive<u64> = 64..=65_536;
@@ -80,6 +76,9 @@ const PLACED_MIN: u64 = 1 << 20;
 pub struct Policy {
     config: Config,
     arbiter: Arbiter,
+    prefetcher: Prefetcher,
+    /// All but those that the arbiter counts.
+    counts: Counts,
     devices: Vec<Device>,
     device_ids: HashMap<DeviceId, DeviceIndex, Mix>,
     stream_ids: HashMap<StreamId, StreamIndex, Mix>,
@@ -90,8 +89,7 @@ pub struct Policy {
     readers_max: usize,
     /// The read that found nothing, for the demand that follows.
     missed: Option<(Block, Demand)>,
-    /// What the streams' indices have in all, and the streams whose placing was broken off.
-    load: usize,
+    /// The streams whose placing was broken off.
     unplaced: VecDeque<StreamIndex>,
     next_ticket: u64,
     next_stream: u64,
@@ -117,6 +115,8 @@ impl Policy {
         assert!(config.resolved_max > 0, "no lookups: {config:?}");
         Policy {
             arbiter: Arbiter::new(&config),
+            prefetcher: Prefetcher::new(&config),
+            counts: Counts::default(),
             config,
             devices: Vec::new(),
             device_ids: HashMap::with_hasher(Mix),
@@ -125,7 +125,6 @@ impl Policy {
             last_stream: HashMap::with_hasher(Mix),
             readers_max: READERS_MIN,
             missed: None,
-            load: 0,
             unplaced: VecDeque::new(),
             next_ticket: 0,
             next_stream: 0,
@@ -145,23 +144,23 @@ impl Policy {
 
     /// What has become of hints and prefetches so far.
     pub fn counts(&self) -> Counts {
-        self.arbiter.counts
+        Counts { wasted: self.arbiter.wasted(), ..self.counts }
     }
 
     /// Blocks prefetched, or being prefetched, and unread.
     pub fn pending_blocks(&self) -> u64 {
-        self.arbiter.unread
+        self.arbiter.unread()
     }
 
     /// Blocks in memory or on their way: never above the capacity.
     #[inline]
     pub fn held_blocks(&self) -> u64 {
-        self.arbiter.blocks.len() as u64
+        self.arbiter.blocks().len() as u64
     }
 
     /// Why `block` is in memory; `None` if it is not, or is on its way.
     pub fn reason(&self, block: Block) -> Option<Reason> {
-        let known = &self.arbiter.blocks[self.arbiter.blocks.find(block)?];
+        let known = &self.arbiter.blocks()[self.arbiter.blocks().find(block)?];
         if known.is_in_flight() {
             return None;
         }
@@ -181,7 +180,7 @@ impl Policy {
     /// Takes the last decisions out of the log, in order, and how many more there were since the last
     /// call than [`Config::decisions_max`]; none if that is 0, and nothing is logged.
     pub fn take_decisions(&mut self) -> (Vec<Decision>, u64) {
-        self.arbiter.log.take()
+        self.arbiter.take_decisions()
     }
 
     /// Names that will never be asked for, since the last call: their hints were cancelled or passed
@@ -194,17 +193,17 @@ impl Policy {
     /// buffers of a new fetch are used.
     #[inline]
     pub fn next_eviction(&mut self) -> Option<Block> {
-        self.arbiter.evicted.pop_front()
+        self.arbiter.next_evicted()
     }
 
     /// Hints that are not past.
     pub fn waiting_hints(&self) -> usize {
-        self.arbiter.streams.iter().flatten().map(Stream::hints).sum()
+        self.arbiter.streams().iter().map(Stream::hints).sum()
     }
 
     /// Hints of `hinter` that have not come near enough to be expanded: what a driver may bound.
     pub fn waiting_hints_by(&self, hinter: HinterId) -> usize {
-        self.arbiter.hinters.waiting(hinter)
+        self.arbiter.streams().hinters().waiting(hinter)
     }
 
     /// Bytes that the hints of `hinter` take, and those of all: what a driver may bound that others can disclose to. Segments
@@ -213,13 +212,13 @@ impl Policy {
     /// in it: some 80 bytes for each piece of a segment, of which there are half a million, or four for each block of memory, and
     /// where others have them all 512 for each stream.
     pub fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
-        self.arbiter.hinters.hint_bytes(hinter)
+        self.arbiter.streams().hinters().hint_bytes(hinter)
     }
 
     /// Whether all hints of `stream` are past, and nothing that was fetched for it is unread.
     pub fn is_past(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
-        let stream = known.and_then(|index| self.arbiter.streams[index.0 as usize].as_ref());
+        let stream = known.and_then(|&index| self.arbiter.streams().get(index));
         stream.is_none_or(|stream| stream.hints() == 0 && stream.unread == 0)
     }
 
@@ -227,7 +226,7 @@ impl Policy {
     /// less than the policy would look at.
     pub fn wants_hints(&self, stream: StreamId) -> bool {
         let known = self.stream_ids.get(&stream);
-        let stream = known.and_then(|index| self.arbiter.streams[index.0 as usize].as_ref());
+        let stream = known.and_then(|&index| self.arbiter.streams().get(index));
         stream.is_some_and(|stream| {
             stream.waiting.len() < self.config.resolved_max
                 && stream.ahead() < self.config.capacity_blocks.saturating_mul(2)
@@ -236,18 +235,18 @@ impl Policy {
 
     /// Whether a hint is about `file`, so that its driver should keep it open.
     pub fn wants(&self, file: FileId) -> bool {
-        self.arbiter.files.is_wanted(file)
+        self.arbiter.streams().files().is_wanted(file)
     }
 
     /// Files that ceased to be wanted since the last call; [`wants`](Self::wants) says whether one has
     /// come to be wanted again. To be asked now and then: they are kept until then.
     pub fn take_released_files(&mut self) -> Vec<FileId> {
-        self.arbiter.files.take_released()
+        self.arbiter.streams_mut().files_mut().take_released()
     }
 
     /// Whether nothing is left to fetch and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.flights.is_empty() && self.arbiter.streams.iter().flatten().all(Stream::is_worked_off)
+        self.flights.is_empty() && self.arbiter.streams().iter().all(Stream::is_worked_off)
     }
 
     /// A new stream, on the record of `hinter`. With a `reader`, only that one's reads are taken for it.
@@ -283,8 +282,8 @@ impl Policy {
             }
             return;
         };
-        self.arbiter.counts.hints += 1;
-        self.arbiter.note_hint(now, index);
+        self.counts.hints += 1;
+        prefetcher::note_hint(&mut self.arbiter, now, index);
         self.add_hint(index, hint);
     }
 
@@ -297,8 +296,8 @@ impl Policy {
         let (stream, blocks, changed) = self.arbiter.stream_and_names(index);
         stream.cancel(blocks, changed, |hint| waiting.push(hint), &mut untracked);
         let hinter = stream.hinter;
-        self.arbiter.touch_resolved(index);
-        self.note_load(index);
+        self.arbiter.streams_mut().touch_resolved(index);
+        self.arbiter.streams_mut().note_load(index);
         for hint in waiting {
             self.drop_waiting(hinter, &hint);
         }
@@ -309,7 +308,7 @@ impl Policy {
         }
         self.forget_under_way(index);
         for slot in untracked.drain(..) {
-            self.abandon(now, slot);
+            self.arbiter.abandon(now, slot);
         }
         self.untracked = untracked;
         self.check();
@@ -367,7 +366,7 @@ impl Policy {
     /// The same where nothing is disclosed. Apart, so that a read among streams does not save registers for it.
     #[inline(never)]
     fn read_without_streams(&mut self, block: Block, stalled: bool) -> Access {
-        let slot = self.arbiter.blocks.find_loaded(block);
+        let slot = self.arbiter.find_loaded(block);
         let access = self.read_unhinted(block, slot, stalled);
         self.note_stall(access, stalled);
         self.check();
@@ -383,8 +382,8 @@ impl Policy {
         block: Block,
         stalled: bool,
     ) -> Access {
-        let slot = self.arbiter.blocks.find_loaded(block);
-        if self.arbiter.blocks.has_loaded() {
+        let slot = self.arbiter.find_loaded(block);
+        if self.arbiter.blocks().has_loaded() {
             self.arbiter.load_next_streams();
         }
         let matched = match self.goes_on(reader, block, slot) {
@@ -418,7 +417,7 @@ impl Policy {
             Some((missed, demand)) if missed == block => demand,
             _ => Demand::Unhinted,
         };
-        if self.arbiter.blocks.has(block) {
+        if self.arbiter.blocks().has(block) {
             return None;
         }
         let need = Need { block, by: None, worth: f64::INFINITY, spares_unread: false };
@@ -442,7 +441,7 @@ impl Policy {
     /// nothing is worth it.
     pub fn next_fetch(&mut self, now: Nanos, device: DeviceId) -> Option<Fetch> {
         // Nothing is disclosed, or what is makes no difference.
-        if self.stream_ids.is_empty() || self.arbiter.rules.prefetch == Prefetch::Never {
+        if self.stream_ids.is_empty() || self.arbiter.rules().prefetch == Prefetch::Never {
             return None;
         }
         let index = self.known_device(device)?;
@@ -491,9 +490,9 @@ impl Policy {
     #[inline(always)] // With every event.
     fn may_have_something_for(&self, device: DeviceIndex) -> bool {
         let at_device = &self.devices[usize::from(device.0)];
-        !self.arbiter.stale_candidates.is_empty()
-            || self.arbiter.search_is_unfinished
-            || !self.arbiter.parked.is_empty()
+        self.arbiter.streams().has_stale_candidates()
+            || self.prefetcher.search_is_unfinished()
+            || self.arbiter.streams().has_parked()
             || at_device.candidates.first().is_some()
             || at_device.unresolved.len() > 0
             || self.devices.iter().any(Device::has_lookups)
@@ -532,7 +531,7 @@ impl Policy {
                     let begun = (flight.started, flight.outstanding);
                     let seen = device.completed(now, begun, slots.len() as u64);
                     if let Some((ns, requests)) = seen.block_ns {
-                        self.arbiter.costs.observe_block(
+                        self.arbiter.costs_mut().observe_block(
                             flight.device,
                             ns,
                             requests,
@@ -542,7 +541,7 @@ impl Policy {
                     if let Some(ns) = seen.took_ns.filter(|_| self.config.memory != Memory::Owned) {
                         // The driver cannot tell the device's time from that of its queue.
                         let took = Nanos(ns as u64);
-                        self.arbiter.costs.observe_disk(flight.device, took);
+                        self.arbiter.costs_mut().observe_disk(flight.device, took);
                     }
                 }
                 self.blocks_completed(now, slots, demand, outcome);
@@ -574,11 +573,11 @@ impl Policy {
     #[inline]
     pub fn observe(&mut self, device: DeviceId, cost: Cost, sample: Nanos) {
         match cost {
-            Cost::Hit => self.arbiter.costs.observe_hit(sample),
-            Cost::Driver => self.arbiter.costs.observe_driver(sample),
+            Cost::Hit => self.arbiter.costs_mut().observe_hit(sample),
+            Cost::Driver => self.arbiter.costs_mut().observe_driver(sample),
             Cost::Disk => {
                 let device = self.device(device);
-                self.arbiter.costs.observe_disk(device, sample);
+                self.arbiter.costs_mut().observe_disk(device, sample);
             }
         }
     }

@@ -39,7 +39,7 @@ use crate::decisions::{Decision, DecisionKind};
 use crate::devices::costs::Costs;
 use crate::devices::device::{Device, Waits};
 use crate::hint::Block;
-use crate::rules::Prefetch;
+use crate::rules::{Prefetch, Rules};
 use crate::streams::latest_start::{LatestStart, is_certain};
 use crate::streams::stream::Stream;
 use crate::streams::stream::cursor::Distance;
@@ -79,28 +79,17 @@ fn pause(costs: &Costs, device: DeviceIndex) -> Nanos {
     Nanos(costs.at(device).disk_ns as u64)
 }
 
-/// D: how many unread blocks `stream` may have.
-#[inline]
-pub(crate) fn allowance(config: &Config, stream: &Stream) -> u64 {
-    let accuracy = stream.cursor.accuracy();
-    if accuracy == 1.0 {
-        let first = ALLOWANCE_FIRST.min(config.capacity_blocks / 2);
-        return first.saturating_add_signed(stream.balance).max(ALLOWANCE_MIN as u64);
-    }
-    let first = (ALLOWANCE_FIRST.min(config.capacity_blocks / 2) as f64 * accuracy) as u64;
-    let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
-    first.saturating_add_signed(stream.balance).max(rounded_up(least))
-}
-
-/// D: a bound of unread blocks, as one block or a cluster that is begun has to keep it.
-///
-/// A cluster may go beyond it: from then on clusters are read and fetched in turn, where each block
-/// that was read would otherwise have the next one fetched alone.
-fn with_cluster(config: &Config, bound: u64, in_cluster: bool) -> u64 {
-    match in_cluster {
-        true => bound + config.cluster_blocks_max.min(bound / 2),
-        false => bound,
-    }
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Prefetcher {
+    capacity_blocks: u64,
+    cluster_blocks_max: u64,
+    memory: Memory,
+    /// Whether a search was broken off: a stream has more positions to look at.
+    search_is_unfinished: bool,
+    /// Empty lists, kept for their room: streams that are asked for their candidates, and blocks that a search comes upon.
+    asked: Vec<StreamIndex>,
+    come_upon: Vec<(SlotId, u64)>,
 }
 
 /// A block to be prefetched, for whom, and what that is worth, normalised.
@@ -128,39 +117,84 @@ pub(crate) struct Candidate {
     pub(crate) near_from: u64,
 }
 
-impl Arbiter {
+impl Prefetcher {
+    pub(crate) fn new(config: &Config) -> Self {
+        Prefetcher {
+            capacity_blocks: config.capacity_blocks,
+            cluster_blocks_max: config.cluster_blocks_max,
+            memory: config.memory,
+            search_is_unfinished: false,
+            asked: Vec::new(),
+            come_upon: Vec::new(),
+        }
+    }
+
+    /// Whether a search was broken off, so that the next call may find more.
+    #[inline]
+    pub(crate) fn search_is_unfinished(&self) -> bool {
+        self.search_is_unfinished
+    }
+
+    /// The same; it is noted no more.
+    pub(crate) fn take_unfinished_search(&mut self) -> bool {
+        std::mem::take(&mut self.search_is_unfinished)
+    }
+
+    /// D: how many unread blocks `stream` may have.
+    #[inline]
+    pub(crate) fn allowance(&self, stream: &Stream) -> u64 {
+        let accuracy = stream.cursor.accuracy();
+        if accuracy == 1.0 {
+            let first = ALLOWANCE_FIRST.min(self.capacity_blocks / 2);
+            return first.saturating_add_signed(stream.balance).max(ALLOWANCE_MIN as u64);
+        }
+        let first = (ALLOWANCE_FIRST.min(self.capacity_blocks / 2) as f64 * accuracy) as u64;
+        let least = ALLOWANCE_MIN * (2.0 * accuracy).min(1.0);
+        first.saturating_add_signed(stream.balance).max(rounded_up(least))
+    }
+
+    /// D: a bound of unread blocks, as one block or a cluster that is begun has to keep it.
+    ///
+    /// A cluster may go beyond it: from then on clusters are read and fetched in turn, where each block
+    /// that was read would otherwise have the next one fetched alone.
+    fn with_cluster(&self, bound: u64, in_cluster: bool) -> u64 {
+        match in_cluster {
+            true => bound + self.cluster_blocks_max.min(bound / 2),
+            false => bound,
+        }
+    }
+
     /// D: whether `stream` may have one more unread block, by itself or as one of a cluster that is begun.
-    fn may_claim(&self, config: &Config, stream: &Stream, in_cluster: bool) -> bool {
-        let has_room = self.has_room_for_unread(config, in_cluster);
-        let is_earned =
-            || stream.unread < with_cluster(config, allowance(config, stream), in_cluster);
-        has_room && (!self.rules.accuracy || is_earned())
+    fn may_claim(&self, arbiter: &Arbiter, stream: &Stream, in_cluster: bool) -> bool {
+        let has_room = self.has_room_for_unread(arbiter, in_cluster);
+        let is_earned = || stream.unread < self.with_cluster(self.allowance(stream), in_cluster);
+        has_room && (!arbiter.rules().accuracy || is_earned())
     }
 
     /// D: whether there may be one more unread block in all.
-    fn has_room_for_unread(&self, config: &Config, in_cluster: bool) -> bool {
-        if self.rules.prefetch != Prefetch::HintOrder {
+    fn has_room_for_unread(&self, arbiter: &Arbiter, in_cluster: bool) -> bool {
+        if arbiter.rules().prefetch != Prefetch::HintOrder {
             return true;
         }
-        let most = match config.memory {
+        let most = match self.memory {
             Memory::Owned => {
-                let bound = (config.capacity_blocks / UNREAD_DIVISOR as u64).max(1);
-                with_cluster(config, bound, in_cluster)
+                let bound = (self.capacity_blocks / UNREAD_DIVISOR as u64).max(1);
+                self.with_cluster(bound, in_cluster)
             }
-            Memory::Kernel { .. } => config.capacity_blocks,
+            Memory::Kernel { .. } => self.capacity_blocks,
         };
         // Where all that can go is unread, one more would take the place of another, which would be missing then. What is on
         // its way cannot go.
-        let cannot_go = (self.blocks.len() - self.queued()) as u64;
-        self.unread < most.min(config.capacity_blocks.saturating_sub(cannot_go))
+        let cannot_go = (arbiter.blocks().len() - arbiter.queued()) as u64;
+        arbiter.unread() < most.min(self.capacity_blocks.saturating_sub(cannot_go))
     }
 
     /// How far ahead of its front a stream is looked through for `device`.
-    fn reach(&self, config: &Config, terms: &Terms) -> u64 {
-        let everything = config.capacity_blocks.saturating_mul(2);
+    fn reach(&self, arbiter: &Arbiter, terms: &Terms) -> u64 {
+        let everything = self.capacity_blocks.saturating_mul(2);
         // Where a hit costs nothing the horizon has no end.
         let horizon = rounded_up(terms.horizon().min(1e15)).min(everything.max(REACH_MIN));
-        match self.rules.prefetch {
+        match arbiter.rules().prefetch {
             Prefetch::Never => 0,
             Prefetch::HintOrder | Prefetch::Aggressive | Prefetch::Forestall => everything,
             Prefetch::FixedHorizon => horizon,
@@ -172,22 +206,22 @@ impl Arbiter {
     /// A: the candidate of stream `index` for `device`.
     pub(crate) fn candidate(
         &mut self,
-        config: &Config,
+        arbiter: &mut Arbiter,
         index: StreamIndex,
         device: DeviceIndex,
     ) -> Option<Candidate> {
-        let stream = self.streams[index.0 as usize].as_ref()?;
+        let stream = arbiter.streams().get(index)?;
         let front = stream.cursor.front();
         let part = stream.devices.iter().find(|part| part.device == device)?;
         if front < part.quiet_until {
             return None;
         }
-        let terms = stream.terms(&self.costs, &self.rules, device);
-        let limit = front.saturating_add(self.reach(config, &terms));
+        let terms = stream.terms(arbiter.costs(), arbiter.rules(), device);
+        let limit = front.saturating_add(self.reach(arbiter, &terms));
         let mut found = std::mem::take(&mut self.come_upon);
-        let stream = self.streams[index.0 as usize].as_mut()?;
+        let (stream, blocks, _) = arbiter.stream_and_blocks(index)?;
         let beyond = limit.saturating_add(SCAN_AHEAD);
-        let position = stream.first_missing(&self.blocks, device, beyond, |slot, at| {
+        let position = stream.first_missing(blocks, device, beyond, |slot, at| {
             found.push((slot, at));
         });
         let near = position.filter(|&position| position < limit);
@@ -199,43 +233,43 @@ impl Arbiter {
         let is_beyond = near.is_some_and(|position| is_beyond(&terms, front, position));
         let must_begin = near.filter(|_| is_beyond).is_some_and(|position| {
             let reach = (position, limit);
-            self.must_begin(config, (index, device), reach, &terms, &mut found)
+            self.must_begin(arbiter, (index, device), reach, &terms, &mut found)
         });
         for (slot, position) in found.drain(..) {
-            let known = &self.blocks[slot];
+            let known = &arbiter.blocks()[slot];
             match known.claim() {
                 None if !known.is_in_flight() => {
-                    self.claim(slot, Claim { stream: index, position });
+                    arbiter.claim(slot, Claim { stream: index, position });
                 }
                 // It is read sooner than was thought.
                 Some(claim) if claim.stream == index && claim.position > position => {
-                    self.reclaim(slot, Claim { stream: index, position });
+                    arbiter.reclaim(slot, Claim { stream: index, position });
                 }
                 _ => continue,
             }
-            let block = self.blocks[slot].block();
-            self.stream(index).come_upon_behind(block);
+            let block = arbiter.blocks()[slot].block();
+            arbiter.stream(index).come_upon_behind(block);
         }
         self.come_upon = found;
         let position = near?;
-        let stream = self.streams[index.0 as usize].as_ref()?;
+        let stream = arbiter.streams().get(index)?;
         let (block, _) = stream.block_at(position)?;
         let is_late = terms.overloaded();
-        let terms = match self.rules.prefetch {
-            Prefetch::Benefit if must_begin => terms.behind(&self.costs.at(device)),
+        let terms = match arbiter.rules().prefetch {
+            Prefetch::Benefit if must_begin => terms.behind(&arbiter.costs().at(device)),
             Prefetch::Forestall if is_beyond && !must_begin => return None,
             _ => terms,
         };
-        let benefit = self.benefit(stream, position, &terms)?;
-        let benefit = match self.rules.prefetch {
+        let benefit = Self::benefit(arbiter.rules(), stream, position, &terms)?;
+        let benefit = match arbiter.rules().prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER - stream.id.0 as f64,
-            _ => self.normalised(index, benefit),
+            _ => arbiter.normalised(index, benefit),
         };
         let is_early = (terms.overloaded() || terms.spares()) && is_beyond;
         let spare_benefit = match is_early {
             true => {
                 let value = terms.spare_benefit(stream.distance(position));
-                self.normalised(index, value * stream.cursor.accuracy())
+                arbiter.normalised(index, value * stream.cursor.accuracy())
             }
             false => benefit,
         };
@@ -248,7 +282,7 @@ impl Arbiter {
             is_late,
             is_needed,
             spare_benefit,
-            begins_run: must_begin && self.rules.prefetch == Prefetch::Benefit,
+            begins_run: must_begin && arbiter.rules().prefetch == Prefetch::Benefit,
             near_from,
         })
     }
@@ -256,17 +290,18 @@ impl Arbiter {
     /// G, and Forestall: whether what is missing from `position` on, which is beyond the horizon, has to be begun, so
     /// that nothing before `limit` comes too late. `found` gets blocks in memory that are come upon.
     fn must_begin(
-        &mut self,
-        config: &Config,
+        &self,
+        arbiter: &mut Arbiter,
         (index, device): (StreamIndex, DeviceIndex),
         (position, limit): (u64, u64),
         terms: &Terms,
         found: &mut Vec<(SlotId, u64)>,
     ) -> bool {
-        let (prices, blocks) = (self.costs.at(device), &self.blocks);
-        let streams_in_use = self.streams_in_use();
-        let is_forestall = self.rules.prefetch == Prefetch::Forestall;
-        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return false };
+        let prices = arbiter.costs().at(device);
+        let streams_in_use = arbiter.streams().in_use();
+        let is_forestall = arbiter.rules().prefetch == Prefetch::Forestall;
+        let runs = arbiter.rules().runs;
+        let Some((stream, blocks, _)) = arbiter.stream_and_blocks(index) else { return false };
         let gap_ns = stream.pace.gap_ns().unwrap_or(prices.hit_ns).max(prices.hit_ns);
         let front = stream.cursor.front();
         if is_forestall {
@@ -277,11 +312,11 @@ impl Arbiter {
             return is_certain(front, missing, fetch_ns / gap_ns);
         }
         let in_order = matches!(stream.distance(position), Distance::Ahead(_));
-        if !self.rules.runs || terms.overloaded() || !in_order || prices.full_ns <= gap_ns {
+        if !runs || terms.overloaded() || !in_order || prices.full_ns <= gap_ns {
             return false;
         }
         if stream.of_device(device).start.is_old(front) {
-            let share = config.capacity_blocks.saturating_mul(2) / streams_in_use;
+            let share = self.capacity_blocks.saturating_mul(2) / streams_in_use;
             let most = share.clamp(1, RUN_MAX);
             let end = limit.min(position.saturating_add(most));
             stream.note_missing(blocks, end, |slot, at| found.push((slot, at)));
@@ -293,14 +328,14 @@ impl Arbiter {
     }
 
     /// What fetching the block at `position` is worth to its stream.
-    fn benefit(&self, stream: &Stream, position: u64, terms: &Terms) -> Option<f64> {
+    fn benefit(rules: &Rules, stream: &Stream, position: u64, terms: &Terms) -> Option<f64> {
         let distance = stream.distance(position);
-        let value = match self.rules.prefetch {
+        let value = match rules.prefetch {
             Prefetch::Never => return None,
             Prefetch::Benefit => terms.prefetch_benefit(distance),
             _ => nearness(distance),
         };
-        let value = if self.rules.accuracy { value * stream.cursor.accuracy() } else { value };
+        let value = if rules.accuracy { value * stream.cursor.accuracy() } else { value };
         (value > 0.0).then_some(value)
     }
 
@@ -308,58 +343,51 @@ impl Arbiter {
     /// there is.
     pub(crate) fn refresh_candidates(
         &mut self,
-        config: &Config,
+        arbiter: &mut Arbiter,
         devices: &mut [Device],
         device: DeviceIndex,
     ) -> Option<Candidate> {
         let mut last = None;
-        // Who is touched meanwhile is asked by the next call.
-        let mut stale = std::mem::take(&mut self.stale_candidates);
-        std::mem::swap(&mut self.stale_candidates, &mut self.stale_spare);
+        // A stream that is touched meanwhile is asked by the next call.
+        let empty = std::mem::take(&mut self.asked);
+        let mut stale = arbiter.streams_mut().take_stale_candidates(empty);
         while let Some(index) = stale.pop() {
-            let Some(stream) = self.streams[index.0 as usize].as_mut() else { continue };
+            let Some(stream) = arbiter.streams_mut().get_mut(index) else { continue };
             stream.candidate_is_stale = false;
             for part in 0..stream.devices.len() {
-                let Some(stream) = self.streams[index.0 as usize].as_ref() else { break };
+                let Some(stream) = arbiter.streams().get(index) else { break };
                 let at = stream.devices[part].device;
-                let candidate = self.candidate(config, index, at);
+                let candidate = self.candidate(arbiter, index, at);
                 let key = candidate.map(|candidate| candidate.wanted.benefit);
                 let at_device = &mut devices[usize::from(at.0)];
                 at_device.candidates.set(index.0, key);
                 at_device.first_waits.take_if(|first| first.stream == index);
-                if self.stream(index).scan_is_unfinished {
-                    self.search_goes_on(index);
+                if arbiter.stream(index).scan_is_unfinished {
+                    self.search_goes_on(arbiter, index);
                 }
                 if at == device {
                     last = candidate.or(last);
                 }
             }
         }
-        self.stale_spare = stale;
+        self.asked = stale;
         last
     }
 
-    /// Stream `index` waits for others to have fewer unread blocks.
-    fn park(&mut self, index: StreamIndex) {
-        if !std::mem::replace(&mut self.stream(index).is_parked, true) {
-            self.parked.push(index);
-        }
-    }
-
-    /// One that waits for that is asked again, if there is room for it: who was asked before it wants nothing any more, or of another
-    /// device. Returns whether there is one.
-    pub(crate) fn goes_on_with_parked(&mut self, config: &Config) -> bool {
-        let goes_on = !self.parked.is_empty() && self.has_room_for_unread(config, false);
+    /// Asks a parked stream again if there is room for one more unread block: the streams asked before it want nothing more,
+    /// or nothing of this device. Returns whether there is one.
+    pub(crate) fn goes_on_with_parked(&self, arbiter: &mut Arbiter) -> bool {
+        let goes_on = arbiter.streams().has_parked() && self.has_room_for_unread(arbiter, false);
         if goes_on {
-            self.wake_parked();
+            arbiter.streams_mut().wake_parked();
         }
         goes_on
     }
 
     /// The next call goes on where the search in stream `index` was broken off.
-    fn search_goes_on(&mut self, index: StreamIndex) {
+    fn search_goes_on(&mut self, arbiter: &mut Arbiter, index: StreamIndex) {
         self.search_is_unfinished = true;
-        self.touch_candidate(index);
+        arbiter.streams_mut().touch_candidate(index);
     }
 
     /// B, C: the first block of the next cluster for `device`. Its buffers are taken: their slots are in `slots`, which
@@ -367,12 +395,12 @@ impl Arbiter {
     pub(crate) fn next_cluster(
         &mut self,
         now: Nanos,
-        config: &Config,
+        arbiter: &mut Arbiter,
         devices: &mut [Device],
         device: DeviceIndex,
         slots: &mut Vec<SlotId>,
     ) -> Option<Block> {
-        let fresh = self.refresh_candidates(config, devices, device);
+        let fresh = self.refresh_candidates(arbiter, devices, device);
         let at_device = &mut devices[usize::from(device.0)];
         let is_busy = at_device.is_busy();
         let (candidates, waits) = (&mut at_device.candidates, &mut at_device.first_waits);
@@ -381,9 +409,9 @@ impl Arbiter {
             let index = StreamIndex(stream);
             if let Some(first) = *waits {
                 let is_same = first.stream == index
-                    && (first.was_busy, first.costs) == (is_busy, self.costs.changes())
-                    && !self.blocks.seems_to_have(first.block);
-                if is_same && self.is_disclosing(now, index, device) {
+                    && (first.was_busy, first.costs) == (is_busy, arbiter.costs().changes())
+                    && !arbiter.blocks().seems_to_have(first.block);
+                if is_same && is_disclosing(arbiter, now, index, device) {
                     return None; // H
                 }
                 *waits = None;
@@ -395,13 +423,13 @@ impl Arbiter {
                 {
                     Some(fresh)
                 }
-                _ if self.streams[stream as usize].is_none() => None,
-                _ => self.candidate(config, index, device),
+                _ if arbiter.streams().get(index).is_none() => None,
+                _ => self.candidate(arbiter, index, device),
             };
             candidates.set(stream, candidate.map(|candidate| candidate.wanted.benefit));
             let Some(candidate) = candidate else {
-                if self.streams[stream as usize].as_ref().is_some_and(|s| s.scan_is_unfinished) {
-                    self.search_goes_on(index);
+                if arbiter.streams().get(index).is_some_and(|s| s.scan_is_unfinished) {
+                    self.search_goes_on(arbiter, index);
                 }
                 continue;
             };
@@ -409,20 +437,21 @@ impl Arbiter {
             if wanted.benefit < key && candidates.second_key() > Some(wanted.benefit) {
                 continue; // Another one has come before it.
             }
-            let allowed = self.streams[stream as usize]
-                .as_ref()
-                .is_some_and(|stream| self.may_claim(config, stream, false));
+            let allowed = arbiter
+                .streams()
+                .get(index)
+                .is_some_and(|stream| self.may_claim(arbiter, stream, false));
             if !allowed {
-                self.note(now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
+                note(arbiter, now, DecisionKind::Unearned, wanted, (wanted.benefit, 0.0));
                 candidates.set(stream, None); // Until it reads, or something of its is given up.
-                if self.rules.prefetch == Prefetch::HintOrder {
-                    self.park(index); // Or, where there is one bound for all, of another.
+                if arbiter.rules().prefetch == Prefetch::HintOrder {
+                    arbiter.streams_mut().park(index); // Or, where there is one bound for all, of another.
                 }
                 continue;
             }
             let may_wait = candidate.is_early && (is_busy || !candidate.is_late);
-            if may_wait && self.is_disclosing(now, index, device) {
-                let (block, costs) = (wanted.block, self.costs.changes());
+            if may_wait && is_disclosing(arbiter, now, index, device) {
+                let (block, costs) = (wanted.block, arbiter.costs().changes());
                 *waits = Some(Waits { stream: index, block, was_busy: is_busy, costs });
                 return None;
             }
@@ -430,13 +459,13 @@ impl Arbiter {
             if candidate.is_early && (is_busy || !candidate.is_needed) {
                 // E: it would only wait for its turn there.
                 worth = candidate.spare_benefit;
-                let is_roomy = self.is_roomy(worth);
+                let is_roomy = arbiter.is_roomy(worth);
                 if !is_roomy && candidate.is_needed {
                     return None; // Until the device has less to do.
                 }
                 if !is_roomy {
                     // F: its turn comes with the next few reads, or when it is near enough.
-                    let stream = self.stream(index);
+                    let stream = arbiter.stream(index);
                     let front = stream.cursor.front();
                     let until = candidate.near_from.clamp(front + 1, front + SCAN_AHEAD);
                     stream.of_device(device).quiet_until = until;
@@ -445,159 +474,154 @@ impl Arbiter {
                 }
             }
             // G: what goes would be one of a run as well, and be worth as much as soon as it is gone.
-            let spares_unread = candidate.begins_run && self.stream(index).has_lost_unread;
+            let spares_unread = candidate.begins_run && arbiter.stream(index).has_lost_unread;
             let need = Need { block: wanted.block, by: Some(index), worth, spares_unread };
-            let cost = match self.make_room(now, need) {
+            let cost = match arbiter.make_room(now, need) {
                 Ok(cost) => cost,
                 Err(NoRoom::TooDear(cost)) => {
-                    self.note(now, DecisionKind::Refuse, wanted, (worth, cost));
+                    note(arbiter, now, DecisionKind::Refuse, wanted, (worth, cost));
                     return None;
                 }
                 Err(NoRoom::Unread) => {
-                    self.note(now, DecisionKind::Refuse, wanted, (worth, worth));
-                    let stream = self.stream(index);
+                    note(arbiter, now, DecisionKind::Refuse, wanted, (worth, worth));
+                    let stream = arbiter.stream(index);
                     let front = stream.cursor.front();
                     stream.of_device(device).quiet_until = front + 1;
                     candidates.set(index.0, None);
                     continue;
                 }
             };
-            self.take_cluster(now, config, device, (wanted, cost, spares_unread), slots);
-            self.touch_candidate(index);
+            self.take_cluster(now, arbiter, device, (wanted, cost, spares_unread), slots);
+            arbiter.streams_mut().touch_candidate(index);
             return Some(wanted.block);
-        }
-    }
-
-    /// H: whether more hints may come at once: what waits for them is fetched in larger clusters, and behind what is needed
-    /// first.
-    fn is_disclosing(&self, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
-        let stream = self.streams[index.0 as usize].as_ref();
-        let Some((stream, hinted_at)) = stream.and_then(|stream| Some((stream, stream.hinted_at?)))
-        else {
-            return false;
-        };
-        let pause = pause(&self.costs, device);
-        let part = stream.devices.iter().find(|part| part.device == device);
-        let discloses_for = part.map_or(Nanos::ZERO, |part| part.discloses_for);
-        now.saturating_sub(hinted_at) < pause
-            && discloses_for < Nanos(pause.0.saturating_mul(DISCLOSING_MAX))
-    }
-
-    /// H: a hint of stream `index` has come.
-    pub(crate) fn note_hint(&mut self, now: Nanos, index: StreamIndex) {
-        let Some(stream) = self.streams[index.0 as usize].as_mut() else { return };
-        let gap = stream.hinted_at.replace(now).map(|before| now.saturating_sub(before));
-        for part in &mut stream.devices {
-            let pause = pause(&self.costs, part.device);
-            part.discloses_for = gap.map_or(Nanos::ZERO, |gap| {
-                let rest = gap.saturating_sub(pause);
-                (part.discloses_for + gap.min(pause)).saturating_sub(rest)
-            });
         }
     }
 
     fn take_cluster(
         &mut self,
         now: Nanos,
-        config: &Config,
+        arbiter: &mut Arbiter,
         device: DeviceIndex,
         (first, cost, spares_unread): (Wanted, f64, bool),
         slots: &mut Vec<SlotId>,
     ) {
         let index = first.claim.stream;
-        let terms = self.terms(index, device);
+        let stream = &arbiter.streams()[index];
+        let terms = stream.terms(arbiter.costs(), arbiter.rules(), device);
         let (mut kind, mut wanted, mut cost) = (DecisionKind::Prefetch, first, cost);
         for blocks in 1.. {
             // In one place, so that it is no call.
-            slots.push(self.take(now, kind, device, (wanted, cost)));
-            if blocks >= config.cluster_blocks_max {
+            slots.push(take(arbiter, now, kind, device, (wanted, cost)));
+            if blocks >= self.cluster_blocks_max {
                 break;
             }
             let block = Block { index: first.block.index + blocks, ..first.block };
             if blocks % NEIGHBOURS == 1 {
-                self.blocks.load_next_home(block);
+                arbiter.blocks().load_next_home(block);
             }
-            let next = self.neighbour(config, &terms, first.claim, blocks, block);
+            let next = self.neighbour(arbiter, &terms, first.claim, blocks, block);
             let Some(next) = next else { break };
             let need = Need { block, by: Some(index), worth: next.benefit, spares_unread };
-            let Ok(next_cost) = self.make_room(now, need) else { break };
+            let Ok(next_cost) = arbiter.make_room(now, need) else { break };
             (kind, wanted, cost) = (DecisionKind::Cluster, next, next_cost);
         }
-    }
-
-    fn terms(&mut self, index: StreamIndex, device: DeviceIndex) -> Terms {
-        let stream = self.streams[index.0 as usize].as_ref().expect("a stream in use");
-        stream.terms(&self.costs, &self.rules, device)
     }
 
     /// C: the block `offset` after the first of a cluster, if its stream will read it before memory has been filled anew,
     /// it is missing, and keeping it would be worth something.
     fn neighbour(
         &mut self,
-        config: &Config,
+        arbiter: &mut Arbiter,
         terms: &Terms,
         first: Claim,
         offset: u64,
         block: Block,
     ) -> Option<Wanted> {
-        if self.blocks.seems_to_have(block) {
+        if arbiter.blocks().seems_to_have(block) {
             return None;
         }
         let index = first.stream;
-        if !self.may_claim(config, self.streams[index.0 as usize].as_ref()?, true) {
+        if !self.may_claim(arbiter, arbiter.streams().get(index)?, true) {
             return None;
         }
-        let stream = self.stream(index);
+        let stream = arbiter.stream(index);
         let in_a_row = first.position + offset;
         let is_in_a_row = stream.reads_at(in_a_row, block) && stream.cursor.expects(in_a_row);
         let position = if is_in_a_row { in_a_row } else { stream.next_use(block)? };
         // Further ahead than memory reaches it would have to make room again before it is read.
-        let reach = config.capacity_blocks;
+        let reach = self.capacity_blocks;
         if matches!(stream.distance(position), Distance::Ahead(far) if far > reach) {
             return None;
         }
-        let value = self.streams[index.0 as usize].as_ref()?.value_at(&self.rules, terms, position);
-        let benefit = match self.rules.prefetch {
+        let value = arbiter.streams().get(index)?.value_at(arbiter.rules(), terms, position);
+        let benefit = match arbiter.rules().prefetch {
             Prefetch::HintOrder => IN_HINT_ORDER,
-            _ => self.normalised(index, value),
+            _ => arbiter.normalised(index, value),
         };
         let claim = Claim { stream: index, position };
         Some(Wanted { claim, block, benefit })
     }
+}
 
-    /// Gives what is wanted a buffer, for which there is room.
-    fn take(
-        &mut self,
-        now: Nanos,
-        kind: DecisionKind,
-        device: DeviceIndex,
-        (wanted, cost): (Wanted, f64),
-    ) -> SlotId {
-        self.note(now, kind, wanted, (wanted.benefit, cost));
-        self.counts.prefetched += 1;
-        let Claim { stream, position } = wanted.claim;
-        let known = self.streams[stream.0 as usize].as_mut().expect("a stream in use");
-        known.taken(&self.blocks, device, position);
-        self.begin(wanted.block, device, Some(wanted.claim))
-    }
+/// H: whether more hints may come at once: what waits for them is fetched in larger clusters, and behind what is needed
+/// first.
+fn is_disclosing(arbiter: &Arbiter, now: Nanos, index: StreamIndex, device: DeviceIndex) -> bool {
+    let stream = arbiter.streams().get(index);
+    let Some((stream, hinted_at)) = stream.and_then(|stream| Some((stream, stream.hinted_at?)))
+    else {
+        return false;
+    };
+    let pause = pause(arbiter.costs(), device);
+    let part = stream.devices.iter().find(|part| part.device == device);
+    let discloses_for = part.map_or(Nanos::ZERO, |part| part.discloses_for);
+    now.saturating_sub(hinted_at) < pause
+        && discloses_for < Nanos(pause.0.saturating_mul(DISCLOSING_MAX))
+}
 
-    #[inline]
-    fn note(&mut self, at: Nanos, kind: DecisionKind, wanted: Wanted, values: (f64, f64)) {
-        if self.log.is_on() {
-            self.put_down(at, kind, wanted, values);
-        }
+/// H: a hint of stream `index` has come.
+pub(crate) fn note_hint(arbiter: &mut Arbiter, now: Nanos, index: StreamIndex) {
+    let Some((stream, _, costs)) = arbiter.stream_and_blocks(index) else { return };
+    let gap = stream.hinted_at.replace(now).map(|before| now.saturating_sub(before));
+    for part in &mut stream.devices {
+        let pause = pause(costs, part.device);
+        part.discloses_for = gap.map_or(Nanos::ZERO, |gap| {
+            let rest = gap.saturating_sub(pause);
+            (part.discloses_for + gap.min(pause)).saturating_sub(rest)
+        });
     }
+}
 
-    #[cold]
-    fn put_down(
-        &mut self,
-        at: Nanos,
-        kind: DecisionKind,
-        wanted: Wanted,
-        (value, against): (f64, f64),
-    ) {
-        let (block, stream) = (wanted.block, Some(self.stream(wanted.claim.stream).id));
-        let (value_ns, against_ns) = (self.as_share(value), self.as_share(against));
-        self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
+/// Gives what is wanted a buffer, for which there is room.
+fn take(
+    arbiter: &mut Arbiter,
+    now: Nanos,
+    kind: DecisionKind,
+    device: DeviceIndex,
+    (wanted, cost): (Wanted, f64),
+) -> SlotId {
+    note(arbiter, now, kind, wanted, (wanted.benefit, cost));
+    let Claim { stream, position } = wanted.claim;
+    let (known, blocks, _) = arbiter.stream_and_blocks(stream).expect("a stream in use");
+    known.taken(blocks, device, position);
+    arbiter.begin(wanted.block, device, Some(wanted.claim))
+}
+
+#[inline]
+fn note(arbiter: &mut Arbiter, at: Nanos, kind: DecisionKind, wanted: Wanted, values: (f64, f64)) {
+    if arbiter.logs_decisions() {
+        put_down(arbiter, at, kind, wanted, values);
     }
+}
+
+#[cold]
+fn put_down(
+    arbiter: &mut Arbiter,
+    at: Nanos,
+    kind: DecisionKind,
+    wanted: Wanted,
+    (value, against): (f64, f64),
+) {
+    let (block, stream) = (wanted.block, Some(arbiter.stream(wanted.claim.stream).id));
+    let (value_ns, against_ns) = (arbiter.as_share(value), arbiter.as_share(against));
+    arbiter.log_decision(Decision { at, kind, block, stream, value_ns, against_ns });
 }

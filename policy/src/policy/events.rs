@@ -1,13 +1,11 @@
 //! What hints, reads and completions do to the parts of the policy.
 
-use super::{Policy, READERS_MIN, STREAMS_ASKED_MAX, STREAMS_PASSED_MAX, Work};
+use super::{Policy, READERS_MIN, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, SlotId, StreamIndex};
-use crate::buffers::arbiter::Arbiter;
 use crate::contract::{Access, Fetch, Memory, Outcome};
 use crate::devices::device::Device;
 use crate::devices::flights::{Demand, Flight, FlightWork};
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId};
-use crate::prefetcher;
 use crate::rules::Replacement;
 use crate::streams::stream::{Current, Fit, Lookup, Waiting};
 use crate::streams::unresolved::Ticket;
@@ -81,20 +79,20 @@ impl Policy {
         let lookup = waiting.lookup();
         stream.wait(waiting);
         let hinter = stream.hinter;
-        self.arbiter.hinters.waits(hinter);
+        self.arbiter.streams_mut().hint_waits(hinter);
         match lookup {
             Lookup::Known { file, .. } => {
-                self.arbiter.counts.hints_resolved += 1;
-                self.arbiter.files.hold(file, device);
+                self.counts.hints_resolved += 1;
+                self.arbiter.streams_mut().files_mut().hold(file, device);
             }
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                let of = self.arbiter.whose(index);
+                let of = self.arbiter.streams().whose(index);
                 self.device_mut(device).unresolved.push(index, ticket, number, of);
             }
         }
-        self.arbiter.touch_resolved(index);
+        self.arbiter.streams_mut().touch_resolved(index);
         self.advance(index);
     }
 
@@ -103,7 +101,7 @@ impl Policy {
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.arbiter.stream(index);
         if stream.load() != stream.load_noted || stream.hint_bytes() != stream.hint_bytes_noted {
-            self.note_load(index);
+            self.arbiter.streams_mut().note_load(index);
         }
         if !self.arbiter.stream(index).is_placed() {
             self.place(index);
@@ -117,7 +115,7 @@ impl Policy {
         }
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
-        let load = self.load;
+        let load = self.arbiter.streams().load();
         let mut placed = std::mem::take(&mut self.waiting_done);
         let (stream, _, changed) = self.arbiter.stream_and_names(index);
         let of_others = load - stream.load_noted;
@@ -128,37 +126,23 @@ impl Policy {
             self.unplaced.push_back(index);
         }
         let hinter = stream.hinter;
-        self.arbiter.touch_resolved(index);
-        self.note_load(index);
+        self.arbiter.streams_mut().touch_resolved(index);
+        self.arbiter.streams_mut().note_load(index);
         for waiting in placed.drain(..) {
-            self.arbiter.hinters.waits_no_more(hinter);
+            self.arbiter.streams_mut().hint_waits_no_more(hinter);
             if let Lookup::Known { file, .. } = waiting.lookup() {
-                self.arbiter.files.unhold(file);
+                self.arbiter.streams_mut().files_mut().unhold(file);
             }
         }
         self.waiting_done = placed;
-        self.arbiter.counts.refused = self.arbiter.counts.refused.saturating_add(beyond_end);
-        self.arbiter.touch_candidate(index);
-    }
-
-    /// Takes the size of a stream's index, and of its hints, into the account.
-    #[inline(never)] // The rare part of a read.
-    pub(super) fn note_load(&mut self, index: StreamIndex) {
-        let stream = self.arbiter.stream(index);
-        let load = stream.load();
-        self.load = self.load - stream.load_noted + load;
-        stream.load_noted = load;
-        let (bytes, hinter) = (stream.hint_bytes(), stream.hinter);
-        let before = std::mem::replace(&mut stream.hint_bytes_noted, bytes);
-        if bytes != before {
-            self.arbiter.hinters.note_hint_bytes(hinter, before, bytes);
-        }
+        self.counts.refused = self.counts.refused.saturating_add(beyond_end);
+        self.arbiter.streams_mut().touch_candidate(index);
     }
 
     /// Goes on with a stream whose placing was broken off. Returns whether there was one.
     pub(super) fn place_more(&mut self) -> bool {
         while let Some(index) = self.unplaced.pop_front() {
-            let stream = self.arbiter.streams[index.0 as usize].as_mut();
+            let stream = self.arbiter.streams_mut().get_mut(index);
             let Some(stream) = stream.filter(|stream| stream.placing_is_unfinished) else {
                 continue;
             };
@@ -171,9 +155,9 @@ impl Policy {
 
     /// A waiting hint of `hinter` is no more.
     pub(super) fn drop_waiting(&mut self, hinter: HinterId, waiting: &Waiting) {
-        self.arbiter.hinters.waits_no_more(hinter);
+        self.arbiter.streams_mut().hint_waits_no_more(hinter);
         match waiting.lookup() {
-            Lookup::Known { file, .. } => self.arbiter.files.unhold(file),
+            Lookup::Known { file, .. } => self.arbiter.streams_mut().files_mut().unhold(file),
             Lookup::Pending(name) => self.dropped_names.push(name),
             _ => {}
         }
@@ -184,17 +168,17 @@ impl Policy {
         let mut slots = self.flights.room_for_slots();
         let mut searches = 0;
         let first = loop {
-            let (config, devices) = (&self.config, &mut self.devices);
-            let first = self.arbiter.next_cluster(now, config, devices, device, &mut slots);
+            let (arbiter, devices) = (&mut self.arbiter, &mut self.devices);
+            let first = self.prefetcher.next_cluster(now, arbiter, devices, device, &mut slots);
             if first.is_some() {
                 break first;
             }
-            if std::mem::take(&mut self.arbiter.search_is_unfinished) {
+            if self.prefetcher.take_unfinished_search() {
                 searches += 1;
                 if searches == SEARCHES_MAX {
                     break None;
                 }
-            } else if !self.arbiter.goes_on_with_parked(config) {
+            } else if !self.prefetcher.goes_on_with_parked(arbiter) {
                 break None;
             }
         };
@@ -203,6 +187,7 @@ impl Policy {
             return None;
         };
         let blocks = slots.len() as u64;
+        self.counts.prefetched += blocks;
         let id = self.start(now, device, FlightWork::Read { slots, demand: None });
         self.device_mut(device).outstanding += 1;
         self.check();
@@ -220,8 +205,8 @@ impl Policy {
         block: Block,
         slot: Option<SlotId>,
     ) -> Option<StreamIndex> {
-        let index = self.arbiter.blocks[slot?].claim()?.stream;
-        let stream = self.arbiter.streams[index.0 as usize].as_ref()?;
+        let index = self.arbiter.blocks()[slot?].claim()?.stream;
+        let stream = self.arbiter.streams().get(index)?;
         let goes_on = stream.was_read_by(reader) && stream.is_next(block);
         debug_assert!(!goes_on || self.last_stream.get(&reader) == Some(&index));
         goes_on.then_some(index)
@@ -237,7 +222,9 @@ impl Policy {
         slot: Option<SlotId>,
     ) -> Option<(StreamIndex, Fit)> {
         let last = self.last_stream.get(&reader).copied();
-        let matched = self.match_read(reader, last, block, slot);
+        let claim = slot.and_then(|slot| self.arbiter.blocks()[slot].claim());
+        let claimed = claim.map(|claim| claim.stream);
+        let matched = self.arbiter.streams_mut().match_read(reader, last, block, claimed);
         let stays = match matched {
             Some((_, Fit::Again)) => true,
             Some((index, Fit::At(_))) => {
@@ -262,87 +249,36 @@ impl Policy {
     /// kept. Others are found out about with their next reads.
     #[cold]
     fn forget_readers(&mut self) {
-        let streams = &self.arbiter.streams;
+        let streams = self.arbiter.streams();
         self.last_stream.retain(|&reader, index| {
-            let stream = streams[index.0 as usize].as_ref();
+            let stream = streams.get(*index);
             stream.is_some_and(|stream| stream.reader == Some(reader) || stream.was_read_by(reader))
         });
         shrink_map(&mut self.last_stream);
         self.readers_max = (2 * self.last_stream.len()).max(READERS_MIN);
     }
 
-    /// Which stream's disclosed access a read is, if any. The reader's last hinted read was one of `last`.
-    fn match_read(
-        &mut self,
-        reader: ReaderId,
-        last: Option<StreamIndex>,
-        block: Block,
-        slot: Option<SlotId>,
-    ) -> Option<(StreamIndex, Fit)> {
-        if let Some(last) = last
-            && self.arbiter.stream(last).is_next(block)
-        {
-            return Some((last, Fit::At(self.arbiter.stream(last).cursor.front())));
-        }
-        let Arbiter { files, streams, blocks, .. } = &mut self.arbiter;
-        let named = files.named_by(block.file);
-        if named.is_empty() {
-            return None;
-        }
-        let claimed = slot.and_then(|slot| blocks[slot].claim());
-        let claimed = claimed.map(|claim| claim.stream);
-        let mut best: Option<(StreamIndex, Fit, u64)> = None;
-        let mut asked = 0;
-        for turn in 0..=named.len().min(STREAMS_PASSED_MAX) {
-            // The stream that the block is in memory for is asked first.
-            let index = match turn {
-                0 => claimed,
-                _ => Some(named[turn - 1]),
-            };
-            let Some(index) = index.filter(|&index| turn == 0 || Some(index) != claimed) else {
-                continue;
-            };
-            let stream = streams[index.0 as usize].as_mut().expect("a stream in use");
-            if stream.reader.is_some_and(|only| only != reader) {
-                continue;
-            }
-            if asked == STREAMS_ASKED_MAX {
-                break;
-            }
-            asked += 1;
-            let Some(fit) = stream.fit(reader, block) else { continue };
-            let ahead = match fit {
-                Fit::At(position) => position.saturating_sub(stream.cursor.front()) + 1,
-                Fit::Again => 0,
-            };
-            if best.is_none_or(|(_, _, least)| ahead < least) {
-                best = Some((index, fit, ahead));
-            }
-        }
-        best.map(|(index, fit, _)| (index, fit))
-    }
-
     /// What a read finds, and what becomes of a prefetch by it.
     #[inline(always)] // On the way of every hinted read.
     pub(super) fn access_of(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let Some(slot) = slot else { return Access::Miss };
-        let known = &mut self.arbiter.blocks[slot];
+        let known = &self.arbiter.blocks()[slot];
         let unread = known.is_unread();
         // Late or not, it was right to fetch it.
         if let Some(claim) = known.claim().filter(|_| unread) {
-            self.arbiter.note_true(claim.stream);
+            self.arbiter.streams_mut().note_true(claim.stream);
         }
-        let known = &mut self.arbiter.blocks[slot];
+        let known = &self.arbiter.blocks()[slot];
         let access = if !known.is_in_flight() {
-            self.arbiter.counts.useful += u64::from(unread);
+            self.counts.useful += u64::from(unread);
             Access::Hit
         } else if self.config.memory == Memory::Owned || stalled {
-            self.arbiter.counts.late += u64::from(unread);
+            self.counts.late += u64::from(unread);
             Access::InFlight
         } else {
             // It had arrived, or was in memory all along: its completion will tell.
             if unread {
-                known.read_early();
+                self.arbiter.read_early(slot);
             }
             Access::Hit
         };
@@ -365,7 +301,7 @@ impl Policy {
         self.move_on(index);
         let claim = Claim { stream: index, position };
         if let Some(slot) = slot
-            && self.arbiter.blocks[slot].claim() == Some(claim)
+            && self.arbiter.blocks()[slot].claim() == Some(claim)
         {
             if self.lets_linger() {
                 self.arbiter.stream(index).reads(position, slot);
@@ -374,7 +310,8 @@ impl Policy {
             }
         }
         let capacity = self.config.capacity_blocks;
-        let hit_ns = self.arbiter.costs.hit_ns();
+        let hit_ns = self.arbiter.costs().hit_ns();
+        self.arbiter.streams_mut().touch_shown(index);
         let (stream, blocks, changed) = self.arbiter.stream_and_names(index);
         let mut overtaken = 0;
         if slot.is_none() && !stream.is_before_scan(position) {
@@ -385,20 +322,16 @@ impl Policy {
             Memory::Kernel { .. } => stalled,
         };
         stream.note_pace(now, reader, waits, hit_ns);
-        let mut behind = (prefetcher::allowance(&self.config, stream) / 2).min(capacity / 2);
+        let mut behind = (self.prefetcher.allowance(stream) / 2).min(capacity / 2);
         let names_max = (self.config.resolved_max / LEFT_OUT_DIVISOR) as u64;
         if stream.is_behind_by(names_max) && stream.hints_left_out() > names_max {
             behind = 0; // They would keep others from being looked up.
         }
-        let showed = std::mem::replace(&mut stream.shown_is_stale, true);
         let may_lose_value =
             stream.read((block, position), behind, blocks, changed, &mut self.untracked);
-        if !showed {
-            self.arbiter.stale_shown.push(index);
-        }
-        self.arbiter.touch_resolved(index);
+        self.arbiter.streams_mut().touch_resolved(index);
         if may_lose_value {
-            self.arbiter.touch_value(index);
+            self.arbiter.streams_mut().touch_value(index);
         }
         match slot {
             Some(slot) if self.config.memory == Memory::Owned => {
@@ -407,7 +340,7 @@ impl Policy {
             }
             Some(slot) => self.find_next_use(index, slot),
             None => {
-                self.arbiter.counts.overtaken += overtaken;
+                self.counts.overtaken += overtaken;
                 let next = self.arbiter.stream(index).next_use(block);
                 self.missed = Some((block, Demand::Hinted(claim)));
                 if let Some(next) = next {
@@ -422,7 +355,7 @@ impl Policy {
             self.abandon_untracked(now);
         }
         self.advance(index);
-        self.arbiter.touch_candidate(index);
+        self.arbiter.streams_mut().touch_candidate(index);
         access
     }
 
@@ -430,14 +363,14 @@ impl Policy {
     fn abandon_untracked(&mut self, now: Nanos) {
         let mut untracked = std::mem::take(&mut self.untracked);
         for slot in untracked.drain(..) {
-            self.abandon(now, slot);
+            self.arbiter.abandon(now, slot);
         }
         self.untracked = untracked;
     }
 
     /// Whether a block that is being read is kept for that.
     fn lets_linger(&self) -> bool {
-        self.config.memory == Memory::Owned && self.arbiter.rules.replacement != Replacement::Lru
+        self.config.memory == Memory::Owned && self.arbiter.rules().replacement != Replacement::Lru
     }
 
     /// The block is being read: it stays until its reader has moved on. Programs read blocks in parts.
@@ -446,7 +379,7 @@ impl Policy {
         if !self.lets_linger() {
             return self.find_next_use(claim.stream, slot);
         }
-        if self.arbiter.blocks[slot].claim().is_none() {
+        if self.arbiter.blocks()[slot].claim().is_none() {
             self.arbiter.stream(claim.stream).reads(claim.position, slot);
             self.arbiter.claim(slot, claim);
         }
@@ -456,8 +389,8 @@ impl Policy {
     fn move_on(&mut self, index: StreamIndex) {
         let Some(current) = self.arbiter.stream(index).current.take() else { return };
         let (position, slot) = (current.position, current.slot);
-        if self.arbiter.blocks[slot].claim() == Some(Claim { stream: index, position }) {
-            let block = self.arbiter.blocks[slot].block();
+        if self.arbiter.blocks()[slot].claim() == Some(Claim { stream: index, position }) {
+            let block = self.arbiter.blocks()[slot].block();
             match self.arbiter.stream(index).later_use(&current, block) {
                 Some(next) => self.arbiter.reclaim(slot, Claim { stream: index, position: next }),
                 None => {
@@ -471,8 +404,8 @@ impl Policy {
     /// A block in memory, or on its way, has been read as disclosed: finds its next reason to stay.
     fn find_next_use(&mut self, index: StreamIndex, slot: SlotId) {
         let keeps = self.config.memory != Memory::Kernel { keeps: false };
-        let lru = self.arbiter.rules.replacement == Replacement::Lru;
-        let known = &self.arbiter.blocks[slot];
+        let lru = self.arbiter.rules().replacement == Replacement::Lru;
+        let known = &self.arbiter.blocks()[slot];
         let (block, in_flight) = (known.block(), known.is_in_flight());
         let mut asked = None;
         if keeps && !lru && known.claim().is_none() {
@@ -492,8 +425,8 @@ impl Policy {
     pub(super) fn read_again(&mut self, slot: Option<SlotId>, stalled: bool) -> Access {
         let access = self.access_of(slot, stalled);
         if let Some(slot) = slot
-            && self.arbiter.rules.replacement == Replacement::Lru
-            && !self.arbiter.blocks[slot].is_in_flight()
+            && self.arbiter.rules().replacement == Replacement::Lru
+            && !self.arbiter.blocks()[slot].is_in_flight()
         {
             self.arbiter.enqueue(slot, Queue::Recent);
         }
@@ -509,7 +442,7 @@ impl Policy {
     ) -> Access {
         if let Some(slot) = slot
             && self.config.memory == Memory::Owned
-            && self.arbiter.blocks[slot].is_settled()
+            && self.arbiter.blocks()[slot].is_settled()
         {
             self.arbiter.count_access(None);
             self.arbiter.accessed(Some(slot), None);
@@ -529,11 +462,11 @@ impl Policy {
         self.arbiter.count_access(None);
         self.arbiter.accessed(slot, None);
         match slot {
-            Some(slot) if !self.arbiter.blocks[slot].is_in_flight() => {
+            Some(slot) if !self.arbiter.blocks()[slot].is_in_flight() => {
                 self.arbiter.read_recent(slot)
             }
             Some(slot) => {
-                self.arbiter.blocks[slot].joins_recent();
+                self.arbiter.joins_recent(slot);
                 self.arbiter.missed_recent(block);
             }
             None => {
@@ -552,8 +485,8 @@ impl Policy {
             *demand = Demand::Unhinted;
         }
         for slot in self.claimed_in_flight(index) {
-            let unread = self.arbiter.blocks[slot].is_unread();
-            self.arbiter.counts.unfinished += u64::from(unread);
+            let unread = self.arbiter.blocks()[slot].is_unread();
+            self.counts.unfinished += u64::from(unread);
             self.arbiter.mark_read(slot);
             self.arbiter.unclaim(slot);
             self.arbiter.orphan(slot);
@@ -566,13 +499,13 @@ impl Policy {
         self.forget_under_way(index);
         // What is being read has no later use that is known.
         if let Some(Current { position, slot, .. }) = self.arbiter.stream(index).current.take()
-            && self.arbiter.blocks[slot].claim() == Some(Claim { stream: index, position })
+            && self.arbiter.blocks()[slot].claim() == Some(Claim { stream: index, position })
         {
             self.arbiter.unclaim(slot);
             self.arbiter.settle(slot, Some(index));
         }
         self.arbiter.stream(index).begin_anew();
-        self.arbiter.touch(index);
+        self.arbiter.streams_mut().touch(index);
     }
 
     /// Blocks on their way that `index` claims.
@@ -582,20 +515,10 @@ impl Policy {
             FlightWork::Resolve { .. } => &[],
         });
         let claims = |&slot: &SlotId| {
-            let claim = self.arbiter.blocks[slot].claim();
+            let claim = self.arbiter.blocks()[slot].claim();
             claim.is_some_and(|claim| claim.stream == index)
         };
         slots.copied().filter(claims).collect()
-    }
-
-    /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
-    pub(super) fn abandon(&mut self, now: Nanos, slot: SlotId) {
-        if self.arbiter.blocks[slot].is_unread() {
-            self.arbiter.waste(now, slot);
-        }
-        self.arbiter.mark_read(slot);
-        self.arbiter.blocks[slot].set_claim(None);
-        self.arbiter.settle(slot, None);
     }
 
     pub(super) fn blocks_completed(
@@ -606,7 +529,7 @@ impl Policy {
         outcome: Outcome,
     ) {
         if slots.len() > 1 {
-            slots.iter().for_each(|&slot| self.arbiter.blocks.load_slot(slot));
+            slots.iter().for_each(|&slot| self.arbiter.blocks().load_slot(slot));
         }
         for (offset, &slot) in (0..).zip(&slots) {
             self.block_completed(now, slot, offset, demand, outcome);
@@ -634,11 +557,11 @@ impl Policy {
         demand: Option<Demand>,
         outcome: Outcome,
     ) {
-        let known = &self.arbiter.blocks[slot];
+        let known = &self.arbiter.blocks()[slot];
         let (early, uncounted) =
             (known.was_read_early(), known.is_unread() || known.was_read_early());
         let joins_recent = known.does_join_recent() || demand == Some(Demand::Unhinted);
-        let counts = &mut self.arbiter.counts;
+        let counts = &mut self.counts;
         match outcome {
             Outcome::Fetched => {}
             Outcome::Short { blocks } if offset < blocks => {}
@@ -662,7 +585,7 @@ impl Policy {
     /// The block is in memory without the policy, or cannot be had: its access needs nothing more.
     #[inline(never)] // The rarer part.
     fn not_ours(&mut self, now: Nanos, slot: SlotId) {
-        let claim = self.arbiter.blocks[slot].claim();
+        let claim = self.arbiter.blocks()[slot].claim();
         self.arbiter.mark_read(slot);
         self.arbiter.unclaim(slot);
         if let Some(Claim { stream: index, position }) = claim {
@@ -670,10 +593,10 @@ impl Policy {
             let mut untracked = Vec::new();
             stream.settle(position, blocks, changed, &mut untracked);
             for slot in untracked {
-                self.abandon(now, slot);
+                self.arbiter.abandon(now, slot);
             }
-            self.arbiter.touch(index);
-            self.arbiter.touch_resolved(index);
+            self.arbiter.streams_mut().touch(index);
+            self.arbiter.streams_mut().touch_resolved(index);
             if self.settled.last() != Some(&index) {
                 self.settled.push(index);
             }
@@ -685,7 +608,7 @@ impl Policy {
     pub(super) fn check(&mut self) {
         #[cfg(debug_assertions)]
         {
-            let held = self.arbiter.blocks.len() as u64;
+            let held = self.arbiter.blocks().len() as u64;
             debug_assert!(held <= self.config.capacity_blocks, "over capacity");
             self.checks = self.checks.wrapping_add(1);
             if self.checks.is_multiple_of(64) || held < 64 {

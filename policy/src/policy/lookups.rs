@@ -1,8 +1,5 @@
 //! Looking up the names of hints: whose turn it is, and what becomes of it.
 
-#[cfg(any(test, debug_assertions))]
-use hashbrown::HashMap;
-
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};
 use crate::contract::{Fetch, Outcome, Work};
@@ -10,10 +7,6 @@ use crate::devices::device::Lookup as UnderWay;
 use crate::devices::flights::FlightWork;
 use crate::hint::{HinterId, StreamId};
 use crate::streams::stream::Lookup;
-#[cfg(any(test, debug_assertions))]
-use crate::streams::{shares::Left, unresolved::Ticket};
-#[cfg(any(test, debug_assertions))]
-use crate::tables::hash::Mix;
 use crate::time::Nanos;
 
 impl Policy {
@@ -23,8 +16,8 @@ impl Policy {
         if at_device.unresolved.len() == 0 {
             return None;
         }
-        let taken = at_device.names_under_way() + self.arbiter.files.wanted_at(device);
-        let left = self.arbiter.shares.left(taken, self.stream_ids.len() > 1)?;
+        let taken = at_device.names_under_way() + self.arbiter.streams().files().wanted_at(device);
+        let left = self.arbiter.streams().lookups_left(taken, self.stream_ids.len() > 1)?;
         if self.config.tries_depths && at_device.working_on() >= at_device.depth.lookup_depth() {
             return None;
         }
@@ -32,7 +25,10 @@ impl Policy {
         let at_device = &self.devices[usize::from(device.0)];
         let first = at_device.unresolved.first(left);
         #[cfg(any(test, debug_assertions))]
-        assert_eq!(first, self.first_of_all(device, left), "{left:?}");
+        {
+            let of_all = self.arbiter.streams().first_of_all(at_device.unresolved.firsts(), left);
+            assert_eq!(first, of_all, "{left:?}");
+        }
         let index = first?;
         if at_device.cached_run >= DOZE_AFTER {
             self.pass_over(device, index);
@@ -44,7 +40,7 @@ impl Policy {
         let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
         waiting.set_lookup(Lookup::InFlight);
         stream.lookups += 1;
-        self.arbiter.touch_resolved(index);
+        self.arbiter.streams_mut().touch_resolved(index);
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
         at_device.lookup_begun(fetch, UnderWay { began: now, stream: id, index, number });
@@ -53,7 +49,7 @@ impl Policy {
 
     /// Devices are told of what streams and hinters have by now.
     fn tell_resolved(&mut self) {
-        while let Some((index, of)) = self.arbiter.renew_resolved() {
+        while let Some((index, of)) = self.arbiter.streams_mut().renew_resolved() {
             for device in &mut self.devices {
                 device.unresolved.set_standing(index, of.standing);
                 device.unresolved.set_few(of.hinter, of.hinter_has_few);
@@ -63,24 +59,8 @@ impl Policy {
 
     /// Devices are told whether a hinter has few.
     pub(super) fn tell_few(&mut self, hinter: HinterId) {
-        let has_few = self.arbiter.hinter_has_few(hinter);
+        let has_few = self.arbiter.streams().hinter_has_few(hinter);
         self.devices.iter_mut().for_each(|device| device.unresolved.set_few(hinter, has_few));
-    }
-
-    /// The stream whose hint is the next one, found by asking all of them what they have.
-    #[cfg(any(test, debug_assertions))]
-    fn first_of_all(&self, device: DeviceIndex, left: Left) -> Option<StreamIndex> {
-        let (streams, shares) = (&self.arbiter.streams, &self.arbiter.shares);
-        let mut of_hinters: HashMap<HinterId, u64, Mix> = HashMap::default();
-        for stream in streams.iter().flatten() {
-            *of_hinters.entry(stream.hinter).or_default() += stream.resolved_ahead();
-        }
-        let may = |&(_, index): &(Ticket, StreamIndex)| {
-            let stream = streams[index.0 as usize].as_ref().expect("a stream in use");
-            left.allows(stream.standing(shares), shares.is_few(of_hinters[&stream.hinter]))
-        };
-        let firsts = self.devices[usize::from(device.0)].unresolved.firsts().filter(may);
-        firsts.min().map(|(_, index)| index)
     }
 
     /// G: leaves the next hints of a stream out, but for the last of all.
@@ -91,7 +71,7 @@ impl Policy {
                 return;
             }
             let Some(number) = self.device_mut(device).unresolved.pop(index) else { return };
-            self.arbiter.counts.hints_passed_over += 1;
+            self.counts.hints_passed_over += 1;
             let stream = self.arbiter.stream(index);
             let first = stream.first_waiting;
             let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
@@ -127,15 +107,15 @@ impl Policy {
     ) {
         let lookup = match outcome {
             Outcome::Resolved { file, size_bytes } => {
-                self.arbiter.counts.hints_resolved += 1;
+                self.counts.hints_resolved += 1;
                 Lookup::Known { file, size_bytes }
             }
             Outcome::Void => {
-                self.arbiter.counts.hints_void += 1;
+                self.counts.hints_void += 1;
                 Lookup::Void
             }
             Outcome::Refused => {
-                self.arbiter.counts.hints_refused += 1;
+                self.counts.hints_refused += 1;
                 Lookup::Void
             }
             _ => panic!("{outcome:?} is no outcome of a lookup"),
@@ -146,12 +126,12 @@ impl Policy {
         let stream = self.arbiter.stream(index);
         stream.lookups -= 1;
         let still_waits = stream.set_lookup(number, lookup);
-        self.arbiter.touch_resolved(index);
+        self.arbiter.streams_mut().touch_resolved(index);
         if !still_waits {
             return; // Cancelled in the meantime.
         }
         if let Lookup::Known { file, .. } = lookup {
-            self.arbiter.files.hold(file, device);
+            self.arbiter.streams_mut().files_mut().hold(file, device);
         }
         self.advance(index);
     }

@@ -586,7 +586,11 @@ fn a_call_places_some_thousand_pieces_and_those_that_follow_go_on() {
     let all = load_of(&mut policy, stream);
     assert!((1 << 18..(1 << 18) + 300).contains(&all), "{all}");
     policy.close(NOW, stream);
-    assert_eq!((policy.load, policy.is_idle()), (0, false), "fetches are under way");
+    assert_eq!(
+        (policy.arbiter.streams().load(), policy.is_idle()),
+        (0, false),
+        "fetches are under way"
+    );
 }
 
 #[test]
@@ -603,8 +607,12 @@ fn one_stream_is_placed_far_ahead_and_many_have_as_much_each() {
     let others: Vec<StreamId> = (0..40).map(|_| single(&mut policy)).collect();
     let loads: Vec<usize> = others.iter().map(|&stream| load_of(&mut policy, stream)).collect();
     assert!(loads[0] > 150_000 && loads.iter().all(|&load| load >= 512), "{loads:?}");
-    assert!(policy.load < (1 << 19) + 40 * 512, "{}", policy.load);
-    assert_eq!(policy.load, loads.iter().sum::<usize>() + 200_000);
+    assert!(
+        policy.arbiter.streams().load() < (1 << 19) + 40 * 512,
+        "{}",
+        policy.arbiter.streams().load()
+    );
+    assert_eq!(policy.arbiter.streams().load(), loads.iter().sum::<usize>() + 200_000);
 }
 
 /// One step of a random driver.
@@ -709,7 +717,7 @@ proptest! {
         prop_assert_eq!(policy.pending_blocks(), 0);
         prop_assert!(policy.devices.iter().all(|device| device.names_under_way() == 0));
         policy.arbiter.check_all();
-        prop_assert_eq!(policy.load, 0);
+        prop_assert_eq!(policy.arbiter.streams().load(), 0);
         prop_assert!((0..6).all(|file| !policy.wants(FileId(file))));
         prop_assert_eq!(asked_for + policy.take_dropped_names().len() as u64, hinted);
         let counts = policy.counts();
@@ -910,13 +918,17 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
         }
         streams.push_back(stream);
     }
-    assert!(policy.arbiter.asked_shown < STREAMS as usize / 10, "{}", policy.arbiter.asked_shown);
+    assert!(
+        policy.arbiter.streams().asked_shown < STREAMS as usize / 10,
+        "{}",
+        policy.arbiter.streams().asked_shown
+    );
     // Each of twenty has two blocks unread, and one that was read.
     policy.open_stream(NOW, HINTER, None);
-    assert_eq!(policy.arbiter.hinters.shown(HINTER), (20, 20));
+    assert_eq!(policy.arbiter.streams().hinters().shown(HINTER), (20, 20));
     streams.into_iter().for_each(|stream| policy.close(NOW, stream));
-    assert_eq!(policy.arbiter.hinters.shown(HINTER), (0, 0));
-    assert_eq!(policy.arbiter.hinters.streams(HINTER).count(), 1);
+    assert_eq!(policy.arbiter.streams().hinters().shown(HINTER), (0, 0));
+    assert_eq!(policy.arbiter.streams().hinters().streams(HINTER).count(), 1);
 }
 
 #[test]
@@ -937,13 +949,22 @@ fn what_the_driver_expects_by_itself_is_always_believed() {
 
 /// A policy with its own memory and fixed costs, and a stream that has disclosed a file of so many blocks.
 fn owned(capacity_blocks: u64, file_blocks: u64) -> (Policy, StreamId) {
+    disclosed(owned_config(capacity_blocks), file_blocks)
+}
+
+fn owned_config(capacity_blocks: u64) -> Config {
     let costs = CostModel { hit_ns: 1e5, driver_ns: 1e5, disk_ns: 1e6 };
-    let mut policy = Policy::new(Config {
+    Config {
         memory: Memory::Owned,
         tries_depths: false,
         costs: CostSource::Fixed(costs),
         ..config(capacity_blocks)
-    });
+    }
+}
+
+/// A policy, and a stream that has disclosed a file of so many blocks.
+fn disclosed(config: Config, file_blocks: u64) -> (Policy, StreamId) {
+    let mut policy = Policy::new(config);
     let stream = policy.open_stream(NOW, HINTER, Some(READER));
     disclose(&mut policy, stream, FileId(1), file_blocks);
     (policy, stream)
@@ -957,9 +978,8 @@ fn disclose(policy: &mut Policy, stream: StreamId, file: FileId, blocks: u64) {
 #[test]
 fn streams_that_come_and_go_leave_nothing_behind() {
     for prefetch in [Prefetch::Benefit, Prefetch::Never, Prefetch::HintOrder] {
-        let (mut policy, stays) = owned(30, 20);
-        policy.config.rules.prefetch = prefetch;
-        policy.arbiter.rules.prefetch = prefetch;
+        let rules = Rules { prefetch, ..Rules::FORETELL };
+        let (mut policy, stays) = disclosed(Config { rules, ..owned_config(30) }, 20);
         fetch_at(&mut policy, NOW);
         for _ in 0..1000 {
             let stream = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
@@ -969,7 +989,7 @@ fn streams_that_come_and_go_leave_nothing_behind() {
             policy.close(NOW, stream);
             policy.arbiter.check_all();
         }
-        let noted = policy.arbiter.noted_as_stale();
+        let noted = policy.arbiter.streams().noted_as_stale();
         assert!(noted < 10, "{prefetch:?}: {noted}");
         // Who was there before is still asked.
         disclose(&mut policy, stays, FileId(3), 4);
@@ -1032,7 +1052,8 @@ fn who_goes_on_disclosing_and_reads_nothing_holds_others_up_for_a_while_only() {
     assert!(fetch_at(&mut policy, now) > 0);
     // 63 fetches' time; that of the other one has been over for long.
     assert_eq!(after(&mut policy, &mut now, 126), 0);
-    let of_other = |policy: &Policy| policy.arbiter.streams[1].as_ref().map(|other| other.unread);
+    let of_other =
+        |policy: &Policy| policy.arbiter.streams().get(StreamIndex(1)).map(|other| other.unread);
     let before = of_other(&policy);
     assert!(after(&mut policy, &mut now, 4) > 0);
     assert!(of_other(&policy) > before);
@@ -1052,7 +1073,11 @@ fn who_rests_may_disclose_as_long_again() {
         now += Nanos(100_000_000);
         fetch_at(&mut policy, now);
         let discloses_for = |policy: &Policy| {
-            policy.arbiter.streams[0].as_ref().map(|stream| stream.devices[0].discloses_for)
+            policy
+                .arbiter
+                .streams()
+                .get(StreamIndex(0))
+                .map(|stream| stream.devices[0].discloses_for)
         };
         fetched_after_hints((&mut policy, stream), &mut now, (1, half));
         assert_eq!(discloses_for(&policy), Some(Nanos::ZERO));
@@ -1061,9 +1086,8 @@ fn who_rests_may_disclose_as_long_again() {
 
 #[test]
 fn what_is_disclosed_at_a_fast_device_is_counted_by_each_ones_own_time() {
-    let (mut policy, stream) = owned(1000, 20);
-    policy.config.costs = CostSource::Measured(CostModel::default());
-    policy.arbiter.costs = crate::devices::costs::Costs::new(policy.config.costs, &Rules::FORETELL);
+    let costs = CostSource::Measured(CostModel::default());
+    let (mut policy, stream) = disclosed(Config { costs, ..owned_config(1000) }, 20);
     let (fast, slow) = (DeviceId(7), DISK);
     policy.observe(slow, Cost::Disk, Nanos(100_000_000));
     policy.observe(fast, Cost::Disk, Nanos(100_000));
@@ -1073,7 +1097,7 @@ fn what_is_disclosed_at_a_fast_device_is_counted_by_each_ones_own_time() {
         let target = Target::File { file: FileId(2), size_bytes: 10 };
         policy.hint(now, stream, Hint::whole_file(target, fast));
     }
-    let parts = &policy.arbiter.streams[0].as_ref().expect("it is open").devices;
+    let parts = &policy.arbiter.streams().get(StreamIndex(0)).expect("it is open").devices;
     assert_eq!(parts[0].discloses_for, Nanos(10 * 99_000_000));
     assert_eq!(parts[1].discloses_for, Nanos::ZERO, "it rests for most of the time");
 }
@@ -1099,8 +1123,8 @@ fn a_block_is_near_from_when_it_is_said_to_be_on_and_not_before() {
     let (mut policy, _) = owned(1000, 200);
     fetch_at(&mut policy, NOW);
     let (index, disk) = (StreamIndex(0), DeviceIndex(0));
-    let config = *policy.config();
-    let candidate = |policy: &mut Policy| policy.arbiter.candidate(&config, index, disk);
+    let candidate =
+        |policy: &mut Policy| policy.prefetcher.candidate(&mut policy.arbiter, index, disk);
     let first = candidate(&mut policy).expect("there is more");
     for front in 0..first.near_from + 2 {
         let same = candidate(&mut policy).expect("it is missing");
@@ -1118,10 +1142,10 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     // Another one claims what it reads.
     let other = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
     disclose(&mut policy, other, FileId(1), 20);
-    let slot = policy.arbiter.blocks.find(block(1, 0)).expect("it was fetched");
+    let slot = policy.arbiter.blocks().find(block(1, 0)).expect("it was fetched");
     policy.arbiter.unclaim(slot);
     policy.arbiter.claim(slot, Claim { stream: StreamIndex(1), position: 0 });
-    policy.arbiter.stream(index).ranked_at = Some(policy.arbiter.costs.changes());
+    policy.arbiter.stream(index).ranked_at = Some(policy.arbiter.costs().changes());
     policy.read(NOW, READER, block(1, 0), false);
     assert_eq!(policy.arbiter.stream(index).cursor.front(), 1);
     assert_eq!(policy.arbiter.stream(index).ranked_at, None, "its blocks are nearer now");
@@ -1188,7 +1212,7 @@ proptest! {
         prop_assert!(hits >= 7, "{} of 8", hits);
         policy.close(now, stream);
         policy.arbiter.check_all();
-        prop_assert!(policy.is_idle() && policy.pending_blocks() == 0 && policy.load == 0);
+        prop_assert!(policy.is_idle() && policy.pending_blocks() == 0 && policy.arbiter.streams().load() == 0);
     }
 }
 

@@ -1,0 +1,63 @@
+//! The arbiter's invariants, asserted in debug builds and tests.
+
+use super::{Arbiter, share_of};
+use crate::blocks::StreamIndex;
+use crate::buffers::estimators::Scene;
+use crate::streams::stream::Stream;
+
+impl Arbiter {
+    /// That `first` declares the least, and no stream declares less, where costs do not move. A pace may have, a little, since
+    /// its stream was asked.
+    pub(super) fn check_least(&mut self, first: StreamIndex, least: f64) {
+        const ALWAYS_CHECKED: usize = 16;
+        self.least_checked += 1;
+        let indices = self.streams.indices();
+        let is_due = indices.len() <= ALWAYS_CHECKED || self.least_checked.is_multiple_of(8);
+        if !is_due || !self.costs.are_fixed() {
+            return;
+        }
+        let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        let counts_pace = self.rules.own_pace || self.rules.overload;
+        for index in indices {
+            let kept_pace = |stream: &&Stream| {
+                stream.ranked_pace == (stream.pace.pace_ns(), stream.pace.is_late())
+            };
+            let stream = self.streams.get(index).filter(|stream| !counts_pace || kept_pace(stream));
+            let declared = stream.and_then(|stream| stream.least(&scene));
+            let share = self.rates.count(share_of(index));
+            let value = declared.map_or(f64::INFINITY, |(_, _, value)| value * share);
+            assert!(first != index || value == least, "{index:?}: {value}, not {least}");
+            assert!(value >= least, "{index:?} is worth less than the least: {value} {least}");
+        }
+    }
+
+    /// That every block in memory is tracked, and the numbers agree.
+    pub(crate) fn check_all(&mut self) {
+        // One of the streams is enough of work for one time.
+        self.checked += 1;
+        let blocks = (!self.left_untold).then_some(&self.blocks);
+        self.streams.check(self.checked, blocks);
+        assert!(self.blocks.len() <= self.capacity_blocks, "over capacity");
+        let (mut tracked, mut unread) = (0, 0);
+        for (slot, known) in self.blocks.iter() {
+            unread += u64::from(known.is_unread());
+            let claim = known.claim();
+            if let Some(claim) = claim {
+                let stream = self.streams.get(claim.stream);
+                let stream = stream.expect("a claim leads to a stream");
+                let part = stream.devices.iter().find(|part| part.device == known.device());
+                let is_tracked = part.is_some_and(|part| part.tracked.contains(claim.position));
+                assert_eq!(is_tracked, !known.is_in_flight(), "{known:?}");
+                let at = stream.slot_at(&self.blocks, claim.position);
+                assert!(!is_tracked || at == Some(slot), "{known:?} {at:?}");
+                tracked += usize::from(is_tracked);
+            }
+            let reason = claim.is_some() || known.queue().is_some();
+            assert!(reason || known.is_in_flight(), "nobody tracks {known:?}");
+        }
+        let streams = self.streams.iter();
+        let by_streams: usize =
+            streams.flat_map(|stream| &stream.devices).map(|part| part.tracked.len()).sum();
+        assert_eq!((tracked, unread), (by_streams, self.unread));
+    }
+}

@@ -1,0 +1,188 @@
+//! What becomes of the stream's claim to a block, from the start of its fetch on: claimed, arrived, read, given up.
+//!
+//! A block in flight may be claimed; it is tracked by its stream from its arrival on. A block in memory that nobody claims,
+//! and that lies in no queue, is *settled*: it is offered to other streams, and leaves or joins the consumed blocks.
+
+use super::Arbiter;
+use crate::blocks::{Claim, DeviceIndex, Queue, Slot, SlotId, StreamIndex};
+use crate::buffers::estimators::hint::HintEstimator;
+use crate::buffers::estimators::{Estimator, Scene};
+use crate::contract::Memory;
+use crate::decisions::{Decision, DecisionKind};
+use crate::hint::Block;
+use crate::rules::Replacement;
+use crate::time::Nanos;
+
+impl Arbiter {
+    /// A block whose fetch begins, for the stream that will read it.
+    #[inline(always)] // On the way of every miss.
+    pub(crate) fn begin(
+        &mut self,
+        block: Block,
+        device: DeviceIndex,
+        prefetched_for: Option<Claim>,
+    ) -> SlotId {
+        let mut known = Slot::in_flight(block, device, prefetched_for.is_some());
+        if let Some(claim) = prefetched_for {
+            self.streams[claim.stream].put_claim(&mut known, claim);
+            self.streams.touch_shown(claim.stream);
+            self.unread += 1;
+        }
+        let slot = self.blocks.insert(known);
+        self.accessed(Some(slot), prefetched_for.map(|claim| claim.stream));
+        slot
+    }
+
+    /// The block is read, or given up: it is unread no more.
+    #[inline(always)] // Mostly it is read already, and that is soon seen.
+    pub(crate) fn mark_read(&mut self, slot: SlotId) {
+        if self.blocks[slot].is_unread() {
+            self.mark_unread_read(slot);
+        }
+    }
+
+    #[inline(never)] // The rarer part, with several callers.
+    fn mark_unread_read(&mut self, slot: SlotId) {
+        self.blocks[slot].read();
+        self.unread -= 1;
+        if let Some(Claim { stream: index, .. }) = self.blocks[slot].claim() {
+            self.streams[index].unread -= 1;
+            self.streams.touch_shown(index);
+            self.streams.touch_candidate(index);
+        }
+        self.streams.wake_parked();
+    }
+
+    /// Claims a block for `claim`; it is tracked when, and as soon as, it is in memory.
+    pub(crate) fn claim(&mut self, slot: SlotId, claim: Claim) {
+        if self.blocks[slot].is_unread() {
+            self.streams.touch_shown(claim.stream);
+        }
+        let Some(stream) = self.streams.get_mut(claim.stream) else { return };
+        let known = &mut self.blocks[slot];
+        if known.is_in_flight() {
+            return stream.put_claim(known, claim);
+        }
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        if stream.track(&mut scene, claim.stream, slot, claim.position) {
+            self.streams.touch_value(claim.stream);
+        }
+        self.streams.touch_candidate(claim.stream);
+    }
+
+    /// Takes the claim off a block, whether it is tracked or still in flight.
+    pub(crate) fn unclaim(&mut self, slot: SlotId) {
+        let Some(claim) = self.blocks[slot].claim() else { return };
+        let Some(stream) = self.streams.get_mut(claim.stream) else { return };
+        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+        stream.untrack(&mut scene, slot, claim.position);
+        if self.blocks[slot].is_unread() {
+            self.streams.touch_shown(claim.stream);
+        }
+        self.streams.touch_candidate(claim.stream);
+    }
+
+    /// The stream that claims a block will read it at another position, that of `claim`.
+    pub(crate) fn reclaim(&mut self, slot: SlotId, claim: Claim) {
+        let Some(stream) = self.streams.get_mut(claim.stream) else { return };
+        if stream.retrack(slot, &mut self.blocks[slot], claim) {
+            self.streams.touch_value(claim.stream);
+        }
+        self.streams.touch_candidate(claim.stream);
+    }
+
+    /// The block would be fetched from another device, if it were not here.
+    pub(crate) fn moved(&mut self, block: Block, device: DeviceIndex) {
+        let Some(slot) = self.blocks.find(block) else { return };
+        let before = self.blocks[slot].moves_to(device);
+        if before == device {
+            return;
+        }
+        let claim = self.blocks[slot].claim();
+        let (scene, recent, consumed) = self.scene();
+        recent.moved(&scene, slot, before);
+        consumed.moved(&scene, slot, before);
+        if let Some(Claim { stream: index, .. }) = claim
+            && let Some(stream) = self.streams.get_mut(index)
+        {
+            let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
+            HintEstimator { stream, index }.moved(&scene, slot, before);
+            self.streams.touch(index);
+        }
+    }
+
+    /// A block in flight that no stream claims any more.
+    pub(crate) fn orphan(&mut self, slot: SlotId) {
+        self.orphans.adopt(slot);
+    }
+
+    /// The data of a block has arrived.
+    pub(crate) fn arrived(&mut self, now: Nanos, slot: SlotId, was_read_unhinted: bool) {
+        self.blocks[slot].arrived();
+        self.orphans.release(slot);
+        if let Some(claim) = self.blocks[slot].claim() {
+            if self.streams[claim.stream].expects(claim.position) {
+                let stream = &mut self.streams[claim.stream];
+                if stream.track_arrived((slot, &self.blocks[slot]), claim.position) {
+                    self.streams.touch_value(claim.stream);
+                }
+                self.streams.touch_candidate(claim.stream);
+            } else {
+                if self.blocks[slot].is_unread() {
+                    self.waste(now, slot);
+                }
+                self.mark_read(slot);
+                self.unclaim(slot);
+            }
+        }
+        if was_read_unhinted || self.rules.replacement == Replacement::Lru {
+            return self.enqueue(slot, Queue::Recent);
+        }
+        self.settle(slot, None);
+    }
+
+    /// A block in memory that may have no reason to be there: finds one, or lets it go. The stream that is
+    /// `asked` has been, in vain.
+    #[inline(always)] // Mostly it has a reason to be there, and that is soon seen.
+    pub(crate) fn settle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
+        let known = &self.blocks[slot];
+        if !known.is_in_flight() && known.claim().is_none() && !known.is_queued() {
+            self.settle_idle(slot, asked);
+        }
+    }
+
+    #[inline(never)] // The rarer part, with several callers.
+    fn settle_idle(&mut self, slot: SlotId, asked: Option<StreamIndex>) {
+        let keeps = self.memory != Memory::Kernel { keeps: false }
+            && self.rules.replacement != Replacement::Lru;
+        if keeps && self.unwanted_by_others(slot, asked, -1.0).is_none() {
+            return;
+        }
+        match self.memory {
+            Memory::Owned => self.enqueue(slot, Queue::Consumed),
+            Memory::Kernel { .. } => self.remove(slot), // It is the kernel's.
+        }
+    }
+
+    /// A block that was prefetched and is unread is given up by the stream that claims it.
+    pub(crate) fn waste(&mut self, now: Nanos, slot: SlotId) {
+        let known = &self.blocks[slot];
+        let (block, stream) = (known.block(), known.claim().map(|claim| claim.stream));
+        self.note_wasted(stream);
+        if self.log.is_on() {
+            let stream = stream.map(|stream| self.streams[stream].id);
+            let (at, kind, value_ns, against_ns) = (now, DecisionKind::Waste, 0.0, 0.0);
+            self.log.push(Decision { at, kind, block, stream, value_ns, against_ns });
+        }
+    }
+
+    /// A block that its stream has stopped tracking: unread, it was fetched for nothing.
+    pub(crate) fn abandon(&mut self, now: Nanos, slot: SlotId) {
+        if self.blocks[slot].is_unread() {
+            self.waste(now, slot);
+        }
+        self.mark_read(slot);
+        self.blocks[slot].set_claim(None);
+        self.settle(slot, None);
+    }
+}
