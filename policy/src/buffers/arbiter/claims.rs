@@ -63,8 +63,7 @@ impl Arbiter {
         if known.is_in_flight() {
             return stream.put_claim(known, claim);
         }
-        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        if stream.track(&mut scene, claim.stream, slot, claim.position) {
+        if stream.track(&mut self.blocks, slot, claim) {
             self.streams.touch_value(claim.stream);
         }
         self.streams.touch_candidate(claim.stream);
@@ -74,8 +73,7 @@ impl Arbiter {
     pub(crate) fn unclaim(&mut self, slot: SlotId) {
         let Some(claim) = self.blocks[slot].claim() else { return };
         let Some(stream) = self.streams.get_mut(claim.stream) else { return };
-        let mut scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        stream.untrack(&mut scene, slot, claim.position);
+        stream.untrack(&mut self.blocks, slot, claim.position);
         if self.blocks[slot].is_unread() {
             self.streams.touch_shown(claim.stream);
         }

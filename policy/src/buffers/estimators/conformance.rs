@@ -416,7 +416,7 @@ impl Hinted {
         let known = &world.blocks[slot];
         let block = known.block();
         if known.claim().is_some_and(|claim| claim.position == position) {
-            self.stream.untrack(&mut world.scene(), slot, position);
+            self.stream.untrack(&mut world.blocks, slot, position);
             went.push(slot);
         }
         let first = went.len();

@@ -7,7 +7,7 @@
 //! Cost: O(log n) to track, pick or forget; O(d) to declare, d being the devices of the stream.
 
 use super::{Estimator, Scene};
-use crate::blocks::{Claim, DeviceIndex, Slot, SlotId, StreamIndex};
+use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::buffers::values::{Terms, nearness};
 use crate::devices::costs::Costs;
 use crate::rules::{Replacement, Rules};
@@ -84,67 +84,6 @@ impl Stream {
         let (_, position) = self.least_position(scene)?;
         self.slot_at(scene.blocks, position)
     }
-
-    /// Claims a block, whether it has arrived or not.
-    pub(crate) fn put_claim(&mut self, known: &mut Slot, claim: Claim) {
-        debug_assert!(known.claim().is_none(), "claimed twice: {known:?}");
-        known.set_claim(Some(claim));
-        self.unread += u64::from(known.is_unread());
-    }
-
-    /// Gives up the claim to a block.
-    pub(crate) fn take_claim(&mut self, known: &mut Slot) {
-        self.current.take_if(|at| known.claim().is_some_and(|claim| claim.position == at.position));
-        known.set_claim(None);
-        self.unread -= u64::from(known.is_unread());
-    }
-
-    /// Tracks `slot`, which will be read at `position`. Returns whether it may be the least valuable.
-    pub(crate) fn track(
-        &mut self,
-        scene: &mut Scene<'_>,
-        index: StreamIndex,
-        slot: SlotId,
-        position: u64,
-    ) -> bool {
-        let known = &mut scene.blocks[slot];
-        self.put_claim(known, Claim { stream: index, position });
-        self.track_arrived((slot, known), position)
-    }
-
-    /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
-    #[inline]
-    pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
-        let in_set = self.cursor.in_set();
-        self.ranked_at = None;
-        let tracked = &mut self.of_device(known.device()).tracked;
-        let is_last = tracked.last().is_none_or(|last| last < position);
-        tracked.insert(position);
-        if is_last {
-            self.last_tracked = Some(slot);
-        }
-        is_last || in_set
-    }
-
-    /// The block, which it claims and tracks if it is in memory, will be read at another position. Returns whether it may
-    /// be the least valuable of those tracked.
-    pub(crate) fn retrack(&mut self, slot: SlotId, known: &mut Slot, claim: Claim) -> bool {
-        let before = known.claim().expect("it is claimed").position;
-        known.set_claim(Some(claim));
-        if known.is_in_flight() {
-            return false;
-        }
-        self.of_device(known.device()).tracked.remove(before);
-        self.track_arrived((slot, known), claim.position)
-    }
-
-    /// Stops tracking `slot`, if it does; it is claimed at `position`.
-    pub(crate) fn untrack(&mut self, scene: &mut Scene<'_>, slot: SlotId, position: u64) {
-        let known = &mut scene.blocks[slot];
-        self.take_claim(known);
-        self.ranked_at = None;
-        self.of_device(known.device()).tracked.remove(position);
-    }
 }
 
 impl HintEstimator<'_> {
@@ -176,7 +115,7 @@ impl Estimator for HintEstimator<'_> {
         let slot = slot.expect("what is tracked is in memory");
         debug_assert_eq!(scene.blocks[slot].device(), device);
         self.stream.lets_go(scene.blocks[slot].block(), position);
-        self.stream.untrack(scene, slot, position);
+        self.stream.untrack(scene.blocks, slot, position);
         Some(slot)
     }
 
@@ -191,14 +130,14 @@ impl Estimator for HintEstimator<'_> {
         let Some(position) = self.stream.next_use(block) else { return false };
         let worth_it = self.stream.value_of(scene, device, position) > floor;
         if worth_it {
-            self.stream.track(scene, self.index, slot, position);
+            self.stream.track(scene.blocks, slot, Claim { stream: self.index, position });
         }
         worth_it
     }
 
     fn forget(&mut self, scene: &mut Scene<'_>, slot: SlotId) {
         if let Some(position) = self.claim(scene, slot) {
-            self.stream.untrack(scene, slot, position);
+            self.stream.untrack(scene.blocks, slot, position);
         }
     }
 
