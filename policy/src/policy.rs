@@ -2,13 +2,16 @@
 //!
 //! This is TIP's informed caching and prefetching by cost and benefit (TIP 1995, sections 4 and 5) and,
 //! by [`Rules`](crate::rules), its relatives. Buffers move one at a time between three uses: blocks that
-//! were read lately, blocks that hints say will be read again, and blocks fetched ahead. The parts:
+//! were read lately, blocks that hints say will be read again, and blocks fetched ahead. The parts, each of which uses only
+//! those after it:
 //!
-//! * streams (`stream/`): hints, positions, how far the reader has come;
-//! * estimators (`estimator/`): what a block in memory is worth, and the arbiter (`cache.rs`) that finds
-//!   the globally least valuable one;
-//! * the prefetcher (`prefetcher.rs`): what fetching a block is worth, against that;
-//! * this file: the face, and what a read, a hint, the end of a fetch do to these parts.
+//! * this file and `policy/`: the face, and what a read, a hint and the end of a fetch do to the parts;
+//! * `prefetcher.rs`: what fetching a block is worth, against the cheapest buffer;
+//! * `buffers/`: what a block in memory is worth (the estimators), and which one makes room (the arbiter);
+//! * `devices/`: what is under way at a device, how fast it is, and what it costs;
+//! * `streams/`: hints, positions, and how far the reader has come;
+//! * `blocks/`: the table of blocks in memory or on their way;
+//! * `tables/`: hashing, a heap, and containers.
 //!
 //! Names are looked up lazily (case **L**): the driver does a lookup as a fetch of its own kind, so that
 //! metadata is prefetched like data, in parallel; files looked up and not read yet are bounded for each
@@ -228,7 +231,7 @@ impl Policy {
         let known = self.stream_ids.get(&stream);
         let stream = known.and_then(|&index| self.arbiter.streams().get(index));
         stream.is_some_and(|stream| {
-            stream.waiting.len() < self.config.resolved_max
+            stream.waiting_hints() < self.config.resolved_max
                 && stream.ahead() < self.config.capacity_blocks.saturating_mul(2)
         })
     }
@@ -318,7 +321,7 @@ impl Policy {
     pub fn close(&mut self, now: Nanos, stream: StreamId) {
         self.cancel(now, stream);
         if let Some(index) = self.stream_ids.remove(&stream) {
-            if self.arbiter.stream(index).placing_is_unfinished {
+            if self.arbiter.stream(index).placing_is_unfinished() {
                 self.unplaced.retain(|&unplaced| unplaced != index);
             }
             let reader = self.arbiter.stream(index).reader;

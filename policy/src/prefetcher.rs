@@ -352,8 +352,7 @@ impl Prefetcher {
         let empty = std::mem::take(&mut self.asked);
         let mut stale = arbiter.streams_mut().take_stale_candidates(empty);
         while let Some(index) = stale.pop() {
-            let Some(stream) = arbiter.streams_mut().get_mut(index) else { continue };
-            stream.candidate_is_stale = false;
+            let Some(stream) = arbiter.streams_mut().ask_for_candidate(index) else { continue };
             for part in 0..stream.devices.len() {
                 let Some(stream) = arbiter.streams().get(index) else { break };
                 let at = stream.devices[part].device;

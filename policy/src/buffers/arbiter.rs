@@ -356,8 +356,7 @@ impl Arbiter {
     fn rank(&mut self, index: StreamIndex) -> Option<f64> {
         let stream = self.streams.get_mut(index)?;
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
-        stream.ranked_at = Some(self.costs.changes());
-        stream.ranked_pace = (stream.pace.pace_ns(), stream.pace.is_late());
+        stream.note_ranked(self.costs.changes());
         let value = HintEstimator { index, stream }.declare(&scene);
         let value = value.map(|value| value * self.rates.count(share_of(index)));
         self.ranking.set(index.0, value.map(|value| -value));
@@ -418,8 +417,9 @@ impl Arbiter {
             let (stream, key) = self.ranking.first()?;
             let index = StreamIndex(stream);
             // What it tracks, or what that costs, may have changed without its being touched.
-            let ranked_at = self.streams.get(index).and_then(|s| s.ranked_at);
-            if ranked_at == Some(self.costs.changes()) || self.rank(index) == Some(-key) {
+            let changes = self.costs.changes();
+            let is_ranked = self.streams.get(index).is_some_and(|s| s.is_ranked_by(changes));
+            if is_ranked || self.rank(index) == Some(-key) {
                 #[cfg(any(test, debug_assertions))]
                 self.check_least(index, -key);
                 return Some((index, -key));

@@ -7,7 +7,7 @@ use crate::devices::device::Device;
 use crate::devices::flights::{Demand, Flight, FlightWork};
 use crate::hint::{Block, DeviceId, FetchId, Hint, HinterId, ReaderId};
 use crate::rules::Replacement;
-use crate::streams::stream::{Current, Fit, Lookup, Waiting};
+use crate::streams::stream::{Current, Fit, Lookup, Stream, Waiting};
 use crate::streams::unresolved::Ticket;
 use crate::tables::shrinking::shrink_map;
 use crate::time::Nanos;
@@ -74,7 +74,7 @@ impl Policy {
         let device = self.device(hint.device);
         let stream = self.arbiter.stream(index);
         stream.of_device(device);
-        let number = stream.first_waiting + stream.waiting.len() as u64;
+        let number = stream.next_number();
         let waiting = Waiting::new(hint, device);
         let lookup = waiting.lookup();
         stream.wait(waiting);
@@ -100,7 +100,7 @@ impl Policy {
     #[inline(always)] // Mostly all is placed, and that is soon seen.
     pub(super) fn advance(&mut self, index: StreamIndex) {
         let stream = self.arbiter.stream(index);
-        if stream.load() != stream.load_noted || stream.hint_bytes() != stream.hint_bytes_noted {
+        if stream.has_unnoted_load() {
             self.arbiter.streams_mut().note_load(index);
         }
         if !self.arbiter.stream(index).is_placed() {
@@ -115,14 +115,13 @@ impl Policy {
         }
         let most = self.config.capacity_blocks.saturating_mul(LOAD_CAPACITIES);
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(LOAD_LEAST);
-        let load = self.arbiter.streams().load();
+        let of_others = self.arbiter.streams().load_of_others(index);
         let mut placed = std::mem::take(&mut self.waiting_done);
         let (stream, _, changed) = self.arbiter.stream_and_names(index);
-        let of_others = load - stream.load_noted;
         let load_max = (most.saturating_sub(of_others) / LOAD_SHARE_DIVISOR).max(LOAD_MIN);
-        let was_unfinished = stream.placing_is_unfinished;
+        let was_unfinished = stream.placing_is_unfinished();
         let beyond_end = stream.advance(load_max, changed, |waiting| placed.push(waiting));
-        if stream.placing_is_unfinished && !was_unfinished {
+        if stream.placing_is_unfinished() && !was_unfinished {
             self.unplaced.push_back(index);
         }
         let hinter = stream.hinter;
@@ -143,10 +142,9 @@ impl Policy {
     pub(super) fn place_more(&mut self) -> bool {
         while let Some(index) = self.unplaced.pop_front() {
             let stream = self.arbiter.streams_mut().get_mut(index);
-            let Some(stream) = stream.filter(|stream| stream.placing_is_unfinished) else {
+            if !stream.is_some_and(Stream::goes_on_placing) {
                 continue;
-            };
-            stream.placing_is_unfinished = false;
+            }
             self.advance(index);
             return true;
         }

@@ -35,11 +35,7 @@ impl Policy {
         }
         let number = self.device_mut(device).unresolved.pop(index)?;
         let stream = self.arbiter.stream(index);
-        let (id, first) = (stream.id, stream.first_waiting);
-        let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
-        let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
-        waiting.set_lookup(Lookup::InFlight);
-        stream.lookups += 1;
+        let (id, name) = (stream.id, stream.begin_lookup(number));
         self.arbiter.streams_mut().touch_resolved(index);
         let fetch = self.start(now, device, FlightWork::Resolve { stream: id, index, number });
         let at_device = self.device_mut(device);
@@ -73,12 +69,7 @@ impl Policy {
             let Some(number) = self.device_mut(device).unresolved.pop(index) else { return };
             self.counts.hints_passed_over += 1;
             let stream = self.arbiter.stream(index);
-            let first = stream.first_waiting;
-            let waiting = stream.waiting.get_mut((number - first) as usize).expect("it waits");
-            if let Lookup::Pending(name) = waiting.lookup() {
-                self.dropped_names.push(name);
-            }
-            waiting.set_lookup(Lookup::Void);
+            self.dropped_names.extend(stream.pass_over(number));
         }
     }
 
@@ -124,8 +115,7 @@ impl Policy {
             return; // Closed in the meantime.
         }
         let stream = self.arbiter.stream(index);
-        stream.lookups -= 1;
-        let still_waits = stream.set_lookup(number, lookup);
+        let still_waits = stream.lookup_ended(number, lookup);
         self.arbiter.streams_mut().touch_resolved(index);
         if !still_waits {
             return; // Cancelled in the meantime.

@@ -238,6 +238,13 @@ impl Streams {
         std::mem::replace(&mut self.stale_candidates, empty)
     }
 
+    /// A stream of the list that was taken is asked now: its candidate is stale no more. `None` if it was closed.
+    pub(crate) fn ask_for_candidate(&mut self, index: StreamIndex) -> Option<&Stream> {
+        let stream = self.get_mut(index)?;
+        stream.candidate_is_stale = false;
+        Some(stream)
+    }
+
     /// Has a stream wait until others have fewer unread blocks.
     pub(crate) fn park(&mut self, index: StreamIndex) {
         if !std::mem::replace(&mut self[index].is_parked, true) {
@@ -366,8 +373,14 @@ impl Streams {
     }
 
     /// Pieces of segments in the indices of all streams, as far as that was noted.
+    #[cfg(test)]
     pub(crate) fn load(&self) -> usize {
         self.load
+    }
+
+    /// The same without those of one stream.
+    pub(crate) fn load_of_others(&self, index: StreamIndex) -> usize {
+        self.load - self[index].load_noted
     }
 
     /// Which streams name which files.

@@ -19,9 +19,7 @@ impl Arbiter {
         let scene = Scene { blocks: &mut self.blocks, costs: &self.costs, rules: &self.rules };
         let counts_pace = self.rules.own_pace || self.rules.overload;
         for index in indices {
-            let kept_pace = |stream: &&Stream| {
-                stream.ranked_pace == (stream.pace.pace_ns(), stream.pace.is_late())
-            };
+            let kept_pace = |stream: &&Stream| stream.keeps_ranked_pace();
             let stream = self.streams.get(index).filter(|stream| !counts_pace || kept_pace(stream));
             let declared = stream.and_then(|stream| stream.least(&scene));
             let share = self.rates.count(share_of(index));

@@ -3,7 +3,7 @@
 //! Each knows one reason to keep blocks: that they were used lately ([`lru`]), that a stream of hints
 //! will read them ([`hint`]), that they cannot be let go yet ([`orphan`]). An estimator values only the
 //! blocks that it *tracks*, and has to find only the least valuable of them; the arbiter
-//! (`cache.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
+//! (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
 //! `docs/internals/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite,
 //! `conformance.rs`.

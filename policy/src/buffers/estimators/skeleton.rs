@@ -2,14 +2,14 @@
 //!
 //! It is no part of the policy: it is compiled and checked with the tests. It values each block by the
 //! share of all accesses that were to it, as if the future were like the past and had no order. A real
-//! one would forget (see `rates.rs`) and bound its memory; this one shows what every estimator has:
+//! one would forget (see `buffers/rates.rs`) and bound its memory; this one shows what every estimator has:
 //!
 //! * **A. State of its own.** What it knows of blocks, tracked or not; and those tracked, in the order of
 //!   their values, so that the least is found without looking at the others. Devices have different
 //!   costs, which move, while the order of blocks *of one device* does not: one ordered set for each.
 //! * **B. A value in the currency**: ns of execution time for each buffer and access. Here: the chance
 //!   that an access is to this block, times what that access would take longer without it.
-//! * **C. Events.** What it learns from, called by the arbiter (`cache.rs`).
+//! * **C. Events.** What it learns from, called by the arbiter (`buffers/arbiter.rs`).
 //! * **D. The duties** of [`Estimator`].
 //!
 //! Cost: O(log n) an event; O(d) to declare, d being devices.

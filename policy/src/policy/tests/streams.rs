@@ -252,10 +252,11 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     let slot = policy.arbiter.blocks().find(block(1, 0)).expect("it was fetched");
     policy.arbiter.unclaim(slot);
     policy.arbiter.claim(slot, Claim { stream: StreamIndex(1), position: 0 });
-    policy.arbiter.stream(index).ranked_at = Some(policy.arbiter.costs().changes());
+    let changes = policy.arbiter.costs().changes();
+    policy.arbiter.stream(index).note_ranked(changes);
     policy.read(NOW, READER, block(1, 0), false);
     assert_eq!(policy.arbiter.stream(index).cursor.front(), 1);
-    assert_eq!(policy.arbiter.stream(index).ranked_at, None, "its blocks are nearer now");
+    assert!(!policy.arbiter.stream(index).is_ranked_by(changes), "its blocks are nearer now");
 }
 
 #[test]

@@ -104,9 +104,9 @@ pub(crate) struct Stream {
     pub(crate) hinter: HinterId,
     /// Whose reads are taken for it; anybody's if that is not said.
     pub(crate) reader: Option<ReaderId>,
-    pub(crate) waiting: HintQueue<Waiting>,
+    waiting: HintQueue<Waiting>,
     /// Number of the first of them.
-    pub(crate) first_waiting: u64,
+    first_waiting: u64,
     /// The hint that was placed last, while not all of it is in the index: its file is still held for it.
     entering: Option<Waiting>,
     /// Hints whose lookups take their time, by number: others have gone before them.
@@ -116,17 +116,17 @@ pub(crate) struct Stream {
     /// Blocks prefetched for it, or on their way, that nobody has read.
     pub(crate) unread: u64,
     /// Of those that were read, as many as its hinter's record does not have yet.
-    pub(crate) unrecorded: u32,
+    pub(in crate::streams) unrecorded: u32,
     /// What it has shown by that record, and whether that may be something else by now.
-    pub(crate) shown: Shown,
-    pub(crate) shown_is_stale: bool,
+    pub(in crate::streams) shown: Shown,
+    pub(in crate::streams) shown_is_stale: bool,
     /// What it has [ahead](Self::resolved_ahead) by its hinter's record, its standing as devices know it, and whether
     /// these may be others by now.
-    pub(crate) resolved_noted: u64,
-    pub(crate) standing_noted: Standing,
-    pub(crate) resolved_is_stale: bool,
+    pub(in crate::streams) resolved_noted: u64,
+    pub(in crate::streams) standing_noted: Standing,
+    pub(in crate::streams) resolved_is_stale: bool,
     /// Names of its hints being looked up.
-    pub(crate) lookups: u64,
+    lookups: u64,
     /// Hints whose files are known, and that have no place yet.
     known: u64,
     /// Blocks read as disclosed, less those that were prefetched for nothing.
@@ -134,29 +134,29 @@ pub(crate) struct Stream {
     /// Whether one of those unread was let go since it read.
     pub(crate) has_lost_unread: bool,
     /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
-    pub(crate) value_is_stale: bool,
-    pub(crate) candidate_is_stale: bool,
+    pub(in crate::streams) value_is_stale: bool,
+    pub(in crate::streams) candidate_is_stale: bool,
     /// By how many changes of costs the arbiter has asked, if it has read nothing since and what it tracks is the same.
-    pub(crate) ranked_at: Option<u64>,
+    pub(in crate::streams) ranked_at: Option<u64>,
     /// What its pace was then, in ns, and whether it was late.
-    pub(crate) ranked_pace: (Option<f64>, bool),
+    ranked_pace: (Option<f64>, bool),
     /// Whether it waits for others to have fewer unread blocks.
-    pub(crate) is_parked: bool,
+    pub(in crate::streams) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
     pub(crate) scan_is_unfinished: bool,
     /// Whether placing was broken off, and its load in the policy's account.
-    pub(crate) placing_is_unfinished: bool,
-    pub(crate) load_noted: usize,
+    placing_is_unfinished: bool,
+    pub(in crate::streams) load_noted: usize,
     /// What waiting hints take beside themselves, with their segments, and what all hints do by the policy's account.
     waiting_bytes_apart: usize,
-    pub(crate) hint_bytes_noted: usize,
+    pub(in crate::streams) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
     index: NextUse,
     /// The run around the front, as far as it is known.
     next: Option<Run>,
     /// The block that was read last, who may be reading it still, and its place while it lingers.
-    pub(crate) last: Option<Block>,
+    last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
     /// The slot of the block that was the last to be tracked as the one of its device that is read after all others. Mostly it

@@ -6,7 +6,7 @@
 use super::Stream;
 use super::index::FileChange;
 use super::waiting::{Lookup, Waiting};
-use crate::hint::Extent;
+use crate::hint::{Extent, NameId};
 use crate::streams::shares::{Shares, Standing};
 
 /// Segments, and pieces of them, that one call places and enters into the index: some 0.1 ms of it. A hint is
@@ -119,6 +119,58 @@ impl Stream {
         beyond_end
     }
 
+    /// Hints that wait for their places, but for those set aside.
+    pub(crate) fn waiting_hints(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The number of the next hint that is given to it.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.first_waiting + self.waiting.len() as u64
+    }
+
+    /// Begins the lookup of the hint of this number, which waits with a name.
+    pub(crate) fn begin_lookup(&mut self, number: u64) -> NameId {
+        let waiting = self.waiting_of(number).expect("it waits");
+        let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
+        waiting.set_lookup(Lookup::InFlight);
+        self.lookups += 1;
+        name
+    }
+
+    /// Leaves out the hint of this number, which waits. Returns its name, if it was not looked up.
+    pub(crate) fn pass_over(&mut self, number: u64) -> Option<NameId> {
+        let waiting = self.waiting_of(number).expect("it waits");
+        let lookup = waiting.lookup();
+        waiting.set_lookup(Lookup::Void);
+        match lookup {
+            Lookup::Pending(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The lookup of the hint of this number has ended so. Returns whether the hint still waits.
+    pub(crate) fn lookup_ended(&mut self, number: u64, lookup: Lookup) -> bool {
+        self.lookups -= 1;
+        self.set_lookup(number, lookup)
+    }
+
+    /// Whether placing was broken off: there is more to be placed.
+    pub(crate) fn placing_is_unfinished(&self) -> bool {
+        self.placing_is_unfinished
+    }
+
+    /// Placing is taken up again. Returns whether it was broken off.
+    pub(crate) fn goes_on_placing(&mut self) -> bool {
+        std::mem::take(&mut self.placing_is_unfinished)
+    }
+
+    /// Whether its index or its hints have another size than was noted.
+    #[inline]
+    pub(crate) fn has_unnoted_load(&self) -> bool {
+        self.load() != self.load_noted || self.hint_bytes() != self.hint_bytes_noted
+    }
+
     /// The lookup of the hint of this number takes its time: it is set aside when its turn to be placed
     /// comes. Returns whether the hint waits for it.
     pub(crate) fn lookup_is_overdue(&mut self, number: u64) -> bool {
@@ -134,7 +186,7 @@ impl Stream {
     }
 
     /// The lookup of the hint of this number has ended. Returns whether the hint still waits.
-    pub(crate) fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
+    fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
         if let Some(place) = self.slow.iter().position(|&(slow, _)| slow == number) {
             let (_, mut waiting) = self.slow.swap_remove(place);
             waiting.set_lookup(lookup);

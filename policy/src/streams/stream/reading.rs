@@ -170,6 +170,24 @@ impl Stream {
                 || self.has_other_pace())
     }
 
+    /// The arbiter asks for its value, when costs have changed so often.
+    pub(crate) fn note_ranked(&mut self, cost_changes: u64) {
+        self.ranked_at = Some(cost_changes);
+        self.ranked_pace = (self.pace.pace_ns(), self.pace.is_late());
+    }
+
+    /// Whether its value is as the arbiter found it when costs had changed so often: it has read nothing since, and tracks
+    /// the same blocks.
+    pub(crate) fn is_ranked_by(&self, cost_changes: u64) -> bool {
+        self.ranked_at == Some(cost_changes)
+    }
+
+    /// Whether it reads at the pace that it had when the arbiter asked.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn keeps_ranked_pace(&self) -> bool {
+        self.ranked_pace == (self.pace.pace_ns(), self.pace.is_late())
+    }
+
     /// Whether its reads come more slowly than when the arbiter asked, or have come to be late or in time.
     fn has_other_pace(&self) -> bool {
         let (before, was_late) = self.ranked_pace;
