@@ -4,7 +4,7 @@
 use crate::hint::{DeviceId, FetchId, FileId, NameId};
 use crate::rules::Rules;
 
-/// Whose memory the blocks lie in.
+/// The owner of the memory that blocks lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// The driver's: it fetches what is read and not there ([`Policy::demand`](crate::Policy::demand)),
@@ -63,7 +63,7 @@ pub struct Config {
     pub resolved_max: usize,
     /// Which policy.
     pub rules: Rules,
-    /// Whose memory it is.
+    /// The owner of the memory.
     pub memory: Memory,
     /// Whether depths are tried: how many prefetches a device is best given at once, where nobody knows whether it is one disk or
     /// many. It does not follow `memory`.

@@ -7,29 +7,24 @@
 //!   buffer; if it is not, no other one is.
 //! * **C. Cluster.** Neighbours in the file join if it would pay to keep them, were they in memory.
 //! * **D. Allowance.** A stream has a bounded number of unread blocks, which grows with each one read and
-//!   shrinks with each fetched for nothing. Who discloses what he does not read gets no further.
-//!
-//! * **E. Beyond the horizon** a block is fetched where a device cannot keep up, but only to keep it busy: what
-//!   waits in its queue binds a buffer that others want. A buffer that nobody wants may wait there: a disk
+//!   shrinks with each fetched for nothing. A stream that never reads its blocks keeps its first allowance.
+//! * **E. Beyond the horizon** a block is fetched where a device cannot keep up, but only to keep it busy:
+//!   a request that waits in its queue binds a buffer that others want. A buffer that nobody wants may wait there: a disk
 //!   sorts a long queue better, and an array has more of its disks at work.
+//! * **F. Quiet.** The search includes positions that come near enough with the next few reads. If it finds nothing, the
+//!   stream is asked again after those reads, when it loses a block, or when it discloses more.
+//! * **G. Runs.** A device that keeps up on the whole may be too slow for a run of missing blocks. The run begins beyond the
+//!   horizon, as soon as one of its blocks would come too late otherwise ([`crate::streams::latest_start`]). Its blocks have
+//!   the value of fetches at a device that cannot keep up. Blocks in memory are valued lower, so two streams could take each
+//!   other's blocks for ever, or one its own. Therefore a stream that has lost an unread block takes no unread block for a run
+//!   before it reads again.
+//! * **H. Disclosing.** A fetch that would only wait in the queue begins when the stream has disclosed nothing for as long as a
+//!   fetch takes, or has read: the disk sorts the queue better when all requests are known. Until then the device begins no
+//!   fetch of less worth, and the stream is asked again only if the reasons of its answer change. A stream that never stops
+//!   disclosing and never reads holds others back for the time of [`DISCLOSING_MAX`] fetches. Each pause longer than a fetch
+//!   gives it as much of that time back.
 //!
-//! * **F. Quiet.** What comes near enough with the next few reads is looked for at once. Where there is
-//!   nothing, the stream is not asked again until those reads have been made, something of its is lost, or
-//!   it has disclosed more.
-//!
-//! * **G. Runs.** Where blocks that are missing follow one another, a device that keeps up on the whole may be too
-//!   slow for them. They are begun beyond the horizon, as soon as one of them would come too late otherwise
-//!   ([`crate::streams::latest_start`]), at the value that fetches have for a device that cannot keep up. What is kept is not
-//!   counted by that value, so that two might take each other's blocks for it, or one its own, for ever: a stream that has lost
-//!   one unread begins no run at the cost of unread ones before it has read.
-//!
-//! * **H. Disclosing.** What only waits for its turn is begun when the stream has stopped disclosing for as long as a fetch
-//!   takes, or has read: what is begun for nothing but a long queue is better begun when all are known. Until then its device begins nothing
-//!   that is worth less, and the stream is not asked again, unless what its answer rested on has changed. Who goes on and on
-//!   without a read holds others back for the time of [`DISCLOSING_MAX`] fetches, and again as far as it has rested for longer
-//!   than a fetch takes.
-//!
-//! What is near enough, and what a candidate is worth, depends on the rules ([`crate::rules`]).
+//! The rules ([`crate::rules`]) decide which positions are near enough, and what a candidate is worth.
 
 use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::buffers::arbiter::{Arbiter, Need, NoRoom};
@@ -46,15 +41,15 @@ use crate::streams::stream::cursor::Distance;
 use crate::tables::hash::NEIGHBOURS;
 use crate::time::Nanos;
 
-/// D: unread blocks that a stream may have at first, and at least if every other one is read.
+/// D: unread blocks that a stream may have at first, and the least bound of a stream that reads every other one.
 const ALLOWANCE_FIRST: u64 = 1024;
 const ALLOWANCE_MIN: f64 = 32.0;
 
-/// F: however far the horizon is, a stream is looked through for twice as many accesses as memory has blocks, or so many if they are more:
-/// what is missing on the way is noted, also of other devices.
+/// F: accesses ahead of its reader for which a stream is searched: twice as many as memory has blocks, but so many at least.
+/// The search notes missing blocks of all devices on its way.
 const REACH_MIN: u64 = 1 << 16;
 
-/// F: positions beyond the reach that are looked at together with those within.
+/// F: positions beyond the reach that a search includes.
 const SCAN_AHEAD: u64 = 16;
 
 /// H: for how long a stream that has not read is taken to go on disclosing, in fetches' times.
@@ -92,7 +87,7 @@ pub(crate) struct Prefetcher {
     come_upon: Vec<(SlotId, u64)>,
 }
 
-/// A block to be prefetched, for whom, and what that is worth, normalised.
+/// A block to be prefetched, the stream that will read it and where, and its benefit, normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) claim: Claim,
@@ -100,7 +95,7 @@ pub(crate) struct Wanted {
     pub(crate) benefit: f64,
 }
 
-/// What a stream wants first.
+/// The first block that a stream wants from a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) wanted: Wanted,

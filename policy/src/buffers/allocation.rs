@@ -1,12 +1,12 @@
 //! LRU-SP: which program gives up a buffer (Cao, Felten and Li, OSDI 1994).
 //!
-//! All blocks stand in one list, by when they were last fetched or read. Who owns the least recent one gives a buffer
-//! up, and chooses which. If it is another one, the two *swap* places, so that the program does not pay again at once
-//! for what it kept; and a *placeholder* remembers what was given up for what. If the program then misses what it gave
-//! up, it has chosen badly, and gives up what it kept, whatever stands at the end of the list.
+//! All blocks stand in one list, by the time of their last fetch or read. The owner of the least recent block gives up a
+//! buffer and chooses which one. If it chooses another block, the two *swap* places, so that the owner does not pay again at
+//! once for the block it kept. A *placeholder* remembers which block was given up for which. If the program then misses the block
+//! that it gave up, its choice was bad: it gives up the block that it kept, whatever stands at the end of the list.
 //!
-//! A block is owned by the hinter for whose stream it was last fetched or read; what is read without hints has no owner,
-//! and nobody chooses for it.
+//! A block's owner is the hinter of the stream for which it was last fetched or read. A block read without hints has no owner,
+//! and no program chooses for it.
 //!
 //! Cost: O(log n) for a read or fetch, with n blocks in memory or in flight; a choice goes along the list until it comes upon a
 //! block that its owner has no more use for, O(n). It is here to be compared with.
@@ -61,7 +61,7 @@ impl Allocation {
         }
     }
 
-    /// Whose it is.
+    /// The owner of the block.
     pub(crate) fn owner(&self, slot: SlotId) -> Option<HinterId> {
         self.places.get(&slot).and_then(|place| place.owner)
     }

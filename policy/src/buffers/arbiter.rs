@@ -1,23 +1,26 @@
 //! The arbiter: which block makes room (TIP 1995, sections 4.7 and 5.1).
 //!
-//! Estimators declare the value of their least valuable block; the arbiter multiplies it by the
-//! estimator's share of all accesses and ranks them.
+//! Each estimator declares the value of its least valuable block. The arbiter multiplies it by the estimator's share of all
+//! accesses and ranks the products.
 //!
-//! * **A. Pick.** When a buffer is needed, the lowest one picks its least valuable block, and declares the
-//!   next. If even that block is worth more than what the buffer is wanted for, nothing is done.
-//! * **B. Track it or lose it.** The block is offered to the others that might know it: the stream that
-//!   claims it, the recency queue that it lies in, and the streams that name its file. Whoever values it
-//!   more than its picker did keeps it, and the search goes on.
-//! * **C.** Otherwise it leaves, and the streams that name it note that it is missing.
+//! * **A. Pick.** When a buffer is needed, the lowest-ranked estimator picks its least valuable block and declares the next one.
+//!   If that block is worth more than the use of the buffer, nothing happens.
+//! * **B. Track it or lose it.** The arbiter offers the picked block to the other estimators that might know it: the stream that
+//!   claims it, its recency queue, and the streams that name its file. An estimator that values it above its picker keeps it,
+//!   and the search goes on.
+//! * **C. Leave.** If none keeps it, the block leaves memory, and the streams that name it note that it is missing.
 //!
-//! Values are asked for again only of those that may have become less (they are *stale*), when somebody needs
-//! to know. What has become more shows when it is the least.
+//! The arbiter asks a stream for its value again only when that may have become less (the value is *stale*) and a buffer is
+//! needed. A value that has become more is noticed when it is the least.
 //!
-//! Invariants: blocks in memory and in flight are never more than the capacity; every block in memory is
-//! tracked by at least one estimator; a claim leads to a stream that knows of it.
+//! Invariants: blocks in memory and in flight never exceed the capacity; at least one estimator tracks every block in memory;
+//! the stream of a claim knows the block.
 //!
 //! Cost: O(log s + log n) a victim, with s streams and n blocks, for each estimator that is offered it;
 //! at most [`OFFERS_MAX`] streams are.
+//!
+//! Not here: claims and arrivals (`arbiter/claims.rs`), what reads do to the queues (`arbiter/reads.rs`), buffers with owners
+//! (`arbiter/owners.rs`), the invariants as assertions (`arbiter/checks.rs`).
 
 #[cfg(any(test, debug_assertions))]
 mod checks;
@@ -48,26 +51,27 @@ use crate::time::Nanos;
 /// Streams that a picked block is offered to.
 const OFFERS_MAX: usize = 16;
 
-/// A stream's block that is worth less than this part of a hit out of reach goes before what would keep the
-/// queue from it: that of a stream which has stopped reading, not of one that is in competition.
+/// A queue may lack hits because prefetched blocks hold the buffers for them. A prefetched block worth less than this part of
+/// such a hit, as a divisor, leaves first: its stream has stopped reading. A stream in competition keeps its blocks.
 const BEYOND_REACH_DIVISOR: f64 = 16.0;
 
-/// With fewer blocks, what says of a queue's entries whether they are live is near the processor anyway.
+/// In memories of fewer blocks the queues' bitmaps of live entries fit the processor's caches, and nothing is loaded ahead.
 const PLACES_LOADED_FROM_BLOCKS: usize = 1 << 18;
 
-/// Streams that are told that a block has left: others come upon it when they read it.
+/// Streams that are told that a block has left. The others find out when they read it.
 const TOLD_MAX: usize = 256;
 
-/// Whose accesses are counted: those without hints, and each stream's.
+/// The number under which accesses without hints are counted. Streams have the numbers after it.
 const UNHINTED: u32 = 0;
 
-/// Whose least valuable block it is.
+/// An estimator in the ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
-    /// The queue of what was read without hints.
+    /// The queue of blocks that were read without hints.
     Recent,
-    /// That of what was read as hinted.
+    /// The queue of blocks that were read as hinted.
     Consumed,
+    /// A stream of hints.
     Stream(StreamIndex),
 }
 
@@ -80,7 +84,7 @@ impl Member {
     }
 }
 
-/// What is known of the streams that name a file: to look for them is a cache miss.
+/// The streams that name a file, as far as that is known already: looking for them costs a cache miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Unknown,
@@ -88,10 +92,10 @@ enum Named {
     ByOne(StreamIndex),
 }
 
-/// Accesses after which a share is worth half, at least; in a large cache it is a turnover of it.
+/// Accesses after which a past access counts half in a share, at least. In a large cache it is as many as there are blocks.
 const HALF_LIFE_MIN: f64 = 1024.0;
 
-/// The share that a new stream is taken to have, until it shows its own.
+/// Share of all accesses assumed for a new stream until its own is measured.
 const SHARE_FIRST: f64 = 0.2;
 
 /// See the [module](self).
@@ -134,20 +138,20 @@ pub(crate) struct Arbiter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     pub(crate) block: Block,
-    /// The stream that will read it; `None` for what somebody waits for.
+    /// The stream that will read it; `None` for a demand read.
     pub(crate) by: Option<StreamIndex>,
     /// What it is worth, normalised.
     pub(crate) worth: f64,
-    /// Whether no block is to go for it that is unread.
+    /// Whether unread blocks must stay.
     pub(crate) spares_unread: bool,
 }
 
-/// Why no buffer was had.
+/// Why there is no buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NoRoom {
     /// The cheapest costs this much, normalised; infinite if there is none.
     TooDear(f64),
-    /// The cheapest is one with an unread block, and those are spared.
+    /// The cheapest buffer holds an unread block, and those must stay.
     Unread,
 }
 

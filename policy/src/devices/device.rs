@@ -1,8 +1,8 @@
-//! What the policy knows of a device: its slots, its lookups, and who has something for it to fetch.
+//! One device: the fetches and lookups in flight there, the streams with a block to fetch from it, and its measured speed.
 //!
-//! How fast it is. The manager asks now and then which fetches have ended, and hears of several together:
+//! The speed is a rate over a span, not an interval. The manager asks now and then which fetches have ended, and hears of several together:
 //! their completions lie microseconds apart, or at one instant, and then comes nothing for milliseconds. An
-//! interval between two completions says nothing therefore. What is measured is the rate over a *span* in
+//! interval between two completions says nothing therefore. The policy measures the rate over a *span* in
 //! which the device always had something to do:
 //!
 //! * **A.** It begins and ends with a completion that opens a batch, so that it has whole batches in it: one

@@ -1,8 +1,8 @@
-//! Fetches under way, found by their numbers without a hash.
+//! Fetches in flight, found by number without a hash.
 //!
-//! A fetch lies at its number modulo the places, of which there are two to four times as many as ever were under way at once. Numbers
-//! ascend, and one whose place is taken, by a fetch that has been under way for that long, is left out. A fetch knows
-//! the slots of its blocks, which they keep until it ends: nobody has to look for them.
+//! A fetch lies at its number modulo the number of places, of which there are two to four times as many as fetches ever were in
+//! flight at once. Numbers ascend. A number whose place is still taken by a long-running fetch is skipped. A fetch holds the slots of
+//! its blocks, which stay theirs until it ends.
 
 use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::hint::{FetchId, StreamId};

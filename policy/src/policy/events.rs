@@ -1,4 +1,5 @@
-//! What hints, reads and completions do to the parts of the policy.
+//! What the face does with hints, reads and completions: it finds the stream of a read, moves blocks between their reasons to
+//! stay, and begins fetches.
 
 use super::{Policy, READERS_MIN, Work};
 use crate::blocks::{Claim, DeviceIndex, Queue, SlotId, StreamIndex};
@@ -88,7 +89,7 @@ impl Policy {
             _ => {
                 let ticket = Ticket(self.next_ticket);
                 self.next_ticket += 1;
-                let of = self.arbiter.streams().whose(index);
+                let of = self.arbiter.streams().hinter_standing(index);
                 self.device_mut(device).unresolved.push(index, ticket, number, of);
             }
         }

@@ -1,4 +1,4 @@
-//! Looking up the names of hints: whose turn it is, and what becomes of it.
+//! Case L: the lookups of hinted names. The face takes the next name in turn, and passes its outcome on to the stream.
 
 use super::{DOZE_AFTER, DOZE_STRIDE, Policy};
 use crate::blocks::{DeviceIndex, StreamIndex};

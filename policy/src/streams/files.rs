@@ -1,5 +1,5 @@
-//! Which streams name which files, so that a block can be offered to whoever may want it, and a driver
-//! knows which files to keep open.
+//! Which streams name which files: the arbiter offers a block to the streams that name its file, and a driver keeps wanted files
+//! open.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;

@@ -1,15 +1,14 @@
-//! What is known of those who hint: whether what was fetched for them was of use.
+//! The records of hinters: how much of what was fetched for them was of use.
 //!
-//! A stream shows by itself how true its hints are ([`cursor`](crate::streams::stream::cursor)); one that has shown
-//! nothing is taken for what its hinter has shown with others. A hinter of whom nothing is known is believed.
+//! A stream shows by itself how accurate its hints are ([`cursor`](crate::streams::stream::cursor)). A new stream starts with the
+//! accuracy of its hinter's record. A hinter without a record is believed.
 //!
-//! The record of a hinter is the share of the blocks fetched for it that were read. Those that are not read
-//! yet are against it as far as the same stream has had fewer read: who opens stream after stream and
-//! reads none soon gets nothing by it, and who reads one stream may well open the next.
+//! The record is the share of the hinter's prefetched blocks that were read. Unread blocks count against it as far as their stream
+//! has had fewer blocks read. So a hinter that opens stream after stream and reads none is soon not believed, and a hinter that
+//! reads one stream may open the next.
 //!
-//! Cost: O(1) a block, O(log s) to open or close a stream, with s streams of its hinter: what these have shown is
-//! in the record as it was when a stream was opened last, and only those of which it is another by now are looked at
-//! ([`Arbiter`](crate::buffers::arbiter::Arbiter) knows which).
+//! Cost: O(1) a block, O(log s) to open or close a stream, with s streams of its hinter. The record has the streams' contributions
+//! as they were when a stream was opened last; [`Streams`](crate::streams::Streams) notes which have changed since.
 
 use std::collections::BTreeMap;
 
@@ -19,39 +18,37 @@ use crate::blocks::StreamIndex;
 use crate::hint::{HinterId, StreamId};
 use crate::tables::hash::Mix;
 
-/// What a hinter of whom nothing is known is credited with; and for how many blocks a record counts in
-/// full.
+/// Useful blocks that every record is credited with, and blocks after which a record counts half.
 const FIRST_BLOCKS: f64 = 16.0;
 const RECORD_BLOCKS: f64 = 65_536.0;
 
-/// Hinters without a stream that are remembered; of more, those that have been without one longest are forgotten, half
-/// of them at a time.
+/// Records kept of hinters without a stream. When there are more, the older half is dropped.
 const RECORDS_MAX: usize = 4096;
 
-/// What a stream has to say for its hinter and against it that is not in the record.
+/// The contribution of a stream to its hinter's record, beyond the blocks recorded already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// Blocks that speak against it for now.
+    /// Unread blocks that count against the hinter.
     pub(crate) unproven: u64,
-    /// Blocks of use.
+    /// Useful blocks.
     pub(crate) unrecorded: u32,
 }
 
-/// What became of the blocks that were fetched for a hinter, and what it has.
+/// What became of the blocks that were fetched for a hinter, and its hints.
 #[derive(Clone, Debug, Default)]
 struct Record {
     useful: f64,
     wasted: f64,
     /// In the order in which they were opened.
     streams: BTreeMap<StreamId, StreamIndex>,
-    /// What all of them have shown.
+    /// The sum of their contributions.
     unproven: u64,
     unrecorded: u64,
-    /// When it had a stream last, in turns.
+    /// When it closed its last stream, in turns.
     left: u64,
     /// Its hints that have no place yet.
     waiting: usize,
-    /// What all its hints take.
+    /// Bytes of its hints.
     hint_bytes: usize,
     /// Its hints that were looked up, or are being, and are not past, as far as was noted.
     resolved: u64,
@@ -61,10 +58,10 @@ struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct Hinters {
     records: HashMap<HinterId, Record, Mix>,
-    /// Of these, those that have streams.
+    /// Records of hinters with streams.
     with_streams: usize,
     next_turn: u64,
-    /// What all hints take.
+    /// Bytes of all hints.
     hint_bytes: usize,
 }
 

@@ -28,7 +28,7 @@ use crate::hint::{FileId, HinterId};
 use crate::tables::line::load_lines;
 use files::Files;
 use hinters::{Hinters, Shown};
-use shares::{Left, Shares, Whose};
+use shares::{HinterStanding, Left, Shares};
 use stream::Stream;
 use stream::index::FileChange;
 
@@ -285,7 +285,7 @@ impl Streams {
 
     /// Brings the hinter's record of one stale stream up to the hints that it has looked up. Returns the stream and its new
     /// standing, of which devices are to be told; `None` when no stream has another one.
-    pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, Whose)> {
+    pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, HinterStanding)> {
         loop {
             let index = self.stale_resolved.pop()?;
             let Some(stream) = self.all[index.0 as usize].as_mut() else { continue };
@@ -295,16 +295,16 @@ impl Streams {
             if now != before {
                 (stream.resolved_noted, stream.standing_noted) = now;
                 self.hinters.note_resolved(stream.hinter, before.0, now.0);
-                return Some((index, self.whose(index)));
+                return Some((index, self.hinter_standing(index)));
             }
         }
     }
 
     /// The stream's hinter, and the standing of both as it was noted last.
-    pub(crate) fn whose(&self, index: StreamIndex) -> Whose {
+    pub(crate) fn hinter_standing(&self, index: StreamIndex) -> HinterStanding {
         let stream = &self[index];
         let (hinter, standing) = (stream.hinter, stream.standing_noted);
-        Whose { hinter, standing, hinter_has_few: self.hinter_has_few(hinter) }
+        HinterStanding { hinter, standing, hinter_has_few: self.hinter_has_few(hinter) }
     }
 
     /// Whether a hinter has few hints that were looked up, as far as that was noted.

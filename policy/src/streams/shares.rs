@@ -5,17 +5,17 @@
 
 use crate::hint::HinterId;
 
-/// A stream that has shown nothing may have this share of a device's lookups, as a divisor, and so many at least.
+/// Share of a device's lookups for a stream that has read nothing yet, as a divisor, and the least number.
 const FIRST_DIVISOR: usize = 4;
 const FIRST_MIN: usize = 32;
 
-/// This share of a device's lookups, as a divisor, is kept for those who have few.
+/// Share of a device's lookups kept for streams and hinters that have few, as a divisor.
 const KEPT_DIVISOR: usize = 8;
 
-/// A hinter has few as long as it has not this share, as a divisor, of those that are kept.
+/// A hinter has few while it has less than this share of the kept lookups, as a divisor.
 const FEW_DIVISOR: usize = 4;
 
-/// Who may have how many hints that were looked up, or are being, and are not past.
+/// The bounds on looked-up hints that are not past: of a device, of a new stream, and of a hinter that has few.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     most: usize,
@@ -23,40 +23,40 @@ pub(crate) struct Shares {
     few: u64,
 }
 
-/// How much a device has left. Of the last lookups, those that are kept, one half is for streams that have none, and all are for hinters
-/// that have few.
+/// How many lookups a device has left. Of the kept ones, half are for streams that have none, and all for hinters that have few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// More than those that are kept.
+    /// More than the kept ones.
     Enough,
-    /// More than half of them.
+    /// More than half of the kept ones.
     HalfOfTheLast,
+    /// Less than that.
     LessOfTheLast,
 }
 
-/// What a stream has, as far as it matters.
+/// A stream's number of looked-up hints, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// It may have one more, where enough is left.
+    /// Whether it may have one more, where the device has enough left.
     pub(super) may: bool,
     pub(super) has_none: bool,
 }
 
 impl Standing {
-    /// That of a stream that has none.
+    /// The standing of a stream that has none.
     pub(crate) const OF_NONE: Standing = Standing { may: true, has_none: true };
 }
 
-/// A stream's hinter, and what they have.
+/// A stream's hinter, and the standing of both.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whose {
+pub(crate) struct HinterStanding {
     pub(crate) hinter: HinterId,
     pub(crate) standing: Standing,
     pub(crate) hinter_has_few: bool,
 }
 
 impl Shares {
-    /// Those of the `most` that a device may have.
+    /// The bounds where a device may have `most` looked up.
     pub(crate) fn new(most: usize) -> Self {
         let first = (most / FIRST_DIVISOR).max(FIRST_MIN).min(most) as u64;
         Shares { most, first, few: (most / KEPT_DIVISOR / FEW_DIVISOR).max(1) as u64 }
@@ -73,8 +73,7 @@ impl Shares {
         }
     }
 
-    /// That of a stream that `has` so many. Its `balance` is of blocks: those that it has read, less those that were fetched for
-    /// nothing.
+    /// The standing of a stream that `has` so many. Its `balance` is the blocks that it read, less those fetched for nothing.
     pub(crate) fn standing(&self, has: u64, balance: i64) -> Standing {
         let may = has < self.first.saturating_add_signed(balance).max(1);
         Standing { may, has_none: has == 0 }

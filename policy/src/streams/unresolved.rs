@@ -1,14 +1,17 @@
-//! Hints whose names are to be looked up at one device, and whose turn it is.
+//! The names that wait for their lookup at one device, and the stream that may look one up next.
 //!
-//! The earliest hint is the next one, of those streams that may have one more looked up. Who may depends on how much the device has
-//! [left](Left): the last lookups are for those who have few yet, since who shows nothing keeps its own for long. So there
-//! are three orders of first hints: of the streams that [may have one more](super::shares::Shares) by themselves, of those that have none, and
-//! of the hinters that have few. Who has what is told when it changes.
+//! The earliest hint goes first, among the streams that may have one more looked up. Which streams may depends on how many lookups
+//! the device has [left](Left): the last ones are for streams and hinters that have few. So there are three orders of first hints:
 //!
-//! Programs mostly disclose many names in a row. A run of hints that nobody's name has come between takes 24 bytes, however
-//! long it is.
+//! * of streams that may have one more by their own [share](super::shares::Shares);
+//! * of streams that have none looked up;
+//! * of hinters that have few looked up.
 //!
-//! Cost: O(log n) for all that happens at a device, with n streams that have such hints there.
+//! The streams' standings are told when they change ([`Streams::renew_resolved`](super::Streams::renew_resolved)).
+//!
+//! Programs mostly disclose many names in a row. A run of them, uninterrupted by other programs' names, takes 24 bytes.
+//!
+//! Cost: O(log n) a call, with n streams that have names here.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +19,7 @@ use hashbrown::HashMap;
 
 use crate::blocks::StreamIndex;
 use crate::hint::HinterId;
-use crate::streams::shares::{Left, Standing, Whose};
+use crate::streams::shares::{HinterStanding, Left, Standing};
 use crate::tables::hash::Mix;
 use crate::tables::shrinking::{shrink_map, shrink_queue};
 
@@ -115,7 +118,13 @@ impl Unresolved {
     }
 
     /// A hint of `stream`, with this number there, later than all before it.
-    pub(crate) fn push(&mut self, stream: StreamIndex, ticket: Ticket, number: u64, of: Whose) {
+    pub(crate) fn push(
+        &mut self,
+        stream: StreamIndex,
+        ticket: Ticket,
+        number: u64,
+        of: HinterStanding,
+    ) {
         let new = || OfStream::new(of.hinter, of.standing);
         let hints = self.of_streams.entry(stream).or_insert_with(new);
         hints.push(ticket, number);
@@ -299,7 +308,7 @@ mod tests {
             let mut own = [(0, 0); STREAMS];
             let whose = |own: &[(u64, i64); STREAMS], at: usize| {
                 let of_hinter = own.iter().skip(at % 2).step_by(2).map(|&(has, _)| has).sum();
-                Whose {
+                HinterStanding {
                     hinter: HinterId(at as u64 % 2),
                     standing: shares.standing(own[at].0, own[at].1),
                     hinter_has_few: shares.is_few(of_hinter),
@@ -353,7 +362,11 @@ mod tests {
     #[test]
     fn who_has_few_still_has_when_its_first_is_taken() {
         let (mut unresolved, stream) = (Unresolved::default(), StreamIndex(3));
-        let of = Whose { hinter: HinterId(1), standing: Standing::OF_NONE, hinter_has_few: true };
+        let of = HinterStanding {
+            hinter: HinterId(1),
+            standing: Standing::OF_NONE,
+            hinter_has_few: true,
+        };
         (0..2).for_each(|number| unresolved.push(stream, Ticket(number), number, of));
         assert_eq!(unresolved.pop(stream), Some(0));
         assert_eq!(unresolved.first(Left::LessOfTheLast), Some(stream));

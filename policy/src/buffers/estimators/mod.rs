@@ -1,12 +1,10 @@
-//! Estimators: who says what a block in memory is worth.
+//! Estimators: the reasons to keep a block in memory, and what each says the block is worth.
 //!
-//! Each knows one reason to keep blocks: that they were used lately ([`lru`]), that a stream of hints
-//! will read them ([`hint`]), that they cannot be let go yet ([`orphan`]). An estimator values only the
-//! blocks that it *tracks*, and has to find only the least valuable of them; the arbiter
-//! (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
+//! Each estimator knows one reason: the block was used lately ([`lru`]), a stream of hints will read it ([`hint`]), it cannot be
+//! let go yet ([`orphan`]). An estimator values only the blocks that it *tracks*, and finds only the least valuable of them. The
+//! arbiter (`buffers/arbiter.rs`) compares estimators and never looks at blocks (TIP 1995, section 5.1).
 //!
-//! `docs/internals/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite,
-//! `conformance.rs`.
+//! `docs/internals/extending.md` says how to add one; `skeleton.rs` is one to copy. All of them pass one suite, `conformance.rs`.
 
 #[cfg(test)]
 mod conformance;

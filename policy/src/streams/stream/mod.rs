@@ -1,13 +1,15 @@
-//! A stream: the ordered hints of one hinter, how far its reader has come, and which of the blocks that
-//! it names are in memory.
+//! A stream: the ordered hints of one hinter, how far its reader has come, and which of its blocks are in memory.
 //!
-//! Hints wait until their files are known, then they are *placed* ([`places`]) and entered into the index
-//! of next uses ([`index`]). The [`cursor`] says what is past. Looking for blocks to fetch, the stream
-//! walks its positions once: the *scan* stands at the first position that was not looked at; positions
-//! before it whose blocks are missing are kept apart for each device.
+//! Hints wait until their files are known. Then they are *placed* ([`places`]): each access gets a position, and the accesses
+//! enter the index of next uses ([`index`]). The [`cursor`] says which positions are past. The search for blocks to fetch walks the
+//! positions once: the *scan* stands at the first position that was not looked at, and missing positions before it are kept for
+//! each device.
 //!
-//! Invariant: of a block that the stream names and that is not in memory or on its way, the next use is
-//! at or after the scan, or kept as missing.
+//! The methods of [`Stream`] lie in files by subject: `placing.rs` (hints and lookups), `reading.rs` (reads and next uses),
+//! `search.rs` (blocks to fetch), `tracking.rs` (claims to blocks in memory).
+//!
+//! Invariant: of a block that the stream names and that is neither in memory nor in flight, the next use is at or after the scan,
+//! or kept as missing.
 
 pub(crate) mod cursor;
 pub(crate) mod index;
@@ -37,10 +39,10 @@ use places::{Places, Run};
 use positions::PositionSet;
 pub(crate) use waiting::{Lookup, Waiting};
 
-/// Positions begin anew where so many have been taken, and all are past.
+/// Positions start again from 0 when so many have been used and all of them are past.
 const ANEW_FROM: u64 = if cfg!(test) { 64 } else { POSITION_END / 2 };
 
-/// What a stream is made with.
+/// The limits that a stream is created with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) block_bytes: u64,
@@ -59,7 +61,7 @@ pub(crate) enum Fit {
     Again,
 }
 
-/// Positions of one device, and what is there.
+/// The part of a stream that belongs to one device.
 #[derive(Debug)]
 pub(crate) struct OfDevice {
     pub(crate) device: DeviceIndex,
@@ -67,12 +69,12 @@ pub(crate) struct OfDevice {
     pub(crate) tracked: PositionSet,
     /// Positions before the scan whose blocks are not in memory.
     missing: PositionSet,
-    /// Nothing is to be fetched from it as long as the front is before this position, unless a block is
-    /// lost or more is disclosed.
+    /// The device has nothing to fetch for the stream while the front is before this position, unless the stream loses a
+    /// block or discloses more.
     pub(crate) quiet_until: u64,
-    /// When what is missing has to be begun.
+    /// When the fetches of the missing blocks have to begin.
     pub(crate) start: LatestStart,
-    /// For how long the stream has disclosed without a read, pauses counted against it.
+    /// For how long the stream has disclosed without a read, less its pauses.
     pub(crate) discloses_for: Nanos,
 }
 
@@ -86,12 +88,12 @@ impl OfDevice {
     }
 }
 
-/// The block that is being read, as far as is known: it stays in memory until its reader has moved on.
+/// The block that was read last: it stays in memory until the reader moves on, since programs read blocks in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Current {
     pub(crate) position: u64,
     pub(crate) slot: SlotId,
-    /// Its next use after this one, and what was in the index when that was found out.
+    /// Its next use, and the contents of the index when that was looked up.
     later: Option<u64>,
     added: (u64, usize),
 }
@@ -100,54 +102,54 @@ pub(crate) struct Current {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,
-    /// Whose record its hints count on.
+    /// The program that gives the hints.
     pub(crate) hinter: HinterId,
-    /// Whose reads are taken for it; anybody's if that is not said.
+    /// The only reader of it; `None`: any reader's reads may belong to it.
     pub(crate) reader: Option<ReaderId>,
     waiting: HintQueue<Waiting>,
-    /// Number of the first of them.
+    /// Number of the first waiting hint.
     first_waiting: u64,
-    /// The hint that was placed last, while not all of it is in the index: its file is still held for it.
+    /// The hint placed last, until all of it is in the index. Its file is still held.
     entering: Option<Waiting>,
-    /// Hints whose lookups take their time, by number: others have gone before them.
+    /// Hints with slow lookups, by number. Later hints are placed before them.
     slow: Vec<(u64, Waiting)>,
+    /// Its parts by device, in the order in which hints named the devices.
     pub(crate) devices: Vec<OfDevice>,
     pub(crate) cursor: Cursor,
-    /// Blocks prefetched for it, or on their way, that nobody has read.
+    /// Blocks prefetched for it, or in flight, that are unread.
     pub(crate) unread: u64,
-    /// Of those that were read, as many as its hinter's record does not have yet.
+    /// Blocks of use that its hinter's record does not have yet.
     pub(in crate::streams) unrecorded: u32,
-    /// What it has shown by that record, and whether that may be something else by now.
+    /// Its contribution to that record as noted last, and whether it may have changed since.
     pub(in crate::streams) shown: Shown,
     pub(in crate::streams) shown_is_stale: bool,
-    /// What it has [ahead](Self::resolved_ahead) by its hinter's record, its standing as devices know it, and whether
-    /// these may be others by now.
+    /// Its [looked-up hints](Self::resolved_ahead) and its standing as noted last, and whether they may have changed since.
     pub(in crate::streams) resolved_noted: u64,
     pub(in crate::streams) standing_noted: Standing,
     pub(in crate::streams) resolved_is_stale: bool,
-    /// Names of its hints being looked up.
+    /// Lookups of its names in flight.
     lookups: u64,
-    /// Hints whose files are known, and that have no place yet.
+    /// Waiting hints with known files.
     known: u64,
     /// Blocks read as disclosed, less those that were prefetched for nothing.
     pub(crate) balance: i64,
-    /// Whether one of those unread was let go since it read.
+    /// Whether an unread block of it was evicted since its last read.
     pub(crate) has_lost_unread: bool,
-    /// Whether it waits to be asked again by the arbiter, and by the prefetcher.
+    /// Whether the arbiter has to ask for its value again, and the prefetcher for its candidate.
     pub(in crate::streams) value_is_stale: bool,
     pub(in crate::streams) candidate_is_stale: bool,
-    /// By how many changes of costs the arbiter has asked, if it has read nothing since and what it tracks is the same.
+    /// The number of changes of costs when the arbiter asked for its value; `None` if it has read since or tracks other blocks.
     pub(in crate::streams) ranked_at: Option<u64>,
-    /// What its pace was then, in ns, and whether it was late.
+    /// Its pace then, in ns, and whether it was late.
     ranked_pace: (Option<f64>, bool),
     /// Whether it waits for others to have fewer unread blocks.
     pub(in crate::streams) is_parked: bool,
     /// Whether the last search for a missing block was broken off.
     pub(crate) scan_is_unfinished: bool,
-    /// Whether placing was broken off, and its load in the policy's account.
+    /// Whether placing was broken off, and the size of its index as noted last.
     placing_is_unfinished: bool,
     pub(in crate::streams) load_noted: usize,
-    /// What waiting hints take beside themselves, with their segments, and what all hints do by the policy's account.
+    /// Bytes that waiting hints take apart from themselves, and bytes of all hints as noted last.
     waiting_bytes_apart: usize,
     pub(in crate::streams) hint_bytes_noted: usize,
     limits: Limits,
@@ -155,23 +157,23 @@ pub(crate) struct Stream {
     index: NextUse,
     /// The run around the front, as far as it is known.
     next: Option<Run>,
-    /// The block that was read last, who may be reading it still, and its place while it lingers.
+    /// The block that was read last, its reader, and its position and slot while the reader may come back to it.
     last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
-    /// The slot of the block that was the last to be tracked as the one of its device that is read after all others. Mostly it
-    /// is the next one to go, and is found without a search.
+    /// The slot tracked last with the furthest next use of its device: mostly the next victim, found without a search.
     pub(crate) last_tracked: Option<SlotId>,
-    /// The block that it has let go last, and where it would have read it.
+    /// The block that it let go last, and the position of its next use.
     let_go: Option<(Block, u64)>,
+    /// The first position that was not looked at in search of missing blocks.
     scan: u64,
-    /// Nothing before it was passed over because the reader was further.
+    /// The search passed over positions from here on, because the reader was further.
     overtaken: u64,
     scan_run: Option<Run>,
-    /// When it was given its last hint, if it has not read since.
+    /// When its last hint came, if it has not read since.
     pub(crate) hinted_at: Option<Nanos>,
     pub(crate) pace: Pace,
-    /// Whether a block had more uses made already than are passed over: a later one may not be sought then.
+    /// Whether a search for a next use gave up after too many past uses, so that a later one may be missed.
     #[cfg(any(test, debug_assertions))]
     gave_up_search: bool,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Pace {
     /// The gap by the hurry: it is asked for several times a read.
     pace_ns: Option<f64>,
     last_read: Option<Nanos>,
-    /// Whose read waits.
+    /// The reader whose read waits.
     waits: Option<ReaderId>,
     /// What has been waited since the last read.
     waited: Nanos,
