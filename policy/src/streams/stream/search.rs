@@ -1,7 +1,7 @@
 //! The search for blocks to fetch: the *scan*, and the positions before it whose blocks are missing.
 //!
 //! The scan stands at the first position that was not looked at. Of a block that the stream names and that is not in memory
-//! or on its way, the next use is at or after the scan, or kept as missing: [`Stream::check`] asserts this.
+//! or on its way, the next use is at or after the scan, or kept as missing: `Stream::check` asserts this.
 
 #[cfg(any(test, debug_assertions))]
 use std::collections::HashSet;
