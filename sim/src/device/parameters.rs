@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_documentation_are_sound() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/simulator.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/simulator.md");
         let page = std::fs::read_to_string(page).expect("it is there");
         let examples = page.split("```toml\n").skip(1).filter_map(|text| text.split("```").next());
         let disks: Vec<DiskParameters> =

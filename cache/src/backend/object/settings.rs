@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn each_name_is_in_the_guide() {
-        let page = include_str!("../../../../docs/stores.md");
+        let page = include_str!("../../../../docs/reference/stores.md");
         for kind in KINDS {
             for known in kind.settings() {
                 let names = std::iter::once(&known.name).chain(known.other_names);
