@@ -113,6 +113,7 @@ impl StoreOptions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::first_byte::Tail;
     use super::*;
 
     #[test]
