@@ -1,0 +1,87 @@
+//! `docs/reference/commands.md` shows the help of every command, as it is printed.
+//! `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test commands_page` writes the page anew.
+
+mod common;
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Stdio;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/commands.md");
+
+const HEAD: &str = "\
+# Commands and options
+
+Every command of foretell with its options, as `--help` prints them.
+The [guide](../README.md) explains how to use them,
+and [exit codes](exit-codes.md) lists how they end.
+
+This page is generated.
+After a change of an option, write it anew with `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test commands_page`.
+";
+
+/// A command and its help.
+struct Shown {
+    name: String,
+    help: String,
+}
+
+/// What the command of these words prints as its help, as wide as where there is no terminal.
+fn help(words: &[&str]) -> String {
+    let mut command = common::foretell();
+    command.args(words).arg("--help").stdin(Stdio::null()).env_remove("COLUMNS");
+    let output = command.output().expect("foretell runs");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The names in a help's list of commands.
+fn subcommands(help: &str) -> Vec<&str> {
+    let list = help.split_once("\nCommands:\n").map_or("", |(_, list)| list);
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names.filter(|&name| !name.is_empty() && name != "help").collect()
+}
+
+/// Adds the command of these words and all below it. Those that only lead to others are left out.
+fn collect(words: &[&str], shown: &mut Vec<Shown>) {
+    let help = help(words);
+    let below = subcommands(&help);
+    for name in &below {
+        collect(&[words, &[name]].concat(), shown);
+    }
+    if below.is_empty() {
+        shown.push(Shown { name: format!("foretell {}", words.join(" ")), help });
+    }
+}
+
+fn page() -> String {
+    let mut shown = Vec::new();
+    collect(&[], &mut shown);
+    let mut page = HEAD.to_owned();
+    page.push_str("\n| command | what it does |\n|---|---|\n");
+    for Shown { name, help } in &shown {
+        let about: Vec<&str> = help.lines().take_while(|line| !line.is_empty()).collect();
+        let (about, anchor) = (about.join(" ").replace('|', "\\|"), name.replace(' ', "-"));
+        // The example behind a colon is in the help below.
+        let about = about.split_once(": foretell ").map_or(about.as_str(), |(about, _)| about);
+        let _ = writeln!(page, "| [`{name}`](#{anchor}) | {about} |");
+    }
+    for Shown { name, help } in &shown {
+        let _ = write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
+    }
+    page
+}
+
+#[test]
+fn the_page_is_what_help_prints() {
+    let page = page();
+    assert!(page.contains("\n## foretell sim replay\n") && page.contains("--outstanding"), "{page}");
+    if std::env::var_os("FORETELL_UPDATE_GOLDEN").is_some() {
+        fs::write(PAGE, &page).expect("the page is written");
+        return;
+    }
+    let written = fs::read_to_string(PAGE).expect("the page is there");
+    let differing = written.lines().zip(page.lines()).find(|(was, is)| was != is);
+    assert!(written == page, "{PAGE} is out of date, first at {differing:?}: see its first lines");
+}
