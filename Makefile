@@ -4,7 +4,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build run test test-python check check-deep bench bench-peers install uninstall clean setup-tests
+.PHONY: help build run test test-python check check-deep docs bench bench-peers install uninstall clean setup-tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,10 @@ check: ## What continuous integration runs: format, lint, tests, the Python pack
 check-deep: ## The longer checks: Miri, sanitizers, longer property tests
 	@scripts/need build
 	scripts/check-deep
+
+docs: ## Check the links of the documentation, and build it as a book into target/book
+	@scripts/need build
+	@CARGO="$(CARGO)" scripts/docs
 
 bench: ## Measure, and print the figures of docs/results/performance.md
 	@scripts/need build

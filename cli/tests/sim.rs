@@ -84,18 +84,19 @@ fn every_key_that_is_written_has_its_words() {
     let small = ["--file-size", "64KiB", "--files", "1", "--pattern", "interleaved"];
     let collective = [&small[..], &["--crossover", "--json", "-"]].concat();
     let words =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/simulator.md"));
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/json.md"));
     let words = words.expect("the page");
-    let of_cache = words.split("Of `sim cache`: ").nth(1).expect("its keys");
-    let of_collective = of_cache.split("Of `sim collective`:").nth(1).expect("its keys");
-    let of_collective = of_collective.split("`sim reproduce` writes").next().expect("its keys");
-    let of_replay = words.split("Of `sim replay`:").nth(1).expect("its keys");
+    let of = |command: &str| {
+        let part = words.split_once(&format!("\n### {command}\n")).expect("its keys").1;
+        part.split("\n### ").next().expect("a part").to_owned()
+    };
+    let (of_cache, of_replay, of_collective) =
+        (of("sim cache"), of("sim replay"), of("sim collective"));
     for (output, words) in [
         (sim_cache(&path, &[&blocks[..], &cache].concat()), of_cache),
         (sim_replay(&path, &[&blocks[..], &["--hints", "all"]].concat()), of_replay),
         (sim_collective(&collective), of_collective),
     ] {
-        let words = words.split("Of `sim ").next().expect("a part");
         let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let row = rows.get(0).unwrap_or(&rows).as_object().expect("an object");
         let crossover = row.get("crossover").and_then(Value::as_object);

@@ -64,7 +64,7 @@ Read-ahead takes room, too: in a memory of few blocks it can do harm, as in a ke
 
 --json has an object of each run, of several runs an array of them: what was asked for, by the \
 options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out. \
-docs/internals/simulator.md has the keys.
+docs/reference/json.md explains the keys.
 
 Examples:
   foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all

@@ -1,5 +1,7 @@
-//! `docs/reference/commands.md` shows the help of every command, as it is printed.
-//! `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test commands_page` writes the page anew.
+//! The pages of the documentation say what the command does.
+//!
+//! `docs/reference/commands.md` shows the help of every command, as it is printed;
+//! `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test pages` writes it anew. `docs/reference/json.md` names every key.
 
 mod common;
 
@@ -7,7 +9,10 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Stdio;
 
+use serde_json::Value;
+
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/commands.md");
+const JSON_PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/json.md");
 
 const HEAD: &str = "\
 # Commands and options
@@ -17,7 +22,7 @@ The [guide](../README.md) explains how to use them,
 and [exit codes](exit-codes.md) lists how they end.
 
 This page is generated.
-After a change of an option, write it anew with `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test commands_page`.
+After a change of an option, write it anew with `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test pages`.
 ";
 
 /// A command and its help.
@@ -84,4 +89,24 @@ fn the_page_is_what_help_prints() {
     let written = fs::read_to_string(PAGE).expect("the page is there");
     let differing = written.lines().zip(page.lines()).find(|(was, is)| was != is);
     assert!(written == page, "{PAGE} is out of date, first at {differing:?}: see its first lines");
+}
+
+/// The keys of an object and of the objects in it.
+fn keys(value: &Value) -> Vec<&str> {
+    let inner = value.as_object().into_iter().flatten();
+    inner.flat_map(|(key, value)| [vec![key.as_str()], keys(value)].concat()).collect()
+}
+
+#[test]
+fn every_key_of_a_run_is_explained() {
+    let run = ["run", "--quiet", "--json", "-", "--", "true"];
+    let output = common::foretell().args(run).output().expect("foretell runs");
+    let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let page = fs::read_to_string(JSON_PAGE).expect("the page is there");
+    let part = page.split("\n## ").find(|part| part.starts_with("foretell run\n")).expect("its part");
+    let keys = keys(&figures);
+    assert!(keys.contains(&"seen_share") && keys.contains(&"already_cached"), "{keys:?}");
+    for key in keys.into_iter().filter(|&key| key != "exit") {
+        assert!(part.contains(&format!("`{key}`")), "{JSON_PAGE}: {key}");
+    }
 }
