@@ -81,7 +81,10 @@ fn page() -> String {
 #[test]
 fn the_page_is_what_help_prints() {
     let page = page();
-    assert!(page.contains("\n## foretell sim replay\n") && page.contains("--outstanding"), "{page}");
+    assert!(
+        page.contains("\n## foretell sim replay\n") && page.contains("--outstanding"),
+        "{page}"
+    );
     if std::env::var_os("FORETELL_UPDATE_GOLDEN").is_some() {
         fs::write(PAGE, &page).expect("the page is written");
         return;
@@ -103,7 +106,8 @@ fn every_key_of_a_run_is_explained() {
     let output = common::foretell().args(run).output().expect("foretell runs");
     let figures: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let page = fs::read_to_string(JSON_PAGE).expect("the page is there");
-    let part = page.split("\n## ").find(|part| part.starts_with("foretell run\n")).expect("its part");
+    let part =
+        page.split("\n## ").find(|part| part.starts_with("foretell run\n")).expect("its part");
     let keys = keys(&figures);
     assert!(keys.contains(&"seen_share") && keys.contains(&"already_cached"), "{keys:?}");
     for key in keys.into_iter().filter(|&key| key != "exit") {
