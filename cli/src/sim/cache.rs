@@ -27,6 +27,7 @@ what they do without.
 
 Formats, all of them also compressed with gzip or zstd:
 {FORMATS}
+
 Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; \
 seconds are what the run took here. --json has one object with them, or an array of several runs.
 

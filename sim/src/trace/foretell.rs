@@ -45,8 +45,8 @@ impl Format {
     pub const FORETELL: Format = Format {
         name: "foretell",
         about: "`# foretell trace 1`, then lines of: time_ns reader file offset_bytes length_bytes,\n\
-                all of them whole numbers; their order counts, times and readers do not. Lines that begin\n\
-                with # are remarks.",
+                all of them whole numbers; their order counts, times and readers do not. Lines that\n\
+                begin with # are remarks.",
         place: Place::Line,
         has_own_blocks: false,
         has_files: true,
