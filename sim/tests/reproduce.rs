@@ -1,4 +1,4 @@
-//! The papers' results come out, as far as `docs/results/reproduction.md` says that they do.
+//! The reproduced results are as near to the papers' as `docs/results/reproduction.md` says.
 
 use foretell_policy::Rules;
 use foretell_sim::reproduce::deviations::{EXPLAINED_FROM, REASONS, reason_for};
@@ -19,7 +19,7 @@ fn ours(cells: &[Cell], row: &str, column: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no cell {row:?}, {column:?}")).ours
 }
 
-/// Whatever is off has its reason, and every reason is of something that is off.
+/// Every cell beyond its threshold has a reason, and every reason belongs to such a cell.
 fn check_reasons(paper: &str, cells: &[Cell]) {
     for cell in cells {
         let off = cell.is_off_by(EXPLAINED_FROM);
@@ -51,8 +51,7 @@ fn tip_1994() {
     assert!(on("2 disks") > 1.3 * on("3 disks") && on("3 disks") > 1.1 * on("4 disks"));
 }
 
-/// What the paper says of figures, by the beginning of a row, from how many disks to how many, between what and what: at
-/// the two digits that it has.
+/// The paper's figures: the beginning of a row, the range of disks, and the range of values, to the two digits that it has.
 const PUBLISHED: [(&str, [usize; 2], [f64; 2]); 10] = [
     ("agrep, four sets, time saved", [4, 15], [80.0, 85.0]),
     ("agrep, SCAN, time saved", [1, 1], [53.0, 73.0]),
@@ -89,7 +88,7 @@ fn tip_1995() {
     let on = |row: &str, column: &str| ours(&cells, row, column);
     assert_eq!(outside(&cells), []);
     for column in ["4 disks", "6 disks", "8 disks", "10 disks", "15 disks"] {
-        // What else is cold waits with hints and without.
+        // Each further cold read waits with hints and without, so it lowers the share.
         let known = [
             "program and directories known, ",
             "program known, ",
@@ -154,8 +153,7 @@ fn pairs() {
 const SLOWER_THAN_LRU: [(&str, u64, usize); 2] =
     [("slice X-Z, today", 4, 1), ("slice X-Z, today", 12, 1)];
 
-/// A part of the table of comparators: whoever is told nothing is last, and where the default policy is behind, it is
-/// said why.
+/// A part of the table of comparators: the policy without hints is last, and a reason is given wherever the default is behind.
 #[test]
 fn comparators() {
     for (subject, cache_mb, disks) in comparators::places() {

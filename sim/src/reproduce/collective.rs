@@ -1,24 +1,25 @@
 //! Madhyastha, Gibson and Faloutsos, "Informed Prefetching of Collective Input/Output Requests", 1999: tables 4 to 6 and
 //! figures 7 to 9.
 //!
-//! Put in is what the paper states: 8 HP 97560, 8 processors, blocks of 8 KB, SSTF, the network of table 3, and computing
-//! as long as reading the file at the throughput of a disk-directed read of 4 MB, *ours*, of the same layout. What
-//! the paper leaves open:
+//! The model takes what the paper states: 8 HP 97560, 8 processors, blocks of 8 KB, SSTF and the network of table 3. Computing
+//! takes as long as reading the file at the throughput of a disk-directed read of 4 MB, *ours*, of the same layout. The paper
+//! leaves open:
 //!
-//! * what the drive's cache has to do with time: [`Reading::Stored`](crate::device::disk::Reading), by the throughputs of
-//!   the collective call (`docs/internals/collective.md` has the arithmetic), which are therefore calibrated, and so is what follows from them
-//!   alone;
-//! * where the next sequential file lies: anywhere, as the same throughputs say;
-//! * how SSTF decides within a cylinder: by sectors (`docs/internals/collective.md`);
-//! * whether it knows what needs no seek since the drive's cache has it: it does, by the crossovers of drawn owners, which are therefore
-//!   calibrated;
-//! * how the disks are turned against one another: not at all; what else may be is in rows of its own;
-//! * how a cube is cut into boxes: as nearly cubes as can be; all other ways are in rows of their own;
-//! * how many files are read: as many as make 64 MB, 2 to 16, and not counting the start;
-//! * owners and places that are drawn: of several seeds the median, the least and the most.
+//! * *The timing of the drive's cache*: [`Reading::Stored`](crate::device::disk::Reading), chosen by the throughputs of the
+//!   collective call (`docs/internals/collective.md` has the arithmetic). These throughputs, and what follows from them alone, are
+//!   calibrated.
+//! * *Where the next sequential file lies*: anywhere, as the same throughputs say.
+//! * *How SSTF orders a cylinder*: by sectors (`docs/internals/collective.md`).
+//! * *Whether SSTF knows what the drive's cache holds*, which needs no seek: it does, chosen by the crossovers of drawn owners,
+//!   which are therefore calibrated.
+//! * *The angles between disks*: none. Rows of their own have others.
+//! * *How a cube is cut into boxes*: as nearly cubes as possible. Tables of their own have all other cuts.
+//! * *How many files are read*: enough for 64 MB, but 2 to 16. The start is not counted.
+//! * *Drawn owners and places*: the median, the least and the most of several seeds.
 //!
-//! *Least* is that of the depths from 0 to the crossover, *most* that of B/P. The crossover is the first depth with more throughput
-//! than the synchronous disk-directed read, of each to 16, each eighth to 64, and then doubled and halved.
+//! *Least* is that of the depths from 0 to the crossover; *most* is that of depth B/P. The crossover is the first depth with more
+//! throughput than the synchronous disk-directed read. It is searched at every depth up to 16, at each eighth up to 64, and then by
+//! doubling and halving.
 
 use std::sync::Arc;
 
@@ -65,13 +66,13 @@ const TABLE_5: [(u64, [f64; 3], f64, f64); 6] = [
 const TABLE_6: [(Pattern, f64); 3] =
     [(Pattern::Interleaved, 1.0), (Pattern::Block1d, 96.0), (Pattern::Block3d, 32.0)];
 
-/// Depths of which each is tried.
+/// Up to this depth each one is tried.
 const EACH: u64 = 16;
 
-/// Parts of a revolution by which disks may be turned, each against the one before: what the paper does not say.
+/// Parts of a revolution in which the angle between neighbouring disks is varied; the paper does not give it.
 const TURNS: u64 = 16;
 
-/// So many draws of a file of so many MB: of large ones, which are alike, fewer.
+/// Seeds for a file of `mb` MB. Large files vary little and get fewer.
 fn seeds(mb: u64) -> std::ops::RangeInclusive<u64> {
     1..=if mb < 128 { 8 } else { 4 }
 }
@@ -81,14 +82,14 @@ fn seeds(mb: u64) -> std::ops::RangeInclusive<u64> {
 struct Bench {
     placement: Placement,
     seed: u64,
-    /// Computing of a MB.
+    /// Computing time for a MB.
     compute_mb: Nanos,
 }
 
 impl Bench {
     fn new(placement: Placement, seed: u64) -> Self {
         let mut bench = Bench { placement, seed, compute_mb: Nanos::ZERO };
-        // What a disk does while nothing is asked of it is over long before the computing is.
+        // The computing is long enough for each disk to become idle.
         bench.compute_mb = Nanos::from_millis(500.0);
         let spec = bench.spec(4, &Pattern::Interleaved);
         let reading = spec.run().reading;
@@ -112,17 +113,17 @@ impl Bench {
     }
 }
 
-/// What some seeds make of a row of tables 4 to 6.
+/// A row of tables 4 to 6, for several seeds.
 #[derive(Default)]
 struct Draws {
-    /// Least, most, of the collective call, MB/s.
+    /// Least, most, and that of the collective call, MB/s.
     throughputs: [Vec<f64>; 3],
-    /// Depths.
+    /// Crossover depths, blocks.
     crossover: Vec<f64>,
 }
 
 impl Draws {
-    /// With `ends`, throughputs at depth 0 and of all of a portion too.
+    /// Runs each spec. With `ends`, depth 0 and the depth of a whole portion are run too.
     fn of(specs: impl IntoIterator<Item = CollectiveSpec>, ends: bool) -> Self {
         let mut draws = Draws::default();
         for spec in specs {
@@ -147,7 +148,7 @@ impl Draws {
         draws
     }
 
-    /// Of `mb` MB each, one for each seed.
+    /// Files of `mb` MB, with one draw for each seed.
     fn of_seeds(placement: Placement, bench: Placement, mb: u64, pattern: &Pattern) -> Self {
         let spec = |seed| Bench { placement, ..Bench::new(bench, seed) }.spec(mb, pattern);
         Draws::of(seeds(mb).map(spec), placement == bench)
@@ -168,13 +169,13 @@ fn cell(experiment: &str, row: String, column: &str, unit: &str, numbers: (f64, 
     }
 }
 
-/// Of two in the middle, the larger.
+/// The median; of two in the middle, the larger.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The median of draws, and their range.
+/// A cell with the median of draws and their range.
 fn drawn(
     experiment: &str,
     row: String,
@@ -189,8 +190,8 @@ fn drawn(
 
 const THROUGHPUTS: [&str; 3] = ["least", "most", "collective"];
 
-/// Least, most and collective. The drive was chosen by the last, and the most is that of the computing, which is as long as the
-/// collective call.
+/// Cells of least, most and collective throughput. The drive was chosen by the last. The most is the throughput of the computing,
+/// which takes as long as the collective call.
 fn throughputs(experiment: &str, row: &str, mb: u64, paper: [f64; 3], draws: &Draws) -> Vec<Cell> {
     let columns = THROUGHPUTS.into_iter().zip(paper.into_iter().zip(&draws.throughputs));
     let cell = |(column, (paper, ours)): (&str, (f64, &Vec<f64>))| {
@@ -201,7 +202,7 @@ fn throughputs(experiment: &str, row: &str, mb: u64, paper: [f64; 3], draws: &Dr
     columns.map(cell).collect()
 }
 
-/// Table 4, of those rows.
+/// The rows of table 4 whose size is asked for.
 fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
     const EXPERIMENT: &str = "1999 table 4";
     let layout = Placement::Sequential;
@@ -211,10 +212,10 @@ fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
         let row = format!("{pattern}, {size} MB");
         let mut columns = throughputs(EXPERIMENT, &row, *size, *paper, &draws);
         if *pattern == Pattern::Interleaved {
-            columns[0].basis = Basis::Calibrated; // That disks wait until a block has been sent.
+            columns[0].basis = Basis::Calibrated; // By it, disks wait until a block has been sent.
         }
         cells.extend(columns);
-        // That the queue knows of the drive's cache was chosen by drawn owners.
+        // By drawn owners, the queue knows what the drive's cache holds.
         let basis = if *pattern == Pattern::Global { Basis::Calibrated } else { Basis::Predicted };
         let name = format!("crossover, {row}");
         let depth = drawn(EXPERIMENT, name, "depth", "blocks", (*crossover, &draws.crossover));
@@ -234,7 +235,7 @@ fn of_table_4(is_asked: fn(u64) -> bool) -> Outcome {
     Outcome { cells, figures: Vec::new() }
 }
 
-/// The least throughput with disks that are turned against one another, and the crossover of files that are not large.
+/// The least throughput with disks rotated against one another and, of files below 256 MB, the crossover.
 fn turned(
     experiment: &str,
     row: &str,
@@ -255,7 +256,7 @@ fn turned(
         let name = format!("crossover, {name}");
         cells.push(drawn(experiment, name, "depth", "blocks", (crossover, &draws.crossover)));
     }
-    // Nothing that could be off: the rows without turns are compared.
+    // The paper is compared with the rows without rotation only.
     cells.into_iter().map(|cell| Cell { paper: None, ..cell }).collect()
 }
 
@@ -299,8 +300,8 @@ pub fn table_6() -> Outcome {
     Outcome { cells: TABLE_6.into_iter().map(crossover).collect(), figures: Vec::new() }
 }
 
-/// Three-dimensional blocks of tables 4 and 6, but cut into eight boxes in every way there is: the paper's text does not say
-/// which, and much depends on it. One draw each.
+/// Three-dimensional blocks of tables 4 and 6, with the cube cut into eight boxes in every possible way. The paper's text does not
+/// say which it uses, and much depends on it. One draw each.
 pub fn cuts() -> Outcome {
     const EXPERIMENT: &str = "1999 tables 4 and 6, cuts of a cube";
     let (mut crossovers, mut throughputs) = (Vec::new(), Vec::new());
@@ -335,20 +336,20 @@ pub fn cuts() -> Outcome {
     Outcome { cells: crossovers, figures: Vec::new() }
 }
 
-/// The ways to cut a cube into so many boxes: into how many parts each edge, the first the one along which the file runs.
+/// All ways to cut a cube into `boxes` boxes, as the parts of each edge. The file runs along the first edge.
 fn cuts_of(boxes: u64) -> impl Iterator<Item = [u64; 3]> {
     let divisors = |n: u64| (1..=n).filter(move |d| n.is_multiple_of(*d));
     divisors(boxes).flat_map(move |x| divisors(boxes / x).map(move |y| [x, y, boxes / x / y]))
 }
 
-/// The depths that figures 7 to 9 are drawn at.
+/// The depths at which figures 7 to 9 are drawn.
 const DEPTHS: [u64; 13] = [0, 1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64];
 
 fn figure(name: &str, title: &str, x_title: &str, panel: crate::plot::Panel) -> Figure {
     Figure::new(&format!("collective1999-{name}"), title, x_title, vec![panel])
 }
 
-/// Figure 7: files of 4 MB, interleaved and 3-D blocks. Its caption says response time, the text service time: both.
+/// Figure 7: files of 4 MB, interleaved and 3-D blocks. Its caption says response time and the text service time, so both are here.
 fn figure_7() -> Outcome {
     let bench = Bench::new(Placement::Sequential, 1);
     let mut outcome = Outcome::default();
@@ -379,7 +380,7 @@ fn figure_7() -> Outcome {
     outcome
 }
 
-/// Figure 8: throughput and memory, files of 4 MB.
+/// Figure 8: throughput by memory, files of 4 MB.
 fn figure_8() -> Outcome {
     let mut outcome = Outcome::default();
     for (name, placement) in [("a", Placement::Sequential), ("b", Placement::Random)] {
@@ -425,8 +426,8 @@ fn figure_8() -> Outcome {
     outcome
 }
 
-/// Figure 9: the paper's models and our simulation. Its sequential model is of depths above two. That of random places is
-/// there as it is printed, and with the drive's overhead.
+/// Figure 9: the paper's models beside our simulation. The sequential model holds for depths above two. The random one appears as
+/// printed, and with the drive's overhead.
 fn figure_9() -> Outcome {
     type Model = fn(&CollectiveSpec, u64) -> Option<f64>;
     let as_printed: (&str, Model) = ("model", paper_throughput_mb_s);
@@ -485,7 +486,7 @@ pub fn figures() -> Outcome {
 mod tests {
     use super::*;
 
-    /// `docs/internals/collective.md`, and the reason for interleaved blocks: a block ahead that saves its own time, and no way.
+    /// The paper's depths follow if a block ahead saves its own time only, and no positioning (`docs/internals/collective.md`).
     #[test]
     fn the_papers_interleaved_crossovers_are_blocks_that_make_up_for_reading_on_demand() {
         const BLOCK_MS: f64 = 3.08;

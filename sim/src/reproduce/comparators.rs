@@ -1,7 +1,7 @@
-//! Every policy on every program, with arrays and caches of several sizes.
+//! Compares every policy on every program, over arrays and caches of several sizes.
 //!
-//! The machine is that of TIP 1995. Programs disclose as there, but searches all names before the first read. The
-//! numbers are elapsed seconds; what they are for is the ratio of the default policy's to the best of the others'.
+//! The machine is that of TIP 1995. Programs disclose as in the paper, but searches disclose all names before the first read.
+//! Figures are elapsed seconds. What counts is the ratio of the default policy to the best of the others ([`Compared::behind`]).
 
 use std::fmt::Write as _;
 
@@ -18,21 +18,21 @@ use crate::programs::slice::Plane;
 use crate::programs::{BLOCK_BYTES, Workload};
 use crate::replay::Work;
 
-/// Arrays.
+/// Sizes of arrays, in disks.
 pub const DISKS: [usize; 8] = [1, 2, 3, 4, 6, 8, 10, 15];
-/// Caches, MB.
+/// Sizes of caches, MB.
 pub const CACHES_MB: [u64; 3] = [4, 12, 64];
 
-/// A program by its name.
+/// A program under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
     /// Its name.
     pub name: &'static str,
-    /// By the seed of layouts, planes and keys, for this machine.
+    /// Makes the program for a machine. The seed decides layouts, planes and keys.
     workload: fn(u64, &Testbed) -> Workload,
-    /// Times are the mean over so many seeds.
+    /// Number of seeds whose mean a time is.
     seeds: u64,
-    /// Whether a hit, a fetch and an open cost the processor what they do today.
+    /// Whether a hit, a fetch and an open take today's processor time instead of the paper's.
     is_today: bool,
 }
 
@@ -70,13 +70,13 @@ pub const SUBJECTS: [Subject; 15] = {
     ]
 };
 
-/// A search that discloses all names before the first read, and whose program and directory are in memory.
+/// A search that discloses all names before the first read. Its program and its directory are in memory.
 pub(super) fn searching(set: usize, seed: u64) -> Search {
     let search = search::warm(search::search(SETS_1995[set], true, seed));
     Search { disclosed_blocks: u64::MAX, ..search }
 }
 
-/// Section 6.2: `cat` of a file of 10 MB, ten times, beside Davidson.
+/// Section 6.2: ten passes of `cat` over a file of 10 MB, beside Davidson.
 fn davidson_and_cat() -> Workload {
     let mut workload = caching::davidson(true).workload();
     let cat = workload.volume.file(10 << 20);
@@ -85,9 +85,9 @@ fn davidson_and_cat() -> Workload {
     workload
 }
 
-/// The policy whose results are compared with the others'.
+/// The policy that is compared with the best of the others.
 const OURS: Rules = Rules::FORETELL;
-/// Per cent by which it may be behind the best of the others without a reason.
+/// Per cent by which the default may be behind without a reason.
 pub const BEHIND_MAX: f64 = 2.0;
 
 /// One cell of the table: elapsed seconds of each policy, in the order of [`Rules::ALL`].
@@ -99,13 +99,13 @@ pub struct Compared {
     pub cache_mb: u64,
     /// Disks.
     pub disks: usize,
-    /// Of each policy, by its name.
+    /// By the policies' names.
     #[serde(serialize_with = "by_name")]
     pub elapsed_s: Vec<(&'static str, f64)>,
 }
 
 impl Compared {
-    /// By how many per cent the default policy is behind the best of the others; below 0 if it is before it.
+    /// How much longer the default policy takes than the best of the others, in per cent; below 0 if it is faster.
     pub fn behind(&self) -> f64 {
         let of = |ours: bool| {
             let times = self.elapsed_s.iter().filter(|(name, _)| (*name == OURS.name) == ours);
@@ -114,12 +114,12 @@ impl Compared {
         100.0 * (of(true) / of(false) - 1.0)
     }
 
-    /// Whether it is behind by more than [`BEHIND_MAX`].
+    /// Whether the default is behind by more than [`BEHIND_MAX`].
     pub fn is_behind(&self) -> bool {
         self.behind() > BEHIND_MAX
     }
 
-    /// Why it is behind, if it is, and not by more than that explains.
+    /// The reason, if the default is behind, and by no more than the reason's bound for this program.
     pub fn reason(&self) -> Option<&'static Reason> {
         let explains = |&(name, most): &(&str, f64)| name == self.program && self.behind() <= most;
         let of_it = |reason: &&Reason| reason.programs.iter().any(explains);
@@ -127,7 +127,7 @@ impl Compared {
     }
 }
 
-/// What every policy takes for `subject` with this cache and array.
+/// Runs `subject` under every policy, with this cache and array.
 pub fn compare(subject: Subject, cache_mb: u64, disks: usize) -> Compared {
     let cache_blocks = (cache_mb << 20) / BLOCK_BYTES;
     let mut bed = Testbed { cache_blocks, ..testbed(disks) }.for_policies();
@@ -143,7 +143,7 @@ pub fn compare(subject: Subject, cache_mb: u64, disks: usize) -> Compared {
     Compared { program: subject.name, cache_mb, disks, elapsed_s }
 }
 
-/// Figures as a map.
+/// Serializes figures as a map from policy to seconds.
 pub(super) fn by_name<S: serde::Serializer>(
     figures: &[(&'static str, f64)],
     serializer: S,
@@ -154,7 +154,7 @@ pub(super) fn by_name<S: serde::Serializer>(
 /// Why the default policy is behind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// Of these programs, each by so many per cent at most.
+    /// The programs that it explains, each up to so many per cent. The bounds lie just above the figures.
     programs: &'static [(&'static str, f64)],
     why: &'static str,
 }
@@ -162,10 +162,9 @@ pub struct Reason {
 const REASONS: [Reason; 4] = [
     Reason {
         programs: &[("agrep wood", 9.0), ("agrep man3", 37.0)],
-        why: "What wins has the most requests queued at the disks, which sort them. The default trusts a program with half of the \
-         cache, or 1,024 blocks, until it has read something, leaves a quarter of the buffers to others, and waits with \
-         what is not urgent until disclosures pause. (All of the set wood is trusted in 12 MB. There it is the last alone: \
-         its 224 opens are 56 ms in which only a horizon is queued.)",
+        why: "The policies that win keep the most requests queued at the disks, which sort them. Until a program \
+         has read something, the default trusts it with half of the cache, or 1,024 blocks. It also leaves \
+         a quarter of the buffers to others, and holds back what is not urgent until disclosures pause.",
     },
     Reason {
         programs: &[
@@ -174,31 +173,30 @@ const REASONS: [Reason; 4] = [
             ("slice X-Y", 8.0),
             ("slice X-Z, today", 7.0),
         ],
-        why: "A plane that lies in sequence is served best in its order. The default queues all that it has buffers for, and a \
-         drive that holds five of them begins with another than the one that is waited for, of which this array is \
-         not told. It shows where the disks are just fast enough.",
+        why: "A plane that lies in sequence is served best in its order. The default queues as much as it has \
+         buffers for, and a drive that holds five requests may begin with another than the one the program \
+         waits for. It shows where the disks are just fast enough.",
     },
     Reason {
         programs: &[("join", 5.0), ("join, today", 3.0)],
-        why: "On few disks, what is queued early because buffers are free delays what is needed next in the second loop: the \
-         array sorts them alike.",
+        why: "On few disks, requests that are queued early because buffers are free delay those that the second \
+         loop needs next. The array sorts both alike.",
     },
     Reason {
         programs: &[("davidson", 3.0), ("davidson and cat", 15.0), ("davidson, today", 12.0)],
-        why: "The horizon that follows the program's own pace leaves more buffers to caching, and is lengthened only when \
-         reads come late: on few disks, which are just fast enough, some do. Beside cat, these buffers go to cat, which \
-         ends sooner for it on two disks, and Davidson later. With a small cache, a device that cannot keep up is given a \
-         queue whose buffers would have been worth more as cache.",
+        why: "The horizon follows the program's own pace and leaves more buffers to caching; it grows only when \
+         reads come late, and on few disks some do. Beside cat, cat gets these buffers. With a small cache, \
+         a device that cannot keep up is given a queue whose buffers would have been worth more as cache.",
     },
 ];
 
-/// All cells: the programs, with each cache, on each array.
+/// All cells: each program with each cache on each array.
 pub fn places() -> Vec<(Subject, u64, usize)> {
     let with_caches = SUBJECTS.into_iter().flat_map(|subject| CACHES_MB.map(|mb| (subject, mb)));
     with_caches.flat_map(|(subject, mb)| DISKS.map(|disks| (subject, mb, disks))).collect()
 }
 
-/// A line for each program and cache: by how much the default policy is behind, or before, the best of the others.
+/// A line for each program and cache: how far the default policy is behind the best of the others.
 pub fn lines(table: &[Compared]) -> Vec<String> {
     let mut head = format!("{:<18} {:>6}", "behind the best, %", "cache");
     DISKS.iter().for_each(|&disks| {
@@ -217,11 +215,11 @@ pub fn lines(table: &[Compared]) -> Vec<String> {
     lines
 }
 
-/// How many cells are within the bound, and how many before all others.
+/// How many cells are within the bound, and in how many the default is the fastest.
 pub fn summary(table: &[Compared]) -> String {
     let count = |most: f64| table.iter().filter(|cell| cell.behind() <= most).count();
     format!(
-        "{} is within {BEHIND_MAX:.0} % of the best of the others in {} of {} cells, and before all of them in {}.",
+        "{} is within {BEHIND_MAX:.0} % of the best of the others in {} of {} cells, and faster than all of them in {}.",
         OURS.name,
         count(BEHIND_MAX),
         table.len(),
@@ -246,7 +244,7 @@ pub fn markdown(table: &[Compared]) -> String {
             let _ = writeln!(page, "| {mb} MB | {disks} | {times} | {off}{behind:+.1} %{off} |");
         }
     }
-    let _ = writeln!(page, "\n## Where it is behind, and why\n");
+    let _ = writeln!(page, "\n## Where foretell is behind, and why\n");
     let behind = |reason: Option<&Reason>| {
         let of = |cell: &&Compared| cell.is_behind() && cell.reason() == reason;
         let found = table.iter().filter(of).map(|cell| {
@@ -269,17 +267,20 @@ pub fn markdown(table: &[Compared]) -> String {
 }
 
 const HEAD: &str = "\
-# Every policy on every program
+# How every policy does on every program
 
-Written by `foretell sim reproduce comparators --out docs/results`: elapsed seconds, **simulated**, of the programs of TIP 1995
-on its machine, but that blocks of addresses are not read and hints cost nothing, with arrays of 1 to 15 disks and caches of 4, 12 and 64 MB. `lru` prefetches nothing; the others are told
-the same. What they are is in the table of `policy/src/rules.rs`. Times of searches and slices are the mean over three
-layouts or planes; of two programs they are until both have ended. *Today* is the same array and program, but a hit, a fetch and an
-open take the processor 2, 10 and 5 µs and not 243, 580 and 250. Caches are the same for all: the files of `agrep kern` fit in
-each of them, so that its rows repeat. Left out are the programs of TIP 1994, whose striper takes one request a disk, and reverse
-aggressive, which must know of all reads beforehand and is off line.
+Written by `foretell sim reproduce comparators --out docs/results`.
+The tables have elapsed seconds, **simulated**, on arrays of 1 to 15 disks with caches of 4, 12 and 64 MB.
+*Behind* is how much longer the default policy, `foretell`, takes than the best of the others; it is bold above 2 %.
 
-The weights by which the default notices that a device cannot keep up were chosen on some of these programs, so that they
-are no independent test of it; and the bounds of the reasons below are set just above what came out.
+The machine and the programs are those of TIP 1995, but indirect blocks are not read and hints cost nothing.
+`policy/src/rules.rs` describes the policies: `lru` prefetches nothing, and all others get the same hints.
+Times of searches and slices are the mean over three layouts or planes.
+With two programs, the time runs until both have ended.
+In rows with *today*, a hit, a fetch and an open take the processor 2, 10 and 5 µs instead of 243, 580 and 250 µs.
+All files of `agrep kern` fit in each cache, so its rows repeat.
+
+The weights by which the default detects a device that cannot keep up were chosen on some of these programs.
+The table is therefore no independent test of it.
 
 ";

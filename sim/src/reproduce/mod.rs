@@ -1,7 +1,7 @@
-//! The TIP and collective papers' tables and figures again, with ours beside theirs.
+//! Reproduces the tables and figures of the TIP papers and of the collective paper, with ours beside theirs.
 //!
-//! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell says what its figure rests on ([`Basis`]): only
-//! what is *predicted* says anything about the simulator.
+//! An experiment is a function to [`Cell`]s and [`Figure`]s. Each cell has a [`Basis`]: given, calibrated or predicted. Only
+//! predicted cells say how good the simulator is.
 
 pub mod collective;
 pub mod comparators;
@@ -16,65 +16,64 @@ use serde::Serialize;
 
 use crate::plot::{Axis, Line, Look, Panel, Plot};
 
-/// What our figure rests on.
+/// What our figure is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// The paper states it, and it is put in.
+    /// The paper states it, and the model takes it as an input.
     Given,
-    /// Something that the paper does not state was chosen so that this figure comes out near the paper's.
+    /// A parameter that the paper does not state was chosen so that this figure comes out near the paper's.
     Calibrated,
-    /// It comes out.
+    /// The simulation gives it, and nothing was chosen by it.
     Predicted,
 }
 
-/// A number of a paper's table or figure, and ours.
+/// A number of a paper's table or figure, with ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// Paper, and table or figure.
     pub experiment: String,
     /// Program, and how it was run.
     pub row: String,
-    /// On what.
+    /// Number of disks, size of the cache, or whatever else varies along the row.
     pub column: String,
-    /// Of both numbers: `s`; `%`, of time unless the row says otherwise; `x`, a ratio.
+    /// The unit of both numbers: `s`; `%`, of time unless the row says otherwise; `x`, a ratio.
     pub unit: String,
-    /// The paper's; none where it gives no number. Where it gives a range, its lower end.
+    /// The paper's number, or the lower end of its range; `None` where it gives none.
     pub paper: Option<f64>,
-    /// Where the paper gives a range, its upper end.
+    /// The upper end of the paper's range, where it gives one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper_to: Option<f64>,
-    /// Ours.
+    /// Our number.
     pub ours: f64,
-    /// Of a mean over disks that fit, or of a median of draws: the least and the most of them.
+    /// The least and the most, where ours is a mean over disks or a median over draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<(f64, f64)>,
-    /// What ours rests on.
+    /// What ours is based on.
     pub basis: Basis,
 }
 
 impl Cell {
-    /// The column of an array of so many disks.
+    /// The column's name for an array of `disks` disks.
     fn disks(disks: usize) -> String {
         if disks == 1 { "1 disk".into() } else { format!("{disks} disks") }
     }
 
-    /// How far ours is from the paper's, or from its range: as a share of the paper's, in per cent, or in points if
-    /// both are percentages.
+    /// How far ours is from the paper's number or range: in points if the unit is `%`, else in per cent of the paper's.
     pub fn deviation(&self) -> Option<f64> {
         let least = self.paper?;
         let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
         Some(if self.unit == "%" { self.ours - paper } else { 100.0 * (self.ours / paper - 1.0) })
     }
 
-    /// The same of a percentage as a share of the paper's, where that is not next to nothing.
+    /// The deviation of a percentage in per cent of the paper's; none if the paper's is small (`SHARE_FROM`).
     pub fn deviation_of_share(&self) -> Option<f64> {
         let least = self.paper.filter(|_| self.unit == "%")?;
         let paper = self.ours.clamp(least, self.paper_to.unwrap_or(least).max(least));
         (paper.abs() >= SHARE_FROM).then(|| 100.0 * (self.ours / paper - 1.0))
     }
 
-    /// Whether either is more than this.
+    /// Whether either deviation is more than `most`.
     pub fn is_off_by(&self, most: f64) -> bool {
         [self.deviation(), self.deviation_of_share()]
             .into_iter()
@@ -83,17 +82,17 @@ impl Cell {
     }
 }
 
-/// Of smaller percentages, points only are compared: 3 % instead of 2 are not half as much again.
+/// Percentages below this are compared in points only: 3 % instead of 2 % is not a deviation by half.
 const SHARE_FROM: f64 = 10.0;
-/// The lower end of a range of which the paper gives the upper one only.
+/// The lower end of a range for which the paper gives the upper end only.
 pub const AT_MOST: f64 = -100.0;
 
-/// A figure, or the figure that a table would make.
+/// A figure, or a table drawn as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Of its file, without an ending.
+    /// The name of its file, without an extension.
     pub name: String,
-    /// What it shows.
+    /// The drawing.
     pub plot: Plot,
 }
 
@@ -118,7 +117,7 @@ fn panel(title: &str, lines: impl IntoIterator<Item = (String, Vec<(f64, f64)>)>
     Panel { title: title.into(), height: 260.0, lines: lines.into_iter().map(line).collect() }
 }
 
-/// What an experiment has come to.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Its numbers.
@@ -140,7 +139,7 @@ fn spread(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 impl Outcome {
-    /// Adds another's. Figures of one name become one, and so do its panels of one title.
+    /// Adds the results of `other`. Figures of the same name are merged, and so are their panels of the same title.
     pub fn merge(&mut self, other: Outcome) {
         self.cells.extend(other.cells);
         for figure in other.figures {

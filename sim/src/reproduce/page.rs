@@ -47,12 +47,12 @@ fn paper(cell: &Cell) -> Option<String> {
     })
 }
 
-/// What there are several of.
+/// What the rows of least and most range over.
 fn ranges_of(experiment: &str) -> &'static str {
     if experiment.starts_with("1999") { "draws" } else { "disks" }
 }
 
-/// The least and the most of the disks that ours is the mean of, or of the draws that it is the median of.
+/// The least and the most over the disks whose mean ours is, or over the draws whose median it is.
 fn spread(cell: &Cell) -> String {
     let spread = cell.spread.map(|(least, most)| format!("{}–{}", number(least), number(most)));
     spread.unwrap_or_default()
@@ -66,7 +66,7 @@ fn sign(basis: Basis) -> &'static str {
     }
 }
 
-/// What a terminal shows: each row with the paper's numbers and ours below one another.
+/// The lines for a terminal: in each row, the paper's numbers above ours.
 pub fn lines(cells: &[Cell]) -> Vec<String> {
     let mut lines = Vec::new();
     for table in tables(cells) {
@@ -102,8 +102,8 @@ pub fn lines(cells: &[Cell]) -> Vec<String> {
     lines
 }
 
-/// The lines that follow both: by unit, since what is off by so many per cent of a time is not like what is off by so
-/// many points, or like a ratio of two cells that are there too.
+/// How many predicted figures are near the paper's, for the page and for a terminal. Units are counted apart: deviations of
+/// times, of percentages in points, and of ratios are not comparable.
 pub fn summary(cells: &[Cell]) -> Vec<String> {
     let units = [("s", "times"), ("x", "speed-ups"), ("%", "percentages")];
     let known = |unit: &str| units.iter().any(|(of, _)| *of == unit);
@@ -117,16 +117,15 @@ pub fn summary(cells: &[Cell]) -> Vec<String> {
     }
     vec![
         format!(
-            "Within {EXPLAINED_FROM:.0} % of the paper's number (percentages: {EXPLAINED_FROM:.0} points), of the figures that are predicted: {}.",
+            "Within {EXPLAINED_FROM:.0} % of the paper's number (percentages: {EXPLAINED_FROM:.0} points): {}.",
             parts.join("; ")
         ),
-        "In brackets: how far off the median is. Ranges are not counted; of a mean over disks that fit, the mean is."
-            .into(),
+        "The median deviation is in brackets. Only predicted figures count, and of these only those for which the paper gives one number, not a range.".into(),
     ]
 }
 
-/// Of the cells that are chosen, if any are predicted and compared with a number. Ranges are left out: whoever gives one of
-/// twenty points is hardly missed.
+/// The same for the cells that `is_chosen` accepts; none if no predicted one is compared with a number. Ranges are left out,
+/// since a wide one is hardly ever missed.
 fn of_unit(cells: &[Cell], name: &str, is_chosen: impl Fn(&Cell) -> bool) -> Option<String> {
     let compared = cells.iter().filter(|cell| {
         cell.basis == Basis::Predicted && is_chosen(cell) && cell.paper_to.is_none()
@@ -146,7 +145,7 @@ fn is_open(cell: &Cell) -> bool {
     cell.unit == "%" && cell.paper_to.is_some_and(|to| to >= 100.0)
 }
 
-/// What a terminal shows below the summary: the marks that there are.
+/// The lines for a terminal below the summary: the marks that occur.
 pub fn legend(cells: &[Cell]) -> Vec<&'static str> {
     let spread = |of| {
         let is_of = |cell: &Cell| cell.spread.is_some() && ranges_of(&cell.experiment) == of;
@@ -155,25 +154,25 @@ pub fn legend(cells: &[Cell]) -> Vec<&'static str> {
     let lines = [
         (
             true,
-            "No mark: predicted. *: what the paper does not state was chosen so that it comes out near. =: stated, and put in.",
+            "No mark: predicted. *: what the paper does not state was chosen so that this figure comes out near. =: the paper states it, and the model takes it as an input.",
         ),
-        (cells.iter().any(is_open), ">: the paper says only that it is more."),
+        (cells.iter().any(is_open), ">: the paper says only that it is more than this."),
         (
             spread("disks"),
-            "disks: ours is a mean over disks that fit what is known; the least and the most of them.",
+            "disks: ours is the mean over all disks that fit what is known; the row has the least and the most.",
         ),
         (
             spread("draws"),
-            "draws: ours is the median of several seeds, or of turns of the disks; the least and the most of them.",
+            "draws: ours is the median of several seeds, or of several rotations of the disks; the row has the least and the most.",
         ),
     ];
     lines.into_iter().filter(|(is_there, _)| *is_there).map(|(_, line)| line).collect()
 }
 
-/// The page of `what` was reproduced. `folder` is where its figures are.
+/// The page of the papers that `what` names on the command line. `folder` has its figures.
 pub fn markdown(outcome: &Outcome, what: &str, folder: &str) -> String {
     let mut page = HEAD.replace("WHAT", what);
-    let _ = writeln!(page, "{}\n", summary(&outcome.cells).join(" "));
+    let _ = writeln!(page, "{}\n", summary(&outcome.cells).join("\n"));
     for (paper, title, chosen) in PAPERS {
         let tables = tables(&outcome.cells);
         let tables: Vec<_> =
@@ -235,8 +234,8 @@ fn reasons(page: &mut String, cells: &[Cell]) {
     let _ = writeln!(page, "## Why figures are off\n");
     let _ = writeln!(
         page,
-        "Every figure more than {EXPLAINED_FROM:.0} % from the paper's, of percentages also as many points, throughputs of 1999's table 4 from 10 % on, and errors of its figure 9a from a point on, in bold \
-         above:\n"
+        "This section has the reason for every figure in bold. The thresholds are {EXPLAINED_FROM:.0} % of the paper's number and, for percentages, \
+         also {EXPLAINED_FROM:.0} points.\nThey are 10 % for throughputs of 1999's table 4, and one point for errors of its figure 9a.\n"
     );
     for reason in &REASONS {
         let of = |cell: &&Cell| reason_for(cell).is_some_and(|found| std::ptr::eq(found, reason));
@@ -253,33 +252,40 @@ fn reasons(page: &mut String, cells: &[Cell]) {
             .collect();
         if !found.is_empty() {
             let (experiment, row, found) = (reason.experiment, reason.row, found.join(", "));
-            let _ = writeln!(page, "* **{experiment}, {row}…**: {found}. {}", reason.why);
+            let _ = writeln!(page, "* **{experiment}, {row}…**: {found}.\n  {}", reason.why);
         }
     }
     page.push('\n');
 }
 
 const HEAD: &str = "\
-# The papers' results again
+# How near the simulator comes to the papers' results
 
-Written by `foretell sim reproduce WHAT --out docs/results`: the programs of the TIP papers on the simulator, under this
-project's own policies: `tip1` unless a row says another. All figures of ours are **simulated**, and the same every time.
-A cell is \"the paper's / ours\", or ours alone where the paper gives no number.
+Written by `foretell sim reproduce WHAT --out docs/results`.
+It runs the programs of the TIP and collective papers on models of their machines, under this project's own policies.
+The policy is `tip1` unless a row names another.
+All figures of ours are **simulated**, and every run gives the same ones.
 
-* without a mark: predicted;
-* `=`: the paper states it, and it was put in;
-* `*`: something that the paper does not state was chosen so that it comes out near. What that was is said at the top of
-  the experiment's source in `sim/src/reproduce`, and was chosen by times *without* hints on *one* disk where the paper
-  gives any, but for what is said below a paper's tables.
+How to read a cell:
 
-Tables of 1994 and figure 1 c of 1995 are means over all disks *of a grid* that fit the paper's times without hints on
-one. The limits of the grids hold some of those that fit, so that a wider one has more: docs/internals/simulator.md says what it
-changes. Single disks, each with places of files and a plane of its own, are far apart: a row of least and most, which is of
-what was run, follows each such row of times.
+* \"a / b\" is the paper's number and ours. A single number is ours, where the paper gives none.
+* Without a mark, our figure is predicted.
+* `=`: the paper states the value, and the model takes it as an input.
+* `*`: calibrated. A parameter that the paper does not state was chosen so that this figure comes out near.
+* **Bold**: further from the paper's number than a threshold. [Why figures are off](#why-figures-are-off) has the reason.
+
+Parameters were chosen by times *without* hints on *one* disk where the paper gives any.
+The exceptions are listed below each paper's tables.
+The source of each experiment in `sim/src/reproduce` names its parameters.
+
+Tables of 1994 and figure 1 c of 1995 are means over a grid of disks.
+The grid keeps every disk that gives the paper's times without hints on one disk.
+Single disks differ widely, so a row with the least and the most of them follows each such row.
+`docs/internals/simulator.md` says what a wider grid would change.
 
 ";
 
-/// Of each paper, by the year that its experiments begin with: its title, and what is said below its tables.
+/// Each paper by the year with which its experiments begin: its title, and the text below its tables.
 const PAPERS: [(&str, &str, &str); 3] = [
     ("1994", "TIP 1994", OF_1994),
     ("1995", "TIP 1995", OF_1995),
@@ -287,89 +293,80 @@ const PAPERS: [(&str, &str, &str); 3] = [
 ];
 
 const OF_1994: &str = "\
-Three things were chosen by other times. The time of an open is the difference that hints make to the
-processor in table 2, bboard and mail on two disks, so that this set's times with hints on several disks are marked, and its speed-ups
-there; those of the other sets rest on it too. The drive's read-ahead (16 KiB): times on one disk do not tell 8, 16, 24
-and 32 apart, and Y-Z planes without hints on two to four disks decided; so these, and man pages without hints, are marked on
-all arrays. And the form of the striper: that disks wait for the processor, and that whoever has waited for a block goes
-first, are both assumed; other forms were compared by times *with* hints, and the one that is nearest was kept. Those times
-are not marked, as no number was fitted to them, but that X-Y planes come so near is owed to it in part.
+Three choices rest on other figures than times without hints on one disk:
 
-Of the speed-ups of 1994 that of X-Y planes on two disks depends on how well a disk must fit: over the disks that are within
-3.5 % instead of 5, it is 20 % off (its own row below).
+* **The time of an open** is the processor time that hints add in table 2, bboard and mail on two disks.
+  This set's times with hints and its speed-ups on several disks are therefore marked.
+  The other sets use the same value.
+* **The drive's read-ahead is 16 KiB.** Times on one disk do not tell 8, 16, 24 and 32 KiB apart.
+  Y-Z planes without hints on two to four disks do, so they are marked, and so are man pages without hints.
+* **The form of the striper** is assumed: disks wait for the processor, and a program that has waited for a block runs first.
+  Of several forms this one comes nearest to the times *with* hints.
+  No number was fitted to those times, so they are not marked, but X-Y planes owe part of their match to it.
+
+The speed-up of X-Y planes on two disks depends on how closely a disk must fit.
+Over the disks within 3.5 % instead of 5 %, it is 20 % off (a row of its own).
 
 Some predicted times are little but processor time that the paper states, such as slices with hints on four disks.
 
 ";
 
 const OF_1995: &str = "\
-The paper has lost its plots in our copy: levels of processor time are chosen by what the text says, and so is the first reduction
-that rests on them. Those of Davidson, the join and Sphinx decide what hints save there: rows of other levels, or of other
-bursts, follow, and say how far the figures can be relied on.
+Our copy of the paper has lost its plots, so processor times are chosen by the savings that the text gives.
+Those savings are marked.
+Rows with other processor times, or other bursts, show how much depends on it.
 
-Six forms were looked for by times *with* hints and assumed, as that of the striper of 1994. One is that prefetches wait for a file's blocks of addresses, in cold caches: assumed, since
-slices lost up to 99 % of their stall on many disks where the paper has at most 95. With it X-Y planes with hints come to two
-seconds like the others; of the three together less is saved than in the paper (75 % and a factor of 6). The machine of 1994 is left without,
-for X-Y planes with hints would take 2.8 s there on four disks instead of 2.2. Figure 3 b has rows without. Two are that the striper's SCAN goes one way, as BSD's does, and that a directory of more files than a
-group of cylinders has inodes goes on in others. These two were looked for because sorting saved 50 % of the searches on one disk where the
-paper has 63 %; figure 1 b has rows without either. What is left of the difference is not explained. The fourth is that the program
-and the directories of the searches are cold, the fifth that `tip2` goes by costs that are fixed, and the sixth that the join's index
-is far away; they are said below.
+These assumptions were added because figures were off, most of them figures *with* hints.
+Rows without an assumption show what it is worth:
 
-Davidson without hints should be slightly better than with them, since read-ahead \"incurs a little less overhead\" (section
-3.6). What a read costs more that was disclosed is chosen by that, within half a per cent: 20 us of the processor. Without it `tip1` would save up
-to 3 % of Davidson on three disks and more, because read-ahead begins anew with each pass, and hints go on from one to the
-next. On three disks its disks and its processor are nearly as fast as each other, and what is saved there jumps by two
-per cent from one level of processor time to the next.
+| assumption | reason | rows without it |
+|---|---|---|
+| A prefetch waits for the file's indirect blocks, which are cold | else slices lose up to 99 % of their stall, and the paper has at most 95 % | figure 3 b, *addresses known* |
+| The striper's SCAN goes one way, as BSD's does | else sorting saves 50 % of the searches on one disk, and the paper has 63 % | figure 1 b, *both ways* |
+| A directory with more files than a cylinder group has inodes goes on in other groups | the same | figure 1 b, *one group* |
+| The program and the directories of the searches are cold | section 3.1 has \"a system with a cold cache\"; else more than the paper's 95 % of the stall goes | figure 3 b, *… known* |
+| `tip2` goes by fixed costs, with a `T_disk` of 15 ms | with measured costs, three disks save 14.5 % of Davidson, and the paper has more than 15 % | figure 10 a, *costs measured* |
+| The join's index lies a tenth of the volume away from the relations | splitting the loop saves about 20 % of the time | figure 2 a, *index …* |
+| A disclosed read takes 20 µs more of the processor | Davidson is slightly faster without hints (section 3.6); else `tip1` saves up to 3 % | none |
 
-Searches begin on \"a system with a cold cache\" (section 3.1): each reads the way to `/usr/local/bin/agrep` (assumed; the root and three
-directories of a file system beside that of the sets, on the same disks here), the program's inode and nine of its pages, those that a search by agrep 2.04 touches if gcc compiles it
-for this processor, one at a time (a course on OSF/1's successor says so). Libraries are taken to be in memory. Then come the root's inode and
-block and those of the set's directory, of which `man3` has five blocks (names of 12 to 15 characters are assumed). All of this waits, with hints and
-without, and was looked for because more stall went than the paper's 95 %. It rests on what is assumed: if the way to the program is in memory, 95.5 to 96.3 % go on
-six disks and more; if the program is, too, 97 % (a cold cache may have been that of the file system with the sets only); and if the set's directory
-is, since whoever made the list of arguments may have read it, 97.5 to 98.1 (with 110 us of work a block). They have rows of their own. Of the time 80 to 82 % is saved from four disks on, where the paper has up to 84: the processor's time
-of a block was chosen by that while programs were taken to be in memory, and with none at all it would be 82.4. The other programs are left without, since what they are made of is
-not known, and they open a few files only. That a prefetch may follow a demand to a drive that has fewer than five requests, as the paper has
-it and ours does not, would take 0.2 points of the searches' at most, on four disks, and of the slices' up to 4, on four and eight, most likely since the drive
-then passes over addresses that are waited for.
+**Indirect blocks.** With them, X-Y planes with hints take two seconds, as the other planes do.
+The three planes together then save less than in the paper, which has 75 % and a factor of 6.
+The machine of 1994 is modelled without them: there they would make X-Y planes with hints on four disks take 2.8 s instead of 2.2 s.
 
-Of the join the paper does not say which keys find nothing, whether a match is longer than a block, and where the relations
-lie. Two figures depend on them, both without hints: splitting the loop saves about 900 requests and about 20 % of the time. They
-leave more than one choice. By the requests, on one disk, keys that find nothing are beyond those that do, and one match in 25 goes on in
-the next block; with these keys between the others, and one match in six, they are as many. The former was preferred, since the paper
-names inner blocks as what pollutes the cache, and these do most of it then without long matches, too. By the time, the index lies a
-tenth of the volume away from the relations; requests do not depend on that. It was looked for because the paper's figures suggest that what
-splitting saves takes longer than what hints hide: 900 requests are a fifth of the time, and 45 % of the other 80 are as long as
-1,620 of them, where 4,000 matches anywhere in 3,907 blocks are some 2,800 misses of 1,536 buffers. If the index is far away, a request
-for it amid those for the inner relation takes the arm there and back. That it is, is not to be expected of a file system that was just made and
-filled with the run's data (section 3.1); but something must make these requests longer. That the distance grows
-with the volume is chosen by the 20 %, too, taken to be of all arrays. Rows go without each of these. The processor's time is chosen by the 45 %
-on four disks; the 55 % in all follow from both. All are means of five draws of keys.
+**Searches.** Before its files, each search reads the path to `/usr/local/bin/agrep`, the program's inode and nine of its pages, one at a time.
+Then it reads the root directory and the directory of the set.
+The path, and names of 12 to 15 characters, are assumed; the pages are those that agrep 2.04 touches when gcc compiles it for this processor.
+The processor time of a block was chosen by the paper's 84 % while the program was taken to be in memory; with no processor time at all, 82.4 % would be saved.
+The paper lets a prefetch follow a demand request to a drive with fewer than five requests, and the model does not.
+That would change the stall removed by at most 0.2 points for searches and 4 points for slices.
 
-In figure 10 `tip2` knows its costs: they are fixed, with a `T_disk` of 15 ms. The paper measures hit rates, \"the only missing piece\"
-(section 5.2), and puts the average time of its disks into equations 6 and 9. With costs measured as by `foretell` 14.5 % of
-Davidson would be saved on three disks instead of more than 15 (a row of its own, which is why this was looked for): times of requests have their wait in the drive's queue in them,
-so that a farther horizon makes itself longer, and with three disks that are just as fast as the processor it goes between 20 and 327
-blocks. With a fixed one of 10, 20, 25 or 30 ms more than 16 % would be saved there, too. It also makes of figure 10 b what the paper
-says of it: each buffer more saves as much as the last.
+**The join.** The paper does not say which keys find nothing, whether a match crosses a block, or where the relations lie.
+On one disk, splitting the loop saves about 900 requests.
+Two choices give that: keys without a match beyond the others and one match in 25 across two blocks, or keys among the others and one match in six.
+The first is used, since the paper names inner blocks as what pollutes the cache.
+The distance of the index follows from the 20 % of the time that splitting saves; a volume that was just filled is not expected to look so.
+The processor time follows from the 45 % that hints save on four disks. All figures are means of five draws of keys.
 
-Figure 11 is not of the machine of figures 2 and 10, but of the simplest on which what it shows can be seen: a
-device that takes 15 ms for any request and any number of them at once, 1 ms of work a block, and no read-ahead.
+**Davidson.** On three disks, the disks and the processor are nearly equally fast, and the saving jumps by two points between levels of processor time.
+Measured costs contain the wait in the drive's queue, so a longer horizon makes itself longer still.
+With any fixed `T_disk` from 10 to 30 ms, more than 16 % is saved there.
 
-There are two numbers for the sum of three slices: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\" saved (section
-3.7). They cannot both be of one array, with hints and without: there a factor of 6 is 83 % saved. It would also need, with
-about 2 s for each plane with hints and 15 s for X-Y without, 21 s for the other two planes without hints, which read-ahead
-serves, though OSF/1 \"is only able to take advantage of two disks in the array\". The 75 % belong to figure 3, which shows
-shares on the same array. The 6 is taken to be the whole range of figure 1 c, from one disk without hints to the best array
-with them; that is our reading, the paper does not say it. Most of its terms are calibrated.
+**Figure 11** uses a simpler machine: each request takes 15 ms, any number run at once, a block takes 1 ms of work, and there is no read-ahead.
+
+**The sum of three slices** has two numbers in the paper: \"up to a factor of 6\" (section 3.3) and \"up to 75 %\" saved (section 3.7).
+On one array a factor of 6 would be 83 %, so they cannot both compare the same array with and without hints.
+Here the 75 % is compared on the same array, as in figure 3.
+The factor of 6 is read as the range of figure 1 c, from one disk without hints to the best array with them.
 
 ";
 
 const OF_1999: &str = "\
-The order of blocks in one cylinder and what the drive's cache has to do with time are chosen by its
-collective calls' throughputs, which are marked, as is what follows from them alone; collective.md says how. That SSTF knows what the drive's
-cache holds is chosen by the crossovers of drawn owners, which are marked too. Other crossovers are predicted. Ours is the median of eight seeds, of four for the largest files; a row of least and most follows where they differ.
+The order of blocks within a cylinder, and how the drive's cache spends time, are chosen by the throughputs of collective calls.
+Those are marked, and so is what follows from them alone; `docs/internals/collective.md` has the arithmetic.
+That SSTF knows what the drive's cache holds is chosen by the crossovers of drawn owners, which are marked too.
+Other crossovers are predicted.
+Ours is the median of eight seeds, or of four for the largest files.
+A row with the least and the most follows where they differ.
 
 ";
 

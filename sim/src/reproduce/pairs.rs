@@ -1,9 +1,9 @@
-//! Two programs at once: how buffers are divided among them.
+//! Compares how policies divide buffers between two programs that run at once.
 //!
-//! TIPTOE was published beside LRU-SP, which divides buffers among programs by recency, with each of them aggressive:
-//! it took 7 % less time on average over 11 pairs of programs, and 18 % less where both were the same program, on 2 disks
-//! (memory; which pairs those were is not known here). These are all pairs of the programs of TIP 1995 that disclose, on
-//! its machine with 2 disks, both on its one processor; a pair takes until both have ended.
+//! TIPTOE was published beside LRU-SP, which divides buffers among programs by recency and prefetches aggressively for each.
+//! TIPTOE took 7 % less time on average over 11 pairs of programs, and 18 % less in pairs of a program with itself, on 2 disks
+//! (memory; which pairs those were is not known here). These are all pairs of the programs of TIP 1995 that disclose. They run
+//! on its machine with 2 disks, both programs on its one processor, and a pair takes until both have ended.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use crate::programs::join::Loop;
 use crate::programs::slice::Plane;
 use crate::programs::{Volume, Workload};
 
-/// What divides.
+/// The policies that are compared.
 pub const RULES: [Rules; 5] =
     [Rules::LRU_SP, Rules::AGGRESSIVE, Rules::TIP2, Rules::TIPTOE, Rules::FORETELL];
 /// Disks of the array.
@@ -38,12 +38,12 @@ const PROGRAMS: [(&str, Maker); 5] = [
     ("davidson", |volume, reader| caching::davidson(true).program(volume, reader)),
 ];
 
-/// A pair, and what it takes.
+/// A pair of programs, and how long it takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
     /// The programs.
     pub programs: [&'static str; 2],
-    /// Until both have ended, seconds, by the names of [`RULES`].
+    /// Seconds until both have ended, by the names of [`RULES`].
     #[serde(serialize_with = "by_name")]
     pub elapsed_s: Vec<(&'static str, f64)>,
 }
@@ -54,19 +54,19 @@ impl Pair {
         found.map_or(f64::NAN, |(_, elapsed_s)| *elapsed_s)
     }
 
-    /// By how many per cent it takes longer than under LRU-SP.
+    /// How much longer it takes than under LRU-SP, in per cent.
     pub fn beside_lru_sp(&self, rules: Rules) -> f64 {
         100.0 * (self.of(rules) / self.of(Rules::LRU_SP) - 1.0)
     }
 }
 
-/// All pairs, as numbers of programs.
+/// All pairs, as indices of programs.
 pub fn places() -> Vec<[usize; 2]> {
     let all = 0..PROGRAMS.len();
     all.clone().flat_map(|one| all.clone().skip(one).map(move |other| [one, other])).collect()
 }
 
-/// What a pair takes under each of the rules.
+/// Runs a pair under each of [`RULES`].
 pub fn run(pair: [usize; 2]) -> Pair {
     let [one, other] = pair.map(|at| PROGRAMS[at]);
     let bed = Testbed { processors: Processors::Shared, ..testbed(DISKS) }.for_policies();
@@ -77,31 +77,34 @@ pub fn run(pair: [usize; 2]) -> Pair {
     Pair { programs: [one.0, other.0], elapsed_s: RULES.map(of).to_vec() }
 }
 
-/// By how many per cent the mean pair takes longer than under LRU-SP: of all pairs, or of those of a program with
-/// itself.
+/// How much longer pairs take than under LRU-SP, in per cent: the mean of all pairs, or with `matched`, of those of a program
+/// with itself.
 pub fn mean(pairs: &[Pair], rules: Rules, matched: bool) -> f64 {
     let those = pairs.iter().filter(|pair| !matched || pair.programs[0] == pair.programs[1]);
     let ratios: Vec<f64> = those.map(|pair| pair.beside_lru_sp(rules)).collect();
     ratios.iter().sum::<f64>() / ratios.len().max(1) as f64
 }
 
-/// What it comes to.
+/// The averages, in a sentence.
 pub fn summary(pairs: &[Pair]) -> String {
     let of = |rules| {
         let [all, matched] = [false, true].map(|matched| mean(pairs, rules, matched));
-        format!("{} takes {all:+.0} % of time on average, {matched:+.0} % with itself", rules.name)
+        format!(
+            "{} changes the time by {all:+.0} % on average, by {matched:+.0} % for a program with itself",
+            rules.name
+        )
     };
     let parts = [Rules::TIPTOE, Rules::TIP2, Rules::FORETELL].map(of);
     let without = pairs.iter().filter(|pair| !pair.programs.contains(&"davidson"));
     let without: Vec<Pair> = without.cloned().collect();
     let part = mean(&without, Rules::TIPTOE, false);
     format!(
-        "Of two programs at once, beside lru-sp: {}. Without Davidson, whose pairs gain most, it is {part:+.0} % for tiptoe.",
+        "Two programs at once, against lru-sp: {}. Without Davidson, whose pairs gain most, it is {part:+.0} % for tiptoe.",
         parts.join("; ")
     )
 }
 
-/// A section of the page.
+/// The section of the comparators' page.
 pub fn markdown(pairs: &[Pair]) -> String {
     let names: Vec<&str> = RULES.iter().map(|rules| rules.name).collect();
     let mut section = format!("{HEAD}{}\n\n", summary(pairs));
@@ -120,11 +123,12 @@ pub fn markdown(pairs: &[Pair]) -> String {
 const HEAD: &str = "
 ## Two programs at once
 
-Two disks, a cache of 12 MB, one processor; seconds until both have ended. TIPTOE was published beside `lru-sp`, and took
-7 % less time on average over 11 pairs of programs, 18 % less in pairs of a program with itself. These are other pairs;
-and `lru-sp` and `aggressive` fetch a block as soon as a buffer can be had for it, so that they seldom fetch several
-with one request, which the others do. `lru-sp` is built here from its description. That `tip2` gains nearly as much as
-`tiptoe` says that it is by how buffers are valued, and by clusters, and hardly by what tiptoe adds. That pairs of a program
-with itself gain less than others is not so where TIPTOE was published.
+Figures are seconds until both programs have ended, on two disks with a cache of 12 MB and one processor.
+TIPTOE was published beside `lru-sp`, with other pairs: it took 7 % less time on average over 11 pairs, and 18 % less in pairs of a program with itself.
+Here pairs of a program with itself gain less than others, unlike there.
+`lru-sp` is built from its description.
+
+`lru-sp` and `aggressive` fetch a block as soon as a buffer is free, so they seldom fetch several blocks with one request, and the others do.
+`tip2` gains nearly as much as `tiptoe`, so most of the gain comes from how both value buffers, and from clustering.
 
 ";

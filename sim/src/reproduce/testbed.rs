@@ -1,4 +1,4 @@
-//! The machines of the papers.
+//! Machines as the papers describe them.
 
 use foretell_policy::queue::Order;
 use foretell_policy::{Config, CostModel, CostSource, Memory, Nanos, Rules};
@@ -12,54 +12,54 @@ use crate::machine::server::{ArraySpec, DeviceSpec, Priority};
 use crate::machine::{MachineSpec, Metadata, Processors};
 use crate::programs::{BLOCK_BYTES, DEVICE, Workload};
 
-/// A machine on which a paper has measured; what of it varies there can be set.
+/// A machine on which a paper measured. The fields are what differs between the papers or is varied here.
 #[derive(Clone, Debug)]
 pub struct Testbed {
-    /// Each disk.
+    /// Parameters of each disk.
     pub disk: DiskParameters,
-    /// How many.
+    /// Number of disks.
     pub disks: usize,
-    /// From a file's blocks to the next.
+    /// From the beginning of a file's block to that of the next.
     pub pitch_sectors: u64,
-    /// Order of waiting prefetches.
+    /// Order in which waiting prefetches are served.
     pub order: Order,
-    /// Prefetches at a disk.
+    /// Prefetches in flight at a disk, at most.
     pub prefetches_per_disk: usize,
-    /// What the striper is told of programs that wait.
+    /// How the striper treats requests that a program waits for.
     pub priority: Priority,
-    /// Bytes that the end of a file's last request is a multiple of.
+    /// A file's last request ends at a multiple of so many bytes.
     pub page_bytes: u64,
-    /// Blocks of 8 KB.
+    /// Size of the cache, in blocks of 8 KB.
     pub cache_blocks: u64,
-    /// Blocks of a request, at most.
+    /// Blocks in one request, at most.
     pub cluster_blocks: u64,
-    /// `T_hit`.
+    /// `T_hit`: processor time of a read that hits.
     pub hit: Nanos,
     /// `T_driver` of one block, and what each further block of the request adds.
     pub driver: (Nanos, Nanos),
-    /// Processor time that a disk waits for between one request and its next.
+    /// Processor time of the striper between two requests of a disk, for which the disk waits.
     pub striper: Nanos,
-    /// Work of an open.
+    /// Processor time of an open.
     pub open: Nanos,
-    /// What is read beside data.
+    /// Metadata that is read from the disks.
     pub metadata: Metadata,
-    /// What a read of what was disclosed adds to `T_hit`.
+    /// Processor time that a disclosed read adds to `T_hit`.
     pub disclosed_read: Nanos,
-    /// Whose processors are whose.
+    /// Whether programs share a processor.
     pub processors: Processors,
-    /// What the file system reads ahead by itself.
+    /// Read-ahead of the file system.
     pub read_ahead: ReadAheadSpec,
-    /// Whether the policy goes by `T_hit`, `T_driver` and a `T_disk` of 15 ms all the time, and not by what it has measured.
+    /// Whether the policy uses `T_hit`, `T_driver` and a `T_disk` of 15 ms throughout, instead of costs that it measures.
     pub fixed_costs: bool,
 }
 
 /// A stripe unit in blocks, in both papers.
 const UNIT_BLOCKS: u64 = 8;
-/// `T_disk` that the policy assumes, at first or all the time (memory, from the authors' other reports).
+/// `T_disk` that the policy starts from, or keeps with `fixed_costs` (memory, from the authors' other reports).
 const KNOWN_DISK: Nanos = Nanos(15_000_000);
 
 impl Testbed {
-    /// The same without blocks of addresses, and with hints that cost nothing: what differs then are policies.
+    /// The same machine without indirect blocks and with hints that cost nothing, so that only policies differ.
     #[must_use]
     pub fn for_policies(self) -> Self {
         Testbed { metadata: Metadata::Inodes, disclosed_read: Nanos::ZERO, ..self }
@@ -76,7 +76,9 @@ impl Testbed {
         striping.volume_sectors(self.disk.capacity_sectors())
     }
 
-    /// Runs `workload` under `rules`; a panic if its files have no room.
+    /// Runs `workload` under `rules`.
+    ///
+    /// Panics if the array has no room for its files.
     pub fn run(&self, workload: Workload, rules: Rules) -> Report {
         let volume = workload.volume;
         let unit_sectors = self.unit_sectors();

@@ -1,29 +1,27 @@
 //! Tables 1 to 3 of TIP 1994: text search and slices on a DECstation with up to four disks.
 //!
-//! What the paper states of its machine is in [`testbed`]; what it does not is taken from its own figures so:
+//! [`testbed`] has what the paper states of its machine. What it does not state is derived from its figures:
 //!
-//! * *Processor time of a search.* Table 2 (bboard and mail, two disks) has 1.51 s without hints and 2.05 s with
-//!   them, and says that the difference is names resolved twice: so an open takes 0.53 s / 158 files = 3.35 ms,
-//!   and a block (1.51 s − 0.53 s) / 218 blocks = 4.5 ms. That is a measurement with hints: this set's times with them on
-//!   several disks are calibrated. How the latter is divided between `T_hit`,
-//!   `T_driver` and the search itself is ours, and makes no difference.
-//! * *Processor time of a slice.* Section 3.2.2 has 4.3 s as what the processor needs for a Y-Z plane of 722 blocks.
-//! * *Requests* go to a disk in the order in which they come, demand or not: the paper leaves scheduling for later.
-//! * *Metadata.* Opens wait for inodes. That blocks of addresses have to be read too is left out: with that X-Y planes
-//!   with hints would take 2.8 s on four disks instead of the paper's 2.2, which come out without. Nothing is said of cold
-//!   caches, as it is in 1995.
-//! * *The striper* is a process (section 2), on the one processor there is. A disk that has ended a request gets its
-//!   next one from it, when whoever has waited for what came has had his turn: a message hands the processor to who
-//!   receives it. Table 2 has 0.15 s of the striper for 218 blocks without hints and 0.09 s with them, 0.69 and 0.41 ms
-//!   a block: 0.55 ms is the mean, and taken for both. That disks wait for the processor is assumed, and so is that
-//!   whoever has waited goes first; of the forms that were tried, this one is nearest to the times *with* hints.
-//! * *The drive's read-ahead*, 16 KiB, was chosen by Y-Z planes without hints on two to four disks, since those on one
-//!   do not tell 8, 16, 24 and 32 apart: such cells, and those of man pages, which depend on it likewise, are calibrated.
-//! * *What is not known* else of disk and file system ([`Unknown`]) is not chosen. All combinations of a grid that give
-//!   the times of the three planes without hints on one disk are taken ([`samples`]), each with a layout of its own, and
-//!   figures are the means over them. The grid's limits hold fits, so that others lie beyond (docs/internals/simulator.md).
-//! * *Places of files* are calibrated for each set on its unhinted time on one disk ([`calibrated`]). Source code is at
-//!   the end of that scale: 2.05 s come out for the paper's 2.11, and files further apart were not tried.
+//! * *Processor time of a search.* Table 2 (bboard and mail, two disks) has 1.51 s without hints and 2.05 s with them, and
+//!   says that names resolved twice make the difference. So an open takes 0.53 s / 158 files = 3.35 ms, and a block takes
+//!   (1.51 s − 0.53 s) / 218 blocks = 4.5 ms. That uses a measurement with hints, so this set's times with hints on several
+//!   disks are calibrated. How a block's time divides into `T_hit`, `T_driver` and the search makes no difference.
+//! * *Processor time of a slice.* Section 3.2.2 gives 4.3 s as what the processor needs for a Y-Z plane of 722 blocks.
+//! * *Requests* go to a disk in order of arrival, demand or not: the paper leaves scheduling for later.
+//! * *Metadata.* Opens wait for inodes. Indirect blocks are left out: with them X-Y planes with hints would take 2.8 s on four
+//!   disks, and the paper has the 2.2 s that come out without. Unlike in 1995, nothing is said of cold caches.
+//! * *The striper* is a process (section 2) on the only processor. It hands a disk its next request after the program that
+//!   waited for the last one has run, since a message hands the processor to its receiver. Table 2 has 0.15 s of the striper
+//!   for 218 blocks without hints and 0.09 s with them, 0.69 and 0.41 ms a block; 0.55 ms, the mean, is used for both. That
+//!   disks wait for the processor and that the waiting program goes first is assumed. Of several forms, this one comes nearest
+//!   to the times *with* hints.
+//! * *The drive's read-ahead* is 16 KiB. Times on one disk do not tell 8, 16, 24 and 32 KiB apart; Y-Z planes without hints on
+//!   two to four disks do. Those cells are calibrated, and so are those of man pages, which depend on it likewise.
+//! * *Other unknowns* of the disk and the file system ([`Unknown`]) are not chosen. [`samples`] takes every combination of a
+//!   grid that gives the times of the three planes without hints on one disk. Figures are means over these, each with a layout
+//!   of its own. Some fits lie at the grid's limits, so more lie beyond (docs/internals/simulator.md).
+//! * *Places of files* are calibrated for each set by its time without hints on one disk ([`calibrated`]). Source code is at
+//!   the end of that scale: it takes 2.05 s where the paper has 2.11 s, and files further apart were not tried.
 
 use std::sync::OnceLock;
 
@@ -42,7 +40,7 @@ use crate::programs::Scattering;
 use crate::programs::search::{FileSet, SETS_1994, Search};
 use crate::programs::slice::{Plane, Slice};
 
-/// Arrays that were measured.
+/// Sizes of the arrays that the paper measured, in disks.
 pub const DISKS: [usize; 4] = [1, 2, 3, 4];
 /// The ceiling of prefetched and unread blocks (section 2). `tip1` has a third of the cache, 133 of 400.
 const UNREAD_BLOCKS: u64 = 150;
@@ -69,28 +67,28 @@ const SPEED_UPS_1: [[f64; 4]; 4] = [
 const SPEED_UPS_3: [[f64; 4]; 3] =
     [[1.02, 1.23, 1.20, 1.19], [1.00, 1.39, 1.39, 1.43], [1.04, 2.41, 3.19, 3.69]];
 
-/// How far the three times may be off, as a share, for a combination to be taken.
+/// How far each of the three times may be off, as a share, for a combination to be kept.
 const TOLERANCE: f64 = 0.05;
-/// The same for a row that says what depends on it.
+/// A narrower tolerance, for a row that shows what depends on it.
 const NARROW_TOLERANCE: f64 = 0.035;
 
-/// What is known neither from the paper nor from elsewhere.
+/// Values that neither the paper nor any other source gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unknown {
     /// From the first sector of a track to that of the next, less the track itself.
     pub track_skew_sectors: u64,
     /// The same where the next track is of another cylinder.
     pub cylinder_skew_sectors: u64,
-    /// A request's time in drive and controller.
+    /// Time of a request in the drive and the controller.
     pub overhead: Nanos,
-    /// From the beginning of a block of a file, 16 sectors, to that of the next: FFS leaves a gap.
+    /// From the beginning of a file's block to that of the next. A block has 16 sectors; FFS leaves a gap after it.
     pub pitch_sectors: u64,
 }
 
 impl Unknown {
-    /// The grid, all that are considered: skews from what the head's switch (1 ms, 3.5 sectors) and a seek of one cylinder (2 ms, 7
-    /// sectors) take; gaps of a third of a block to half of one, since with others a Y-Z plane takes longer or less on
-    /// one disk; requests of 1 to 3 ms.
+    /// All combinations of the grid. Skews start at what a head switch (1 ms, 3.5 sectors) and a seek over one cylinder (2 ms,
+    /// 7 sectors) take. Gaps are a third to half of a block, since others change the time of a Y-Z plane on one disk. The
+    /// overhead is 1 to 3 ms.
     fn all() -> impl Iterator<Item = Unknown> {
         (3..=6).flat_map(|track_skew_sectors| {
             (8..=26).step_by(2).flat_map(move |cylinder_skew_sectors| {
@@ -106,7 +104,7 @@ impl Unknown {
         })
     }
 
-    /// Whether it has the planes take as long as in the paper, without hints on one disk.
+    /// Whether the planes take as long as in the paper, without hints on one disk.
     fn is_as_measured(&self, tolerance: f64) -> bool {
         Plane::ALL.into_iter().zip(TABLE_3).all(|(plane, paper)| {
             let sample = Sample { unknown: *self, seed: 1 };
@@ -116,23 +114,23 @@ impl Unknown {
     }
 }
 
-/// A machine as it may have been, and what decides how files lie and which plane is read.
+/// A machine that the paper may have had, and the seed of places and planes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// The machine.
     pub unknown: Unknown,
-    /// Decides the rest.
+    /// Decides how files lie and which plane is read.
     pub seed: u64,
 }
 
 impl Sample {
-    /// Whether the three times are off by no more than `tolerance`.
+    /// Whether the three times are within `tolerance`.
     fn fits(self, tolerance: f64) -> bool {
         self.unknown.is_as_measured(tolerance)
     }
 }
 
-/// What figures are means over.
+/// The machines that figures are means over.
 pub fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
     SAMPLES.get_or_init(|| {
@@ -141,7 +139,7 @@ pub fn samples() -> &'static [Sample] {
     })
 }
 
-/// The DECstation 5000/200 of section 2 with so many disks.
+/// The DECstation 5000/200 of section 2 with `disks` disks.
 pub fn testbed(disks: usize, unknown: Unknown) -> Testbed {
     let DiskParameters::Mechanical(mut disk) =
         DiskParameters::by_name("ibm0661").expect("invariant: it is built in")
@@ -173,7 +171,7 @@ pub fn testbed(disks: usize, unknown: Unknown) -> Testbed {
     }
 }
 
-/// A search of `set`, whose files lie so.
+/// A search of `set`, with its files placed by `scattering`.
 pub fn search(set: FileSet, scattering: Scattering, hinted: bool, sample: Sample) -> Search {
     Search {
         set,
@@ -219,10 +217,10 @@ fn searched(
     testbed(disks, sample.unknown).run(search.workload(), Rules::TIP1)
 }
 
-/// How the files of a set lie: what makes its unhinted time on one disk nearest to the paper's.
+/// The placement of a set's files that brings its time without hints on one disk nearest to the paper's.
 ///
-/// One scale for all: a set that was put there in one go lies in its own order; then more and more of its files have
-/// come later, each in the place of another; and at last all have, and something else lies between them.
+/// All sets share one scale. At its beginning the files lie in their own order. Then more and more of them have swapped
+/// places. At its end all have, and they lie apart.
 pub fn calibrated(set: FileSet, paper_s: f64) -> Scattering {
     const SPREADS: [f64; 9] = [1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0];
     let in_part =
@@ -236,13 +234,13 @@ pub fn calibrated(set: FileSet, paper_s: f64) -> Scattering {
     all.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are several").1
 }
 
-/// What all samples come to, seconds.
+/// Means over all samples, seconds.
 #[derive(Clone, Copy, Debug)]
 struct Mean {
     elapsed_s: f64,
-    /// Of the processor.
+    /// Time in which the processor is busy.
     busy_s: f64,
-    /// Of the elapsed times.
+    /// The least and the most of the elapsed times.
     spread: Option<(f64, f64)>,
 }
 
@@ -312,7 +310,7 @@ fn cells(
     cells
 }
 
-/// Whether a time with hints is of the set and the arrays by whose processor time with hints an open was chosen.
+/// Whether a time with hints belongs to the set and the arrays by which the time of an open was chosen.
 fn rests_on_open(row: &str, disks: usize) -> bool {
     row == "bboard, mail" && disks > 1
 }
@@ -372,7 +370,7 @@ pub fn tables_1_and_2() -> Outcome {
     outcome
 }
 
-/// The speed-ups of a plane over those samples that fit better.
+/// The speed-ups of a plane over the samples within [`NARROW_TOLERANCE`].
 fn narrower(plane: Plane) -> Vec<Cell> {
     let near = samples().iter().filter(|sample| sample.fits(NARROW_TOLERANCE));
     let near: Vec<Sample> = near.copied().collect();

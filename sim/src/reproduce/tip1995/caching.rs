@@ -1,18 +1,16 @@
 //! Figures 2 c, 10 a, 10 b and 11: Davidson, and informed caching.
 //!
-//! Chosen: 335 µs for each block of Davidson, so that without hints it is bound by the disk on one disk and by the
-//! processor on more than two, as section 3.6 has it. It decides what informed caching saves once the processor does, so
-//! that its figure on three disks is marked; rows of 200 and of 600 µs, which fit that sentence too, say how far.
-//! Between the two, and together with what a disclosed read adds ([`testbed`]), the level was chosen by what hints save on three
-//! disks and more: nothing under `tip1`, more than 15 % under `tip2`. Those are marked. No level has all that is said: at 335 µs
-//! a third disk still saves 31 % of the time without hints, at 600 µs 10 %, but then `tip2` saves 13.
-//! Passes are 20; the paper does not say how many there were.
-//!
-//! `tip2` goes by fixed costs, with a `T_disk` of 15 ms, as TIP-2 is taken to: "hint estimators directly apply equations (6) and (9)", and
-//! what it measures is the hit rate, "the only missing piece" (section 5.2); other values for other devices are to come
-//! (section 7). With costs that are measured, as by `foretell`, its horizon would move with the last sixteen requests, which
-//! decides on three disks: they are nearly as fast as the processor. That was found when the reason was looked for why 14.5 % was saved there
-//! instead of more than 15; figure 10 a has a row of it.
+//! * *Processor time.* A block of Davidson takes 335 µs. Without hints it is then bound by the disk on one disk and by the
+//!   processor on more than two (section 3.6). Rows with 200 and 600 µs, which fit that sentence too, show how much depends on
+//!   it. Within that range the level was chosen, with the cost of a disclosed read ([`testbed`]), by what hints save on three
+//!   disks and more: nothing under `tip1`, and more than 15 % under `tip2`. Those cells are calibrated. No level fits all of the
+//!   text: at 335 µs a third disk still saves 31 % of the time without hints; at 600 µs it saves 10 %, but then `tip2` saves 13 %.
+//! * *Passes* are 20; the paper does not say how many.
+//! * *Costs.* `tip2` uses fixed costs, with a `T_disk` of 15 ms: "hint estimators directly apply equations (6) and (9)", and what
+//!   TIP-2 measures is the hit rate, "the only missing piece" (section 5.2). Other values for other devices are future work there
+//!   (section 7). With measured costs, as `foretell` has them, the horizon would follow the last sixteen requests. That decides on
+//!   three disks, which are nearly as fast as the processor: 14.5 % would be saved there instead of more than 15 %. Figure 10 a has
+//!   a row for it.
 
 use foretell_policy::{Nanos, Rules};
 
@@ -24,15 +22,15 @@ use super::{
 use crate::programs::davidson::Davidson;
 use crate::scenario::contention::{self, CACHES_MB, Parameters};
 
-/// Caches of figure 10 b, MB.
+/// Sizes of the cache in figure 10 b, MB.
 pub const DAVIDSON_CACHES_MB: [u64; 10] = [2, 4, 6, 8, 10, 12, 14, 16, 18, 20];
 
-/// The algorithm.
+/// Davidson, with hints if `disclosed`.
 pub fn davidson(disclosed: bool) -> Davidson {
     of_block_cpu(BLOCK_CPU, disclosed)
 }
 
-/// Work on a block.
+/// Processor time of a block.
 const BLOCK_CPU: Nanos = Nanos(335_000);
 
 fn of_block_cpu(block_cpu: Nanos, disclosed: bool) -> Davidson {
@@ -48,7 +46,7 @@ fn swept(program: Davidson, rules: Rules) -> Sweep {
     DISKS.map(|disks| run(testbed(disks), program, rules))
 }
 
-/// `tip2` by costs that it measures.
+/// Davidson under `tip2` with measured costs.
 fn swept_by_measured_costs(program: Davidson) -> Sweep {
     DISKS.map(|disks| Run::of(&testbed(disks).run(program.workload(), Rules::TIP2)))
 }
@@ -117,7 +115,7 @@ pub fn figures_over_disks() -> Outcome {
     outcome
 }
 
-/// Figure 10 b: by the size of the cache, on one disk.
+/// Figure 10 b: Davidson by the size of the cache, on one disk.
 pub fn figure_10b() -> Outcome {
     const BLOCKS_PER_MB: u64 = 128;
     let series = [

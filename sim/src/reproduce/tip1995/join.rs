@@ -1,16 +1,18 @@
 //! Figure 2 a: the join of Postgres.
 //!
-//! Chosen: 300 µs for each outer tuple and 3 ms for each match, which the paper does not state and which decide what hints
-//! save (their 45 % on four disks); rows of a third and of twice as much say how far. And what decides what splitting the loop saves:
+//! The paper does not state processor times. Chosen are 300 µs for each outer tuple and 3 ms for each match, by the 45 % that hints
+//! save on four disks. Rows with a third and with twice as much show how much depends on it.
 //!
-//! * About 900 requests, on one disk: keys that find nothing are beyond those that do ([`InnerKeys::First`]), and one match in 25 goes on in
-//!   the next block. Between 20 and 30 they do not tell, for draws scatter by more. The other keys with one match in six are as
-//!   near; the first were preferred since the paper names inner blocks as what pollutes the cache, and without any long match these
-//!   do most of it then.
-//! * About 20 % of the time: the index lies a tenth of the volume away from the relations (of 5, 10 and 15 % the nearest). That the distance grows
-//!   with the volume was chosen by the same 20 %, which are taken to be of all arrays.
+//! Two figures without hints decide what splitting the loop saves:
 //!
-//! Rows without each of them say what it is worth.
+//! * About 900 requests, on one disk: keys without a match are beyond those with one ([`InnerKeys::First`]), and one match in 25
+//!   goes on in the next block. Values between 20 and 30 give the same within the scatter of draws. Keys in between with one match
+//!   in six come as near. The first were preferred since the paper names inner blocks as what pollutes the cache, and with these
+//!   keys they do most of it even without long matches.
+//! * About 20 % of the time: the index lies a tenth of the volume away from the relations, the nearest of 5, 10 and 15 %. The
+//!   distance grows with the volume since the 20 % are taken to hold on all arrays.
+//!
+//! Rows without each of these choices show what it is worth.
 
 use foretell_policy::Nanos;
 
@@ -20,12 +22,12 @@ use super::{
 };
 use crate::programs::join::{InnerKeys, Join, Loop};
 
-/// What lies between the relations and the index: a tenth of the volume.
+/// Distance between the relations and the index: a tenth of the volume.
 fn index_away_sectors(bed: &Testbed) -> u64 {
     bed.volume_sectors() / 10
 }
 
-/// The join on this machine, with the keys of this draw.
+/// The join on the machine `bed`, with keys drawn by `seed`.
 pub fn join(form: Loop, bed: &Testbed, seed: u64) -> Join {
     Join {
         form,
@@ -39,7 +41,7 @@ pub fn join(form: Loop, bed: &Testbed, seed: u64) -> Join {
     }
 }
 
-/// The same with `times / parts` of its processor times.
+/// The same join with `times / parts` of its processor times.
 fn with_processor(join: Join, times: u64, parts: u64) -> Join {
     let scaled = |cpu: Nanos| Nanos(cpu.0 * times / parts);
     Join { tuple_cpu: scaled(join.tuple_cpu), match_cpu: scaled(join.match_cpu), ..join }
@@ -47,7 +49,7 @@ fn with_processor(join: Join, times: u64, parts: u64) -> Join {
 
 type Change = fn(Join) -> Join;
 
-/// What takes back each of what was chosen by what splitting the loop saves, and whether requests depend on it.
+/// Joins without one of the choices: the row's name, whether requests depend on it, and the change.
 const OTHERS: [(&str, bool, Change); 5] = [
     ("other keys", true, |join| Join { inner_keys: InnerKeys::Between, ..join }),
     ("other keys, one match in six in two blocks", true, |join| Join {
@@ -63,7 +65,7 @@ const OTHERS: [(&str, bool, Change); 5] = [
     }),
 ];
 
-/// The mean of joins with other keys.
+/// The mean over draws of keys.
 fn mean_of(form: Loop, other: impl Fn(Join) -> Join) -> Sweep {
     mean(SEEDS.map(|seed| sweep(|bed| other(join(form, bed, seed)).workload())))
 }

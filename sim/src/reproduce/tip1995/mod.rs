@@ -1,21 +1,20 @@
-//! The figures of TIP 1995: five programs and the contention for buffers, on an Alpha with up to 15 disks.
+//! The figures of TIP 1995: five programs, and the contention for buffers, on an Alpha with up to 15 disks.
 //!
-//! The figures themselves have no numbers in our copy of the paper; what the text says of them is what cells compare
-//! with.
+//! Our copy of the paper has lost the numbers of its figures, so cells compare with what the text says of them.
 //!
-//! What the paper states of the machine is in [`testbed`]. Beyond it:
+//! [`testbed`] has what the paper states of the machine. Beyond it:
 //!
-//! * `T_hit` = 243 µs, `T_driver` = 580 µs, `T_disk` = 15 ms are from the authors' other reports (memory).
-//! * What each further block of a request adds to `T_driver` follows from section 3.1: `cat` of a large file reads
-//!   18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs: eight of them less `T_driver` is 7 × 154 µs.
-//! * That FFS waits for a file's blocks of addresses, whoever reads them ([`Metadata::Ffs`]), is assumed: caches were cold,
-//!   and TIP of 1994 leaves names to FFS's own routines, which wait (its authors were about to change that for names). It
-//!   was looked for because slices lost more of their stall than the paper has; figure 3 b has rows without. Of directories and
-//!   of the program, which only searches have, [`search`] says the same.
-//! * Hints cost the processor "a little" more than read-ahead (section 3.6): 20 µs for each read, chosen so that Davidson
-//!   is within half a per cent of no gain, or slower, on all arrays.
-//! * Processor times of the programs are not stated. Each program's file here says what they were chosen by.
-//! * Sections 3.x have `tip1` decide, section 6 `tip2`, by costs that are fixed ([`caching`]).
+//! * `T_hit` = 243 µs, `T_driver` = 580 µs and `T_disk` = 15 ms are from the authors' other reports (memory).
+//! * Each further block of a request adds 154 µs to `T_driver`. That follows from section 3.1: `cat` of a large file reads
+//!   18.2 MB/s, 450 µs a block, of which `T_hit` leaves 207 µs. Eight of these less `T_driver` are 7 × 154 µs.
+//! * FFS waits for a file's indirect blocks, for a program and for a prefetch alike ([`Metadata::Ffs`]). That is assumed:
+//!   caches were cold, and TIP of 1994 leaves names to FFS's routines, which wait. The reason to look for it was that slices
+//!   lost more of their stall than in the paper; figure 3 b has rows without it. For directories and for the program, which
+//!   only searches read, see [`search`].
+//! * Hints cost the processor "a little" more than read-ahead (section 3.6): 20 µs for each read. It was chosen so that Davidson
+//!   gains less than half a per cent on all arrays.
+//! * Processor times of programs are not stated. Each program's file says by what they were chosen.
+//! * In sections 3.x `tip1` decides; in section 6 `tip2` does, by fixed costs ([`caching`]).
 
 pub mod caching;
 pub mod join;
@@ -35,17 +34,17 @@ use crate::machine::server::{PREFETCHES_PER_DISK, Priority};
 use crate::machine::{Metadata, Processors};
 use crate::programs::Workload;
 
-/// Arrays that are run: of the paper's 1 to 15 disks.
+/// Sizes of arrays, in disks; the paper has 1 to 15.
 pub const DISKS: [usize; 8] = [1, 2, 3, 4, 6, 8, 10, 15];
 /// Blocks lie side by side ("inter-block rotational delay = 0", section 3.1).
 pub const PITCH_SECTORS: u64 = 16;
 /// The ceiling of prefetched and unread blocks (section 3.1).
 pub const UNREAD_BLOCKS: u64 = 512;
 
-/// What the paper calls SCAN, taken for a scan that goes one way, as that of BSD's `disksort` does: from the last request back to the first.
+/// What the paper calls SCAN. It is taken for a one-way scan, as in BSD's `disksort`: from the last request back to the first.
 pub const SCAN: Order = Order::CLook;
 
-/// The DEC 3000/500 of section 3.1 with so many disks.
+/// The DEC 3000/500 of section 3.1 with `disks` disks.
 pub fn testbed(disks: usize) -> Testbed {
     Testbed {
         disk: DiskParameters::by_name("hpc2247").expect("invariant: it is built in"),
@@ -99,12 +98,12 @@ impl Run {
 /// A run on each of [`DISKS`].
 type Sweep = [Run; DISKS.len()];
 
-/// Of a workload for each machine.
+/// Runs a workload on each machine, under `tip1`.
 fn sweep(workload: impl Fn(&Testbed) -> Workload) -> Sweep {
     DISKS.map(testbed).map(|bed| Run::of(&bed.run(workload(&bed), Rules::TIP1)))
 }
 
-/// Layouts, planes and keys that a figure is the mean of, where it depends on them.
+/// Seeds whose mean a figure is, where it depends on layouts, planes or keys.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// The mean of sweeps.
@@ -121,12 +120,12 @@ fn mean(of: impl IntoIterator<Item = Sweep>) -> Sweep {
     })
 }
 
-/// By how many per cent `after` is less than `before`.
+/// How much less `after` is than `before`, in per cent.
 fn reduction(before: f64, after: f64) -> f64 {
     100.0 * (1.0 - after / before)
 }
 
-/// Cells of one row, a column for each array.
+/// A row of cells, with a column for each array.
 struct Row<'a> {
     experiment: &'a str,
     row: String,
@@ -151,7 +150,7 @@ impl Row<'_> {
         DISKS.into_iter().zip(sweep).map(cell).collect()
     }
 
-    /// By how many per cent `after` takes less than `before`, where the paper has nothing to compare with.
+    /// The time that `after` saves of `before`, in per cent, where the paper has no number.
     fn reductions(&self, before: &Sweep, after: &Sweep) -> Vec<Cell> {
         let cell = |at: usize| {
             let ours = reduction(before[at].elapsed_s, after[at].elapsed_s);
@@ -166,12 +165,12 @@ fn line(name: &str, sweep: &Sweep) -> (String, Vec<(f64, f64)>) {
     (name.to_owned(), points.collect())
 }
 
-/// A figure of one panel over the disks.
+/// A figure with one panel over the number of disks.
 fn over_disks(name: &str, title: &str, lines: Vec<(String, Vec<(f64, f64)>)>) -> Figure {
     Figure::new(name, title, "disks", vec![panel("elapsed, s", lines)])
 }
 
-/// A program's part of figure 3: elapsed time and stall with hints, as shares of those without.
+/// A program's part of figure 3: elapsed time and stall with hints, as shares of those without hints.
 fn figure_3(program: &str, plain: &Sweep, hinted: &Sweep, paper: &Figure3) -> Outcome {
     let basis = |disks: usize| {
         let is_chosen = paper.chosen_disks == Some(disks);
@@ -203,18 +202,18 @@ fn figure_3(program: &str, plain: &Sweep, hinted: &Sweep, paper: &Figure3) -> Ou
     Outcome { cells, figures: vec![Figure::new("tip1995-figure-3", title, "disks", panels)] }
 }
 
-/// The column of a figure that the text gives as "up to".
+/// The column of a number that the text gives as "up to".
 const MOST: &str = "most";
 
 /// What section 3.7 says of a program.
 struct Figure3 {
-    /// By how many per cent the elapsed time is reduced at most.
+    /// The most elapsed time saved, in per cent.
     elapsed: Option<f64>,
-    /// Whether that was among what the program's parameters were chosen by.
+    /// Whether the program's parameters were chosen by it.
     is_most_chosen: bool,
-    /// Between how many and how many per cent of the stall is removed.
+    /// The range of the stall that is removed, in per cent.
     stall: Option<(f64, f64)>,
-    /// The array on which the stall that is removed was.
+    /// The array whose removed stall the parameters were chosen by.
     chosen_disks: Option<usize>,
 }
 

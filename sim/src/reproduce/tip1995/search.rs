@@ -1,21 +1,19 @@
 //! Figures 1 a and 1 b: agrep through four sets of files.
 //!
-//! A set's files lie side by side and in any order, in as many groups of cylinders as their inodes need: "bytes per inode =
-//! 32K", says section 3.1, so that one has no room for the 1,352 files of `man3`. The processor time of a block, 40 µs beside the
-//! 250 µs of an open, was chosen so that the most that hints save of the four searches is what section 3.7 says, 84 %, when
-//! programs were taken to be in memory; it is three quarters of a cycle for a byte, and with none at all little more would be saved.
-//! What follows is how the reduction is on each array, and what the striper's order is worth.
-//!
-//! That the striper's scan goes [one way](super::SCAN), and how large a group is, are assumed, and were when the reason was looked for why
-//! sorting saved 50 % on one disk where the paper has 63. Figure 1 b has rows of the other assumptions.
-//!
-//! "Each test was run on a system with a cold cache", says section 3.1. So each search first reads the way to its [program](START)
-//! and what it touches of it, and then the root, and the directory of its set as far as names are looked for
-//! ([`directory`](crate::machine::directory)), with hints and without. These are two roots, as the sets have a file system of their own, that
-//! "was formatted" for each three runs; the other one is laid on the same disks here. That all this is cold was looked for when more
-//! stall went than the paper's 95 %: whoever made the list of arguments may have read the directory, and a cold cache may have been
-//! that of the file system with the sets only. Figure 3 b has rows without, the last of them at the level of processor time that would
-//! be chosen then, 110 µs.
+//! * *Places.* A set's files lie side by side, in any order, in as many cylinder groups as their inodes need: section 3.1 has
+//!   "bytes per inode = 32K", so one group has no room for the 1,352 files of `man3`.
+//! * *Processor time.* A block takes 40 µs, beside the 250 µs of an open. It was chosen so that hints save at most the 84 % of
+//!   section 3.7 while the program was taken to be in memory. It is three quarters of a cycle for a byte, and with no time at
+//!   all little more would be saved. What is predicted is the saving on each array, and what the striper's order is worth.
+//! * *The striper's scan* goes [one way](super::SCAN), and the size of a cylinder group is assumed. Both were chosen because
+//!   sorting saved 50 % on one disk where the paper has 63 %. Figure 1 b has rows for the other assumptions.
+//! * *Cold start.* "Each test was run on a system with a cold cache" (section 3.1). So each search, with hints or without,
+//!   first reads the path to its [program](START) and the pages that it touches. Then it reads the root, and its set's
+//!   directory as far as names are looked for ([`directory`](crate::machine::directory)). The sets have a file system of their
+//!   own, that "was formatted" for each three runs; the program's is laid on the same disks here. The reason to assume all
+//!   this was that more stall went than the paper's 95 %. Figure 3 b has rows without it: making the list of arguments
+//!   may have read the directory, and the cold cache may be that of the sets' file system only. The last row uses the
+//!   processor time that would be chosen then, 110 µs.
 
 use foretell_policy::queue::Order;
 use foretell_policy::{Nanos, Rules};
@@ -31,25 +29,26 @@ use crate::plot::Panel;
 use crate::programs::search::{ColdStart, FileSet, SETS_1995, Search};
 use crate::programs::{Groups, Scattering};
 
-/// Groups of 16 MB (assumed, as [`GAP_BLOCKS`](crate::layout::GAP_BLOCKS) does) with an inode for each 32 KB (section 3.1): `man3` has
-/// files for three.
+/// Cylinder groups of 16 MB (assumed, as in [`GAP_BLOCKS`](crate::layout::GAP_BLOCKS)) with an inode for each 32 KB (section
+/// 3.1). `man3` fills three.
 const GROUPS: Groups = Groups { sectors: (16 << 20) / SECTOR_BYTES, inodes: 512 };
-/// Of 16 cylinders, as newfs makes them unless it is told otherwise (memory), of this disk; inodes in whole blocks of 64. Five for `man3`.
+/// Groups of 16 cylinders of this disk, the default of newfs (memory). Inodes come in whole blocks of 64. `man3` fills five.
 const SMALL_GROUPS: Groups = Groups { sectors: 16 * 13 * 86, inodes: 320 };
 
-/// Names of 12 to 15 characters (assumed); five blocks of a directory for `man3`, one for each other set.
+/// Names have 12 to 15 characters (assumed). The directory of `man3` then has five blocks, that of any other set one.
 const NAME_BYTES: u64 = 12;
 
-/// Work on a block, and what it would be chosen to be if directories and the program were in memory.
+/// Processor time of a block, and the value that would be chosen if directories and the program were in memory.
 const BLOCK_CPU: Nanos = Nanos(40_000);
 const BLOCK_CPU_OF_WARM: Nanos = Nanos(110_000);
 
-/// `/usr/local/bin/agrep`: where it lies is assumed. Pages are those of 8 KB of agrep 2.04, eight of code and constants and one of
-/// data, compiled with `-O`, as its makefile has it, not by DEC's compiler but by gcc 12 for Alpha under Linux. Which are run in a
-/// search for a string, and in which order, is what `qemu-alpha -L /usr/alpha-linux-gnu -d in_asm -D LOG agrep STRING FILE...` writes. Before
-/// them the first is read by `exec`, and that of data by the loader, which writes addresses there. Libraries are taken to be in
-/// memory. That pages come one at a time is said of OSF/1 by a course on Digital Unix 4.0, which has clusters; that section 3.1 has
-/// clusters too is of files that are read.
+/// The start of `/usr/local/bin/agrep`; the path is assumed.
+///
+/// Its pages have 8 KB: eight of code and constants and one of data. They are those of agrep 2.04, compiled with `-O` as in its
+/// makefile, by gcc 12 for Alpha under Linux instead of DEC's compiler. `qemu-alpha -L /usr/alpha-linux-gnu -d in_asm -D LOG
+/// agrep STRING FILE...` writes which pages a search for a string runs, and in which order. Before these, `exec` reads the first
+/// page, and the loader the page of data, to which it writes addresses. Libraries are taken to be in memory. A course on
+/// Digital Unix 4.0 says that OSF/1 reads pages one at a time; the clusters of section 3.1 are those of files that are read.
 pub const START: ColdStart = ColdStart { directories: 4, pages: &[0, 8, 3, 1, 2, 4, 7, 5, 6] };
 
 /// A search of `set`.
@@ -69,13 +68,13 @@ pub fn search(set: FileSet, hinted: bool, seed: u64) -> Search {
     }
 }
 
-/// The same if its program and its directory are in memory.
+/// The same search with its program and its directory in memory.
 pub fn warm(search: Search) -> Search {
     let scattering = Scattering { name_bytes: None, ..search.scattering };
     Search { scattering, cold_start: None, block_cpu: BLOCK_CPU_OF_WARM, ..search }
 }
 
-/// The same if its files lie in such groups.
+/// The same search with its files in other groups.
 fn in_groups(search: Search, groups: Option<Groups>) -> Search {
     Search { scattering: Scattering { groups, ..search.scattering }, ..search }
 }
@@ -89,12 +88,12 @@ fn run(set: FileSet, hinted: bool, order: Order, of: impl Fn(Search) -> Search) 
     }))
 }
 
-/// The four searches one after another.
+/// The sum of the four searches.
 fn sum(sets: impl Iterator<Item = Sweep> + Clone) -> Sweep {
     std::array::from_fn(|at| Run::sum(sets.clone().map(|sweep| sweep[at])))
 }
 
-/// What sorting saves if it, or where files lie, is something else than assumed.
+/// The time saved with another scan, or with other cylinder groups, than assumed.
 fn otherwise() -> impl Iterator<Item = Cell> {
     let others = [
         ("both ways", Order::Scan, Some(GROUPS)),
@@ -114,7 +113,7 @@ fn otherwise() -> impl Iterator<Item = Cell> {
 
 type Other = (&'static str, fn(Search) -> Search);
 
-/// What may have been in memory.
+/// What may have been in memory, by the name of its row.
 const OTHERS: [Other; 3] = [
     ("way to the program known", |search| Search {
         cold_start: Some(ColdStart { directories: 0, ..START }),
@@ -124,7 +123,7 @@ const OTHERS: [Other; 3] = [
     ("program and directories known", warm),
 ];
 
-/// What of the stall goes then.
+/// The stall removed with these in memory.
 fn otherwise_known() -> impl Iterator<Item = Cell> {
     OTHERS.into_iter().flat_map(|(what, other)| {
         let of = |hinted| sum(SETS_1995.map(|set| run(set, hinted, SCAN, other)).into_iter());
@@ -140,7 +139,7 @@ fn otherwise_known() -> impl Iterator<Item = Cell> {
     })
 }
 
-/// A set, searched without hints, and with them in either order of the striper.
+/// A set, searched without hints, and with hints in either order of the striper.
 struct Searched {
     name: &'static str,
     plain: Sweep,
@@ -208,7 +207,7 @@ pub fn figures() -> Outcome {
     ));
     let paper = Figure3 {
         elapsed: Some(84.0),
-        // While the program was taken to be in memory; with no work at all it would be 82.4 now.
+        // Chosen while the program was taken to be in memory; with no processor time at all it would be 82.4 now.
         is_most_chosen: true,
         stall: STALL_REMOVED,
         chosen_disks: None,

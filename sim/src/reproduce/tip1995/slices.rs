@@ -1,11 +1,11 @@
 //! Figure 1 c: three slices through a data set of 512³ values.
 //!
-//! Processor times were chosen, not stated: 500 ms for a picture of 512 × 512 pixels and 100 µs for each block, from
-//! "about two seconds" for every plane with hints. Times without hints follow from the disks alone.
+//! Processor times were chosen by "about two seconds" for every plane with hints: 500 ms for a picture of 512 × 512 pixels, and
+//! 100 µs for each block. Times without hints follow from the disks alone.
 //!
-//! An X-Y plane keeps step with the rotation, and how decide values of the disk that are not known. All combinations
-//! of a grid (`disks`) are taken that give the plane its "fifteen seconds" without hints on one disk, each with planes of
-//! its own, and figures are the means over them. Of 30, 11 are at the grid's limit of 36 sectors of cylinder skew.
+//! An X-Y plane keeps step with the rotation, so its time depends on values of the disk that are not known. `disks` takes every
+//! combination of a grid that gives the plane its "fifteen seconds" without hints on one disk. Figures are the means over
+//! these, each with planes of its own. Of the 30, 11 are at the grid's limit of 36 sectors of cylinder skew.
 
 use foretell_policy::{Nanos, Rules};
 
@@ -19,7 +19,7 @@ use crate::programs::slice::{Plane, Slice};
 
 /// Section 3.3: an X-Y plane without hints, seconds.
 const XY_PLAIN_S: f64 = 15.0;
-/// How far off that a disk may be, as a share, to be taken.
+/// How far from that a disk may be, as a share, to be kept.
 const TOLERANCE: f64 = 0.05;
 
 /// A slice along `plane`.
@@ -35,8 +35,8 @@ pub fn slice(plane: Plane, disclosed: bool, seed: u64) -> Slice {
     }
 }
 
-/// The disk as it may have been: sectors on a track of one zone or another, 3.6 to 4.3 MB/s; skews from what the head's
-/// switch (1 ms, 7.7 sectors) and a seek of one cylinder (2.5 ms, 19.4 sectors) take; requests of 1 to 3 ms.
+/// Disks that the paper may have had. The sectors on a track are those of one zone or another, 3.6 to 4.3 MB/s. Skews start at
+/// what a head switch (1 ms, 7.7 sectors) and a seek over one cylinder (2.5 ms, 19.4 sectors) take. The overhead is 1 to 3 ms.
 fn disks() -> Vec<DiskParameters> {
     let DiskParameters::Mechanical(known) = testbed(1).disk else {
         unreachable!("invariant: it has an arm")
@@ -74,7 +74,7 @@ fn run_on(testbed: Testbed, slice: Slice) -> Run {
     Run::of(&testbed.run(slice.workload(), Rules::TIP1))
 }
 
-/// What figure 3 has if blocks of addresses are in memory.
+/// Rows of figure 3 with indirect blocks in memory.
 fn otherwise(disks: &[DiskParameters]) -> Vec<Cell> {
     let sum = |disclosed| -> Sweep {
         let of = |(seed, disk): (u64, &DiskParameters)| {
@@ -98,7 +98,7 @@ fn otherwise(disks: &[DiskParameters]) -> Vec<Cell> {
     removed.chain(row("time saved").reductions(&plain, &hinted)).collect()
 }
 
-/// The mean of all disks, and the least and the most of them.
+/// The mean over all disks, and the least and the most of them.
 type Spread = (Sweep, [Option<(f64, f64)>; DISKS.len()]);
 
 /// Figure 1 c, and the slices' part of figure 3.
@@ -146,9 +146,9 @@ pub fn figures() -> Outcome {
         })
     };
     let (plain, hinted) = (sum(false), sum(true));
-    // "Up to a factor of 6" (section 3.3) on one array would be 83 % saved, and section 3.7 says "up to 75 %" of what
-    // figure 3 shows: with hints as a share of without, on the same array. That is compared there. Most of the times that
-    // the factor is made of are calibrated.
+    // "Up to a factor of 6" (section 3.3) on one array would be 83 % saved, and section 3.7 says "up to 75 %" of figure 3, which
+    // compares the same array with and without hints. So the 75 % is compared there, and the factor is taken from one disk
+    // without hints. Most of the times in the factor are calibrated.
     let ratio = |from: fn(usize) -> usize| {
         let ratios = (0..DISKS.len()).map(|at| plain[from(at)].elapsed_s / hinted[at].elapsed_s);
         ratios.fold(0.0, f64::max)

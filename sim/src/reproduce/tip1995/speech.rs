@@ -1,10 +1,12 @@
 //! Figure 2 b: Sphinx.
 //!
-//! Neither the time of a frame nor how many lookups go to the file is stated. Chosen: bursts of 17 lookups on average, so
-//! that three quarters of the stall go on four disks, the least that section 3.7 says; one after each fourteenth frame, and
-//! 50 ms of work a frame, so that the most that is saved on any array is what it says, a fifth of the time. Rows of half the
-//! work, and of other bursts, say what rests on which: how much of the stall goes is a matter of how many lookups there are
-//! in a burst, and of nothing else.
+//! The paper states neither the time of a frame nor how many lookups go to the file. Both are chosen:
+//!
+//! * Bursts have 17 lookups on average, so that three quarters of the stall go on four disks, the least of section 3.7.
+//! * A burst follows each fourteenth frame, and a frame takes 50 ms, so that at most a fifth of the time is saved on any array.
+//!
+//! Rows with half the work and with other bursts show what rests on which. How much of the stall goes depends only on the number of
+//! lookups in a burst.
 
 use foretell_policy::Nanos;
 
@@ -14,7 +16,7 @@ use super::{
 };
 use crate::programs::speech::Speech;
 
-/// The recognition.
+/// Sphinx, with hints if `disclosed`.
 pub fn speech(disclosed: bool) -> Speech {
     Speech {
         frame_cpu: Nanos(50_000_000),
@@ -28,7 +30,7 @@ pub fn speech(disclosed: bool) -> Speech {
 
 type Other = (&'static str, fn(Speech) -> Speech);
 
-/// What else it might be.
+/// Other values, by the name of their row.
 const OTHERS: [Other; 3] = [
     ("half the work", |speech| Speech { frame_cpu: Nanos(25_000_000), ..speech }),
     ("bursts of 4", |speech| Speech { burst_reads: 4.0, ..speech }),
