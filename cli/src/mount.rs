@@ -1,6 +1,7 @@
 //! `foretell mount`: an object store, or a folder, as a file system.
 
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -296,6 +297,7 @@ fn unreadable(folder: &Path, error: &io::Error) -> Failure {
 fn folder(args: &MountArgs) -> Result<PathBuf, Failure> {
     let folder = folder_of(&args.source).unwrap_or(Path::new(""));
     let folder_path = folder.canonicalize().map_err(|error| unreadable(folder, &error))?;
+    fs::read_dir(&folder_path).map_err(|error| unreadable(folder, &error))?;
     if let Ok(mountpoint) = args.mountpoint.canonicalize()
         && (mountpoint.starts_with(&folder_path) || folder_path.starts_with(&mountpoint))
     {
@@ -365,6 +367,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     if mount.wait() == Ending::Requested && !is_json_out {
         say(""); // Below the ^C of the terminal.
     }
+    let (failure, place) = (mount.failure(), mount.mountpoint().display().to_string());
     let (mountpoint, stats, report) =
         (mount.mountpoint().to_owned(), mount.stats(), mount.report());
     let is_in_use = mount.unmount().map_err(Failure::failed)?;
@@ -384,7 +387,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     if is_in_use {
         note("a program still has files of the mount open; it cannot read them any longer");
     }
-    Ok(ExitCode::SUCCESS)
+    match failure {
+        Some(reason) => Err(Failure::failed(format!("the mount at {place} has ended: {reason}"))),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn is_writable(args: &MountArgs) -> bool {

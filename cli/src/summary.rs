@@ -120,8 +120,13 @@ impl<'a> Summary<'a> {
             None => String::new(),
             Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
+        // What a program reads that is not seen does not count as read.
+        let unread = match self.report.programs.left_alone {
+            0 => "wasted",
+            _ => "not seen to be read",
+        };
         let mut text = format!(
-            "{} {}{refused}, {} {} of {} prefetched: {} useful, {} late, {} wasted",
+            "{} {}{refused}, {} {} of {} prefetched: {} useful, {} late, {} {unread}",
             hints.given,
             if hints.given == 1 { "hint" } else { "hints" },
             blocks.prefetched,

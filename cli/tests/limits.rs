@@ -353,3 +353,36 @@ fn a_loop_of_wrappers_is_seen_by_none() {
     let output = twice.wait_with_output().expect("it ends");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{id}\n"));
 }
+
+/// Whatever the limit is, a mount is served, or refused in a line.
+#[test]
+fn a_mount_that_has_too_few_threads_is_refused() {
+    if !have_fuse() {
+        return;
+    }
+    let (backing, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
+    let names = fs::read_dir(backing.path()).expect("a folder").count();
+    let (mut refused, mut served) = (0, 0);
+    for processes in [2, 4, 6, 8, 9, 10, 12, 14, 16, 20, 40] {
+        let Some(group) = Group::new(processes) else { return };
+        let script = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.0.display());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "-", env!("CARGO_BIN_EXE_foretell"), "mount"]);
+        let output = shell.arg(backing.path()).arg(mnt.path()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let found = fs::read_dir(mnt.path()).map(Iterator::count);
+        if output.status.success() {
+            served += 1;
+            assert_eq!(found.ok(), Some(names), "{processes} processes: {said}");
+            let unmounted = foretell().arg("unmount").arg(mnt.path()).output().expect("it runs");
+            assert!(unmounted.status.success(), "{processes} processes: {unmounted:?}");
+        } else {
+            refused += 1;
+            assert_eq!(output.status.code(), Some(1), "{processes} processes: {said}");
+            assert_eq!(said.lines().count(), 1, "{processes} processes: {said}");
+            assert_eq!(found.ok(), Some(0), "{processes} processes: something is mounted");
+        }
+        group.is_left();
+    }
+    assert!(refused > 0 && served > 0, "{refused} refused, {served} served");
+}

@@ -222,6 +222,11 @@ impl StoreMount {
         self.mount.wait()
     }
 
+    /// Why it is no longer served, if nobody unmounted it.
+    pub fn failure(&self) -> Option<String> {
+        self.mount.failure()
+    }
+
     /// Unmounts it. Says whether a program still uses it, which is served until it lets go or this process ends.
     ///
     /// # Errors

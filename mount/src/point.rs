@@ -49,6 +49,8 @@ pub enum Ending {
 #[derive(Debug, Default)]
 struct Life {
     session_ended: bool,
+    /// Why it ended, if not by an unmount.
+    failure: Option<String>,
     unmount_requested: bool,
 }
 
@@ -125,6 +127,8 @@ impl FreePoint {
         options: &MountOptions,
     ) -> Result<MountPoint, MountError> {
         let FreePoint { path, kind } = self;
+        // The session would end without them, when everybody believes it is served.
+        check_threads(options.threads).map_err(|source| MountError::Thread { source })?;
         let config = config(&kind, options);
         let session = Session::new(Guarded(file_system), &path, &config);
         let session = session.map_err(|error| MountError::Mount {
@@ -136,9 +140,14 @@ impl FreePoint {
         let ending = Arc::clone(&shared);
         let serve = move || {
             // However the session ends, nothing is served any longer.
-            let run = || session.run().ok();
-            catch_unwind(AssertUnwindSafe(run)).ok();
-            ending.change(|life| life.session_ended = true);
+            let ended = catch_unwind(AssertUnwindSafe(|| session.run()));
+            ending.change(|life| {
+                life.failure = match ended {
+                    Ok(result) => result.err().map(|error| one_line(&error.to_string())),
+                    Err(_) => Some("internal error".into()),
+                };
+                life.session_ended = true;
+            });
         };
         let thread = std::thread::Builder::new().name("mount-session".into()).spawn(serve);
         let session = Some(thread.map_err(|source| MountError::Thread { source })?);
@@ -182,6 +191,11 @@ impl MountPoint {
     /// What tells the kernel that something of its caches is no longer right.
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
+    }
+
+    /// Why the session ended by itself, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.life().failure.clone()
     }
 
     /// Waits until somebody unmounts it, or asks for it by a handle.
@@ -269,6 +283,28 @@ pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
         },
         _ => Err(not_mounted()),
     }
+}
+
+/// That so many threads can be had beside those that there are, and one more for what asks a store or a folder.
+fn check_threads(threads: usize) -> io::Result<()> {
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let mut started = Vec::new();
+    let wait = |held: Arc<Mutex<std::sync::mpsc::Receiver<()>>>| {
+        move || {
+            held.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+        }
+    };
+    let spawned = (0..=threads).try_for_each(|_| {
+        let thread = std::thread::Builder::new().name("mount-check".into());
+        started.push(thread.spawn(wait(Arc::clone(&held)))?);
+        Ok(())
+    });
+    drop(hold); // Now all of them end.
+    for thread in started {
+        thread.join().ok();
+    }
+    spawned
 }
 
 fn config(kind: &Kind, options: &MountOptions) -> Config {

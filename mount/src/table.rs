@@ -121,7 +121,8 @@ pub(crate) fn helper() -> Option<&'static str> {
     let answers = |name: &&str| {
         let mut command = Command::new(name);
         command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok()
+        // One that cannot be started now says why when it is needed.
+        !command.status().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
     ["fusermount3", "fusermount"].iter().find(|name| answers(name)).copied()
 }

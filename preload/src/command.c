@@ -210,7 +210,7 @@ static int start_pipe(struct pipe_stream *entry, const char *line, bool reads)
     if (error == 0)
         return own;
     (void)REAL(close)(own);
-    errno = error;
+    errno = ENOMEM; /* as glibc says it, whatever the reason */
     return -1;
 }
 

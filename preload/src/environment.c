@@ -211,6 +211,7 @@ struct work {
 
 /* The least that the kernel takes for arguments and environment, whatever the limit of the stack is. */
 #define ARG_MAX_BYTES ((size_t)131072)
+#define STRING_MAX_BYTES ((size_t)131072) /* MAX_ARG_STRLEN of 4 KiB pages, with the NUL */
 
 /* Enough for some thousand variables. Only what is written takes memory. */
 #define WORK_BYTES 65536u
@@ -238,11 +239,18 @@ static const char *given_value(struct survey *seen, const char *value, size_t *b
 }
 
 /* B */
+/* An array that the program gives need not be aligned: an element of it may lie in two pages. */
+static bool pointer_readable(struct known_pages *known, char *const *at)
+{
+    return foretell_readable(known, at) &&
+           foretell_readable(known, (const char *)at + sizeof *at - 1);
+}
+
 static void look_at(char *const envp[], struct survey *seen)
 {
     memset(seen, 0, sizeof *seen); /* of a piece that is used again */
     for (; envp != NULL && !seen->bad; seen->count++) { /* NULL is as good as an empty one */
-        if (!foretell_readable(&seen->known, &envp[seen->count])) {
+        if (!pointer_readable(&seen->known, &envp[seen->count])) {
             seen->bad = true;
             return;
         }
@@ -452,7 +460,7 @@ static size_t exec_limit_bytes(void)
 static bool add_bytes(struct known_pages *known, char *const strings[], size_t most, size_t *bytes)
 {
     for (; strings != NULL && *bytes <= most; strings++) {
-        if (!foretell_readable(known, strings))
+        if (!pointer_readable(known, strings))
             return false;
         *bytes += sizeof *strings;
         if (*strings == NULL)
@@ -460,7 +468,8 @@ static bool add_bytes(struct known_pages *known, char *const strings[], size_t m
         size_t length = foretell_readable_length(known, *strings);
         if (length == SIZE_MAX)
             return false;
-        *bytes += length + 1;
+        /* The kernel takes no longer string, however few there are. */
+        *bytes += length < STRING_MAX_BYTES ? length + 1 : most + 1;
     }
     return true;
 }

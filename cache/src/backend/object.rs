@@ -314,9 +314,11 @@ impl ObjectBackend {
         }
     }
 
-    /// Whether the address itself is the key of an object. Waits for the answer, and takes a refusal for no.
+    /// Whether the address itself is the key of an object that has bytes; one without may stand for an empty folder.
+    /// Waits for the answer, and takes a refusal for no.
     pub fn is_object(&self) -> bool {
-        self.can_list && !self.prefix.as_ref().is_empty() && self.head("").is_ok()
+        let has_bytes = || self.head("").is_ok_and(|found| found.size > 0);
+        self.can_list && !self.prefix.as_ref().is_empty() && has_bytes()
     }
 
     /// Whether there are keys that begin with a slash: no path can name them, but a recursive [listing](Self::list_keys) of the

@@ -108,6 +108,23 @@ static size_t longest(posix_spawn_file_actions_t *actions)
     return low;
 }
 
+/* The kernel takes a string of 128 KiB at most, with its NUL: the library's name in front of it must not be too much. */
+static void long_library(posix_spawn_file_actions_t *actions)
+{
+    char *entry = malloc(131072);
+    memset(entry, 'x', 131071);
+    memcpy(entry, "LD_PRELOAD=", 11);
+    entry[131071] = '\0';
+    pid_t pid;
+    char *words[] = {"true", NULL};
+    int error = posix_spawn(&pid, "/bin/true", actions, NULL, words, (char *[]){entry, NULL});
+    printf("a long library: %s\n", strerrorname_np(error));
+    fflush(stdout);
+    if (error == 0)
+        waitpid(pid, NULL, 0);
+    free(entry);
+}
+
 static void fill_up(void)
 {
     struct rlimit stack = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
@@ -117,6 +134,8 @@ static void fill_up(void)
     posix_spawn_file_actions_addopen(&actions, 9, "/dev/null", O_RDONLY, 0);
     size_t plain = longest(NULL);
     printf("fits: %zu, with file actions %zu\n", plain, longest(&actions));
+    long_library(NULL);
+    long_library(&actions);
     posix_spawn_file_actions_destroy(&actions);
 }
 
@@ -139,6 +158,9 @@ int main(int argc, char **argv)
     execute("a string without an end", (char *[]){pages + 4096 - 11, NULL});
     *table = "A=1";
     execute("an array without an end", table);
+    table = (char **)(pages + 4096 - sizeof(char *) / 2);
+    memcpy(table, &(char *){"A=1"}, sizeof(char *) / 2);
+    execute("an array that ends within an element", table);
     execute("odd entries", (char *[]){"Z=1", "no value", "A=2", "Z=3", "", "=", "=x", "A=", "LAST=1",
                                       NULL});
     execute("libraries", (char *[]){"LD_PRELOAD=", "A=1", "LD_PRELOAD=libc.so.6", "B=2", NULL});

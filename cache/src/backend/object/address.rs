@@ -193,7 +193,8 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
 /// The variable that says who we are to a web server, out of sight of other users.
 const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
 
-/// Who we are to a web server: as its address says, or the environment, for that host alone.
+/// Who we are to a web server, as `NAME:PASSWORD`: as its address says, percent-encoded, or else as the environment
+/// says, plainly and for that host alone.
 ///
 /// # Errors
 /// If the variable has another form.
@@ -201,9 +202,9 @@ fn user_at(
     folder: &Folder,
     of_address: Option<&str>,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Vec<u8>>, String> {
     if let Some(user) = of_address {
-        return Ok(Some(user.to_owned()));
+        return Ok(Some(decoded(user)));
     }
     let said = variable(WEB_USER_VARIABLE).filter(|said| !said.is_empty());
     let Some(said) = said else { return Ok(None) };
@@ -213,7 +214,7 @@ fn user_at(
         .ok_or_else(|| format!("{WEB_USER_VARIABLE} is not NAME:PASSWORD@HOST"))?;
     let (scheme, _) = folder.origin.split_once("://").unwrap_or_default();
     let is_meant = origin(&format!("{scheme}://{host}")) == folder.origin;
-    Ok(is_meant.then(|| user.to_owned()))
+    Ok(is_meant.then(|| user.as_bytes().to_owned()))
 }
 
 /// Whether there are both halves of a key of S3, or none.
@@ -234,11 +235,11 @@ fn check_keys(settings: &Settings) -> Result<(), String> {
 /// Headers of each request, beside the crate's. `user` is who we are to a web server.
 fn headers(
     settings: &Settings,
-    user: Option<&str>,
+    user: Option<&[u8]>,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     if let Some(user) = user {
-        let basic = format!("Basic {}", BASE64_STANDARD.encode(decoded(user)));
+        let basic = format!("Basic {}", BASE64_STANDARD.encode(user));
         headers.push(("authorization".to_owned(), basic));
     }
     headers.extend(settings.headers.iter().cloned());
@@ -424,13 +425,13 @@ mod tests {
             let variable = |name: &str| (name == WEB_USER_VARIABLE).then(|| value.to_owned());
             user_at(&Folder::new(scheme, rest), user_of(rest).0, &variable)
         };
-        let me = Ok(Some("me:p@ss".to_owned()));
+        let me = Ok(Some(b"me:p%41@ss".to_vec()));
         for (address, value) in [
-            ("https://host/a", "me:p@ss@host"),
-            ("https://HOST:443/a?b", "me:p@ss@Host"),
-            ("https://host", "me:p@ss@host:443"),
-            ("http://host:81/", "me:p@ss@host:81"),
-            ("https://me:p@ss@host/", "you:x@host"),
+            ("https://host/a", "me:p%41@ss@host"),
+            ("https://HOST:443/a?b", "me:p%41@ss@Host"),
+            ("https://host", "me:p%41@ss@host:443"),
+            ("http://host:81/", "me:p%41@ss@host:81"),
+            ("https://me:p%2541%40ss@host/", "you:x@host"),
         ] {
             assert_eq!(user(address, value), me, "{address} {value}");
         }
