@@ -1,7 +1,7 @@
 //! The file system that the kernel sees of a store, which is read-only. `docs/internals/mount.md` says why it is as it is.
 //!
 //! What can be answered from memory is answered by the thread that takes the request in; lookups and
-//! listings go to the [`pool`](crate::pool); reads call when they are done.
+//! listings go to the [`pool`]; reads call when they are done.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the kernel asks of a folder that can be written. All of it is done by threads of the [`pool`](crate::pool), since
+//! What the kernel asks of a folder that can be written. All of it is done by threads of the [`pool`], since
 //! the folder may take its time; reads call when they are done.
 //!
 //! The kernel keeps pages as long as a file is not changed (`content.rs`), and no data that is to be written: each write is a request. What it

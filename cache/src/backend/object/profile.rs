@@ -5,7 +5,7 @@
 //! speaks after what is given and after the environment, and before web identity, containers and the machine's metadata
 //! service, which are `object_store`'s.
 //!
-//! Keys are asked for again before they expire. Those that say nothing of it are read again every [`READ_EVERY`], since
+//! Keys are asked for again before they expire. Those that say nothing of it are read again every five minutes, since
 //! other programs renew them in the files.
 
 #[cfg(feature = "aws-profiles")]
