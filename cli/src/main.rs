@@ -133,7 +133,8 @@ fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
                 let message =
                     format!("the stack is too small (ulimit -s), and there is no thread: {error}");
                 failure::note(message);
-                Err(ExitCode::from(run::FAILED_BEFORE))
+                let is_run = ours.get(1).is_some_and(|word| word == "run");
+                Err(ExitCode::from(if is_run { run::FAILED_BEFORE } else { 1 }))
             }
         }
     })

@@ -127,7 +127,7 @@ impl FreePoint {
         options: &MountOptions,
     ) -> Result<MountPoint, MountError> {
         let FreePoint { path, kind } = self;
-        // The session would end without them, when everybody believes it is served.
+        // Without its threads the session ends after the mount was announced.
         check_threads(options.threads).map_err(|source| MountError::Thread { source })?;
         let config = config(&kind, options);
         let session = Session::new(Guarded(file_system), &path, &config);
@@ -285,26 +285,17 @@ pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     }
 }
 
-/// That so many threads can be had beside those that there are, and one more for what asks a store or a folder.
+/// Checks that so many threads can be started at once, and one more for requests to a store or a folder.
 fn check_threads(threads: usize) -> io::Result<()> {
-    let (hold, held) = std::sync::mpsc::channel::<()>();
-    let held = Arc::new(Mutex::new(held));
-    let mut started = Vec::new();
-    let wait = |held: Arc<Mutex<std::sync::mpsc::Receiver<()>>>| {
-        move || {
-            held.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        let _closed = gate.lock(); // Until all are started.
+        for _ in 0..=threads {
+            let thread = std::thread::Builder::new().name("mount-check".into());
+            thread.spawn_scoped(scope, || drop(gate.lock()))?;
         }
-    };
-    let spawned = (0..=threads).try_for_each(|_| {
-        let thread = std::thread::Builder::new().name("mount-check".into());
-        started.push(thread.spawn(wait(Arc::clone(&held)))?);
         Ok(())
-    });
-    drop(hold); // Now all of them end.
-    for thread in started {
-        thread.join().ok();
-    }
-    spawned
+    })
 }
 
 fn config(kind: &Kind, options: &MountOptions) -> Config {

@@ -19,7 +19,7 @@ pub(super) struct TieredObject {
 
 /// A request, and what of it has not ended.
 pub(super) struct Joint {
-    /// If nobody ends it, it goes with the last share, and fails.
+    /// Taken when it ends. A request that is dropped with the last share fails.
     request: Mutex<Option<Request>>,
     is_demand: bool,
     length: usize,
@@ -93,7 +93,7 @@ impl Share {
                 let shared = &object.shared;
                 shared.offer(&object.key, (object.size_bytes, start), &filled, length);
             }
-            drop((object, filled)); // Who ends the last request may open the folder anew.
+            drop((object, filled)); // Ending the last request may let its waiter open the folder anew.
             joint.ended(result);
         });
         // SAFETY: the pieces are this share's until it ends, which is after `done` was called.

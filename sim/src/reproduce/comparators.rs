@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use foretell_policy::{Nanos, ReaderId, Rules};
 use serde::Serialize;
 
+use super::page::sentence_lines;
 use super::testbed::Testbed;
 use super::tip1995::{caching, join, search, slices, speech, testbed};
 use super::{Cell, seconds};
@@ -256,7 +257,7 @@ pub fn markdown(table: &[Compared]) -> String {
     for reason in &REASONS {
         let found = behind(Some(reason));
         if !found.is_empty() {
-            let _ = writeln!(page, "* {}\n  {found}.", reason.why);
+            let _ = writeln!(page, "* {}\n  {found}.", sentence_lines(reason.why));
         }
     }
     let found = behind(None);

@@ -230,6 +230,11 @@ fn table_of(page: &mut String, table: &Table<'_>) {
     page.push('\n');
 }
 
+/// `text` with a line for each sentence, as an item of a list goes on.
+pub(super) fn sentence_lines(text: &str) -> String {
+    text.replace(". ", ".\n  ")
+}
+
 fn reasons(page: &mut String, cells: &[Cell]) {
     let _ = writeln!(page, "## Why figures are off\n");
     let _ = writeln!(
@@ -252,7 +257,8 @@ fn reasons(page: &mut String, cells: &[Cell]) {
             .collect();
         if !found.is_empty() {
             let (experiment, row, found) = (reason.experiment, reason.row, found.join(", "));
-            let _ = writeln!(page, "* **{experiment}, {row}…**: {found}.\n  {}", reason.why);
+            let why = sentence_lines(reason.why);
+            let _ = writeln!(page, "* **{experiment}, {row}…**: {found}.\n  {why}");
         }
     }
     page.push('\n');

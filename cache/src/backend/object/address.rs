@@ -190,11 +190,11 @@ fn client(settings: &Settings, options: ObjectOptions) -> Result<ClientOptions, 
     Ok(client)
 }
 
-/// The variable that says who we are to a web server, out of sight of other users.
+/// The environment variable with the user name and password for a web server. Other users cannot see it.
 const WEB_USER_VARIABLE: &str = "FORETELL_HTTP_USER";
 
-/// Who we are to a web server, as `NAME:PASSWORD`: as its address says, percent-encoded, or else as the environment
-/// says, plainly and for that host alone.
+/// `NAME:PASSWORD` for a web server: percent-decoded from its address if that has one, else from the environment
+/// variable, verbatim and for the host named there alone.
 ///
 /// # Errors
 /// If the variable has another form.
@@ -232,7 +232,7 @@ fn check_keys(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// Headers of each request, beside the crate's. `user` is who we are to a web server.
+/// Headers that each request gets beside the crate's. `user` is `NAME:PASSWORD` for a web server.
 fn headers(
     settings: &Settings,
     user: Option<&[u8]>,
