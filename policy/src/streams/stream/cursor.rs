@@ -1,28 +1,26 @@
-//! How far a stream's reader has come, and how far away a position therefore is.
+//! How far a stream's reader has come, and from that how far away each position is.
 //!
-//! Programs do not read exactly as they disclose: they skip, go back, and several threads or processes
-//! work off one list side by side.
+//! Programs do not read exactly as they disclose. They skip, go back, and share one list among several threads or processes.
 //!
-//! * **A. In order.** Everything before the cursor's *base* is past; the *front* is where the reader is. As long as
-//!   reads come in order the two are one.
-//! * **B. Within the window.** A read that fits a position a window's length ahead of the front, or one
-//!   that was left out, is taken for it. The front goes ahead with the first such read, and back with the second
-//!   of two in a row: who reads one file before its turn comes back, and two readers side by side do not
-//!   pull the front to and fro. What stays too far behind is given up as skipped; after a leap, not before
-//!   some more reads have shown that the reader does not come back.
-//! * **C. Far ahead.** One read that fits further ahead may be an accident. A second one beyond it by
-//!   the same reader is not: the cursor jumps there. Not so where the front was moved by blocks that
-//!   turned out to be in memory: their reader comes after, and fits nothing near.
-//! * **D. Sets.** In a hint whose order is free, any of its positions fits. The front is then the number
-//!   of blocks read, so that what comes after the set is as far away as there is left to read. Threads may
-//!   be at several sets side by side: those are *open*. One that nobody reads any more, while others are
-//!   read, is left; what it has unread is given up like anything else that lies behind.
+//! * **A. In order.** Every position before the *base* is past. The *front* is where the reader is. While reads come in order
+//!   the two are equal.
+//! * **B. Within the window.** A read may fit a position up to a window's length ahead of the front, or one that was left out
+//!   before it. The first read ahead moves the front there. The front moves back only with the second of two successive reads
+//!   behind it. So a reader that reads one file early can come back, and two readers side by side do not pull the front to and
+//!   fro. Positions too far behind the front are given up as skipped. After a leap ahead they are kept for some more reads, in
+//!   case the reader comes back.
+//! * **C. Far ahead.** One read that fits beyond the window may be an accident. When the same reader makes a second one further
+//!   on, the cursor jumps there. It does not jump while the front stands where blocks already in memory have moved it: the
+//!   reader is still behind.
+//! * **D. Sets.** In a hint with free order, any of its positions fits. The front is then the start of the set plus the number
+//!   of its blocks read, so accesses after the set are as far away as blocks remain unread. Threads may read several sets side
+//!   by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread positions are given up
+//!   like any others behind the front.
 //!
-//! Positions that were read and positions that were given up make up the stream's *accuracy*, a mean
-//! that forgets.
+//! The stream's *accuracy* is an exponentially weighted moving average: 1 for each position read, 0 for each one given up.
 //!
-//! Cost: O(1) in order; O(log w) with w positions read out of order and far from the first of them, which
-//! take as much memory as [`positions`](super::positions) says.
+//! Cost: O(1) in order; O(log w) with w positions read out of order and far from the first of them. Their memory is described
+//! in [`positions`](super::positions).
 
 use std::ops::Range;
 
@@ -30,42 +28,51 @@ use super::places::Places;
 use super::positions::PositionSet;
 use crate::hint::{Order, ReaderId};
 
-/// How far away an access is, in accesses of its stream.
+/// Distance of an access, in accesses of its stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Distance {
-    /// So many accesses ahead; the next one is 1.
+    /// This many accesses ahead; the next one is 1.
     Ahead(u64),
-    /// Any of the next so many accesses, all alike.
+    /// Any of the next this many accesses, all equally likely.
     AnyOf(u64),
 }
 
-/// Weight of a new observation in the accuracy, and what a new stream is taken to have shown.
+/// Weight of a new observation in the accuracy.
+/// Unit: ratio. Reason: judgement.
 const ACCURACY_WEIGHT: f64 = 1.0 / 256.0;
+/// Accuracy of a stream before any observation: its hinter is trusted.
+/// Unit: ratio. Reason: judgement.
 const ACCURACY_FIRST: f64 = 1.0;
 
-/// More skipped positions at once count as so many.
+/// More positions skipped at once count as this many. The accuracy is then below 0.02.
+/// Unit: positions. Reason: bound.
 const SKIPS_COUNTED_MAX: u64 = 1024;
 
-/// D: sets that are open at a time, for as many threads.
+/// D: sets that may be open at a time. Each thread usually has one.
+/// Unit: sets. Reason: bound.
 const SETS_MAX: usize = 64;
 
-/// D: a set is left when others were read so many times as often in its stead as between its reads before.
+/// D: a set is closed after this many times its usual gap, in reads of other sets.
+/// Unit: ratio. Reason: judgement.
 const SET_GAPS: u64 = 8;
 
-/// B, D: reads elsewhere after which what was left out is given up, and a set is left, in parts of what may lie
-/// behind: few if the stream has not kept its word.
+/// B, D: divides `behind`, the number of positions that may lie behind the front. After that many reads elsewhere, left-out
+/// positions are given up (B) and a set is closed (D). A leap is a move of the front by more positions than that. `behind` is
+/// small for a stream of low accuracy.
+/// Unit: ratio. Reason: judgement.
 const PATIENCE_DIVISOR: u64 = 8;
 
-/// B: positions left out that are waited for, or as many as the window has: each may take some bytes.
+/// B: positions kept after a leap, unless the window is longer. Each may take some bytes.
+/// Unit: positions. Reason: bound.
 const LEFT_OUT_MAX: u64 = 4096;
 
-/// A hint without order, or one pass of it, that is being read.
+/// A hint with free order that is being read, or one pass of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Set {
     start: u64,
     end: u64,
     read: u64,
-    /// When it was opened and read last, in reads of the stream; and its reads since.
+    /// When it was opened and when it was read last, counted in reads of the stream; and its own reads since it was opened.
     opened: u64,
     last_read: u64,
     reads: u64,
@@ -76,7 +83,8 @@ impl Set {
         (self.start..self.end).contains(&position)
     }
 
-    /// Reads of the stream for each of its own; one of `sets` that was read once is taken to have its turn.
+    /// Mean reads of the stream from one read of the set to the next. A set read less than twice is taken to have its turn
+    /// among `sets`.
     fn gap(&self, sets: usize) -> u64 {
         match self.reads {
             0 | 1 => sets as u64,
@@ -91,23 +99,23 @@ impl Set {
 pub(crate) struct Cursor {
     base: u64,
     front: u64,
-    /// The furthest that the front has been.
+    /// The furthest position that the front has reached.
     furthest: u64,
-    /// Positions after the base that were read.
+    /// Positions at or after the base that were read or settled.
     read_ahead: PositionSet,
-    /// The open sets, in order.
+    /// The open sets, ordered by position.
     sets: Vec<Set>,
     reads: u64,
-    /// Positions that are known to be of hints with an order.
+    /// A range of positions known to belong to a hint with a given order.
     ordered: Range<u64>,
     far: Option<(ReaderId, u64)>,
-    /// B: the last read, if it was of something left out behind the front.
+    /// B: the position of the last read, if it was behind the front.
     back: Option<u64>,
-    /// B: when the front leapt ahead, in reads of the stream.
+    /// B: when the front last leapt ahead, in reads of the stream. `None` once left-out positions need no more patience.
     leapt_at: Option<u64>,
     /// Whether anything was ever read as disclosed.
     seen: bool,
-    /// The front was moved by what needs no reading, and the reader may be behind it.
+    /// Whether settled positions moved the front, so that the reader may be behind it.
     ahead_of_reader: bool,
     window: u64,
     accuracy: f64,
@@ -133,37 +141,37 @@ impl Cursor {
         }
     }
 
-    /// Everything before it is past.
+    /// The first position that is not past.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Where the next read in order would be.
+    /// The position that the next read in order would have.
     pub(crate) fn front(&self) -> u64 {
         self.front
     }
 
-    /// How many reads it was moved by.
+    /// Reads of the stream so far.
     pub(crate) fn reads(&self) -> u64 {
         self.reads
     }
 
-    /// The share of the disclosed that was read, of late.
+    /// Moving average of the share of disclosed accesses that were read, from 0 to 1.
     pub(crate) fn accuracy(&self) -> f64 {
         self.accuracy
     }
 
-    /// Whether the reader is within a hint that may be read in any order.
+    /// Whether a set is open.
     pub(crate) fn in_set(&self) -> bool {
         !self.sets.is_empty()
     }
 
-    /// The positions of each hint without order that is being read; all of one are equally far away.
+    /// The positions of each open set. All positions of one set are equally far away.
     pub(crate) fn sets(&self) -> impl Iterator<Item = Range<u64>> {
         self.sets.iter().map(|set| set.start..set.end)
     }
 
-    /// What lies before it is left to the reader: it has been overtaken.
+    /// The first position to fetch for. Positions before it were overtaken and are left to demand reads.
     pub(crate) fn fetched_from(&self) -> u64 {
         self.sets.first().map_or(self.front, |set| set.start.min(self.front).max(self.base))
     }
@@ -173,7 +181,7 @@ impl Cursor {
         position >= self.base && !self.read_ahead.contains(position)
     }
 
-    /// The first position from `from` on that was not read before its turn.
+    /// The first position from `from` on that was not read early.
     pub(crate) fn next_expected(&self, from: u64) -> u64 {
         self.read_ahead.next_absent(from, u64::MAX)
     }
@@ -186,7 +194,7 @@ impl Cursor {
         }
     }
 
-    /// B, C, D: whether a read by `reader` that would fit `position` is to be taken for it.
+    /// B, C, D: whether a read by `reader` that would fit `position` is accepted as that access.
     pub(crate) fn accepts(&mut self, places: &Places, reader: ReaderId, position: u64) -> bool {
         let near = position < self.front.saturating_add(self.window)
             || self.sets.last().is_some_and(|set| position < set.end)
@@ -202,16 +210,15 @@ impl Cursor {
         second
     }
 
-    /// D: `position` lies in a set that begins within the window.
+    /// D: whether `position` lies in a set that begins within the window.
     fn begins_near(&self, places: &Places, position: u64) -> bool {
         places.placed_at(position).is_some_and(|placed| {
             placed.order == Order::Any && placed.start < self.front.saturating_add(self.window)
         })
     }
 
-    /// The access at `position` has been made. What was left out and lies more than `behind` before
-    /// the front, or before the sets that are being read, is given up. Returns the base, before which
-    /// everything is past now.
+    /// Records that the access at `position` was made. Left-out positions more than `behind` before the front, or before the
+    /// open sets, are given up. Returns the base, before which everything is past.
     #[inline]
     pub(crate) fn read(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
         self.count_read();
@@ -230,7 +237,7 @@ impl Cursor {
         self.reads += 1;
     }
 
-    /// Whether `position` is the next one in order, and all before it and nothing after it is past: mostly it is so.
+    /// Whether `position` is next in order and no position is left out, read early or in a set. This is the usual case.
     fn is_plainly_next(&self, position: u64) -> bool {
         position == self.front
             && self.front == self.base
@@ -240,10 +247,10 @@ impl Cursor {
             && self.read_ahead.is_empty()
     }
 
-    /// The same wherever it is.
+    /// As [`read`](Self::read), for any position.
     #[inline(never)] // The rarer part.
     fn read_anywhere(&mut self, places: &Places, position: u64, behind: u64) -> u64 {
-        // What needed nothing any more was counted then.
+        // A settled position was counted as read of its set when it was settled.
         let counted = self.read_ahead.contains(position);
         self.enter_set(places, position);
         let front = self.front;
@@ -260,7 +267,7 @@ impl Cursor {
         self.past(position);
         let behind = behind.min(self.window);
         self.leave_sets(behind);
-        // Nothing is skipped within a set.
+        // Nothing within an open set is skipped.
         let first = self.sets.first().map_or(u64::MAX, |set| set.start);
         let kept = match self.sets.last() {
             Some(set) if set.contains(self.front) => set.start.saturating_sub(behind),
@@ -286,7 +293,7 @@ impl Cursor {
         self.base
     }
 
-    /// B: something behind the front was read. Sets have no order to come back to.
+    /// B: a position behind the front was read. Inside sets there is no order to come back to.
     fn read_behind(&mut self, position: u64) {
         let second = self.back.is_some_and(|before| before < position);
         self.back = Some(position);
@@ -295,9 +302,10 @@ impl Cursor {
         }
     }
 
-    /// The access at `position` needs nothing any more. Returns the base.
+    /// The access at `position` no longer needs its block. Returns the base.
     ///
-    /// A reader that has been seen will come by; for one that has not, this is all that shows.
+    /// Once a reader was seen, the front waits for its reads. Before that, settled positions are the only sign of progress and
+    /// move the front.
     pub(crate) fn settle(&mut self, position: u64) -> u64 {
         if !self.expects(position) {
             return self.base;
@@ -321,17 +329,17 @@ impl Cursor {
         self.base
     }
 
-    /// Bytes that it takes beside itself.
+    /// Bytes that it takes outside itself.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.read_ahead.memory_bytes() + self.sets.capacity() * size_of::<Set>()
     }
 
-    /// Whether anything was ever read as disclosed.
+    /// Whether any read ever fitted.
     pub(crate) fn is_seen(&self) -> bool {
         self.seen
     }
 
-    /// Goes on at `position`, which nobody is known to wait for. Returns the base.
+    /// Jumps to `position`. No reader is known to wait for anything before it. Returns the base.
     pub(crate) fn skip_to(&mut self, position: u64) -> u64 {
         self.read_ahead.remove_before(position);
         (self.base, self.front) = (position, position);
@@ -341,7 +349,7 @@ impl Cursor {
         self.base
     }
 
-    /// Notes that the access at `position` is over.
+    /// Marks the access at `position` as past.
     fn past(&mut self, position: u64) {
         if position == self.base && position < self.front && self.read_ahead.is_empty() {
             self.base += 1; // A: nothing to remember.
@@ -353,7 +361,7 @@ impl Cursor {
         }
     }
 
-    /// The base follows what is past, up to the furthest front.
+    /// Moves the base over past positions, at most to the furthest front.
     fn move_base(&mut self) {
         if self.base < self.furthest && self.read_ahead.contains(self.base) {
             self.base = self.read_ahead.next_absent(self.base, self.furthest);
@@ -361,7 +369,7 @@ impl Cursor {
         }
     }
 
-    /// D: the first read of a set opens it.
+    /// D: the first read of a set opens it. If too many are open, the one unread for longest is closed.
     fn enter_set(&mut self, places: &Places, position: u64) {
         let is_open = self.sets.iter().rev().any(|set| set.contains(position));
         if is_open || self.ordered.contains(&position) {
@@ -375,7 +383,7 @@ impl Cursor {
         let pass = (position - placed.start) / placed.pass_blocks;
         let start = placed.start + pass * placed.pass_blocks;
         let end = start + placed.pass_blocks;
-        // Some may need nothing any more.
+        // Some of its positions may be settled already.
         let settled = self.read_ahead.count(start..end);
         let read = settled + self.base.saturating_sub(start);
         if self.sets.len() == SETS_MAX {
@@ -388,7 +396,7 @@ impl Cursor {
         self.sets.insert(place, Set { start, end, read, opened, last_read, reads });
     }
 
-    /// D: sets that nobody reads any more are left, but for the one that the front lies in.
+    /// D: closes sets that have gone unread for too long, except the one that contains the front.
     fn leave_sets(&mut self, behind: u64) {
         if self.sets.len() > 1 || self.sets.first().is_some_and(|set| !set.contains(self.front)) {
             let (front, reads, sets) = (self.front, self.reads, self.sets.len());
@@ -398,13 +406,13 @@ impl Cursor {
         }
     }
 
-    /// D: what is past, or was read to its end, is open no more.
+    /// D: closes sets that are past or completely read.
     fn close_sets(&mut self) {
         let base = self.base;
         self.sets.retain(|set| base < set.end && set.read < set.end - set.start);
     }
 
-    /// Everything before `position` that was not read is skipped.
+    /// Gives up all unread positions before `position`; they count as skipped.
     fn give_up_to(&mut self, position: u64) {
         let read = self.read_ahead.remove_before(position);
         let skipped = (position - self.base - read).min(SKIPS_COUNTED_MAX);
@@ -413,17 +421,17 @@ impl Cursor {
         self.move_base();
     }
 
-    /// What a stream that has shown nothing is taken for.
+    /// Sets the accuracy that a new stream starts with.
     pub(crate) fn set_accuracy(&mut self, accuracy: f64) {
         self.accuracy = accuracy;
     }
 
-    /// Starts again at the first position; what was shown is not forgotten.
+    /// Restarts at the first position and keeps the accuracy.
     pub(crate) fn restart(&mut self) {
         *self = Cursor { accuracy: self.accuracy, ..Cursor::new(self.window) };
     }
 
-    /// All is past, and the positions of what comes begin with the first again.
+    /// Restarts at the first position when all positions are past. Keeps the accuracy and whether a reader was seen.
     pub(crate) fn begin_anew(&mut self) {
         let Cursor { seen, ahead_of_reader, reads, accuracy, .. } = *self;
         *self = Cursor { seen, ahead_of_reader, reads, accuracy, ..Cursor::new(self.window) };
@@ -474,7 +482,7 @@ mod tests {
         let (places, mut cursor) = (places(&[(Order::Given, 1000)]), Cursor::new(8));
         for position in (0..900).step_by(3) {
             assert!(try_read(&mut cursor, &places, position));
-            // As much as may lie behind, and what one more read leaves out.
+            // The permitted lag, and the positions that one more read leaves out.
             assert!(cursor.front() - cursor.base() <= 8 + 3);
         }
         assert!(!cursor.expects(100) && cursor.expects(895) && !cursor.expects(897));
@@ -498,18 +506,18 @@ mod tests {
         assert_eq!((cursor.base(), cursor.front(), cursor.fetched_from()), (12, 12, 12));
         assert_eq!(cursor.distance(13), Distance::Ahead(2));
         (12..2000).for_each(|position| read(&mut cursor, position));
-        // What was read before is passed with what lies before it.
+        // Positions read early are passed together with the ones before them.
         assert_eq!((cursor.base(), cursor.front(), cursor.accuracy()), (2020, 2020, 1.0));
-        // Nor do the last two stay behind that are read the other way round.
+        // Two positions read in swapped order do not stay behind either.
         [2021, 2020].into_iter().for_each(|position| read(&mut cursor, position));
         assert_eq!((cursor.base(), cursor.front()), (2022, 2022));
-        // Two readers at two places: the front is that of the one ahead.
+        // Two readers at two places: the front stays with the one ahead.
         for (slow, fast) in (2022..2032).zip(2100..) {
             read(&mut cursor, fast);
             read(&mut cursor, slow);
             assert_eq!(cursor.front(), fast + 1);
         }
-        // Who does not come back leaves the rest.
+        // If the reader does not come back, the left-out positions are given up.
         (4000..4000 + 512 / PATIENCE_DIVISOR + 1).for_each(|position| read(&mut cursor, position));
         assert!(cursor.base() > 3500 && cursor.accuracy() < 0.1, "{cursor:?}");
     }
@@ -517,7 +525,7 @@ mod tests {
     #[test]
     fn what_needs_no_reading_is_passed_by_the_reader_all_the_same() {
         let (places, mut cursor) = (places(&[(Order::Given, 1000)]), Cursor::new(8));
-        // Before its reader is seen, the front moves by itself; then it waits for the reader.
+        // Before a reader is seen, settled positions move the front; afterwards the front waits for the reader.
         for position in 0..10 {
             cursor.settle(position);
         }
@@ -585,7 +593,7 @@ mod tests {
     }
 
     proptest! {
-        /// The short way of what is plainly next leads where the long one does.
+        /// The short path for reads in order leaves the cursor as the general path does.
         #[test]
         fn the_short_way_is_the_long_one(
             hints in prop::collection::vec((any::<bool>(), 1u64..20), 1..6),

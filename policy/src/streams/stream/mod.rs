@@ -1,15 +1,14 @@
 //! A stream: the ordered hints of one hinter, how far its reader has come, and which of its blocks are in memory.
 //!
-//! Hints wait until their files are known. Then they are *placed* ([`places`]): each access gets a position, and the accesses
-//! enter the index of next uses ([`index`]). The [`cursor`] says which positions are past. The search for blocks to fetch walks the
-//! positions once: the *scan* stands at the first position that was not looked at, and missing positions before it are kept for
-//! each device.
+//! A hint waits until its file is known. Then it is *placed* ([`places`]): each of its accesses gets a position and enters the
+//! index of next uses ([`index`]). The [`cursor`] says which positions are past. The search for blocks to fetch visits each
+//! position once. The *scan* is the first position not yet visited. Missing positions before the scan are kept per device.
 //!
 //! The methods of [`Stream`] lie in files by subject: `placing.rs` (hints and lookups), `reading.rs` (reads and next uses),
 //! `search.rs` (blocks to fetch), `tracking.rs` (claims to blocks in memory).
 //!
-//! Invariant: of a block that the stream names and that is neither in memory nor in flight, the next use is at or after the scan,
-//! or kept as missing.
+//! Invariant: consider a block that the stream names and that is neither in memory nor in flight. Its next use is at or after
+//! the scan, or is kept as missing.
 
 pub(crate) mod cursor;
 pub(crate) mod index;
@@ -39,25 +38,26 @@ use places::{Places, Run};
 use positions::PositionSet;
 pub(crate) use waiting::{Lookup, Waiting};
 
-/// Positions start again from 0 when so many have been used and all of them are past.
+/// Positions restart from 0 once this many are used and all of them are past.
+/// Unit: positions. Reason: bound.
 const ANEW_FROM: u64 = if cfg!(test) { 64 } else { POSITION_END / 2 };
 
 /// The limits that a stream is created with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) block_bytes: u64,
-    /// How far ahead of, and behind, the front a read may fit.
+    /// How far ahead of the front, or behind it, a read may be and still fit. In accesses.
     pub(crate) window: u64,
-    /// Accesses placed ahead of the front.
+    /// Accesses that may be placed ahead of the front.
     pub(crate) placed_max: u64,
 }
 
-/// What a read means to a stream.
+/// How a read relates to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// The access at this position.
+    /// It is the access at this position.
     At(u64),
-    /// One more call of the same reader for the block that it has read last.
+    /// The same reader calls again for the block that it read last.
     Again,
 }
 
@@ -67,19 +67,19 @@ pub(crate) struct OfDevice {
     pub(crate) device: DeviceIndex,
     /// Blocks in memory that the stream tracks: the positions of their next uses.
     pub(crate) tracked: PositionSet,
-    /// Positions before the scan whose blocks are not in memory.
+    /// Positions before the scan whose blocks are not in memory and have to be fetched.
     missing: PositionSet,
-    /// The device has nothing to fetch for the stream while the front is before this position, unless the stream loses a
-    /// block or discloses more.
+    /// Until the front reaches this position, the device has nothing to fetch for the stream. A lost block or a new hint resets
+    /// it to 0.
     pub(crate) quiet_until: u64,
-    /// When the fetches of the missing blocks have to begin.
+    /// The latest start of the fetches of the missing blocks.
     pub(crate) start: LatestStart,
-    /// For how long the stream has disclosed without a read, less its pauses.
+    /// Time for which the stream has disclosed without reading, less its pauses.
     pub(crate) discloses_for: Nanos,
 }
 
 impl OfDevice {
-    /// The block at `position` is to be fetched.
+    /// Notes that the block at `position` has to be fetched.
     fn misses(&mut self, position: u64) {
         if !self.missing.contains(position) {
             self.missing.insert(position);
@@ -88,12 +88,12 @@ impl OfDevice {
     }
 }
 
-/// The block that was read last: it stays in memory until the reader moves on, since programs read blocks in parts.
+/// The block that was read last. It stays in memory until the reader moves on, because programs read blocks in parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Current {
     pub(crate) position: u64,
     pub(crate) slot: SlotId,
-    /// Its next use, and the contents of the index when that was looked up.
+    /// Its next use, and how much the index contained when that was looked up.
     later: Option<u64>,
     added: (u64, usize),
 }
@@ -104,76 +104,77 @@ pub(crate) struct Stream {
     pub(crate) id: StreamId,
     /// The program that gives the hints.
     pub(crate) hinter: HinterId,
-    /// The only reader of it; `None`: any reader's reads may belong to it.
+    /// The only reader whose reads may belong to it; `None`: any reader.
     pub(crate) reader: Option<ReaderId>,
     waiting: HintQueue<Waiting>,
     /// Number of the first waiting hint.
     first_waiting: u64,
-    /// The hint placed last, until all of it is in the index. Its file is still held.
+    /// The hint placed last, until all of it is in the index. It still holds its file.
     entering: Option<Waiting>,
-    /// Hints with slow lookups, by number. Later hints are placed before them.
+    /// Hints with slow lookups, by number. Later hints are placed ahead of them.
     slow: Vec<(u64, Waiting)>,
-    /// Its parts by device, in the order in which hints named the devices.
+    /// Its parts by device, in the order in which hints first named the devices.
     pub(crate) devices: Vec<OfDevice>,
     pub(crate) cursor: Cursor,
-    /// Blocks prefetched for it, or in flight, that are unread.
+    /// Unread blocks that were prefetched for it or are in flight for it.
     pub(crate) unread: u64,
-    /// Blocks of use that its hinter's record does not have yet.
+    /// Useful blocks that its hinter's record does not include yet.
     pub(in crate::streams) unrecorded: u32,
-    /// Its contribution to that record as noted last, and whether it may have changed since.
+    /// Its last noted contribution to that record, and whether it may have changed since.
     pub(in crate::streams) shown: Shown,
     pub(in crate::streams) shown_is_stale: bool,
-    /// Its [looked-up hints](Self::resolved_ahead) and its standing as noted last, and whether they may have changed since.
+    /// Its last noted number of [looked-up hints](Self::resolved_ahead) and standing, and whether they may have changed since.
     pub(in crate::streams) resolved_noted: u64,
     pub(in crate::streams) standing_noted: Standing,
     pub(in crate::streams) resolved_is_stale: bool,
     /// Lookups of its names in flight.
     lookups: u64,
-    /// Waiting hints with known files.
+    /// Waiting hints whose files are known.
     known: u64,
-    /// Blocks read as disclosed, less those that were prefetched for nothing.
+    /// Blocks read as disclosed, less blocks that were prefetched and never read.
     pub(crate) balance: i64,
-    /// Whether an unread block of it was evicted since its last read.
+    /// Whether an unread block of the stream was evicted since its last read.
     pub(crate) has_lost_unread: bool,
-    /// Whether the arbiter has to ask for its value again, and the prefetcher for its candidate.
+    /// Whether the arbiter has to ask for its value again, and whether the prefetcher has to ask for its candidate again.
     pub(in crate::streams) value_is_stale: bool,
     pub(in crate::streams) candidate_is_stale: bool,
-    /// The number of changes of costs when the arbiter asked for its value; `None` if it has read since or tracks other blocks.
+    /// The count of cost changes when the arbiter last asked for its value. `None` if it has read, or tracks other blocks,
+    /// since then.
     pub(in crate::streams) ranked_at: Option<u64>,
-    /// Its pace then, in ns, and whether it was late.
+    /// Its pace at that time, in ns, and whether it was late.
     ranked_pace: (Option<f64>, bool),
-    /// Whether it waits for others to have fewer unread blocks.
+    /// Whether it is parked until other streams have fewer unread blocks.
     pub(in crate::streams) is_parked: bool,
-    /// Whether the last search for a missing block was broken off.
+    /// Whether the last search for a missing block stopped at its limit of steps.
     pub(crate) scan_is_unfinished: bool,
-    /// Whether placing was broken off, and the size of its index as noted last.
+    /// Whether placing stopped at its limit of work, and the last noted size of its index.
     placing_is_unfinished: bool,
     pub(in crate::streams) load_noted: usize,
-    /// Bytes that waiting hints take apart from themselves, and bytes of all hints as noted last.
+    /// Bytes that waiting hints take outside [`Waiting`], and the last noted bytes of all hints.
     waiting_bytes_apart: usize,
     pub(in crate::streams) hint_bytes_noted: usize,
     limits: Limits,
     places: Places,
     index: NextUse,
-    /// The run around the front, as far as it is known.
+    /// The run around the front, if it is known.
     next: Option<Run>,
-    /// The block that was read last, its reader, and its position and slot while the reader may come back to it.
+    /// The block that was read last and its reader. `current` has its position and slot while the reader may come back to it.
     last: Option<Block>,
     last_reader: Option<ReaderId>,
     pub(crate) current: Option<Current>,
-    /// The slot tracked last with the furthest next use of its device: mostly the next victim, found without a search.
+    /// The slot tracked last with the furthest next use of its device. It is usually the next victim, found without a search.
     pub(crate) last_tracked: Option<SlotId>,
-    /// The block that it let go last, and the position of its next use.
+    /// The block that it released last, and the position of that block's next use.
     let_go: Option<(Block, u64)>,
-    /// The first position that was not looked at in search of missing blocks.
+    /// The first position that the search for missing blocks has not visited.
     scan: u64,
-    /// The search passed over positions from here on, because the reader was further.
+    /// The first position that the search passed over because the reader was further; `u64::MAX` if there is none.
     overtaken: u64,
     scan_run: Option<Run>,
-    /// When its last hint came, if it has not read since.
+    /// When its last hint arrived, if it has not read since.
     pub(crate) hinted_at: Option<Nanos>,
     pub(crate) pace: Pace,
-    /// Whether a search for a next use gave up after too many past uses, so that a later one may be missed.
+    /// Whether a search for a next use gave up after too many past uses. A later use may then be missed.
     #[cfg(any(test, debug_assertions))]
     gave_up_search: bool,
 }
@@ -235,19 +236,19 @@ impl Stream {
         }
     }
 
-    /// Accesses disclosed, placed, and still to come.
+    /// Accesses that are placed and still to come.
     pub(crate) fn ahead(&self) -> u64 {
         self.places.end().saturating_sub(self.cursor.front())
     }
 
-    /// What speaks for its hinter and against it: against are blocks that were fetched for it and are unread, beyond those
-    /// of it that were read.
+    /// Its contribution to its hinter's record. Unread blocks fetched for it count against the hinter, beyond as many as its
+    /// balance of blocks read.
     pub(crate) fn shows(&self) -> Shown {
         let unproven = self.unread.saturating_sub(u64::try_from(self.balance).unwrap_or(0));
         Shown { unproven, unrecorded: self.unrecorded }
     }
 
-    /// Whether nothing of it is to be fetched from any device before its front has moved on.
+    /// Whether no device has anything to fetch for it before its front moves on.
     pub(crate) fn is_quiet(&self) -> bool {
         let front = self.cursor.front();
         self.devices.iter().all(|part| front < part.quiet_until)
@@ -256,7 +257,7 @@ impl Stream {
     /// The part of the stream that belongs to `device`.
     #[inline]
     pub(crate) fn of_device(&mut self, device: DeviceIndex) -> &mut OfDevice {
-        // Mostly there is but one.
+        // There is usually only one.
         if self.devices.first().is_some_and(|first| first.device == device) {
             return &mut self.devices[0];
         }
@@ -281,7 +282,7 @@ impl Stream {
         &mut self.devices[index]
     }
 
-    /// Forgets all hints. Hands out the waiting ones, and the blocks that it tracked.
+    /// Drops all hints. Passes the waiting ones to `done`, and the slots that it tracked to `untracked`.
     pub(crate) fn cancel(
         &mut self,
         blocks: &BlockTable,
@@ -301,24 +302,24 @@ impl Stream {
         (self.last, self.last_reader) = (None, None);
     }
 
-    /// The position after the last that is taken.
+    /// The position after the last one in use.
     #[cfg(test)]
     pub(crate) fn placed_end(&self) -> u64 {
         self.places.end()
     }
 
-    /// Whether all that was placed is past, and has taken so many positions that there may be too few for what is to come.
+    /// Whether everything placed is past and more than [`ANEW_FROM`] positions are used, so that positions should restart.
     pub(crate) fn should_begin_anew(&self) -> bool {
         self.places.len() == 0 && self.places.end() > ANEW_FROM
     }
 
-    /// Positions begin anew: all of them are past, nothing is claimed for any, and no hint has a place.
+    /// Restarts positions from 0. All positions are past, no block is claimed for any of them, and no hint is placed.
     pub(crate) fn begin_anew(&mut self) {
         self.cursor.begin_anew();
         self.restart();
     }
 
-    /// Forgets all positions.
+    /// Drops all positions.
     fn restart(&mut self) {
         self.places = Places::new(self.limits.block_bytes);
         self.index = NextUse::new();
@@ -343,7 +344,7 @@ impl Stream {
     /// Whether `block` is read at `position`.
     #[inline]
     pub(crate) fn reads_at(&self, position: u64, block: Block) -> bool {
-        // Mostly it is searched for blocks there.
+        // Most searches are for blocks of this run.
         match self.scan_run.and_then(|run| run.block_at(position)) {
             Some(known) => known == block,
             None => self.block_at(position).is_some_and(|(known, _)| known == block),
@@ -362,7 +363,7 @@ impl Stream {
         Some((run.block_at(position)?, run.device))
     }
 
-    /// Loads what the stream leads to and a read will look at.
+    /// Loads into the processor's caches the parts of the stream that a read will look at.
     #[inline]
     pub(crate) fn load_parts(&self) {
         self.devices.first().into_iter().for_each(load_lines);
@@ -370,8 +371,8 @@ impl Stream {
         self.index.load_parts();
     }
 
-    /// Loads what the parts lead to; and what will be asked of the block at the scan, if the prefetcher may ask after the next
-    /// read. Of a longer run it mostly is at hand.
+    /// Loads the data that those parts point to. If the prefetcher may ask after the next read, also loads the table entries
+    /// for the block at the scan. In longer runs that entry is usually cached already.
     #[inline]
     pub(crate) fn load_segments(&self, blocks: &BlockTable) {
         let front = self.cursor.front() + 1;
@@ -386,7 +387,7 @@ impl Stream {
         self.devices.first().into_iter().for_each(|part| part.tracked.load_ends());
     }
 
-    /// Bytes that it takes. Segments that hints have in common are counted for each.
+    /// Bytes that it takes. Segments shared between hints are counted once per hint.
     pub(crate) fn memory_bytes(&self) -> usize {
         let of_part = |part: &OfDevice| {
             size_of::<OfDevice>() + part.tracked.memory_bytes() + part.missing.memory_bytes()

@@ -1,52 +1,62 @@
 //! How fast a program reads what it discloses, and whether its device keeps up.
 //!
-//! * **Gap**: the mean time from one read to the next where neither waits: the program's own.
-//! * **Hurry**: by how much its next reads might be faster than that. Each read that waits doubles it, each that does
-//!   not lets it shrink.
-//! * **Late**: whether the program spends much of its time waiting for what it has disclosed. Then the device cannot keep
-//!   up, hurry does not help, and a fetch costs the time that the device takes for it.
+//! * **Gap**: the program's own mean time from one read to the next, measured where neither waits.
+//! * **Hurry**: how many times faster than the gap the next reads might come. Each read that waits doubles it; each other read
+//!   lets it shrink.
+//! * **Late**: whether the program spends much of its time waiting for disclosed blocks. If so, the device cannot keep up,
+//!   hurry does not help, and a fetch costs the device's own time for it.
 //!
-//! Cost: O(1) a read.
+//! Cost: O(1) per read.
 
 use crate::hint::ReaderId;
 use crate::time::Nanos;
 
-/// Reads that a sample of the gap is made of: drivers may report several at one time.
+/// Reads per sample of the gap. Drivers may report several reads at one time.
+/// Unit: reads. Reason: judgement.
 const SAMPLE_READS: u32 = 16;
 /// Weight of a new sample in the gap.
+/// Unit: ratio. Reason: judgement.
 const GAP_WEIGHT: f64 = 1.0 / 16.0;
-/// What one read that waits makes a program hurry more, and by which part each that does not makes it less: as long
-/// as one in 3,000 waits, it stays as it is.
+/// A read that waits multiplies the hurry by this.
+/// Unit: ratio. Reason: judgement.
 const HURRY_GROWTH: f64 = 2.0;
+/// A read that does not wait reduces the hurry by this part. If one read in about 1,400 waits, the hurry stays as it is.
+/// Unit: ratio. Reason: judgement.
 const HURRY_DECAY: f64 = 1.0 / 2048.0;
-/// The most, and what it is at first.
+/// The greatest hurry, which is also the first.
+/// Unit: ratio. Reason: judgement.
 const HURRY_MAX: f64 = 8.0;
-/// Weight of a new read in the share of time that was spent waiting. Of time, not of reads: of a cluster's blocks only the
-/// first is waited for. It is small, since what is evicted in a moment of ease is missed for a whole pass.
+/// Weight of a new read in the two means behind [`is_late`](Pace::is_late). It is small, because blocks evicted in a moment of
+/// ease are missed for a whole pass.
+/// Unit: ratio. Reason: judgement.
 const LATE_WEIGHT: f64 = 1.0 / 512.0;
-/// The share from which on it is not by accident.
+/// A stream is late if it waits for more than this share of its time. It is a share of time, not of reads, since only the first
+/// block of a cluster is waited for.
+/// Unit: ratio. Reason: judgement.
 const LATE_SHARE: f64 = 0.1;
-/// A longer time counts as this: that of a pause, or of a fault, would decide for long what comes after it.
+/// Longer times count as this. Otherwise one pause or fault would decide for long.
+/// Unit: ns. Reason: judgement.
 const LONGEST_NS: f64 = 1e9;
-/// A shorter time is none: it could not be told from none in a sum, and a number that goes on shrinking ends as one that
-/// processors are slow with.
+/// Shorter means count as zero. They make no difference in a sum, and processors are slow with numbers that shrink towards
+/// zero.
+/// Unit: ns. Reason: bound.
 const LEAST_NS: f64 = 1e-3;
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     gap_ns: Option<f64>,
-    /// When the sample that is being taken began, and its reads.
+    /// When the current sample began, and its reads so far.
     sample: Option<(Nanos, u32)>,
     hurry: f64,
-    /// The gap by the hurry: it is asked for several times a read.
+    /// The gap divided by the hurry. It is stored because it is queried several times per read.
     pace_ns: Option<f64>,
     last_read: Option<Nanos>,
-    /// The reader whose read waits.
+    /// The reader that waits for its read.
     waits: Option<ReaderId>,
-    /// What has been waited since the last read.
+    /// Time waited since the last read.
     waited: Nanos,
-    /// Mean time of late from one read to the next, and how much of that was waited.
+    /// Moving averages of the time from one read to the next, and of the part of it spent waiting.
     spent_ns: f64,
     waited_ns: f64,
 }
@@ -68,7 +78,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// A read, which waits or does not. `hit_ns` is the shortest time between two that there can be.
+    /// Records a read at `now`. `hit_ns`, the time of a hit, is the shortest possible time between two reads.
     pub(crate) fn read(&mut self, now: Nanos, by: ReaderId, waits: bool, hit_ns: f64) {
         match &mut self.sample {
             _ if waits => self.sample = None,
@@ -102,8 +112,8 @@ impl Pace {
         let waited = std::mem::take(&mut self.waited);
         if let Some(last) = self.last_read.replace(now) {
             let (spent_ns, waited_ns) = (now.saturating_sub(last).0 as f64, waited.0 as f64);
-            // Drivers may tell of several reads at one time: what was waited then falls to reads between which there was
-            // no time.
+            // `waited_ns` may exceed `spent_ns`: drivers may report several reads at one time, and a wait then falls on reads
+            // with no time between them.
             let scale = if spent_ns > LONGEST_NS { LONGEST_NS / spent_ns } else { 1.0 };
             let moved = |mean_ns: f64, sample_ns: f64| {
                 let sample_ns = (sample_ns * scale).min(LONGEST_NS);
@@ -115,7 +125,7 @@ impl Pace {
         }
     }
 
-    /// The read of `reader` has ended, for which it waited for so long.
+    /// The read of `reader` ended after it waited this long.
     pub(crate) fn waited(&mut self, reader: ReaderId, waited: Nanos) {
         if self.waits.take_if(|waiting| *waiting == reader).is_some() {
             self.waited += waited;
@@ -127,13 +137,12 @@ impl Pace {
         self.waited_ns > LATE_SHARE * self.spent_ns
     }
 
-    /// The gap, in ns.
+    /// The gap, in ns; `None` until a sample is complete.
     pub(crate) fn gap_ns(&self) -> Option<f64> {
         self.gap_ns
     }
 
-    /// The time from one read to the next that the program is taken to keep, in ns: the gap, or less as long as reads
-    /// wait all the same.
+    /// The time between reads to plan with, in ns: the gap divided by the hurry.
     pub(crate) fn pace_ns(&self) -> Option<f64> {
         self.pace_ns
     }
@@ -147,7 +156,7 @@ mod tests {
 
     const READER: ReaderId = ReaderId(1);
 
-    /// So many reads, of which each `waits_each`-th waits for `wait_ns`.
+    /// This many reads, of which every `waits_each`-th waits for `wait_ns`.
     fn after(reads: u64, waits_each: u64, wait_ns: u64) -> Pace {
         let mut pace = Pace::default();
         go_on(&mut pace, Nanos::ZERO, reads, |read| match read % waits_each == waits_each - 1 {
@@ -157,7 +166,7 @@ mod tests {
         pace
     }
 
-    /// So many reads more, and how long each of them waits.
+    /// This many more reads; `wait_ns` says how long each one waits.
     fn go_on(pace: &mut Pace, mut now: Nanos, reads: u64, wait_ns: impl Fn(u64) -> u64) -> Nanos {
         for read in 0..reads {
             now += Nanos(GAP);
@@ -180,7 +189,7 @@ mod tests {
 
     #[test]
     fn late_is_who_spends_time_waiting_however_seldom() {
-        // Of eight blocks of a cluster one is waited for, as long as all eight are worked on.
+        // One of the eight blocks of a cluster is waited for, as long as all eight are processed.
         assert!(after(5000, 8, 8 * GAP).is_late());
         assert!(after(5000, 100, 100 * GAP).is_late());
         assert!(!after(5000, 8, GAP / 10).is_late());
@@ -203,7 +212,7 @@ mod tests {
         // It pauses for an hour.
         let after = go_on(&mut pace, Nanos(waiting.0 + 3_600_000_000_000), 1, |_| 10_000_000);
         assert!(pace.is_late());
-        // It waits no more, but once, for a disk that begins to turn.
+        // It waits no more, except once for a disk that spins up.
         let after = go_on(&mut pace, after, 50_000, |_| 0);
         assert!(!pace.is_late());
         go_on(&mut pace, after, 6000, |read| if read == 0 { 100_000_000_000 } else { 0 });

@@ -1,17 +1,16 @@
-//! Where a stream's hints lie: every block access that they disclose has a *position*.
+//! The places of a stream's hints: every block access that they disclose has a *position*.
 //!
-//! Positions count from the first access of the stream. A hint whose file is known is *placed*: its
-//! accesses get the next positions, and nothing is written out. A whole file costs one entry however
-//! large it is and however often it is repeated; a segment costs 20 bytes, its own 16 and the number
-//! of blocks up to its end (in 4 bytes, or 8 if it is large), or 16 where all have as many blocks. Strides
-//! are turned into segments some thousand at a time; one that leaves out no block is a single segment.
+//! Positions count from the stream's first access. A hint whose file is known is *placed*: its accesses get the next positions,
+//! which are computed and not stored. A whole file takes one entry, whatever its size and repeat count. A segment takes 20
+//! bytes: 16 of its own and the number of blocks up to its end in 4 bytes (8 if that is large). It takes 16 if all segments
+//! have equally many blocks. Strides become segments a few thousand at a time. A stride that leaves out no block becomes a
+//! single segment.
 //!
-//! A block that two neighbouring segments share has one position: programs read in calls of other
-//! sizes than they disclose.
+//! A block shared by two neighbouring segments has one position, because programs read in calls of other sizes than they
+//! disclose.
 //!
-//! Cost: O(1) to place a file, O(s) to place s segments; O(log h + log s), O(log h) where all have as many
-//! blocks, to find a position among h
-//! hints, and O(1) for the next one (a [`Run`] says how far it goes).
+//! Cost: O(1) to place a file, O(s) to place s segments. To find a position among h hints: O(log h + log s), or O(log h) if all
+//! segments have equally many blocks. The next position is O(1), as a [`Run`] says how far it extends.
 
 use std::sync::Arc;
 
@@ -20,15 +19,17 @@ use crate::hint::{Block, Extent, FileId, Order, Plan, Segment};
 use crate::tables::line::load_line;
 use crate::tables::shrinking::HintQueue;
 
-/// Ranges of a stride that are turned into segments at a time.
+/// Ranges of a stride that become segments at a time.
+/// Unit: segments. Reason: bound.
 const STRIDE_CHUNK: u64 = 4096;
 
-/// One hint takes at most this part of the positions that are left, as a divisor, so that there are some for those that come
-/// after hints for ever: at 4 KiB a block, 64 PiB for the first, and 4 GiB after 250 of them. All are to be had again when all
-/// of these are past.
+/// One hint takes at most the remaining positions divided by this, so that later hints get some even after endless ones. With
+/// blocks of 4 KiB the first hint may cover 64 PiB, and one after 250 endless hints 4 GiB. All positions become free again when
+/// they are past.
+/// Unit: ratio. Reason: bound.
 const HINT_SHARE_DIVISOR: u64 = 16;
 
-/// A hint with its place.
+/// A placed hint.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) file: FileId,
@@ -53,16 +54,16 @@ enum Shape {
 /// The number of blocks up to the end of each segment.
 #[derive(Debug)]
 enum Ends {
-    /// One in each, that of its first byte.
+    /// One block in each segment: the one that contains its first byte.
     Single,
-    /// So many in each.
+    /// This many in each.
     Equal(u64),
     Short(Box<[u32]>),
     Long(Box<[u64]>),
 }
 
 impl Ends {
-    /// Those that `ends`, which can be gone through again, gives.
+    /// Picks the smallest form for `ends`, which is iterated several times.
     fn new(ends: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
         let (first, last) = (ends.clone().next().unwrap_or(0), ends.clone().last().unwrap_or(0));
         if first > 0 && ends.clone().zip(1u64..).all(|(end, count)| end == first * count) {
@@ -83,7 +84,7 @@ impl Ends {
         }
     }
 
-    /// The segment that the block at `offset` of a pass lies in.
+    /// The segment that contains the block at `offset` of a pass.
     fn segment_at(&self, offset: u64) -> usize {
         match self {
             Ends::Single => offset as usize,
@@ -144,7 +145,7 @@ impl Placed {
         }
     }
 
-    /// The blocks of a segment, as an offset within the pass, the first one's index, and how many.
+    /// The blocks of a segment: their offset within the pass, the index of the first block, and their number.
     pub(crate) fn segment(&self, index: usize, block_bytes: u64) -> (u64, u64, u64) {
         match &self.shape {
             Shape::Whole => (0, 0, self.pass_blocks),
@@ -160,7 +161,7 @@ impl Placed {
         }
     }
 
-    /// The run that begins at `position`, which must lie in this hint.
+    /// The run that begins at `position`, which must lie in this hint. It extends to the end of its segment.
     fn run_at(&self, position: u64, block_bytes: u64) -> Run {
         let mut offset = position - self.start;
         if offset >= self.pass_blocks {
@@ -182,8 +183,7 @@ impl Placed {
     }
 }
 
-/// Whole blocks in so many bytes. Blocks are powers of two mostly, and divisions take as long as twenty other
-/// instructions.
+/// Whole blocks in this many bytes. Block sizes are usually powers of two, and a shift is about 20 times as fast as a division.
 #[inline]
 fn whole_blocks(bytes: u64, block_bytes: u64) -> u64 {
     if block_bytes.is_power_of_two() {
@@ -193,7 +193,7 @@ fn whole_blocks(bytes: u64, block_bytes: u64) -> u64 {
     }
 }
 
-/// Blocks that so many bytes lie in, from the beginning of one on.
+/// Blocks that this many bytes occupy, if they start at the beginning of a block.
 #[inline]
 fn blocks_of(bytes: u64, block_bytes: u64) -> u64 {
     match bytes.checked_sub(1) {
@@ -202,7 +202,7 @@ fn blocks_of(bytes: u64, block_bytes: u64) -> u64 {
     }
 }
 
-/// First block and the one after the last of what exists of `segment`; equal if nothing does.
+/// The blocks of the existing part of `segment`: the first one, and the one after the last. They are equal if no part exists.
 fn span(segment: Segment, size_bytes: u64, block_bytes: u64) -> (u64, u64) {
     let first = whole_blocks(segment.offset_bytes, block_bytes);
     let end_bytes = segment.offset_bytes.saturating_add(segment.length_bytes).min(size_bytes);
@@ -211,7 +211,7 @@ fn span(segment: Segment, size_bytes: u64, block_bytes: u64) -> (u64, u64) {
     (first, end)
 }
 
-/// Whether each of `segments` exists, and is of one block, and of another one than that before it.
+/// Whether each of `segments` exists, lies in one block, and lies in another block than the segment before it.
 fn are_single_blocks(segments: &[Segment], size_bytes: u64, block_bytes: u64) -> bool {
     let mut last = None;
     segments.iter().all(|&Segment { offset_bytes, length_bytes }| {
@@ -224,15 +224,14 @@ fn are_single_blocks(segments: &[Segment], size_bytes: u64, block_bytes: u64) ->
     })
 }
 
-/// Whether ranges a stride apart leave out no block, and none of them has more than two: as a program
-/// reads on, they are one range. Written out, any number of them might be a single access; as might any
-/// number of empty ones.
+/// Whether the ranges of a stride leave out no block and each has at most two, so that they can be placed as one range. Placed
+/// one by one, any number of such ranges might share a single access. The same holds for empty ranges.
 fn is_dense(range: Segment, stride_bytes: u64, size_bytes: u64, block_bytes: u64) -> bool {
     let exists_bytes = range.length_bytes.min(size_bytes.saturating_sub(range.offset_bytes));
     exists_bytes == 0 || stride_bytes.max(exists_bytes) <= block_bytes
 }
 
-/// `count` ranges like `first`, a stride apart, as one.
+/// `count` ranges like `first`, a stride apart, as one range.
 fn joined(first: Segment, stride_bytes: u64, count: u64) -> Segment {
     if count == 0 || first.length_bytes == 0 {
         return Segment { length_bytes: 0, ..first };
@@ -241,12 +240,12 @@ fn joined(first: Segment, stride_bytes: u64, count: u64) -> Segment {
     Segment { length_bytes: first.length_bytes.saturating_add(to_last), ..first }
 }
 
-/// What placing a hint has come to.
+/// The result of placing a hint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placing {
     /// Whole blocks, of one pass, that lie beyond the end of the file.
     pub(crate) beyond_end: u64,
-    /// What of the hint is left to be placed later.
+    /// The part of the hint that is left to be placed later.
     pub(crate) rest: Option<Extent>,
 }
 
@@ -254,12 +253,12 @@ pub(crate) struct Placing {
 #[derive(Debug)]
 pub(crate) struct Places {
     placed: HintQueue<Placed>,
-    /// Number of the first of them, counted from the beginning of the stream.
+    /// Ordinal of the first of them, counted from the beginning of the stream.
     first_ordinal: u64,
-    /// Position after the last one.
+    /// Position after the last placed access.
     end: u64,
     block_bytes: u64,
-    /// What the hints' segments take.
+    /// Bytes that the hints' segments take.
     segments_bytes: usize,
 }
 
@@ -294,7 +293,7 @@ impl Places {
         self.first_ordinal..self.first_ordinal + self.placed.len() as u64
     }
 
-    /// Whether one call does not place all of `extent`, so that passes are to be placed one by one.
+    /// Whether placing `extent` takes several calls. Its passes are then placed one by one.
     pub(crate) fn in_parts(&self, extent: &Extent, size_bytes: u64) -> bool {
         match extent {
             &Extent::Strided { first, stride_bytes, count } => {
@@ -304,7 +303,7 @@ impl Places {
         }
     }
 
-    /// Gives what is to be read of `file` the next positions.
+    /// Gives the accesses of `plan` to `file` the next positions.
     pub(crate) fn place(
         &mut self,
         plan: &Plan,
@@ -332,7 +331,7 @@ impl Places {
                 let segments: Arc<[Segment]> =
                     (0..now).map(|index| Segment { offset_bytes: at(index), ..first }).collect();
                 let rest = Segment { offset_bytes: at(now), ..first };
-                // A stride that has left the file does not come back.
+                // A stride that has left the file never returns.
                 if count > now && rest.offset_bytes < size_bytes {
                     let (first, count) = (rest, count - now);
                     placing.rest = Some(Extent::Strided { first, stride_bytes, count });
@@ -347,11 +346,11 @@ impl Places {
                 segments.len().checked_sub(1).map_or(0, |last| ends.end(last))
             }
         };
-        // A repeat count that would take more is as good as for ever.
+        // A larger repeat count is as good as endless.
         let passes = most.checked_div(pass_blocks).unwrap_or(0);
         let passes = passes.min(u64::from(plan.repeats.max(1)));
         if passes == 0 {
-            // A part of a stride has blocks: there are no positions for them, nor for the rest.
+            // Part of a stride has blocks but no positions are left, neither for it nor for the rest.
             placing.rest = None;
             return placing;
         }
@@ -363,7 +362,7 @@ impl Places {
         placing
     }
 
-    /// Positions that the next hint may take.
+    /// Positions that the next hint may take at most.
     fn most_of_a_hint(&self) -> u64 {
         (POSITION_END - self.end) / HINT_SHARE_DIVISOR
     }
@@ -386,7 +385,7 @@ impl Places {
             if end > first {
                 let shared = last == Some(first);
                 let blocks = end - first - u64::from(shared);
-                // What would take too many positions is left out.
+                // Segments that would take too many positions are left out.
                 if blocks <= most && total <= most - blocks {
                     total += blocks;
                     last = Some(end - 1);
@@ -398,16 +397,16 @@ impl Places {
         Shape::Segments { segments, ends }
     }
 
-    /// The run that begins at `position`, if it is placed and was not retired.
+    /// The run that begins at `position`, if that is placed and not retired.
     pub(crate) fn run_at(&self, position: u64) -> Option<Run> {
         let placed = self.placed_at(position)?;
         Some(placed.run_at(position, self.block_bytes))
     }
 
-    /// The hint that `position` lies in.
+    /// The hint that contains `position`.
     pub(crate) fn placed_at(&self, position: u64) -> Option<&Placed> {
         let is_in = |placed: &&Placed| (placed.start..placed.end()).contains(&position);
-        // Where its reader is, mostly.
+        // The reader is usually in the first hint.
         if let Some(first) = self.placed.front().filter(is_in) {
             return Some(first);
         }
@@ -415,7 +414,7 @@ impl Places {
         self.placed.get(after.checked_sub(1)?).filter(is_in)
     }
 
-    /// Loads what says where the access at `position` is, if that is said by the first hint.
+    /// Loads the segment that contains the access at `position`, if it is one of the first hint's, into the processor's caches.
     #[inline]
     pub(crate) fn load_segment(&self, position: u64) {
         if let Some(Placed { start, shape: Shape::Segments { segments, ends }, .. }) = self.first()
@@ -431,7 +430,7 @@ impl Places {
         (self.placed.len() - self.placed.partition_point(|placed| placed.end() <= position)) as u64
     }
 
-    /// Forgets the first hint.
+    /// Drops the first hint.
     pub(crate) fn retire_first(&mut self) {
         if let Some(placed) = self.placed.pop_front() {
             self.first_ordinal += 1;
@@ -439,12 +438,12 @@ impl Places {
         }
     }
 
-    /// Bytes that its hints take, with their segments, and with the room for more hints if that is not small.
+    /// Bytes of its hints and their segments, with spare room in the queue unless that is small.
     pub(crate) fn hint_bytes(&self) -> usize {
         self.segments_bytes + self.placed.room_bytes()
     }
 
-    /// Bytes that it takes, with the segments that its hints hold.
+    /// Bytes that it takes, including the segments of its hints.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.segments_bytes + self.placed.capacity() * size_of::<Placed>()
     }

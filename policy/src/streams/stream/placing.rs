@@ -1,6 +1,6 @@
 //! How a stream's hints get positions: they wait for their lookups, are placed in order, and enter the index of next uses.
 //!
-//! A hint whose lookup takes its time is set aside (`slow`): the hints behind it are placed first, and it is placed when its
+//! A hint with an overdue lookup is set aside (`slow`). Later hints are placed first, and the hint itself is placed when its
 //! file is known.
 
 use super::Stream;
@@ -9,24 +9,26 @@ use super::waiting::{Lookup, Waiting};
 use crate::hint::{Extent, NameId};
 use crate::streams::shares::{Shares, Standing};
 
-/// Segments, and pieces of them, that one call places and enters into the index: some 0.1 ms of it. A hint is
+/// Work of one call: segments placed, and segments and pieces entered into the index. It takes about 0.1 ms. A hint is always
 /// placed as a whole.
+/// Unit: segments. Reason: bound.
 const PLACED_AT_ONCE: usize = 4096;
 
-/// Ranges of a stride are written out: less of them is placed ahead, by this factor, which leaves what the
-/// prefetcher looks through.
+/// Stored ranges of a stride take memory, so fewer accesses of a stride are placed ahead: `placed_max` divided by this. That
+/// still leaves enough for the prefetcher to search.
+/// Unit: ratio. Reason: judgement.
 const STRIDED_DIVISOR: u64 = 8;
 
 impl Stream {
-    /// One hint more.
+    /// Adds a hint.
     pub(crate) fn wait(&mut self, waiting: Waiting) {
         self.known += u64::from(waiting.lookup().is_known());
         self.waiting_bytes_apart += waiting.bytes_apart();
         self.waiting.push_back(waiting);
     }
 
-    /// Bytes that its hints take, those that wait and those that have their places, with the room for more of them if
-    /// that is not small. Segments that hints have in common are counted for each.
+    /// Bytes of its hints, waiting and placed, with spare room in the queues unless that is small. Segments shared between
+    /// hints are counted once per hint.
     pub(crate) fn hint_bytes(&self) -> usize {
         self.waiting_bytes_apart
             + self.waiting.room_bytes()
@@ -34,9 +36,9 @@ impl Stream {
             + self.places.hint_bytes()
     }
 
-    /// Places what is known and near enough, and enters it into the index while its load is below `load_max`;
-    /// as much as one call may do. Returns whole blocks that lie beyond the ends of their files, and hands
-    /// out the waiting hints that it is done with.
+    /// Places hints with known files, up to `placed_max` ahead, and enters them into the index while its load is below
+    /// `load_max`. One call does a limited amount. Calls `done` for each waiting hint that needs no more placing. Returns the
+    /// number of whole blocks beyond the ends of their files.
     pub(crate) fn advance(
         &mut self,
         load_max: usize,
@@ -46,11 +48,12 @@ impl Stream {
         let (mut beyond_end, mut placed) = (0u64, false);
         let mut work = PLACED_AT_ONCE;
         let block_bytes = self.limits.block_bytes;
-        // The search for blocks ends where the index does.
+        // The scan stops at the end of the index. If it is there, new entries give it something to search.
         let searched_all = self.scan >= self.index.end(&self.places, block_bytes);
         let added = self.index.added();
         loop {
-            // A file is wanted from when its hint waits until it leaves the index: no hint between.
+            // A file stays wanted from its lookup until it leaves the index. So a placed hint is indexed before the next one is
+            // placed.
             self.index.extend(&self.places, block_bytes, load_max, &mut work, &mut changed);
             if self.index.is_complete(&self.places) {
                 self.entering.take().into_iter().for_each(&mut done);
@@ -69,7 +72,7 @@ impl Stream {
             }
             let mut rest = None;
             match waiting.lookup() {
-                // No work: it would be begun again and again.
+                // Not counted as work: placing would be resumed again and again.
                 Lookup::Pending(_) | Lookup::InFlight => break,
                 Lookup::Overdue => {
                     work -= 1;
@@ -119,17 +122,17 @@ impl Stream {
         beyond_end
     }
 
-    /// Hints that wait for their places, but for those set aside.
+    /// Hints that wait for their places, without those set aside.
     pub(crate) fn waiting_hints(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The number of the next hint that is given to it.
+    /// The number that its next hint will get.
     pub(crate) fn next_number(&self) -> u64 {
         self.first_waiting + self.waiting.len() as u64
     }
 
-    /// Begins the lookup of the hint of this number, which waits with a name.
+    /// Begins the lookup for the hint of this number, which must have a pending name.
     pub(crate) fn begin_lookup(&mut self, number: u64) -> NameId {
         let waiting = self.waiting_of(number).expect("it waits");
         let Lookup::Pending(name) = waiting.lookup() else { unreachable!("a name waits") };
@@ -138,7 +141,7 @@ impl Stream {
         name
     }
 
-    /// Leaves out the hint of this number, which waits. Returns its name, if it was not looked up.
+    /// Drops the waiting hint of this number. Returns its name if its lookup has not begun.
     pub(crate) fn pass_over(&mut self, number: u64) -> Option<NameId> {
         let waiting = self.waiting_of(number).expect("it waits");
         let lookup = waiting.lookup();
@@ -149,30 +152,30 @@ impl Stream {
         }
     }
 
-    /// The lookup of the hint of this number has ended so. Returns whether the hint still waits.
+    /// Records the end of the lookup for the hint of this number. Returns whether the hint still waits.
     pub(crate) fn lookup_ended(&mut self, number: u64, lookup: Lookup) -> bool {
         self.lookups -= 1;
         self.set_lookup(number, lookup)
     }
 
-    /// Whether placing was broken off: there is more to be placed.
+    /// Whether placing stopped at its limit of work.
     pub(crate) fn placing_is_unfinished(&self) -> bool {
         self.placing_is_unfinished
     }
 
-    /// Placing is taken up again. Returns whether it was broken off.
+    /// Resumes placing. Returns whether it had stopped at its limit of work.
     pub(crate) fn goes_on_placing(&mut self) -> bool {
         std::mem::take(&mut self.placing_is_unfinished)
     }
 
-    /// Whether its index or its hints have another size than was noted.
+    /// Whether the size of its index or the bytes of its hints differ from what was last noted.
     #[inline]
     pub(crate) fn has_unnoted_load(&self) -> bool {
         self.load() != self.load_noted || self.hint_bytes() != self.hint_bytes_noted
     }
 
-    /// The lookup of the hint of this number takes its time: it is set aside when its turn to be placed
-    /// comes. Returns whether the hint waits for it.
+    /// Marks the lookup for the hint of this number as overdue: it is set aside when its turn to be placed comes. Returns
+    /// whether the hint still waits for its lookup.
     pub(crate) fn lookup_is_overdue(&mut self, number: u64) -> bool {
         let waiting = self.waiting_of(number).filter(|hint| hint.lookup() == Lookup::InFlight);
         let Some(waiting) = waiting else { return false };
@@ -185,7 +188,8 @@ impl Stream {
         self.waiting.get_mut(place as usize)
     }
 
-    /// The lookup of the hint of this number has ended. Returns whether the hint still waits.
+    /// Sets the lookup state of the hint of this number. A hint that was set aside becomes the first. Returns whether the hint
+    /// still waits.
     fn set_lookup(&mut self, number: u64, lookup: Lookup) -> bool {
         if let Some(place) = self.slow.iter().position(|&(slow, _)| slow == number) {
             let (_, mut waiting) = self.slow.swap_remove(place);
@@ -201,7 +205,7 @@ impl Stream {
         true
     }
 
-    /// Whether all hints are placed, and in the index.
+    /// Whether all hints that are not set aside are placed and in the index.
     pub(crate) fn is_placed(&self) -> bool {
         self.waiting.is_empty() && self.entering.is_none() && self.index.is_complete(&self.places)
     }
@@ -211,17 +215,17 @@ impl Stream {
         self.waiting.len() + self.slow.len() + self.places.len()
     }
 
-    /// How large its index is.
+    /// Size of its index.
     pub(crate) fn load(&self) -> usize {
         self.index.load()
     }
 
-    /// Hints ahead of the front that were looked up, or are being.
+    /// Hints ahead of the front whose names were looked up or are in lookup.
     pub(crate) fn resolved_ahead(&self) -> u64 {
         self.places.ends_after(self.cursor.front()) + self.known + self.lookups
     }
 
-    /// Its standing by what it has [ahead](Self::resolved_ahead), and by its balance.
+    /// Its standing by its [hints ahead](Self::resolved_ahead) and its balance.
     pub(crate) fn standing(&self, shares: &Shares) -> Standing {
         shares.standing(self.resolved_ahead(), self.balance)
     }

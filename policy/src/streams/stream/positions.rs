@@ -1,41 +1,41 @@
-//! A set of positions of a stream: those of the blocks that it tracks, that are missing, or that were read
-//! out of order.
+//! A set of positions of a stream: of tracked blocks, of missing blocks, or of reads out of order.
 //!
-//! An ordered set of numbers, 64 of which share a word: positions that follow one another, as they mostly
-//! do, take an eighth of a byte each, and whole runs of them are passed in one step. What lies at a
-//! position is found through the stream's places and the table of blocks, where it is needed: when a
-//! block is let go, not when one is read.
+//! It is an ordered set of numbers, 64 to a word. Consecutive positions, the usual case, take an eighth of a byte each, and
+//! runs of them are skipped a word at a time. The set does not store the block at a position. The stream's places and the block
+//! table tell it when a block is let go; a read does not need it.
 //!
-//! Words near the first one lie in a row, where they are found without a search; those that were added
-//! further away, up to any distance, in an ordered map. As the row moves on a word may have bits in both.
+//! Words near the first one lie in a row and are found without a search. Words added further away lie in an ordered map. As the
+//! row moves on, one word may have bits in both.
 //!
-//! Cost: O(1) near the first, O(log n) further away, where a word takes 24 bytes. The blocks of a set that
-//! is read at random come to fill their words: 0.4 bytes a block in the end, 50 MB for a terabyte.
+//! Cost: O(1) near the first position. Further away O(log n), and 24 bytes per word. A set that is read at random fills its
+//! words over time: about 0.4 bytes per block, or 50 MB per terabyte.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
 
 use crate::tables::line::load_line;
 
-/// Positions of a word.
+/// Positions per word.
+/// Unit: bits. Reason: layout.
 const WORD: u64 = u64::BITS as u64;
 
 /// Words in the row at most: 8 KiB.
+/// Unit: words. Reason: bound.
 const ROW_MAX: u64 = 1024;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct PositionSet {
-    /// Neither its first nor its last word is zero.
+    /// Its first and last words are not zero.
     row: VecDeque<u64>,
     /// Number of its first word.
     row_start: u64,
     far: Far,
 }
 
-/// Words that are not zero, by their numbers. Mostly there are none, and then it takes little room among
-/// what is looked at with each read.
+/// The words outside the row that are not zero, by number. Usually there are none; then it takes little room among the data
+/// that each read looks at.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
 #[expect(clippy::box_collection, reason = "a third of the room for those that have none")]
@@ -90,7 +90,7 @@ impl Far {
     }
 }
 
-/// The word that `position` lies in, and its bit there.
+/// The word that contains `position`, and its bit there.
 fn place(position: u64) -> (u64, u64) {
     (position / WORD, 1 << (position % WORD))
 }
@@ -166,7 +166,7 @@ impl PositionSet {
         }
     }
 
-    #[inline(never)] // One in 64.
+    #[inline(never)] // One call in 64.
     fn insert_beyond(&mut self, word: u64, bit: u64) {
         if self.row.is_empty() {
             self.row_start = word;
@@ -191,7 +191,7 @@ impl PositionSet {
         self.clear(word, bit);
     }
 
-    /// Takes `bits` out of a word.
+    /// Clears `bits` of a word.
     #[inline]
     fn clear(&mut self, word: u64, bits: u64) {
         if let Some(index) = self.in_row(word) {
@@ -205,7 +205,7 @@ impl PositionSet {
         }
     }
 
-    /// Takes out what lies before `position`. Returns how many there were.
+    /// Removes all positions before `position`. Returns how many there were.
     pub(crate) fn remove_before(&mut self, position: u64) -> u64 {
         let (word, bit) = place(position);
         let mut removed = 0;
@@ -223,7 +223,7 @@ impl PositionSet {
         removed
     }
 
-    /// How many lie in `range`.
+    /// Number of positions in `range`.
     pub(crate) fn count(&self, range: Range<u64>) -> u64 {
         if range.is_empty() || self.is_empty() {
             return 0;
@@ -241,7 +241,7 @@ impl PositionSet {
         near + self.far.range(start..=end).map(|(word, bits)| count(word, bits)).sum::<u64>()
     }
 
-    #[inline(never)] // One in 64.
+    #[inline(never)] // One call in 64.
     fn trim(&mut self) {
         while self.row.front() == Some(&0) {
             self.row.pop_front();
@@ -252,7 +252,7 @@ impl PositionSet {
         }
     }
 
-    /// Loads where the first and the last position lie, most probably.
+    /// Loads the lines that probably hold the first and the last position into the processor's caches.
     pub(crate) fn load_ends(&self) {
         self.row.front().into_iter().chain(self.row.back()).for_each(load_line);
     }
@@ -271,7 +271,7 @@ impl PositionSet {
         near.max(far)
     }
 
-    /// The last one before `position`.
+    /// The last position before `position`.
     pub(crate) fn last_before(&self, position: u64) -> Option<u64> {
         let (word, bit) = place(position);
         let within = self.bits(word) & (bit - 1);
@@ -295,14 +295,14 @@ impl PositionSet {
         near.into_iter().chain(far).min()
     }
 
-    /// Takes out the first one, if it is before `position`.
+    /// Removes the first position, if it is before `position`.
     pub(crate) fn pop_before(&mut self, position: u64) -> Option<u64> {
         let first = self.first().filter(|&first| first < position)?;
         self.remove(first);
         Some(first)
     }
 
-    /// Takes all out, in order.
+    /// Removes all positions, in order.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = u64> + use<> {
         let mut all = std::mem::take(self);
         std::iter::from_fn(move || all.pop_before(u64::MAX))
@@ -310,7 +310,8 @@ impl PositionSet {
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        /// What a B-tree takes for an entry of 16 bytes, filled by two thirds.
+        /// Bytes of a B-tree per entry of 16 bytes, two thirds full.
+        /// Unit: bytes. Reason: layout.
         const ENTRY_BYTES: usize = 24;
         self.row.capacity() * size_of::<u64>() + self.far.len() * ENTRY_BYTES
     }

@@ -1,4 +1,4 @@
-//! What a read means to a stream: which of its accesses it is, what is past with it, and when a block is read next.
+//! What a read means to a stream: which access it is, what is past with it, and when a block is read next.
 
 use super::index::FileChange;
 use super::{Current, Fit, Stream};
@@ -6,16 +6,19 @@ use crate::blocks::{BlockTable, SlotId};
 use crate::hint::{Block, FileId, ReaderId};
 use crate::time::Nanos;
 
-/// A pace that is slower by this part, as a divisor, is another one to the arbiter at once. What changes by less, and what costs
-/// have changed, it learns after so many reads.
+/// The arbiter asks again at once if the pace (the time between reads) grew by more than this part, as a divisor.
+/// Unit: ratio. Reason: judgement.
 const PACE_DIVISOR: f64 = 16.0;
+/// Smaller changes of the pace, and changes of costs, reach the arbiter once in this many reads.
+/// Unit: reads. Reason: judgement.
 pub(super) const RANKED_READS: u64 = 16;
 
-/// Runs of uses of a block, made already, that are passed over in search of one still to come.
+/// Runs of past uses of a block that are skipped in search of one still to come.
+/// Unit: runs. Reason: bound.
 const USES_TRIED_MAX: usize = 8;
 
 impl Stream {
-    /// What a read of `block` by `reader` means here.
+    /// How a read of `block` by `reader` relates to the stream; `None` if it does not belong to it.
     pub(crate) fn fit(&mut self, reader: ReaderId, block: Block) -> Option<Fit> {
         if self.is_next(block) {
             return Some(Fit::At(self.cursor.front()));
@@ -27,17 +30,17 @@ impl Stream {
         self.cursor.accepts(&self.places, reader, position).then_some(Fit::At(position))
     }
 
-    /// `reader` reads the block that was read last, in parts perhaps.
+    /// Makes `reader` the last reader, which may go on reading the same block in parts.
     pub(crate) fn lingers_with(&mut self, reader: ReaderId) {
         self.last_reader = Some(reader);
     }
 
-    /// Whether `reader` was the last one, and has read nothing else since.
+    /// Whether `reader` read last here and has read nothing else since.
     pub(crate) fn was_read_by(&self, reader: ReaderId) -> bool {
         self.last_reader == Some(reader)
     }
 
-    /// `reader` reads something else: to come back is another access.
+    /// `reader` reads something else: if it returns to the block, that is another access.
     pub(crate) fn is_left_by(&mut self, reader: ReaderId) {
         self.last_reader = self.last_reader.filter(|&last| last != reader);
     }
@@ -48,7 +51,7 @@ impl Stream {
 
     /// Whether `block` is the very next access.
     pub(crate) fn is_next(&self, block: Block) -> bool {
-        // In order, it may need nothing any more and still be read.
+        // In given order, a settled access may still be read.
         self.next_block() == Some(block)
             && (!self.cursor.in_set() || self.cursor.expects(self.cursor.front()))
     }
@@ -59,18 +62,18 @@ impl Stream {
         self.next_use_from(block, self.cursor.base())
     }
 
-    /// Whether it names `file`, if that is known without looking for it.
+    /// Whether it is known without a lookup to name `file`.
     #[inline]
     pub(crate) fn surely_names(&self, file: FileId) -> bool {
         self.index.surely_has(file)
     }
 
-    /// The block in `slot`, which is read at `position`, is the current one.
+    /// Makes the block in `slot`, read at `position`, the current one.
     pub(crate) fn reads(&mut self, position: u64, slot: SlotId) {
         self.current = Some(Current { position, slot, later: None, added: (0, 0) });
     }
 
-    /// Finds the next use of the current block, which is `block`, while what says so is at hand.
+    /// Looks up the next use of the current block, `block`, while its index entry is cached.
     pub(crate) fn note_later_use(&mut self, block: Block) {
         if self.current.is_some() {
             let (later, added) = (self.next_use(block), self.index.added());
@@ -80,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// The next use of `block`, which was the current one.
+    /// The next use of `block`, which was the current block.
     pub(crate) fn later_use(&mut self, current: &Current, block: Block) -> Option<u64> {
         match current.later {
             Some(later) if self.cursor.expects(later) => Some(later),
@@ -89,12 +92,12 @@ impl Stream {
         }
     }
 
-    /// `block`, which is read at `position`, is offered to others, and leaves memory if they do not want it.
+    /// Notes that `block`, with its next use at `position`, is released. It is evicted if no other stream wants it.
     pub(crate) fn lets_go(&mut self, block: Block, position: u64) {
         self.let_go = Some((block, position));
     }
 
-    /// The next use of `block`, which leaves memory.
+    /// The next use of `block`, which is being evicted.
     pub(crate) fn use_of_leaving(&mut self, block: Block) -> Option<u64> {
         match self.let_go.take() {
             Some((known, position)) if known == block && self.cursor.expects(position) => {
@@ -113,11 +116,11 @@ impl Stream {
         }
     }
 
-    /// The same where the use at `position` was made already.
+    /// As [`next_use_from`](Self::next_use_from), after a use at `position` that is past.
     #[cold]
     fn next_use_after(&mut self, block: Block, mut position: u64) -> Option<u64> {
         for _ in 1..USES_TRIED_MAX {
-            // Asked first: how far what was read ahead reaches takes longer to find out, and mostly there is no later use.
+            // This goes before `next_expected`, which is slower: usually there is no later use.
             position = self.index.find(&self.places, block, position + 1)?;
             if self.cursor.expects(position) {
                 return Some(position);
@@ -131,9 +134,9 @@ impl Stream {
         None
     }
 
-    /// The access at `position` is being made; what lies more than `behind` before it is given up. Blocks
-    /// whose turn has passed with it are no longer tracked, and handed out. Returns whether what is left may be worth less
-    /// than when the arbiter asked, unless it is going to ask again.
+    /// Records the access to `block` at `position`. Left-out positions more than `behind` before it are given up. Blocks whose
+    /// turn is past with it are no longer tracked; their slots go to `untracked`. Returns whether the remaining blocks may be
+    /// worth less than when the arbiter last asked, unless it will ask again anyway.
     pub(crate) fn read(
         &mut self,
         (block, position): (Block, u64),
@@ -170,25 +173,25 @@ impl Stream {
                 || self.has_other_pace())
     }
 
-    /// The arbiter asks for its value, when costs have changed so often.
+    /// Notes that the arbiter asks for its value after this many cost changes.
     pub(crate) fn note_ranked(&mut self, cost_changes: u64) {
         self.ranked_at = Some(cost_changes);
         self.ranked_pace = (self.pace.pace_ns(), self.pace.is_late());
     }
 
-    /// Whether its value is as the arbiter found it when costs had changed so often: it has read nothing since, and tracks
+    /// Whether its value is still as the arbiter found it after this many cost changes: it has read nothing since and tracks
     /// the same blocks.
     pub(crate) fn is_ranked_by(&self, cost_changes: u64) -> bool {
         self.ranked_at == Some(cost_changes)
     }
 
-    /// Whether it reads at the pace that it had when the arbiter asked.
+    /// Whether its pace is what it was when the arbiter last asked.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn keeps_ranked_pace(&self) -> bool {
         self.ranked_pace == (self.pace.pace_ns(), self.pace.is_late())
     }
 
-    /// Whether its reads come more slowly than when the arbiter asked, or have come to be late or in time.
+    /// Whether its reads have become slower since the arbiter last asked, or it has become late or ceased to be late.
     fn has_other_pace(&self) -> bool {
         let (before, was_late) = self.ranked_pace;
         let is_slower = match (before, self.pace.pace_ns()) {
@@ -198,7 +201,7 @@ impl Stream {
         is_slower || was_late != self.pace.is_late()
     }
 
-    /// The reader has come back: what was passed over is looked for again.
+    /// The reader came back: searches again for the positions passed over.
     fn look_back(&mut self) {
         if self.overtaken >= self.scan {
             return;
@@ -211,8 +214,8 @@ impl Stream {
         self.devices.iter_mut().for_each(|part| part.quiet_until = 0);
     }
 
-    /// `block` was come upon, and is kept for a use ahead of the reader: one that was overtaken comes before it if the
-    /// reader comes back.
+    /// The search found `block` in memory and keeps it for a use ahead of the reader. If an overtaken use comes before that,
+    /// notes it, in case the reader comes back.
     pub(crate) fn come_upon_behind(&mut self, block: Block) {
         let from = self.cursor.fetched_from();
         if self.cursor.base() < from
@@ -222,17 +225,17 @@ impl Stream {
         }
     }
 
-    /// Whether more than so many accesses lie between what is past and its reader.
+    /// Whether more than this many accesses lie between the base and the front.
     pub(crate) fn is_behind_by(&self, accesses: u64) -> bool {
         self.cursor.front() - self.cursor.base() > accesses
     }
 
-    /// How many of its hints lie between what is past and its reader.
+    /// How many of its hints lie between the base and the front.
     pub(crate) fn hints_left_out(&self) -> u64 {
         self.places.len() as u64 - self.places.ends_after(self.cursor.front())
     }
 
-    /// The access at `position` needs nothing any more: its block is in memory, and not the policy's.
+    /// The access at `position` no longer needs its block, which is in memory that the policy does not manage.
     pub(crate) fn settle(
         &mut self,
         position: u64,
@@ -241,7 +244,7 @@ impl Stream {
         untracked: &mut Vec<SlotId>,
     ) {
         let mut base = self.cursor.settle(position);
-        // Without a reader, one pass that found everything in memory says enough of the others.
+        // No reader was seen. If one pass found everything in memory, the other passes are skipped.
         let front = self.cursor.front();
         if !self.cursor.is_seen()
             && let Some(hint) = self.places.placed_at(front)
@@ -262,13 +265,13 @@ impl Stream {
         }
     }
 
-    /// Notes when a read came, and whether it had to wait.
+    /// Records the time of a read, and whether it had to wait.
     pub(crate) fn note_pace(&mut self, now: Nanos, by: ReaderId, waits: bool, hit_ns: f64) {
         self.hinted_at = None;
         self.pace.read(now, by, waits, hit_ns);
     }
 
-    /// Whether the access at `position` is still to come, or going on.
+    /// Whether the access at `position` is still to come, or is the current one.
     pub(crate) fn expects(&self, position: u64) -> bool {
         self.cursor.expects(position)
             || self.current.is_some_and(|current| current.position == position)

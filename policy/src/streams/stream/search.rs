@@ -1,7 +1,7 @@
-//! The search for blocks to fetch: the *scan*, and the positions before it whose blocks are missing.
+//! The search for blocks to fetch: the *scan*, and the missing positions before it.
 //!
-//! The scan stands at the first position that was not looked at. Of a block that the stream names and that is not in memory
-//! or on its way, the next use is at or after the scan, or kept as missing: `Stream::check` asserts this.
+//! The scan is the first position that the search has not visited. Consider a block that the stream names and that is neither
+//! in memory nor in flight. Its next use is at or after the scan, or is kept as missing; `Stream::check` asserts this.
 
 #[cfg(any(test, debug_assertions))]
 use std::collections::HashSet;
@@ -13,15 +13,17 @@ use crate::blocks::{BlockTable, DeviceIndex, SlotId};
 use crate::hint::Block;
 use crate::tables::hash::{NEIGHBOURS, hash_block};
 
-/// Positions that one call looks at in search of a missing block.
+/// Positions that one call visits in search of a missing block.
+/// Unit: positions. Reason: bound.
 const SCAN_STEPS: u32 = 4096;
 
-/// Positions after a block that is fetched among which the next one is looked for, to load what will be asked of it.
+/// Positions after a fetched block in which the next missing one is looked for, to load its table entries.
+/// Unit: positions. Reason: bound.
 const PEEKED: u64 = 64;
 
 impl Stream {
-    /// What is missing before `base` is missing no more: the next use of each block is, if it was looked at while
-    /// the block was in memory for this one.
+    /// Removes missing positions before `base`. The next use of each of their blocks becomes missing instead, if the scan has
+    /// passed it. It did so while the block was expected in memory for the earlier use.
     pub(super) fn look_for_later_uses(&mut self, base: u64, blocks: &BlockTable) {
         for part in 0..self.devices.len() {
             while let Some(position) = self.devices[part].missing.pop_before(base) {
@@ -30,12 +32,12 @@ impl Stream {
         }
     }
 
-    /// The access at `position`, whose block is missing, is left to the reader, or given up.
+    /// The missing access at `position` is left to a demand read or given up: looks for the block's next use.
     fn miss_later_use(&mut self, position: u64, blocks: &BlockTable) {
         let Some((block, device)) = self.block_at(position) else { return };
         let later = self.cursor.base().max(position + 1);
         let from = self.cursor.fetched_from().max(later);
-        // Its next use may have been overtaken with it: not to be fetched, unless the reader comes back.
+        // The next use may be overtaken as well. It is not fetched unless the reader comes back.
         if later < from
             && let Some(next) = self.next_use_from(block, later).filter(|&next| next < from)
         {
@@ -49,7 +51,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing is left to be looked for.
+    /// Whether nothing is left to search.
     pub(crate) fn is_worked_off(&self) -> bool {
         self.waiting.is_empty()
             && self.slow.is_empty()
@@ -57,19 +59,19 @@ impl Stream {
             && self.devices.iter().all(|part| part.missing.is_empty())
     }
 
-    /// Whether the access at `position` has been looked for.
+    /// Whether the search has visited `position` and its block is not missing.
     pub(crate) fn is_before_scan(&self, position: u64) -> bool {
         position < self.scan && self.devices.iter().all(|part| !part.missing.contains(position))
     }
 
-    /// A block whose next use is at `position` has left memory.
+    /// A block whose next use is at `position` was evicted.
     pub(crate) fn lost(&mut self, device: DeviceIndex, position: u64) {
         if position < self.scan && self.cursor.expects(position) {
             self.of_device(device).misses(position);
         }
     }
 
-    /// The fetch for `position` begins.
+    /// Records that the fetch for `position` begins.
     pub(crate) fn taken(&mut self, blocks: &BlockTable, device: DeviceIndex, position: u64) {
         if position == self.scan {
             self.scan += 1;
@@ -85,7 +87,8 @@ impl Stream {
         self.of_device(device).start.taken();
     }
 
-    /// Loads what will be asked of a block that is probably missing, and of those after it that may be fetched with it.
+    /// Loads the table entries of a probably missing block, and of the blocks after it that may be fetched with it, into the
+    /// processor's caches.
     pub(super) fn load_missing(&self, block: Block, blocks: &BlockTable) {
         let last = Block { index: block.index.saturating_add(NEIGHBOURS - 1), ..block };
         for block in [block, last] {
@@ -94,8 +97,8 @@ impl Stream {
         }
     }
 
-    /// The first position of `device`, before `limit`, whose block is neither in memory nor on its way.
-    /// `resident` is told of blocks that are come upon and not tracked, with their positions.
+    /// The first position of `device` before `limit` whose block is neither in memory nor in flight. Calls `resident` with the
+    /// slot and position of each untracked block that the search finds in memory.
     pub(crate) fn first_missing(
         &mut self,
         blocks: &BlockTable,
@@ -104,10 +107,10 @@ impl Stream {
         mut resident: impl FnMut(SlotId, u64),
     ) -> Option<u64> {
         self.scan_is_unfinished = false;
-        // What is fetched is in the index.
+        // Only indexed accesses may be fetched for.
         let limit = limit.min(self.index.end(&self.places, self.limits.block_bytes));
         let from = self.cursor.fetched_from();
-        // What lies beyond the scan it will come upon again.
+        // The scan itself will reach missing positions beyond it.
         let scan = self.scan;
         while let Some(position) = self.of_device(device).missing.first().filter(|&at| at < scan) {
             if position >= from
@@ -116,7 +119,7 @@ impl Stream {
             {
                 match blocks.find(block) {
                     None => return (position < limit).then_some(position),
-                    // Its file may have been hinted twice, from two devices, and it was fetched for the later use.
+                    // A file may be hinted at two devices, and the block fetched for the later use.
                     Some(slot) => resident(slot, position),
                 }
             }
@@ -165,7 +168,7 @@ impl Stream {
         None
     }
 
-    /// Looks for what else is missing before `limit`, of whatever device, as far as one call does.
+    /// Continues the scan up to `limit` for all devices, within the limit of one call, and records missing positions.
     pub(crate) fn note_missing(
         &mut self,
         blocks: &BlockTable,
@@ -191,13 +194,13 @@ impl Stream {
         }
     }
 
-    /// The first position, from `position` to `end`, whose block is not tracked as one of `device`.
+    /// The first position from `position` to `end` whose block is not tracked at `device`.
     fn next_untracked(&self, device: DeviceIndex, position: u64, end: u64) -> u64 {
         let part = self.devices.iter().find(|part| part.device == device);
         part.map_or(position, |part| part.tracked.next_absent(position, end))
     }
 
-    /// The missing position `first` of `device`, and those after it that were found so far, in order.
+    /// The missing position `first` of `device`, then the later ones found so far, in order.
     pub(crate) fn missing_from(
         &self,
         device: DeviceIndex,
@@ -210,8 +213,8 @@ impl Stream {
         std::iter::once(first).chain(others)
     }
 
-    /// The module's invariant, for the next positions. An earlier use that is missing and was overtaken stands for
-    /// the next one until it is come upon; and a block may have moved to another device since.
+    /// Asserts the module's invariant for the next positions. A missing use that was overtaken stands in for the next one until
+    /// a search reaches it. A block may have moved to another device.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
         const CHECKED: u64 = 256;

@@ -11,7 +11,7 @@ fn block(index: u64) -> Block {
     Block { file: FILE, index }
 }
 
-/// A stream that reads these ranges of blocks, first and length, of one file.
+/// A stream that reads these ranges (first block, number of blocks) of one file.
 fn stream_of(ranges: &[(u64, u64)]) -> Stream {
     let limits = Limits { block_bytes: 1, window: 40, placed_max: 1 << 20 };
     let mut stream = Stream::new(StreamId(0), HinterId(0), Some(READER), limits);
@@ -41,7 +41,7 @@ fn a_later_use_that_was_overtaken_too_is_sought_when_the_reader_comes_back() {
     stream.note_missing(&blocks, u64::MAX, |_, _| ());
     blocks.remove(slots[9]);
     stream.lost(DISK, 9);
-    // The reader leaps: the first use is given up, the second lies behind the front.
+    // The reader leaps ahead: the first use is given up, the second lies behind the front.
     for position in [30, 31, 32] {
         read(&mut stream, &blocks, position);
     }
@@ -92,7 +92,7 @@ fn who_reads_in_order_and_no_more_slowly_has_nothing_that_is_worth_less() {
     assert!(read(1, (None, true)), "it is in time");
     assert!(read(2, (Some(1.0), false)), "nothing is known of its pace any more");
     assert!(!read(10, none));
-    // The second read behind its front has that go back.
+    // The second read behind the front moves the front back.
     assert!(!read(4, none));
     assert!(read(5, none), "all is further away");
 }
@@ -111,7 +111,7 @@ fn who_reads_in_order_is_asked_now_and_then_since_costs_may_have_changed() {
 fn what_was_missing_and_has_come_is_come_upon() {
     let (mut stream, mut blocks) = (stream_of(&[(0, 3), (0, 3)]), BlockTable::new(64));
     stream.note_missing(&blocks, u64::MAX, |_, _| ());
-    // Fetched, for its second use perhaps.
+    // Fetched, possibly for its second use.
     let slot = blocks.insert(Slot::in_flight(block(0), DISK, true));
     let mut found = Vec::new();
     let missing = stream.first_missing(&blocks, DISK, u64::MAX, |slot, at| {

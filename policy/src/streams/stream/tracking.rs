@@ -1,13 +1,13 @@
-//! The blocks in memory that a stream claims: it *tracks* each of them, by the position of its next use.
+//! The blocks that a stream claims. Each one that is in memory is *tracked* by the position of its next use.
 //!
-//! A block in flight may be claimed and is not tracked before it arrives. Its [`Slot`] has the claim; the stream has the set of
-//! tracked positions for each device, since what it costs to fetch a block again depends on the device.
+//! A block in flight may be claimed but is not tracked before it arrives. The claim is stored in the block's [`Slot`]. The
+//! stream has a set of tracked positions per device, because the cost of fetching a block again depends on the device.
 
 use super::Stream;
 use crate::blocks::{BlockTable, Claim, Slot, SlotId};
 
 impl Stream {
-    /// Ceases to track what was to be read before `base`, but for what is being read.
+    /// Stops tracking the blocks of positions before `base`, except the current block. Their slots go to `untracked`.
     pub(super) fn untrack_before(
         &mut self,
         base: u64,
@@ -36,7 +36,7 @@ impl Stream {
         }
     }
 
-    /// The slot of the block that is read at `position`.
+    /// The slot of the block at `position`.
     pub(crate) fn slot_at(&self, blocks: &BlockTable, position: u64) -> Option<SlotId> {
         match self.current {
             Some(current) if current.position == position => Some(current.slot),
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// Claims a block, whether it has arrived or not.
+    /// Claims a block, in memory or in flight.
     pub(crate) fn put_claim(&mut self, known: &mut Slot, claim: Claim) {
         debug_assert!(known.claim().is_none(), "claimed twice: {known:?}");
         known.set_claim(Some(claim));
@@ -58,14 +58,14 @@ impl Stream {
         self.unread -= u64::from(known.is_unread());
     }
 
-    /// Tracks the block in `slot`, which will be read as `claim` says. Returns whether it may be the least valuable.
+    /// Claims and tracks the block in `slot`. Returns whether it may be the least valuable.
     pub(crate) fn track(&mut self, blocks: &mut BlockTable, slot: SlotId, claim: Claim) -> bool {
         let known = &mut blocks[slot];
         self.put_claim(known, claim);
         self.track_arrived((slot, known), claim.position)
     }
 
-    /// A block that it claims has arrived, and is tracked from now on. Returns whether it may be the least valuable.
+    /// Tracks a claimed block that has arrived. Returns whether it may be the least valuable.
     #[inline]
     pub(crate) fn track_arrived(&mut self, (slot, known): (SlotId, &Slot), position: u64) -> bool {
         let in_set = self.cursor.in_set();
@@ -79,8 +79,8 @@ impl Stream {
         is_last || in_set
     }
 
-    /// The block, which it claims and tracks if it is in memory, will be read at another position. Returns whether it may
-    /// be the least valuable of those tracked.
+    /// Moves the claim to a block to another position, and its tracking if it is in memory. Returns whether it may be the least
+    /// valuable of the tracked blocks.
     pub(crate) fn retrack(&mut self, slot: SlotId, known: &mut Slot, claim: Claim) -> bool {
         let before = known.claim().expect("it is claimed").position;
         known.set_claim(Some(claim));
@@ -91,7 +91,7 @@ impl Stream {
         self.track_arrived((slot, known), claim.position)
     }
 
-    /// Stops tracking the block in `slot`, if it does; it is claimed at `position`.
+    /// Gives up the claim at `position` to the block in `slot`, and stops tracking it.
     pub(crate) fn untrack(&mut self, blocks: &mut BlockTable, slot: SlotId, position: u64) {
         let known = &mut blocks[slot];
         self.take_claim(known);

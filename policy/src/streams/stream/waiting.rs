@@ -1,7 +1,7 @@
-//! Hints whose files are not known, or whose turn has not come.
+//! Hints whose files are not known yet, or whose turn to be placed has not come.
 //!
-//! Programs disclose whole directories at once, so that there may be millions of these. A hint to read a file once, from
-//! the first byte to the last, takes 32 bytes; what is to be read in another way lies apart.
+//! Programs disclose whole directories at once, so there may be millions of these. A hint to read a file once from start to end
+//! takes 32 bytes. Any other plan lies in a separate allocation.
 
 use crate::blocks::DeviceIndex;
 use crate::hint::{Extent, FileId, Hint, NameId, Plan, Target};
@@ -9,7 +9,7 @@ use crate::hint::{Extent, FileId, Hint, NameId, Plan, Target};
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// That of its name until the file is known, and of the file from then on.
+    /// The name's id until the file is known, then the file's.
     id: u64,
     size_bytes: u64,
     /// `None`: [`Plan::WHOLE`].
@@ -23,13 +23,13 @@ pub(crate) struct Waiting {
 pub(crate) enum Lookup {
     Pending(NameId),
     InFlight,
-    /// It takes its time: others may go before the hint.
+    /// It is slow: later hints may be placed first.
     Overdue,
     Known {
         file: FileId,
         size_bytes: u64,
     },
-    /// It stands for nothing.
+    /// The hint is dropped.
     Void,
 }
 
@@ -46,7 +46,7 @@ impl Lookup {
     }
 }
 
-/// A [`Lookup`] without what it has found.
+/// A [`Lookup`] without its result.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Pending,
@@ -59,7 +59,7 @@ enum Stage {
 #[derive(Debug)]
 struct Planned {
     plan: Plan,
-    /// Of a plan that is placed part by part: the passes after this one.
+    /// For a plan that is placed in parts: the passes after this one.
     again: Option<Again>,
 }
 
@@ -67,7 +67,7 @@ struct Planned {
 struct Again {
     extent: Extent,
     passes: u32,
-    /// Whether the present pass has got positions: one that does not is the last.
+    /// Whether the current pass got positions. A pass that got none is the last.
     has_placed: bool,
 }
 
@@ -102,38 +102,38 @@ impl Waiting {
         };
     }
 
-    /// What will be read, or what is left of it.
+    /// What will be read, or the rest of it.
     pub(crate) fn plan(&self) -> &Plan {
         self.planned.as_ref().map_or(&Plan::WHOLE, |planned| &planned.plan)
     }
 
-    /// Bytes that it takes beside itself, with its segments.
+    /// Bytes that it takes outside itself, with its segments.
     pub(crate) fn bytes_apart(&self) -> usize {
         let planned = self.planned.as_ref();
         planned.map_or(0, |planned| size_of::<Planned>() + planned.plan.extent.memory_bytes())
     }
 
-    /// One pass at a time is placed from now on.
+    /// From now on passes are placed one at a time.
     pub(crate) fn goes_pass_by_pass(&mut self) {
         let Some(Planned { plan, again }) = self.planned.as_deref_mut() else { return };
         let passes = std::mem::replace(&mut plan.repeats, 1).saturating_sub(1);
         *again = Some(Again { extent: plan.extent.clone(), passes, has_placed: false });
     }
 
-    /// A part of the present pass has got positions.
+    /// A part of the current pass got positions.
     pub(crate) fn has_placed(&mut self) {
         if let Some(Planned { again: Some(again), .. }) = self.planned.as_deref_mut() {
             again.has_placed = true;
         }
     }
 
-    /// Of the present pass this is left.
+    /// Sets what is left of the current pass.
     pub(crate) fn goes_on_with(&mut self, rest: Extent) {
         let planned = self.planned.as_deref_mut().expect("it is placed part by part");
         planned.plan.extent = rest;
     }
 
-    /// A pass has been placed. Returns whether another one is to be.
+    /// A pass was placed. Returns whether another one follows.
     pub(crate) fn begins_next_pass(&mut self) -> bool {
         let Some(Planned { plan, again: Some(again) }) = self.planned.as_deref_mut() else {
             return false;

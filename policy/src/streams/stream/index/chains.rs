@@ -1,5 +1,5 @@
-//! What the index of next uses is made of: the chains of pieces, all in one queue of nodes, and for each file the levels in
-//! use and the table of its single blocks.
+//! The parts of the index of next uses: the chains of pieces in one queue of nodes, and for each file its levels in use and the
+//! table of its single blocks.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -11,21 +11,31 @@ use crate::tables::hash::Mix;
 use crate::tables::line::load_line;
 use crate::tables::shrinking::{SMALL_BYTES, shrink_map, shrink_queue};
 
-/// Levels are powers of 2³ blocks.
+/// Bits of a block index per level: level l has pieces of 2³ˡ blocks.
+/// Unit: bits. Reason: layout.
 pub(super) const LEVEL_BITS: u32 = 3;
+/// Levels that cover all block indices of 64 bits.
+/// Unit: levels. Reason: layout.
 pub(super) const LEVELS_MAX: u32 = 21;
 
-/// A file's single blocks have a table from so many pieces on, if it has at most so many blocks for each of
-/// them. Whether it may have one, or a longer one, is looked at when their number is a power of two, and has grown, or where it
-/// would be twice as long; what lies beyond is found by hash.
+/// Single blocks from which on a file may have a table. Whether it gets a table, or a longer one, is checked when the number of
+/// its single blocks is a power of two. That number must have grown, or the table must become twice as long. Blocks outside the
+/// table are found by hash.
+/// Unit: pieces. Reason: judgement.
 const TABLE_PIECES_MIN: u32 = if cfg!(test) { 4 } else { 64 };
+/// A table has at most this many blocks per single block when it is made.
+/// Unit: ratio. Reason: judgement.
 const TABLE_SPARSENESS_MAX: u64 = 4;
 
-/// A table of so many blocks, of which less than this part are single blocks still, is given up.
+/// A table of more blocks than this is given up when too few of them are single blocks.
+/// Unit: blocks. Reason: judgement.
 const TABLE_KEPT_MAX: usize = if cfg!(test) { 4 } else { 256 };
+/// Too few means less than one block of the table in this many.
+/// Unit: ratio. Reason: judgement.
 const TABLE_USED_DIVISOR: usize = if cfg!(test) { 4 } else { 64 };
 
-/// Files with fewer single blocks, as most have, do not even know where these lie.
+/// The range of a file's single blocks is recorded only from this many on. Most files have fewer.
+/// Unit: pieces. Reason: layout.
 const SPAN_PIECES_MIN: u32 = TABLE_PIECES_MIN / 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,15 +51,16 @@ impl Key {
     }
 }
 
-/// Position of a chain that has no segment, and of the one after its last.
+/// Position of an empty chain, and of the node after a chain's last.
+/// Unit: position. Reason: layout.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The segments that a piece is part of, in the order of their positions; in a table it may be empty.
+/// The segments that a piece is part of, ordered by position. In a table a chain may be empty.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
-    /// That of the piece's first block in the first pass of the first segment, or [`NEVER`].
+    /// Position of the piece's first block in the first pass of the first segment, or [`NEVER`].
     pub(super) position: u64,
-    /// The nodes of the first segment and of the last.
+    /// The nodes of the first and the last segment.
     pub(super) first: NodeNumber,
     pub(super) last: NodeNumber,
 }
@@ -59,14 +70,14 @@ impl Chain {
         Chain { position: NEVER, first: NodeNumber(0), last: NodeNumber(0) };
 }
 
-/// The chains of all single blocks of a file from `first_block` on, if there are any.
+/// The chains of all blocks of a file in a range that starts at `first_block`. Empty if the file has no table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) first_block: u64,
     pub(super) chains: Vec<Chain>,
-    /// Single blocks that there were when it was made.
+    /// Single blocks of the file when the table was made.
     pub(super) pieces: u32,
-    /// The least and the greatest of the single blocks that have come since there are enough of them.
+    /// The lowest and the highest single block added since the file had [`SPAN_PIECES_MIN`] of them.
     pub(super) span: Option<(u64, u64)>,
 }
 
@@ -81,14 +92,14 @@ impl Table {
     }
 }
 
-/// How many nodes came before one, modulo 2³².
+/// Number of a node: how many came before it, modulo 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeNumber(u32);
 
-/// A piece of a segment, in its chain.
+/// A piece of one segment, as a link of its chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// Of the next one: its position as in [`Chain`], and its number.
+    /// The position of the next node in the chain, as in [`Chain`], and its number.
     pub(super) next_position: u64,
     pub(super) next: NodeNumber,
     /// The hint's ordinal, modulo 2³².
@@ -106,22 +117,22 @@ pub(super) struct Entered {
     pub(super) ordinal: u32,
 }
 
-/// How a file figures in the index. What is looked at to find a single block's chain comes first.
+/// What the index knows of a file. The fields that find a single block's chain come first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct FileUse {
     pub(super) levels: u32,
     pub(super) segments: u32,
-    /// Of its single blocks, if there are several.
+    /// The table of its single blocks, if it has one.
     pub(super) table: Table,
     pub(super) pieces_at: [u32; LEVELS_MAX as usize],
-    /// The last one added: of those that are left, the last to leave.
+    /// The segment added last, which leaves last.
     pub(super) last: Entered,
 }
 
 impl FileUse {
-    /// A piece of `level` that begins at `block` has come. Returns how far a table of its single blocks would
-    /// reach, if it should have another one now.
+    /// Counts a new piece of `level` that begins at `block`. Returns the blocks that a table should cover, if one should be
+    /// made now.
     pub(super) fn adds(&mut self, level: u32, block: u64) -> Option<RangeInclusive<u64>> {
         self.pieces_at[level as usize] += 1;
         self.levels |= 1 << level;
@@ -139,12 +150,12 @@ impl FileUse {
         let is_due = pieces >= TABLE_PIECES_MIN && pieces.is_power_of_two();
         let fits = || (greatest - least) / TABLE_SPARSENESS_MAX < u64::from(pieces);
         let reaches = || [least, greatest].iter().all(|&end| table.place(end).is_some());
-        // As many pieces may come as go for long, each of them beyond the last: their number stays what it was.
+        // Pieces may leave as fast as they come, each beyond the last, so their number alone does not show growth.
         let has_grown = pieces > table.pieces || greatest - least >= 2 * table.chains.len() as u64;
         (is_due && has_grown && fits() && !reaches()).then_some(least..=greatest)
     }
 
-    /// The chain of a single block, if it is one of the table's.
+    /// The chain of a single block, if the table covers it.
     pub(super) fn chain(&mut self, level: u32, block: u64) -> Option<&mut Chain> {
         if level > 0 {
             return None;
@@ -153,13 +164,13 @@ impl FileUse {
         Some(&mut self.table.chains[place])
     }
 
-    /// Whether its table is large for what is left in it.
+    /// Whether its table is too large for the blocks left in it.
     pub(super) fn has_table_to_spare(&self) -> bool {
         let blocks = self.table.chains.len();
         blocks > TABLE_KEPT_MAX && blocks / TABLE_USED_DIVISOR > self.pieces_at[0] as usize
     }
 
-    /// A piece of `level` has gone.
+    /// Counts a piece of `level` that has left.
     pub(super) fn removes(&mut self, level: u32) {
         self.pieces_at[level as usize] -= 1;
         if self.pieces_at[level as usize] == 0 {
@@ -171,21 +182,21 @@ impl FileUse {
     }
 }
 
-/// All chains of a stream, but for those in tables of files, and the pieces of all segments.
+/// All chains of a stream that are not in tables, and the pieces of all segments.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     pub(super) by_piece: HashMap<Key, Chain, Mix>,
-    /// In the order in which they have come, and go.
+    /// In the order in which they are added and removed.
     pub(super) nodes: VecDeque<Node>,
-    /// Nodes that have gone, modulo 2³².
+    /// Nodes that were removed, modulo 2³².
     pub(super) gone: u32,
-    /// Chains of all tables that were made.
+    /// Chains of all tables ever made.
     #[cfg(test)]
     pub(super) tabulated: usize,
 }
 
 impl Chains {
-    /// The chain of the piece of a level that contains a block.
+    /// The chain of the piece that `key` names; empty if there is none.
     pub(super) fn of(&self, file: &FileUse, key: Key) -> Chain {
         if key.level == 0
             && let Some(place) = file.table.place(key.piece)
@@ -225,13 +236,13 @@ impl Chains {
         chain.last = number;
     }
 
-    /// The oldest node goes, which is the first one of the chain of the piece of a level at `block`.
+    /// Removes the oldest node. It is the first of the chain that `key` names.
     pub(super) fn pop(&mut self, file: &mut FileUse, key: Key, block: u64) {
         let Node { next_position, next, .. } = self.nodes.pop_front().expect("it was pushed");
         let number = NodeNumber(self.gone);
         self.gone = self.gone.wrapping_add(1);
         if shrink_queue(&mut self.nodes) {
-            shrink_map(&mut self.by_piece); // Which has no more than one for each.
+            shrink_map(&mut self.by_piece); // The map has no more than one entry per node.
         }
         let chain = match file.chain(key.level, block) {
             Some(chain) => chain,
@@ -249,7 +260,7 @@ impl Chains {
         }
     }
 
-    /// What is left in the table of `file` is found by hash from now on.
+    /// Moves what is left in the table of `file` to the hash map.
     pub(super) fn give_up_table(&mut self, file: &mut FileUse, id: FileId) {
         let Table { first_block, chains, span, .. } = std::mem::take(&mut file.table);
         let left = (first_block..).zip(chains).filter(|(_, chain)| chain.position != NEVER);
@@ -257,7 +268,7 @@ impl Chains {
         file.table.span = span;
     }
 
-    /// Gives the single blocks of `file` in `reach` a table.
+    /// Makes a table for the single blocks of `file` in `reach`.
     pub(super) fn tabulate(&mut self, file: &mut FileUse, id: FileId, reach: RangeInclusive<u64>) {
         let old = std::mem::take(&mut file.table);
         let first_block = *reach.start();
@@ -275,13 +286,13 @@ impl Chains {
     }
 }
 
-/// All files of a stream's index. Most questions are about the one that the last was about, and do not look for it.
+/// All files of a stream's index. Most queries are about the same file as the one before and need no lookup.
 #[derive(Debug, Default)]
 pub(super) struct FileUses {
-    /// Where a file's place in `uses` is.
+    /// The place of each file in `uses`.
     pub(super) places: HashMap<FileId, u32, Mix>,
     pub(super) uses: Vec<FileUse>,
-    /// Places that no file has.
+    /// Unused places.
     pub(super) free: Vec<u32>,
     pub(super) last: Option<(FileId, u32)>,
 }
@@ -298,7 +309,7 @@ impl FileUses {
         self.place(file).map(|place| &self.uses[place as usize])
     }
 
-    /// The next questions are about `file`. Returns its place.
+    /// Makes `file` the one found without a lookup. Returns its place.
     pub(super) fn turn_to(&mut self, file: FileId) -> Option<usize> {
         let place = self.place(file)?;
         self.last = Some((file, place));
@@ -309,7 +320,7 @@ impl FileUses {
         self.turn_to(file).map(|place| &mut self.uses[place])
     }
 
-    /// That of `file`; `comes` is called if it has come with that.
+    /// The entry of `file`. If it is new, `comes` is called.
     pub(super) fn get_or_add(&mut self, file: FileId, comes: impl FnOnce()) -> &mut FileUse {
         let place = self.place(file).unwrap_or_else(|| {
             comes();
@@ -337,7 +348,7 @@ impl FileUses {
         }
     }
 
-    /// Gives back the room of files that have gone.
+    /// Compacts `uses` to return the memory of files that have left.
     pub(super) fn close_ranks(&mut self) {
         let mut uses = Vec::with_capacity(2 * self.places.len());
         for place in self.places.values_mut() {

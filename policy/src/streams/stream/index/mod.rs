@@ -1,20 +1,19 @@
-//! When a stream will read a block next, in O(log) time and a few words a segment.
+//! The index of next uses: when a stream will read a block next, in O(log) time and a few words per segment.
 //!
-//! Segments are cut into pieces that are aligned to powers of eight blocks, as few as can be; a block
-//! then lies in at most one kind of piece a level, and one lookup a level finds all segments that
-//! contain it. A file of any length is a few dozen pieces; a single block is one. Each piece has the
-//! chain of the segments that it is part of, in the order of their positions. Repeated passes are not
-//! written out: the position of a pass is computed.
+//! A segment is cut into as few pieces as possible, each aligned to a power of eight blocks. So a block lies in at most one
+//! kind of piece per level, and one lookup per level finds all segments that contain it. A file of any length is a few dozen
+//! pieces; a single block is one. Each piece has a chain: the segments that it is part of, ordered by position. Repeated passes
+//! are not stored. Their positions are computed.
 //!
-//! Segments are added ahead of the cursor, up to a number of pieces, and leave when the cursor has passed their
-//! last pass, in the same order; so a chain is a queue, and all of them lie in one. What says where a chain begins
-//! has the position of its first piece: when a block is read next takes no second load.
+//! Segments are added ahead of the cursor, up to a number of pieces. They leave in the same order when the cursor has passed
+//! their last pass. So each chain is a queue, and one queue of nodes holds all chains. The entry that says where a chain begins
+//! also has the position of its first piece, so a next use takes no second load.
 //!
-//! Chains are found by hash, or, where a file's single blocks lie close enough together (a data set read in
-//! shuffled order), in a table of all blocks from the first to the last: that is one load instead of two or three.
+//! Chains are found by hash. A file whose single blocks lie close together (a data set read in shuffled order) has a table of
+//! all blocks from its first to its last. A table takes one load instead of two or three.
 //!
-//! Cost: 16 bytes a piece, some 50 a distinct piece and some 200 a file, or 16 a block of a table, at most four of them for each
-//! piece when it is made, and 64 at most later. A segment of n blocks has at most 14 log₈ n pieces, one if n is 1.
+//! Cost: 16 bytes per piece, about 50 per distinct piece and about 200 per file. A table takes 16 bytes per block, at most four
+//! blocks per piece when it is made and at most 64 later. A segment of n blocks has at most 14 log₈ n pieces, or one if n is 1.
 
 mod chains;
 
@@ -24,11 +23,12 @@ use crate::hint::{Block, FileId};
 use crate::streams::stream::places::Places;
 use crate::tables::line::{load_line, load_lines};
 
-/// Segments of a chain that are looked at: those of a repeated hint that names one block over and over are
-/// all there, passed or not. A later use than the next one may be found then.
+/// Segments of a chain that one search visits. If a repeated hint names one block many times, all its segments are in the
+/// chain, past or not. A search that stops here may return a later use than the next one.
+/// Unit: segments. Reason: bound.
 const CHAIN_TRIED_MAX: usize = 256;
 
-/// What adding or retiring did to the set of files in the index.
+/// A file that entered or left the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileChange {
     Came(FileId, DeviceIndex),
@@ -40,16 +40,16 @@ pub(crate) enum FileChange {
 pub(crate) struct NextUse {
     chains: Chains,
     files: FileUses,
-    /// The first segment that is not in the index, and the first that has not left it.
+    /// The first segment that is not in the index yet, and the first that has not left it, as hint ordinal and segment number.
     added: (u64, usize),
     left: (u64, usize),
     segments: usize,
     pieces: usize,
-    /// The last file asked for, if it has one segment only.
+    /// The file asked for last and its segment, if it has only one.
     asked: Option<(FileId, Entered)>,
-    /// No segment leaves before the cursor's base has come here.
+    /// No segment leaves before the cursor's base reaches this position.
     next_leave: u64,
-    /// Whether a chain had more segments than are looked at.
+    /// Whether a chain had more segments than one search visits.
     #[cfg(any(test, debug_assertions))]
     gave_up: bool,
 }
@@ -59,7 +59,7 @@ impl NextUse {
         NextUse::default()
     }
 
-    /// Whether a use may have been found that is later than the next one.
+    /// Whether a search may have returned a later use than the next one.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn gave_up(&self) -> bool {
         self.gave_up
@@ -75,17 +75,17 @@ impl NextUse {
         self.added
     }
 
-    /// What its size is measured by: its pieces, or its segments where those have no blocks.
+    /// The measure of its size: its pieces, or its segments if there are more of those (empty segments have no pieces).
     pub(crate) fn load(&self) -> usize {
         self.pieces.max(self.segments)
     }
 
-    /// Whether everything placed has been added, and one segment more may be.
+    /// Whether everything placed has been added and the load permits another segment.
     pub(crate) fn has_room(&self, places: &Places, load_max: usize) -> bool {
         self.is_complete(places) && self.load() < load_max
     }
 
-    /// The position of the first segment that has not been added; beyond everything if all have.
+    /// The position of the first segment that has not been added, or `u64::MAX` if all have.
     pub(crate) fn end(&self, places: &Places, block_bytes: u64) -> u64 {
         let (ordinal, segment) = self.added;
         match places.get(ordinal) {
@@ -96,20 +96,20 @@ impl NextUse {
         }
     }
 
-    /// Whether `file` is in the index, if that is known without looking for it.
+    /// Whether `file` is known to be in the index without a lookup.
     #[inline]
     pub(crate) fn surely_has(&self, file: FileId) -> bool {
         self.files.last.is_some_and(|(last, _)| last == file)
             || self.asked.is_some_and(|(asked, _)| asked == file)
     }
 
-    /// Files in the index, as if they left it.
+    /// All files in the index, as changes that remove them.
     pub(crate) fn all_go(&self) -> impl Iterator<Item = FileChange> {
         self.files.ids().map(FileChange::Went)
     }
 
-    /// Adds the next placed segments while its load is below `load_max` and there is work left, one for each
-    /// segment and piece.
+    /// Adds the next placed segments while the load is below `load_max` and `work` is left. Each segment and each piece costs
+    /// one unit of work.
     pub(crate) fn extend(
         &mut self,
         places: &Places,
@@ -145,7 +145,7 @@ impl NextUse {
         self.added = (ordinal, segment);
     }
 
-    /// Takes out the segments whose last pass lies before `base`, and retires hints with them.
+    /// Removes the segments whose last pass lies before `base`, and retires hints whose segments have all left.
     pub(crate) fn retire(
         &mut self,
         places: &mut Places,
@@ -169,7 +169,7 @@ impl NextUse {
                 let (offset, first, blocks) = placed.segment(segment, block_bytes);
                 if last_pass + offset + blocks > base {
                     self.left.1 = segment;
-                    // What was never added does not come any more.
+                    // A segment that was not added in time is never added.
                     self.added = self.added.max((ordinal, segment));
                     self.next_leave = last_pass + offset + blocks;
                     return;
@@ -211,7 +211,7 @@ impl NextUse {
             return self.in_segment(places, only, block.index, from);
         }
         if file.levels == 1 {
-            // Single blocks, and the first segment of the chain mostly.
+            // A single block; usually the first segment of its chain is the next use.
             let chain = self.chains.of(file, Key::new(block.file, 0, block.index));
             if chain.position == NEVER {
                 return None;
@@ -223,7 +223,7 @@ impl NextUse {
         self.find_in_chains(places, place, block, from)
     }
 
-    /// The same for a file of several segments, at this place.
+    /// As [`find`](Self::find), for a file of several segments, by its place.
     #[inline(never)]
     fn find_in_chains(
         &mut self,
@@ -243,7 +243,7 @@ impl NextUse {
             let into = block.index & ((1 << (LEVEL_BITS * level)) - 1);
             let (mut position, mut number) = (position, first);
             let mut left = CHAIN_TRIED_MAX;
-            // Those behind it begin later still.
+            // Segments later in the chain begin later still.
             while position != NEVER && best.is_none_or(|best| best > position + into) {
                 if left == 0 {
                     #[cfg(any(test, debug_assertions))]
@@ -269,14 +269,13 @@ impl NextUse {
         best
     }
 
-    /// The first position at or after `from` of the accesses that a segment makes to a block.
+    /// The first position at or after `from` at which a segment accesses a block.
     fn in_segment(&self, places: &Places, segment: Entered, block: u64, from: u64) -> Option<u64> {
         let into = block.checked_sub(segment.first_block).filter(|&into| into < segment.blocks)?;
         self.in_a_pass(places, segment.ordinal, segment.position + into, from)
     }
 
-    /// The first position at or after `from` of the access that a hint makes at `position` in its first
-    /// pass.
+    /// The first position at or after `from` of an access that a hint makes at `position` in its first pass.
     fn in_a_pass(&self, places: &Places, ordinal: u32, position: u64, from: u64) -> Option<u64> {
         if position >= from {
             return Some(position);
@@ -284,18 +283,18 @@ impl NextUse {
         let first = places.ordinals().start;
         let hint = places.get(first + u64::from(ordinal.wrapping_sub(first as u32)))?;
         if hint.passes == 1 {
-            return None; // Mostly; a division is slow.
+            return None; // The usual case; it saves a slow division.
         }
         let passes = (from - position).div_ceil(hint.pass_blocks);
         (passes < hint.passes).then(|| position + passes * hint.pass_blocks)
     }
 
-    /// Loads what says which segments read a single block, where there is a table of them.
+    /// Loads the table entry of a single block, if there is a table, into the processor's caches.
     pub(crate) fn load_chain(&self, block: Block) {
         self.files.get(block.file).into_iter().for_each(|file| file.table.load(block.index));
     }
 
-    /// Loads the piece that will go next, and the file that was asked for last.
+    /// Loads the piece that will leave next, and the file that was asked for last.
     pub(crate) fn load_parts(&self) {
         self.chains.nodes.front().into_iter().for_each(load_line);
         let last = self.files.last.and_then(|(_, place)| self.files.uses.get(place as usize));
@@ -388,13 +387,13 @@ mod tests {
     }
 
     proptest! {
-        /// The index says what a list of all accesses says, wherever the cursor stands.
+        /// The index agrees with a list of all accesses, wherever the cursor stands.
         #[test]
         fn it_agrees_with_a_list_of_all_accesses(
             hints in hints(), steps in prop::collection::vec((0u64..3, 0u64..14, 0u64..9), 1..40)
         ) {
             let (mut places, mut index) = (Places::new(10), NextUse::new());
-            index.chains.gone = u32::MAX - 5; // Numbers of nodes begin anew now and then.
+            index.chains.gone = u32::MAX - 5; // Node numbers wrap around during the test.
             let mut work = usize::MAX;
             let mut files: Vec<FileId> = Vec::new();
             for (file, ranges, repeats) in hints {
