@@ -1,4 +1,4 @@
-//! What is noted of streams, checked against the streams themselves in debug builds and tests.
+//! Checks, in debug builds and tests, that what is noted of streams agrees with the streams.
 
 use hashbrown::HashMap;
 
@@ -10,8 +10,8 @@ use crate::hint::HinterId;
 use crate::tables::hash::Mix;
 
 impl Streams {
-    /// Checks what is noted of all streams, and one of the streams: all of them would be too much for one time. `turn` says
-    /// which. What it seeks is compared with `blocks`, if they are given.
+    /// Checks the bytes of all hints, and what is noted of one stream, chosen by `turn`; all streams would take too long. If
+    /// `blocks` is given, also checks that stream's search.
     pub(crate) fn check(&mut self, turn: usize, blocks: Option<&BlockTable>) {
         let noted: usize = self.iter().map(|stream| stream.hint_bytes_noted).sum();
         assert_eq!(self.hinters.hint_bytes(HinterId(0)).1, noted, "bytes of all hints");
@@ -31,8 +31,8 @@ impl Streams {
         }
     }
 
-    /// Checks that the records of hinters have what their streams have shown and looked up: of all streams, and in sum of
-    /// the hinter of one of them.
+    /// Checks the hinters' records: the noted contributions and looked-up hints of all streams, and the sums for one stream's
+    /// hinter.
     fn check_records(&self, index: StreamIndex) {
         for stream in self.iter().filter(|stream| !stream.shown_is_stale) {
             assert_eq!(stream.shown, stream.shows(), "{:?} has shown something else", stream.id);
@@ -54,8 +54,8 @@ impl Streams {
         assert_eq!(self.hinters.resolved(hinter), resolved, "{hinter:?} has something else");
     }
 
-    /// The stream of the earliest of these first names that may be looked up next, found by asking all streams for what they
-    /// have.
+    /// The stream of the earliest of these first names that may be looked up next. Asks every stream instead of using what was
+    /// noted.
     pub(crate) fn first_of_all(
         &self,
         firsts: impl Iterator<Item = (Ticket, StreamIndex)>,
@@ -73,7 +73,7 @@ impl Streams {
         firsts.filter(may).min().map(|(_, index)| index)
     }
 
-    /// How many streams are noted as stale or parked.
+    /// How many entries the lists of stale and parked streams have.
     #[cfg(test)]
     pub(crate) fn noted_as_stale(&self) -> usize {
         let stale = [&self.stale_values, &self.stale_candidates, &self.stale_resolved];

@@ -1,5 +1,5 @@
-//! Which streams name which files: the arbiter offers a block to the streams that name its file, and a driver keeps wanted files
-//! open.
+//! Which streams name which files. The arbiter offers a block to the streams that name its file, and a driver keeps wanted
+//! files open.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -10,22 +10,21 @@ use crate::streams::stream::index::FileChange;
 use crate::tables::hash::Mix;
 use crate::tables::shrinking::shrink_map;
 
-/// A file that a hint is about, and the device at which it counts: two names of one file may be said to be on
-/// two.
+/// A file that hints name, and the device at which it counts. Two names of one file may be given with two devices.
 #[derive(Debug)]
 struct Wanted {
     streams: Streams,
-    /// Hints that it was looked up for and that have no place yet.
+    /// Hints that it was looked up for and that are not placed yet.
     held: u32,
     device: DeviceIndex,
 }
 
-/// Mostly it is one, which is found without another step.
+/// The streams that name a file. Usually there is one, which is stored in place.
 #[derive(Debug)]
 enum Streams {
     None,
     One([StreamIndex; 1]),
-    /// Those that [`Files::several`] has.
+    /// They are in [`Files::several`].
     Several,
 }
 
@@ -33,17 +32,17 @@ enum Streams {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     wanted: HashMap<FileId, Wanted, Mix>,
-    /// The streams that name a file, where they are several.
+    /// The streams of files that several of them name.
     several: HashMap<FileId, Vec<StreamIndex>, Mix>,
-    /// How many files each stream names that others name too.
+    /// For each stream, how many of its files other streams name too.
     shared: Vec<u32>,
-    /// Files wanted at each device.
+    /// Number of wanted files at each device.
     at_device: Vec<usize>,
     released: Vec<FileId>,
 }
 
 impl Files {
-    /// A stream has begun or ceased to name a file.
+    /// Notes that a stream begins or ceases to name a file.
     pub(crate) fn note(&mut self, stream: StreamIndex, change: FileChange) {
         match change {
             FileChange::Came(file, device) => {
@@ -60,7 +59,7 @@ impl Files {
         }
     }
 
-    /// `stream` names the file, which is wanted, too.
+    /// Adds `stream` to the streams of a wanted file.
     fn add(&mut self, stream: StreamIndex, file: FileId) {
         let Some(Wanted { streams, .. }) = self.wanted.get_mut(&file) else { return };
         match *streams {
@@ -73,7 +72,7 @@ impl Files {
         }
     }
 
-    /// `stream` does not name the file any more. Returns whether it did.
+    /// Removes `stream` from the streams of a file. Returns whether it was one.
     fn remove(&mut self, stream: StreamIndex, file: FileId) -> bool {
         let Some(Wanted { streams, .. }) = self.wanted.get_mut(&file) else { return false };
         match *streams {
@@ -96,7 +95,7 @@ impl Files {
         true
     }
 
-    /// Forgets a file that nobody wants any more.
+    /// Forgets a file that is no longer wanted.
     fn release(&mut self, file: FileId) {
         if let Entry::Occupied(wanted) = self.wanted.entry(file)
             && wanted.get().held == 0
@@ -124,11 +123,11 @@ impl Files {
         self.several.get(&file).map_or(&[], |several| several)
     }
 
-    /// `stream` begins, or has ceased, to name the file: those that share it are one more or less.
+    /// Updates the counts of shared files when `stream` begins to name the file, or has ceased to.
     fn count_shared(&mut self, stream: StreamIndex, file: FileId, by: i32) {
         let other = match *self.named_by(file) {
             [] => return,
-            [other] => Some(other), // It has not been together with anybody there, or is alone again.
+            [other] => Some(other), // `other` begins to share the file, or ceases to.
             _ => None,
         };
         for StreamIndex(index) in other.into_iter().chain([stream]) {
@@ -141,12 +140,12 @@ impl Files {
         }
     }
 
-    /// Whether others name a file that `stream` names.
+    /// Whether other streams name a file that `stream` names.
     pub(crate) fn shares(&self, stream: StreamIndex) -> bool {
         self.shared.get(stream.0 as usize).is_some_and(|&files| files > 0)
     }
 
-    /// That it is known how many files `stream` shares.
+    /// Asserts that the count of files that `stream` shares is right.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check_shared(&self, stream: StreamIndex) {
         let shared = self.several.values().filter(|named| named.contains(&stream)).count();
@@ -155,7 +154,7 @@ impl Files {
         assert_eq!(counted as usize, shared, "files that {stream:?} shares");
     }
 
-    /// Files of `device` that hints are about, whether they have a place or wait for it.
+    /// Files of `device` that hints name, placed or waiting.
     pub(crate) fn wanted_at(&self, device: DeviceIndex) -> usize {
         self.at_device.get(usize::from(device.0)).copied().unwrap_or(0)
     }
@@ -165,7 +164,7 @@ impl Files {
         want(&mut self.wanted, &mut self.at_device, file, device).held += 1;
     }
 
-    /// The hint has its place, or is no more.
+    /// The hint was placed or dropped.
     pub(crate) fn unhold(&mut self, file: FileId) {
         if let Some(wanted) = self.wanted.get_mut(&file) {
             wanted.held -= 1;
@@ -173,18 +172,18 @@ impl Files {
         }
     }
 
-    /// Whether a hint is about `file`.
+    /// Whether any hint names `file`.
     pub(crate) fn is_wanted(&self, file: FileId) -> bool {
         self.wanted.contains_key(&file)
     }
 
-    /// Files that ceased to be wanted since the last call; some may be wanted again.
+    /// Files that ceased to be wanted since the last call. Some may be wanted again.
     pub(crate) fn take_released(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.released)
     }
 }
 
-/// The file as a wanted one.
+/// The entry of a wanted file; a new one is counted at `device`.
 fn want<'a>(
     wanted: &'a mut HashMap<FileId, Wanted, Mix>,
     at_device: &mut Vec<usize>,

@@ -1,14 +1,14 @@
-//! The records of hinters: how much of what was fetched for them was of use.
+//! The records of hinters: how many of the blocks fetched for them were useful.
 //!
-//! A stream shows by itself how accurate its hints are ([`cursor`](crate::streams::stream::cursor)). A new stream starts with the
-//! accuracy of its hinter's record. A hinter without a record is believed.
+//! A stream measures by itself how accurate its hints are ([`cursor`](crate::streams::stream::cursor)). It starts with the
+//! accuracy of its hinter's record. A hinter without a record is trusted.
 //!
-//! The record is the share of the hinter's prefetched blocks that were read. Unread blocks count against it as far as their stream
-//! has had fewer blocks read. So a hinter that opens stream after stream and reads none is soon not believed, and a hinter that
-//! reads one stream may open the next.
+//! The record is the share of the hinter's prefetched blocks that were read. Unread blocks of a stream count against it, beyond
+//! as many as the stream's balance of blocks read. So a hinter that opens stream after stream and reads none soon loses trust,
+//! and a hinter that reads one stream may open the next.
 //!
-//! Cost: O(1) a block, O(log s) to open or close a stream, with s streams of its hinter. The record has the streams' contributions
-//! as they were when a stream was opened last; [`Streams`](crate::streams::Streams) notes which have changed since.
+//! Cost: O(1) per block, O(log s) to open or close a stream, with s streams of its hinter. The record has the contributions of
+//! open streams as of when a stream was last opened. [`Streams`](crate::streams::Streams) notes which have changed since.
 
 use std::collections::BTreeMap;
 
@@ -18,39 +18,43 @@ use crate::blocks::StreamIndex;
 use crate::hint::{HinterId, StreamId};
 use crate::tables::hash::Mix;
 
-/// Useful blocks that every record is credited with, and blocks after which a record counts half.
+/// Useful blocks credited to every record.
+/// Unit: blocks. Reason: judgement.
 const FIRST_BLOCKS: f64 = 16.0;
+/// When a record exceeds this many blocks, it is halved, so that older blocks count less.
+/// Unit: blocks. Reason: judgement.
 const RECORD_BLOCKS: f64 = 65_536.0;
 
-/// Records kept of hinters without a stream. When there are more, the older half is dropped.
+/// Records kept of hinters without a stream. Beyond this the older half is dropped.
+/// Unit: entries. Reason: bound.
 const RECORDS_MAX: usize = 4096;
 
-/// The contribution of a stream to its hinter's record, beyond the blocks recorded already.
+/// A stream's contribution to its hinter's record, beyond the blocks already recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// Unread blocks that count against the hinter.
     pub(crate) unproven: u64,
-    /// Useful blocks.
+    /// Useful blocks that are not recorded yet.
     pub(crate) unrecorded: u32,
 }
 
-/// What became of the blocks that were fetched for a hinter, and its hints.
+/// The fate of the blocks fetched for one hinter, and its hints.
 #[derive(Clone, Debug, Default)]
 struct Record {
     useful: f64,
     wasted: f64,
-    /// In the order in which they were opened.
+    /// Its streams, in the order in which they were opened.
     streams: BTreeMap<StreamId, StreamIndex>,
-    /// The sum of their contributions.
+    /// Sums of its streams' contributions.
     unproven: u64,
     unrecorded: u64,
-    /// When it closed its last stream, in turns.
+    /// When it closed its last stream, as a turn number.
     left: u64,
-    /// Its hints that have no place yet.
+    /// Its hints that are not placed yet.
     waiting: usize,
     /// Bytes of its hints.
     hint_bytes: usize,
-    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
+    /// Its hints that are looked up or in lookup and not past, as last noted.
     resolved: u64,
 }
 
@@ -58,7 +62,7 @@ struct Record {
 #[derive(Debug, Default)]
 pub(crate) struct Hinters {
     records: HashMap<HinterId, Record, Mix>,
-    /// Records of hinters with streams.
+    /// Number of records of hinters with streams.
     with_streams: usize,
     next_turn: u64,
     /// Bytes of all hints.
@@ -70,7 +74,7 @@ impl Hinters {
         self.records.entry(hinter).or_default()
     }
 
-    /// `hinter` has opened a stream. Returns how far it is to be believed, from 0 to 1.
+    /// `hinter` opens a stream. Returns how far its record is trusted, from 0 to 1.
     pub(crate) fn opened(&mut self, hinter: HinterId, id: StreamId, stream: StreamIndex) -> f64 {
         if self.records.len() - self.with_streams >= RECORDS_MAX {
             self.forget_some();
@@ -92,7 +96,7 @@ impl Hinters {
         self.records.retain(|_, record| !record.streams.is_empty() || record.left >= until);
     }
 
-    /// One of its streams has shown `before`, and shows `now`.
+    /// The contribution of one of its streams changes from `before` to `now`.
     pub(crate) fn shows(&mut self, hinter: HinterId, before: Shown, now: Shown) {
         if before != now {
             let record = self.record(hinter);
@@ -102,7 +106,7 @@ impl Hinters {
         }
     }
 
-    /// The stream is no more; what it has shown was taken back.
+    /// A stream is closed. Its contribution was removed before.
     pub(crate) fn closed(&mut self, hinter: HinterId, id: StreamId) {
         let turn = self.next_turn;
         self.next_turn += 1;
@@ -113,55 +117,55 @@ impl Hinters {
         }
     }
 
-    /// So many blocks that were prefetched for it, or are on their way, are read.
+    /// Counts useful blocks: they were prefetched or in flight for it when they were read.
     pub(crate) fn note_useful(&mut self, hinter: HinterId, blocks: u32) {
         let record = self.record(hinter);
         record.useful += f64::from(blocks);
         record.fade();
     }
 
-    /// A block that was prefetched for it has gone unread.
+    /// Counts a wasted block: it was prefetched for the hinter and not read.
     pub(crate) fn note_wasted(&mut self, hinter: HinterId) {
         let record = self.record(hinter);
         record.wasted += 1.0;
         record.fade();
     }
 
-    /// A hint of its waits for its place.
+    /// One of its hints begins to wait for its place.
     pub(crate) fn waits(&mut self, hinter: HinterId) {
         self.record(hinter).waiting += 1;
     }
 
-    /// One of them has its place, or is no more.
+    /// One of its waiting hints was placed or dropped.
     pub(crate) fn waits_no_more(&mut self, hinter: HinterId) {
         self.record(hinter).waiting -= 1;
     }
 
-    /// Its hints that wait for their places.
+    /// Number of its hints that wait for their places.
     pub(crate) fn waiting(&self, hinter: HinterId) -> usize {
         self.records.get(&hinter).map_or(0, |record| record.waiting)
     }
 
-    /// The hints of one of its streams have taken `before`, and take `now`.
+    /// The bytes of one of its streams' hints change from `before` to `now`.
     pub(crate) fn note_hint_bytes(&mut self, hinter: HinterId, before: usize, now: usize) {
         self.hint_bytes = self.hint_bytes - before + now;
         let record = self.record(hinter);
         record.hint_bytes = record.hint_bytes - before + now;
     }
 
-    /// What its hints take, and what all hints do.
+    /// Bytes of its own hints, and of all hints.
     pub(crate) fn hint_bytes(&self, hinter: HinterId) -> (usize, usize) {
         let own = self.records.get(&hinter).map_or(0, |record| record.hint_bytes);
         (own, self.hint_bytes)
     }
 
-    /// One of its streams was known to have `before` hints that were looked up, and has `now`.
+    /// The number of looked-up hints of one of its streams changes from `before` to `now`.
     pub(crate) fn note_resolved(&mut self, hinter: HinterId, before: u64, now: u64) {
         let record = self.record(hinter);
         record.resolved = record.resolved - before + now;
     }
 
-    /// Its hints that were looked up, or are being, and are not past, as far as was noted.
+    /// Its hints that are looked up or in lookup and not past, as last noted.
     pub(crate) fn resolved(&self, hinter: HinterId) -> u64 {
         self.records.get(&hinter).map_or(0, |record| record.resolved)
     }
@@ -171,7 +175,7 @@ impl Hinters {
         self.records.get(&hinter).into_iter().flat_map(|record| record.streams.values().copied())
     }
 
-    /// What its streams have shown.
+    /// The sums of its streams' contributions.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn shown(&self, hinter: HinterId) -> (u64, u64) {
         self.records.get(&hinter).map_or((0, 0), |record| (record.unproven, record.unrecorded))
@@ -179,7 +183,7 @@ impl Hinters {
 }
 
 impl Record {
-    /// What is long past counts less.
+    /// Halves the record when it is full, so that older blocks count less.
     fn fade(&mut self) {
         if self.useful + self.wasted > RECORD_BLOCKS {
             (self.useful, self.wasted) = (self.useful / 2.0, self.wasted / 2.0);

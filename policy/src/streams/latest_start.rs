@@ -1,25 +1,24 @@
-//! When fetches have to begin, so that no block of those that are missing comes too late (Forestall; Kimbrel et al.
-//! 1996).
+//! When fetches have to begin so that none of the missing blocks comes too late (Forestall; Kimbrel et al. 1996).
 //!
-//! With d_i the distance of the i-th missing block and F the time of a fetch in accesses, a reader is bound to wait if
-//! i F > d_i for some i. With p_i its position that is so from the front p_i − i F on, wherever the front is now. The least
-//! of these, the *latest start*, stays as it is until something is fetched or lost.
+//! Let d_i be the distance of the i-th missing block and F the time of a fetch, in accesses. A reader is bound to wait if i F >
+//! d_i for some i. If p_i is the block's position, this holds from the front p_i − i F on. The least of these fronts is the
+//! *latest start*. It stays the same until a block is fetched or lost.
 //!
-//! Only blocks that follow one another closely can make it earlier than the first one does: a fetch of less than an
-//! access keeps up with any of them.
+//! A later block can only lower the latest start if fetches take longer than an access. If F ≤ 1, the first missing block
+//! decides.
 
-/// p_i − i F of positions in order, of which each takes so many accesses to fetch.
+/// p_i − i F for positions in order, if each takes `fetch_accesses` accesses to fetch.
 fn starts(missing: impl Iterator<Item = u64>, fetch_accesses: f64) -> impl Iterator<Item = f64> {
     missing.zip(1u64..).map(move |(at, number)| at as f64 - number as f64 * fetch_accesses)
 }
 
-/// The least of them.
+/// The least of [`starts`].
 fn latest_start(missing: impl Iterator<Item = u64>, fetch_accesses: f64) -> f64 {
     starts(missing, fetch_accesses).fold(f64::INFINITY, f64::min)
 }
 
-/// Whether a reader whose front is `front` is bound to wait if it misses these positions, in order. Looks no further than to the
-/// first of them that shows it, which is soon found where many are missing.
+/// Whether a reader at `front` is bound to wait for one of the missing positions, given in order. It stops at the first one
+/// that proves it, which is found soon where many are missing.
 pub(crate) fn is_certain(
     front: u64,
     missing: impl Iterator<Item = u64>,
@@ -29,27 +28,32 @@ pub(crate) fn is_certain(
     starts(missing.take(decide), fetch_accesses).any(|start| start < front as f64)
 }
 
-/// The latest start of what one stream misses at one device, as it was found last.
+/// The last computed latest start of one stream at one device.
 ///
-/// It is found anew when a quarter of the time until then has passed, in which blocks may have been lost, and when a
-/// sixteenth of the blocks has been fetched; so that looking at all of them costs each of them a constant.
+/// It is recomputed when a quarter of the accesses until then has passed, since blocks may have been lost. It is also
+/// recomputed when a sixteenth of the blocks has been fetched. So visiting all blocks costs a constant per block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LatestStart {
-    /// As a front.
+    /// The latest start, as a position of the front.
     at: f64,
     fetch_accesses: f64,
-    /// Front and fetches until it is found anew.
+    /// The front at which it is recomputed, and the fetches left until then.
     known_until: u64,
     fetches_left: u64,
 }
 
-/// What is counted of the time until a latest start, and of blocks, before it is found anew: a part, and at least.
+/// It is recomputed after the accesses until the latest start divided by this.
+/// Unit: ratio. Reason: judgement.
 const SLACK_DIVISOR: f64 = 4.0;
+/// It is recomputed after the number of missing blocks divided by this, in fetches.
+/// Unit: ratio. Reason: judgement.
 const FETCHES_DIVISOR: u64 = 16;
+/// It is not recomputed before this many accesses or fetches.
+/// Unit: accesses. Reason: bound.
 const LEAST: u64 = 16;
 
 impl LatestStart {
-    /// Finds it, for positions in order, with the front at `front`.
+    /// Computes it for missing positions in order.
     pub(crate) fn find(
         front: u64,
         missing: impl Iterator<Item = u64>,
@@ -67,18 +71,18 @@ impl LatestStart {
         }
     }
 
-    /// Whether it has to be found anew.
+    /// Whether it has to be recomputed.
     pub(crate) fn is_old(&self, front: u64) -> bool {
         front >= self.known_until || self.fetches_left == 0
     }
 
-    /// The first of the missing blocks is fetched: all others are one fetch nearer.
+    /// The first missing block is fetched. All others need one fetch less before theirs.
     pub(crate) fn taken(&mut self) {
         self.at += self.fetch_accesses;
         self.fetches_left = self.fetches_left.saturating_sub(1);
     }
 
-    /// Whether a fetch that begins with the front at `front` is too late for one of the blocks, if it was not begun before.
+    /// Whether fetches that begin only now, with the reader at `front`, are too late for one of the blocks.
     pub(crate) fn is_past(&self, front: u64) -> bool {
         front as f64 > self.at
     }
@@ -88,7 +92,7 @@ impl LatestStart {
 mod tests {
     use super::*;
 
-    /// The definition: i F > d_i for some i.
+    /// By the definition: i F > d_i for some i.
     fn is_bound_to_wait(front: u64, missing: &[u64], fetch_accesses: f64) -> bool {
         let mut numbered = missing.iter().zip(1u64..);
         numbered.any(|(&at, number)| number as f64 * fetch_accesses > (at - front) as f64)
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_run_that_a_device_is_too_slow_for_is_begun_by_what_it_lacks() {
-        // 100 blocks, of which each takes half an access more than its reader: 50 accesses before them.
+        // 100 blocks, each of which takes half an access longer to fetch than to read: they need a lead of 50 accesses.
         let start = LatestStart::find(0, 1000..1100, 1.5);
         assert!(!start.is_past(1099 - 150) && start.is_past(1099 - 149));
     }

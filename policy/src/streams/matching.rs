@@ -5,15 +5,18 @@ use super::stream::Fit;
 use crate::blocks::StreamIndex;
 use crate::hint::{Block, ReaderId};
 
-/// Streams that a read is compared with at most.
+/// Streams that one read is compared with.
+/// Unit: streams. Reason: bound.
 const STREAMS_ASKED_MAX: usize = 32;
 
-/// Streams among which these are looked for: those that name the file, most of which may be for other readers.
+/// Streams visited in search of those. Many of the streams that name the file may be for other readers.
+/// Unit: streams. Reason: bound.
 const STREAMS_PASSED_MAX: usize = 1024;
 
 impl Streams {
-    /// The stream that disclosed a read of `block` by `reader`, if any, and the access that it is there. The last hinted read
-    /// of the reader was one of `last`; `claimed` is the stream that claims the block.
+    /// The stream that disclosed a read of `block` by `reader`, and the access that it fits there. Of several, the one that
+    /// expects the read soonest. `last` is the stream of the reader's last hinted read; `claimed` is the stream that claims the
+    /// block.
     pub(crate) fn match_read(
         &mut self,
         reader: ReaderId,
@@ -33,7 +36,7 @@ impl Streams {
         let mut best: Option<(StreamIndex, Fit, u64)> = None;
         let mut asked = 0;
         for turn in 0..=named.len().min(STREAMS_PASSED_MAX) {
-            // The stream that the block is in memory for is asked first.
+            // The stream that claims the block is compared first.
             let index = match turn {
                 0 => claimed,
                 _ => Some(named[turn - 1]),

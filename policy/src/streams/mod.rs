@@ -1,17 +1,17 @@
-//! Room `streams`: hints in the order in which they will be read, and the records of the hinters that gave them.
+//! The module `streams`: hints in reading order, and the records of the hinters that gave them.
 //!
 //! * [`stream`]: one stream, its positions and how far its reader has come;
-//! * [`hinters`]: what became of the blocks that were fetched for a hinter;
-//! * [`shares`]: how many hints a stream may have looked up;
-//! * [`unresolved`]: the names that wait for their lookup at one device, in the order of their turns;
+//! * [`hinters`]: the fate of the blocks fetched for each hinter;
+//! * [`shares`]: how many looked-up hints a stream may have;
+//! * [`unresolved`]: the names that wait for their lookup at one device, in order of their turns;
 //! * [`files`]: which streams name which files;
 //! * [`latest_start`]: when the fetches of a run have to begin.
 //!
-//! [`Streams`] holds all of it. Its members are asked for several things that change with nearly every read: their values,
-//! their candidates, their records. They are not asked at each change. A stream that may have another answer is *stale*: it is
-//! noted once in a list, and asked when somebody needs to know.
+//! [`Streams`] holds all of it. Several answers of a stream change with nearly every read: its value, its candidate, its
+//! contribution to its hinter's record. Nobody asks for them at each change. A stream whose answer may have changed is *stale*:
+//! it enters a list once, and is asked when the answer is needed.
 //!
-//! It uses [`blocks`](crate::blocks) and [`tables`](crate::tables).
+//! This module uses [`blocks`](crate::blocks) and [`tables`](crate::tables).
 
 #[cfg(any(test, debug_assertions))]
 mod checks;
@@ -32,32 +32,33 @@ use shares::{HinterStanding, Left, Shares};
 use stream::Stream;
 use stream::index::FileChange;
 
-/// Blocks of use that a stream has before its hinter's record is told of them, at most: to find it takes a cache miss.
+/// Useful blocks that a stream collects before it updates its hinter's record. Each update costs a cache miss.
+/// Unit: blocks. Reason: judgement.
 const UNRECORDED_MAX: u32 = 64;
 
 /// All streams; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Streams {
-    /// By index; `None` where one was closed.
+    /// By index; `None` where a stream was closed.
     all: Vec<Option<Stream>>,
     /// Indices without a stream.
     freed: Vec<StreamIndex>,
     hinters: Hinters,
     shares: Shares,
     files: Files,
-    /// Streams whose declared value may be less than it was when the arbiter asked.
+    /// Streams whose value may have fallen since the arbiter last asked.
     stale_values: Vec<StreamIndex>,
-    /// Streams whose next block to fetch may be another one.
+    /// Streams whose next block to fetch may have changed.
     stale_candidates: Vec<StreamIndex>,
-    /// Streams that may have more or fewer hints looked up than their hinters' records say.
+    /// Streams whose number of looked-up hints may differ from what was last noted.
     stale_resolved: Vec<StreamIndex>,
-    /// Streams that have shown something since a stream was opened last.
+    /// Streams whose contribution to their hinters' records may have changed since a stream was last opened.
     stale_shown: Vec<StreamIndex>,
-    /// Streams that could have more unread blocks if others had fewer.
+    /// Streams that may not have more unread blocks before others have fewer.
     parked: Vec<StreamIndex>,
     /// Pieces of segments in the indices of all streams.
     load: usize,
-    /// How many streams were asked for what they have shown.
+    /// How many streams were asked for their contributions.
     #[cfg(test)]
     pub(crate) asked_shown: usize,
 }
@@ -80,7 +81,7 @@ impl std::ops::IndexMut<StreamIndex> for Streams {
 }
 
 impl Streams {
-    /// No streams. A device may have `resolved_max` hints looked up and not past.
+    /// Starts without streams. A device may have `resolved_max` looked-up hints that are not past.
     pub(crate) fn new(resolved_max: usize) -> Self {
         Streams {
             all: Vec::new(),
@@ -99,13 +100,13 @@ impl Streams {
         }
     }
 
-    /// The stream of `index`, unless it was closed.
+    /// The stream at `index`, unless it was closed.
     #[inline]
     pub(crate) fn get(&self, index: StreamIndex) -> Option<&Stream> {
         self.all[index.0 as usize].as_ref()
     }
 
-    /// The same, to be changed.
+    /// As [`get`](Self::get), mutable.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: StreamIndex) -> Option<&mut Stream> {
         self.all[index.0 as usize].as_mut()
@@ -116,17 +117,17 @@ impl Streams {
         self.all.iter().flatten()
     }
 
-    /// All indices that were ever in use.
+    /// All indices that were ever used.
     pub(crate) fn indices(&self) -> impl ExactSizeIterator<Item = StreamIndex> + use<> {
         (0..self.all.len() as u32).map(StreamIndex)
     }
 
-    /// Streams that are open, 1 at least.
+    /// Number of open streams, at least 1.
     pub(crate) fn in_use(&self) -> u64 {
         (self.all.len() - self.freed.len()).max(1) as u64
     }
 
-    /// Takes in a new stream. Returns its index, and how far its hinter's record is to be believed, from 0 to 1.
+    /// Adds a stream. Returns its index, and how far its hinter's record is trusted, from 0 to 1.
     ///
     /// # Panics
     /// If [`STREAMS_MAX`] streams are open.
@@ -144,8 +145,8 @@ impl Streams {
         (index, believed)
     }
 
-    /// Forgets a stream that has been cancelled. Its hinter may have few looked-up hints by that, of which devices are to
-    /// be told.
+    /// Removes a stream that has been cancelled. Its hinter may have few looked-up hints afterwards; the caller has to tell the
+    /// devices.
     pub(crate) fn remove(&mut self, index: StreamIndex) {
         self.record_useful(index);
         let stream = &self[index];
@@ -159,7 +160,7 @@ impl Streams {
         self.hinters.closed(hinter, id);
         self.all[index.0 as usize] = None;
         self.freed.push(index);
-        // Where nothing is let go, or prefetched, nobody asks for long.
+        // If nothing is evicted or prefetched, these lists are not emptied for long.
         for stale in [&mut self.stale_values, &mut self.stale_candidates, &mut self.stale_resolved]
         {
             if stale.len() > 2 * self.all.len() {
@@ -178,8 +179,7 @@ impl Streams {
         self.touch_candidate(index);
     }
 
-    /// Marks the stream's value as stale: it may be less than it was. A value that has become more shows when it is the
-    /// least.
+    /// Marks the stream's value as stale because it may have fallen. A value that has risen is noticed when it is the least.
     pub(crate) fn touch_value(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
         stream.ranked_at = None;
@@ -188,7 +188,7 @@ impl Streams {
         }
     }
 
-    /// Marks the stream's candidate as stale. A quiet stream has none.
+    /// Marks the stream's candidate as stale, unless the stream is quiet: then it has none.
     #[inline]
     pub(crate) fn touch_candidate(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
@@ -198,7 +198,7 @@ impl Streams {
         }
     }
 
-    /// Marks the stream's contribution to its hinter's record as stale: it has read, or something was fetched for it.
+    /// Marks the stream's contribution to its hinter's record as stale.
     #[inline]
     pub(crate) fn touch_shown(&mut self, index: StreamIndex) {
         let Some(stream) = self.get_mut(index) else { return };
@@ -207,7 +207,7 @@ impl Streams {
         }
     }
 
-    /// Marks the stream's number of looked-up hints, and its standing, as stale.
+    /// Marks the stream's number of looked-up hints and its standing as stale.
     #[inline]
     pub(crate) fn touch_resolved(&mut self, index: StreamIndex) {
         if !std::mem::replace(&mut self[index].resolved_is_stale, true) {
@@ -215,7 +215,7 @@ impl Streams {
         }
     }
 
-    /// Takes a stream whose value is stale out of the list; it is so no more.
+    /// Takes a stream with a stale value from the list and clears its mark.
     pub(crate) fn next_stale_value(&mut self) -> Option<StreamIndex> {
         loop {
             let index = self.stale_values.pop()?;
@@ -226,39 +226,40 @@ impl Streams {
         }
     }
 
-    /// Whether a stream's candidate is stale.
+    /// Whether any stream's candidate is stale.
     #[inline]
     pub(crate) fn has_stale_candidates(&self) -> bool {
         !self.stale_candidates.is_empty()
     }
 
-    /// Takes the list of streams whose candidates are stale, and leaves `empty` in its place.
+    /// Takes the list of streams with stale candidates and leaves `empty` in its place.
     pub(crate) fn take_stale_candidates(&mut self, empty: Vec<StreamIndex>) -> Vec<StreamIndex> {
         debug_assert!(empty.is_empty());
         std::mem::replace(&mut self.stale_candidates, empty)
     }
 
-    /// A stream of the list that was taken is asked now: its candidate is stale no more. `None` if it was closed.
+    /// Clears the stale mark of a stream from the list taken, as its candidate is asked for now. `None` if the stream was
+    /// closed.
     pub(crate) fn ask_for_candidate(&mut self, index: StreamIndex) -> Option<&Stream> {
         let stream = self.get_mut(index)?;
         stream.candidate_is_stale = false;
         Some(stream)
     }
 
-    /// Has a stream wait until others have fewer unread blocks.
+    /// Parks a stream until others have fewer unread blocks.
     pub(crate) fn park(&mut self, index: StreamIndex) {
         if !std::mem::replace(&mut self[index].is_parked, true) {
             self.parked.push(index);
         }
     }
 
-    /// Whether a stream waits for others to have fewer unread blocks.
+    /// Whether any stream is parked.
     #[inline]
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
     }
 
-    /// The candidate of one parked stream is asked for again.
+    /// Takes one stream from the parked ones and marks its candidate as stale.
     pub(crate) fn wake_parked(&mut self) {
         if let Some(parked) = self.parked.pop() {
             if let Some(stream) = self.get_mut(parked) {
@@ -268,7 +269,7 @@ impl Streams {
         }
     }
 
-    /// Brings the hinters' records up to what their streams have shown.
+    /// Updates the hinters' records with the contributions of stale streams.
     fn renew_shown(&mut self) {
         for index in self.stale_shown.drain(..) {
             let Some(stream) = self.all[index.0 as usize].as_mut() else { continue };
@@ -283,8 +284,8 @@ impl Streams {
         }
     }
 
-    /// Brings the hinter's record of one stale stream up to the hints that it has looked up. Returns the stream and its new
-    /// standing, of which devices are to be told; `None` when no stream has another one.
+    /// Updates the hinter's record with the looked-up hints of one stale stream. Returns the stream and its new standing, which
+    /// the caller has to tell to the devices. `None` when no stale stream has changed.
     pub(crate) fn renew_resolved(&mut self) -> Option<(StreamIndex, HinterStanding)> {
         loop {
             let index = self.stale_resolved.pop()?;
@@ -300,24 +301,25 @@ impl Streams {
         }
     }
 
-    /// The stream's hinter, and the standing of both as it was noted last.
+    /// The stream's hinter, and the last noted standing of both.
     pub(crate) fn hinter_standing(&self, index: StreamIndex) -> HinterStanding {
         let stream = &self[index];
         let (hinter, standing) = (stream.hinter, stream.standing_noted);
         HinterStanding { hinter, standing, hinter_has_few: self.hinter_has_few(hinter) }
     }
 
-    /// Whether a hinter has few hints that were looked up, as far as that was noted.
+    /// Whether a hinter has few looked-up hints, as last noted.
     pub(crate) fn hinter_has_few(&self, hinter: HinterId) -> bool {
         self.shares.is_few(self.hinters.resolved(hinter))
     }
 
-    /// How much a device has left of its lookups, of which so many are `taken`.
+    /// How much is left of a device's lookups when this many are `taken`.
     pub(crate) fn lookups_left(&self, taken: usize, has_many_streams: bool) -> Option<Left> {
         self.shares.left(taken, has_many_streams)
     }
 
-    /// A block that was prefetched for a stream, or is on its way, is read; it is marked as read next.
+    /// Counts a useful block: one that was prefetched for the stream, or is in flight for it, is read. The caller marks it as
+    /// read.
     #[inline]
     pub(crate) fn note_true(&mut self, index: StreamIndex) {
         let stream = &mut self[index];
@@ -327,14 +329,14 @@ impl Streams {
         }
     }
 
-    /// Moves the stream's count of useful blocks into the record of its hinter.
+    /// Moves the stream's count of useful blocks to its hinter's record.
     fn record_useful(&mut self, index: StreamIndex) {
         let stream = &mut self[index];
         let (hinter, blocks) = (stream.hinter, std::mem::take(&mut stream.unrecorded));
         self.hinters.note_useful(hinter, blocks);
     }
 
-    /// A block that was prefetched for the stream has gone unread.
+    /// Counts a wasted block: one that was prefetched for the stream and not read.
     pub(crate) fn note_wasted(&mut self, index: StreamIndex) {
         self.touch_shown(index);
         self.touch_resolved(index);
@@ -349,17 +351,17 @@ impl Streams {
         &self.hinters
     }
 
-    /// A hint of `hinter` waits for its place from now on.
+    /// A hint of `hinter` begins to wait for its place.
     pub(crate) fn hint_waits(&mut self, hinter: HinterId) {
         self.hinters.waits(hinter);
     }
 
-    /// A hint of `hinter` has its place, or is no more.
+    /// A hint of `hinter` was placed or dropped.
     pub(crate) fn hint_waits_no_more(&mut self, hinter: HinterId) {
         self.hinters.waits_no_more(hinter);
     }
 
-    /// Notes how large the stream's index is, and how many bytes its hints take.
+    /// Notes the size of the stream's index and the bytes of its hints.
     pub(crate) fn note_load(&mut self, index: StreamIndex) {
         let stream = self.all[index.0 as usize].as_mut().expect("a stream in use");
         let load = stream.load();
@@ -372,23 +374,23 @@ impl Streams {
         }
     }
 
-    /// Pieces of segments in the indices of all streams, as far as that was noted.
+    /// Pieces of segments in the indices of all streams, as last noted.
     #[cfg(test)]
     pub(crate) fn load(&self) -> usize {
         self.load
     }
 
-    /// The same without those of one stream.
+    /// The same without the pieces of one stream.
     pub(crate) fn load_of_others(&self, index: StreamIndex) -> usize {
         self.load - self[index].load_noted
     }
 
-    /// Which streams name which files.
+    /// The table of which streams name which files.
     pub(crate) fn files(&self) -> &Files {
         &self.files
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
@@ -399,8 +401,8 @@ impl Streams {
         self.files.named_by(file)
     }
 
-    /// Whether the stream is known to be the only one that names `file`. Others are not looked for: with many files that
-    /// would be a cache miss.
+    /// Whether the stream is known to be the only one that names `file`. It does not look for others, which would be a cache
+    /// miss where there are many files.
     #[inline]
     pub(crate) fn is_alone(&self, index: StreamIndex, file: FileId) -> bool {
         let stream = self.get(index);
@@ -410,7 +412,7 @@ impl Streams {
         alone
     }
 
-    /// A stream, and a place to note which files it names from now on.
+    /// A stream, and a callback that notes which files it names.
     #[inline]
     pub(crate) fn with_names(
         &mut self,
@@ -421,13 +423,13 @@ impl Streams {
         (stream, move |change| files.note(index, change))
     }
 
-    /// Loads what is kept of a stream into the processor's caches.
+    /// Loads a stream's data into the processor's caches.
     #[inline]
     pub(crate) fn load_lines_of(&self, index: StreamIndex) {
         self.all.get(index.0 as usize).into_iter().for_each(load_lines);
     }
 
-    /// The stream of `index`, which may be none that ever was.
+    /// The stream at `index`, which need not ever have been used.
     #[inline]
     pub(crate) fn get_any(&self, index: StreamIndex) -> Option<&Stream> {
         self.all.get(index.0 as usize)?.as_ref()

@@ -1,21 +1,27 @@
-//! How many hints a stream may have that were looked up, are not past, and may be unread yet.
+//! How many looked-up hints a stream may have that are not past. They may all be unread.
 //!
-//! What is looked up binds descriptors and memory, so its number is bounded for each device. The last eighth of the bound is
-//! kept for streams and hinters that have few or none: a stream that reads nothing keeps its share for long.
+//! A looked-up hint takes a file descriptor and memory, so their number is bounded per device. The last eighth of the bound is
+//! reserved for streams and hinters that have few or none, because a stream that reads nothing keeps its share for long.
 
 use crate::hint::HinterId;
 
-/// Share of a device's lookups for a stream that has read nothing yet, as a divisor, and the least number.
+/// A stream that has read nothing may have the device's lookups divided by this.
+/// Unit: ratio. Reason: judgement.
 const FIRST_DIVISOR: usize = 4;
+/// It may have at least this many.
+/// Unit: hints. Reason: judgement.
 const FIRST_MIN: usize = 32;
 
-/// Share of a device's lookups kept for streams and hinters that have few, as a divisor.
+/// The reserve for streams and hinters that have few is the device's lookups divided by this.
+/// Unit: ratio. Reason: judgement.
 const KEPT_DIVISOR: usize = 8;
 
-/// A hinter has few while it has less than this share of the kept lookups, as a divisor.
+/// A hinter has few while it has less than the reserve divided by this.
+/// Unit: ratio. Reason: judgement.
 const FEW_DIVISOR: usize = 4;
 
-/// The bounds on looked-up hints that are not past: of a device, of a new stream, and of a hinter that has few.
+/// Bounds on looked-up hints that are not past: of a device (`most`), of a new stream (`first`), and of a hinter that has
+/// `few`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shares {
     most: usize,
@@ -23,27 +29,28 @@ pub(crate) struct Shares {
     few: u64,
 }
 
-/// How many lookups a device has left. Of the kept ones, half are for streams that have none, and all for hinters that have few.
+/// How many lookups a device has left. Half of the reserve is for streams that have none, and all of it for hinters that have
+/// few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// More than the kept ones.
+    /// More than the reserve.
     Enough,
-    /// More than half of the kept ones.
+    /// More than half of the reserve.
     HalfOfTheLast,
-    /// Less than that.
+    /// Half of the reserve or less.
     LessOfTheLast,
 }
 
-/// A stream's number of looked-up hints, as far as it matters.
+/// What matters of a stream's number of looked-up hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Whether it may have one more, where the device has enough left.
+    /// Whether it may have another one if the device has enough left.
     pub(super) may: bool,
     pub(super) has_none: bool,
 }
 
 impl Standing {
-    /// The standing of a stream that has none.
+    /// The standing of a stream without looked-up hints.
     pub(crate) const OF_NONE: Standing = Standing { may: true, has_none: true };
 }
 
@@ -56,13 +63,13 @@ pub(crate) struct HinterStanding {
 }
 
 impl Shares {
-    /// The bounds where a device may have `most` looked up.
+    /// The bounds for devices that may have `most` looked-up hints.
     pub(crate) fn new(most: usize) -> Self {
         let first = (most / FIRST_DIVISOR).max(FIRST_MIN).min(most) as u64;
         Shares { most, first, few: (most / KEPT_DIVISOR / FEW_DIVISOR).max(1) as u64 }
     }
 
-    /// What a device has left of which so many are `taken`; with one stream nothing is kept for others.
+    /// What is left at a device when `taken` are in use; `None` if nothing is. With a single stream there is no reserve.
     pub(crate) fn left(&self, taken: usize, has_many_streams: bool) -> Option<Left> {
         let kept = if has_many_streams { self.most / KEPT_DIVISOR } else { 0 };
         match taken {
@@ -73,20 +80,20 @@ impl Shares {
         }
     }
 
-    /// The standing of a stream that `has` so many. Its `balance` is the blocks that it read, less those fetched for nothing.
+    /// The standing of a stream that `has` this many. Its `balance` is the number of blocks it read, less those wasted.
     pub(crate) fn standing(&self, has: u64, balance: i64) -> Standing {
         let may = has < self.first.saturating_add_signed(balance).max(1);
         Standing { may, has_none: has == 0 }
     }
 
-    /// Whether a hinter that `has` so many has few.
+    /// Whether a hinter with this many has few.
     pub(crate) fn is_few(&self, has: u64) -> bool {
         has < self.few
     }
 }
 
 impl Left {
-    /// Whether a stream may have one more.
+    /// Whether a stream may have another one.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn allows(self, standing: Standing, hinter_has_few: bool) -> bool {
         match self {

@@ -1,17 +1,18 @@
-//! The names that wait for their lookup at one device, and the stream that may look one up next.
+//! The names that wait for their lookup at one device, and the stream that may have one looked up next.
 //!
-//! The earliest hint goes first, among the streams that may have one more looked up. Which streams may depends on how many lookups
-//! the device has [left](Left): the last ones are for streams and hinters that have few. So there are three orders of first hints:
+//! The earliest hint goes first, among the streams that may have another one looked up. Which streams may depends on how many
+//! lookups the device has [left](Left): the last ones are for streams and hinters that have few. So the first hints are kept in
+//! three orders:
 //!
-//! * of streams that may have one more by their own [share](super::shares::Shares);
+//! * of streams that may have another one by their own [share](super::shares::Shares);
 //! * of streams that have none looked up;
 //! * of hinters that have few looked up.
 //!
-//! The streams' standings are told when they change ([`Streams::renew_resolved`](super::Streams::renew_resolved)).
+//! Changes of the streams' standings are reported ([`Streams::renew_resolved`](super::Streams::renew_resolved)).
 //!
-//! Programs mostly disclose many names in a row. A run of them, uninterrupted by other programs' names, takes 24 bytes.
+//! Programs usually disclose many names in a row. A run of names, not interrupted by other programs' names, takes 24 bytes.
 //!
-//! Cost: O(log n) a call, with n streams that have names here.
+//! Cost: O(log n) per call, with n streams that have names here.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,11 +24,11 @@ use crate::streams::shares::{HinterStanding, Left, Standing};
 use crate::tables::hash::Mix;
 use crate::tables::shrinking::{shrink_map, shrink_queue};
 
-/// Place of a hint in the order of arrival, over all streams.
+/// A hint's place in the order of arrival over all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(crate) u64);
 
-/// Hints with tickets, and numbers in their stream, that follow one another.
+/// Hints with consecutive tickets and consecutive numbers in their stream.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     ticket: u64,
@@ -35,7 +36,7 @@ struct Run {
     hints: u64,
 }
 
-/// Those of one stream, in their order.
+/// The waiting names of one stream, in order.
 #[derive(Debug)]
 struct OfStream {
     runs: VecDeque<Run>,
@@ -49,7 +50,7 @@ impl OfStream {
         OfStream { runs: VecDeque::new(), len: 0, hinter, standing }
     }
 
-    /// One more, later than all before it.
+    /// Adds a hint, later than all before it.
     fn push(&mut self, Ticket(ticket): Ticket, number: u64) {
         self.len += 1;
         match self.runs.back_mut() {
@@ -60,12 +61,12 @@ impl OfStream {
         }
     }
 
-    /// The ticket of the first.
+    /// The ticket of the first hint.
     fn first_ticket(&self) -> Option<Ticket> {
         self.runs.front().map(|run| Ticket(run.ticket))
     }
 
-    /// Takes the first, and tells its number.
+    /// Removes the first hint and returns its number.
     fn pop(&mut self) -> Option<u64> {
         let run = self.runs.front_mut()?;
         let number = run.number;
@@ -79,7 +80,7 @@ impl OfStream {
     }
 }
 
-/// The streams of one hinter, by the first hint of each.
+/// The streams of one hinter, ordered by the first hint of each.
 #[derive(Debug, Default)]
 struct OfHinter {
     firsts: BTreeMap<Ticket, StreamIndex>,
@@ -87,7 +88,7 @@ struct OfHinter {
 }
 
 impl OfHinter {
-    /// The first of them, if it has few.
+    /// The earliest of its first hints, if the hinter has few.
     fn first(&self) -> Option<(Ticket, StreamIndex)> {
         let first = self.firsts.first_key_value().filter(|_| self.has_few)?;
         Some((*first.0, *first.1))
@@ -100,8 +101,8 @@ pub(crate) struct Unresolved {
     of_streams: BTreeMap<StreamIndex, OfStream>,
     of_hinters: HashMap<HinterId, OfHinter, Mix>,
     len: usize,
-    /// The streams that may have one more by themselves, those that have none, and the first one of each hinter that has
-    /// few.
+    /// First hints in three orders: of the streams that may have another one by their share, of the streams that have none, and
+    /// of the hinters that have few (one hint per hinter).
     may: BTreeMap<Ticket, StreamIndex>,
     have_none: BTreeMap<Ticket, StreamIndex>,
     of_few: BTreeMap<Ticket, StreamIndex>,
@@ -112,12 +113,12 @@ impl Unresolved {
         self.len
     }
 
-    /// How many of `stream` there are.
+    /// Number of waiting names of `stream`.
     pub(crate) fn len_of(&self, stream: StreamIndex) -> usize {
         self.of_streams.get(&stream).map_or(0, |hints| hints.len)
     }
 
-    /// A hint of `stream`, with this number there, later than all before it.
+    /// Adds the hint of this number of `stream`, later than all before it.
     pub(crate) fn push(
         &mut self,
         stream: StreamIndex,
@@ -135,7 +136,7 @@ impl Unresolved {
         }
     }
 
-    /// Takes the first of `stream`, and tells its number.
+    /// Removes the first hint of `stream` and returns its number.
     pub(crate) fn pop(&mut self, stream: StreamIndex) -> Option<u64> {
         self.remove_first(stream);
         let hints = self.of_streams.get_mut(&stream)?;
@@ -148,7 +149,7 @@ impl Unresolved {
         Some(number)
     }
 
-    /// Forgets those of `stream`.
+    /// Removes all hints of `stream`.
     pub(crate) fn forget(&mut self, stream: StreamIndex) {
         self.remove_first(stream);
         let Some(OfStream { len, hinter, .. }) = self.of_streams.remove(&stream) else { return };
@@ -159,7 +160,7 @@ impl Unresolved {
         }
     }
 
-    /// The stream whose hint is the next one.
+    /// The stream whose first hint is to be looked up next.
     pub(crate) fn first(&self, left: Left) -> Option<StreamIndex> {
         let of_few = self.of_few.first_key_value();
         let first = match left {
@@ -173,7 +174,7 @@ impl Unresolved {
         first.map(|(_, &stream)| stream)
     }
 
-    /// `stream` has another standing from now on.
+    /// Changes the standing of `stream`.
     pub(crate) fn set_standing(&mut self, stream: StreamIndex, standing: Standing) {
         if self.of_streams.get(&stream).is_some_and(|hints| hints.standing != standing) {
             self.remove_first(stream);
@@ -182,14 +183,14 @@ impl Unresolved {
         }
     }
 
-    /// `hinter` has few, or has not, from now on.
+    /// Notes whether `hinter` has few.
     pub(crate) fn set_few(&mut self, hinter: HinterId, has_few: bool) {
         if self.of_hinters.get(&hinter).is_some_and(|of_hinter| of_hinter.has_few != has_few) {
             self.change_hinter(hinter, |of_hinter| of_hinter.has_few = has_few);
         }
     }
 
-    /// The first hint of `stream` is in the orders from now on.
+    /// Enters the first hint of `stream` into the orders.
     fn add_first(&mut self, stream: StreamIndex) {
         let Some((ticket, hinter, standing)) = self.first_of(stream) else { return };
         if standing.may {
@@ -203,7 +204,7 @@ impl Unresolved {
         });
     }
 
-    /// The first hint of `stream` is in none of the orders any more.
+    /// Removes the first hint of `stream` from the orders.
     fn remove_first(&mut self, stream: StreamIndex) {
         let Some((ticket, hinter, _)) = self.first_of(stream) else { return };
         self.may.remove(&ticket);
@@ -218,7 +219,7 @@ impl Unresolved {
         Some((hints.first_ticket()?, hints.hinter, hints.standing))
     }
 
-    /// Changes something of a hinter by which another stream may be its first, or none.
+    /// Changes `hinter` and updates its entry among the hinters that have few.
     fn change_hinter(&mut self, hinter: HinterId, change: impl FnOnce(&mut OfHinter)) {
         let of_hinter = self.of_hinters.entry(hinter).or_default();
         if let Some((before, _)) = of_hinter.first() {
@@ -230,7 +231,7 @@ impl Unresolved {
         }
     }
 
-    /// All streams that have some, with the first of each.
+    /// The first hint of each stream that has some.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn firsts(&self) -> impl Iterator<Item = (Ticket, StreamIndex)> {
         self.of_streams.iter().filter_map(|(&at, hints)| Some((hints.first_ticket()?, at)))
@@ -245,7 +246,7 @@ mod tests {
     use crate::streams::shares::Shares;
 
     proptest! {
-        /// Each hint leaves out so many tickets and numbers before it.
+        /// Between hints, some tickets and numbers are skipped.
         #[test]
         fn they_are_those_of_a_queue(events in prop::collection::vec(
             prop::option::weighted(0.7, (0u64..2, 0u64..2)), 1..400
@@ -273,15 +274,15 @@ mod tests {
 
     const STREAMS: usize = 6;
 
-    /// What may become of streams: the odd ones are one hinter's, the even ones another's.
+    /// Events of the test. Streams with odd numbers belong to one hinter, the others to another.
     #[derive(Clone, Debug)]
     enum Event {
         Push(usize),
         Pop(usize),
-        /// A stream has so many, and so much to its credit, from now on.
+        /// A stream has this many looked-up hints and this balance.
         Has(usize, u64, i64),
         Forget(usize),
-        /// It is asked whose turn it is, where so many lookups are taken.
+        /// Asks for the next stream when this many lookups are taken.
         Ask(usize),
     }
 
