@@ -1,9 +1,8 @@
-//! What things cost: given, or measured as they happen.
+//! Costs of hits and fetches: given, or measured as they occur.
 //!
-//! The terms are those of TIP 1995, section 4: `T_hit`, `T_driver` and `T_disk`; and the time that a
-//! device takes for one block more when it is busy, which is what a fetch costs where the device, not
-//! the latency, is the limit. Drivers report single costs; the policy keeps an exponentially weighted
-//! mean of each. `T_disk` is kept for each device and over all of them.
+//! The terms are those of TIP 1995, section 4: `T_hit`, `T_driver` and `T_disk`. There is one more: the time of one more block
+//! at a busy device. It is the cost of a fetch where the device is the limit and not the latency. Drivers report single costs;
+//! the policy keeps an exponentially weighted moving average of each. `T_disk` is kept per device and over all devices.
 
 use crate::blocks::DeviceIndex;
 use crate::contract::{CostModel, CostSource};
@@ -21,28 +20,30 @@ pub enum Cost {
     Disk,
 }
 
-/// One new sample counts as much as so many of those before it: the last 16 or so dominate.
+/// Samples before a new one that together have this many times its weight. So the last 16 or so dominate.
+/// Unit: samples. Reason: judgement.
 const BEFORE: f64 = 15.0;
 
-/// A sample above so many means counts as so many: a request that was lost sight of says nothing of the
-/// device, and one that has become slower says so again. The first one is the mean, whatever was taken to be so before.
+/// A sample above this many means counts as this many. One lost request says nothing of the device, and a device that became
+/// slower says so again. The first sample is the mean, whatever was assumed before.
+/// Unit: ratio. Reason: judgement.
 const OUTLIER: f64 = 4.0;
 
-/// No cost is nothing: ratios of them are taken. In ns.
+/// The least cost. Costs are divided by each other, so none may be zero.
+/// Unit: ns. Reason: layout.
 const LEAST_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mean(Option<f64>);
 
 impl Mean {
-    /// Takes in a sample. Returns whether the mean has changed.
+    /// Adds a sample. Returns whether the mean has changed.
     pub(crate) fn add(&mut self, sample: f64) -> bool {
         self.add_mean_of(sample, 1)
     }
 
-    /// Takes in a sample that is the mean of so many. One of nothing is that of a clock that stood still,
-    /// and says nothing: a mean of it could not be left either, since outliers are told by multiples. Returns whether
-    /// the mean has changed.
+    /// Adds a sample that is itself the mean of `count`. A sample of 0 comes from a clock that stood still and is ignored: a
+    /// mean of 0 could never rise, since outliers are cut at a multiple of it. Returns whether the mean has changed.
     pub(crate) fn add_mean_of(&mut self, sample: f64, count: u32) -> bool {
         if sample <= 0.0 {
             return false;
@@ -62,13 +63,13 @@ impl Mean {
 #[derive(Clone, Copy, Debug, Default)]
 struct DeviceCosts {
     disk_ns: Mean,
-    /// Time of a block more at a busy device.
+    /// Time of one more block at a busy device.
     block_ns: Mean,
-    /// The same where more requests would have been no faster.
+    /// The same where more requests would not have been faster.
     full_ns: Mean,
 }
 
-/// Of a device that nothing is known of.
+/// The costs of a device that nothing is known of.
 const UNSEEN: DeviceCosts =
     DeviceCosts { disk_ns: Mean(None), block_ns: Mean(None), full_ns: Mean(None) };
 
@@ -78,14 +79,14 @@ pub(crate) struct Prices {
     pub(crate) hit_ns: f64,
     pub(crate) driver_ns: f64,
     pub(crate) disk_ns: f64,
-    /// Time of a block more at the device when it is busy; 0 if that was never seen.
+    /// Time of one more block at the device when it is busy; 0 if that was never observed.
     pub(crate) block_ns: f64,
-    /// The same where more requests would have been no faster; 0 if that was never seen.
+    /// The same where more requests would not have been faster; 0 if that was never observed.
     pub(crate) full_ns: f64,
 }
 
 impl CostSource {
-    /// What is taken to be so until it is measured, or always.
+    /// The values assumed until they are measured, or always.
     fn first(self) -> CostModel {
         match self {
             CostSource::Measured(first) | CostSource::Fixed(first) => first,
@@ -93,7 +94,7 @@ impl CostSource {
     }
 }
 
-/// Means of all costs; see the [module](self).
+/// Moving averages of all costs; see the [module](self).
 #[derive(Debug)]
 pub struct Costs {
     source: CostSource,
@@ -103,15 +104,15 @@ pub struct Costs {
     disk_ns: Mean,
     devices: Vec<DeviceCosts>,
     changes: u64,
-    /// What follows from the means: of all devices together, and of each. It is asked for several times a read.
+    /// Values derived from the means, for all devices together and for each. They are queried several times per read.
     over_all: CostModel,
     prices: Vec<DevicePrices>,
 }
 
-/// What is a device's own of [`Prices`].
+/// The part of [`Prices`] that each device has of its own.
 #[derive(Clone, Copy, Debug)]
 struct DevicePrices {
-    /// 0 where that of all is its own.
+    /// 0 if the mean of all devices applies.
     disk_ns: f64,
     block_ns: f64,
     full_ns: f64,
@@ -120,7 +121,7 @@ struct DevicePrices {
 const UNSEEN_PRICES: DevicePrices = DevicePrices { disk_ns: 0.0, block_ns: 0.0, full_ns: 0.0 };
 
 impl Costs {
-    /// By `rules`, each device has its own `T_disk` or all have the mean.
+    /// `rules` says whether each device has its own `T_disk` or all share one mean.
     pub(crate) fn new(source: CostSource, rules: &Rules) -> Self {
         let (hit_ns, driver_ns, disk_ns) = Default::default();
         let (own, devices, changes) = (rules.own_costs, Vec::new(), 0);
@@ -165,19 +166,19 @@ impl Costs {
         self.prices[index] = DevicePrices { disk_ns: own_ns, block_ns, full_ns };
     }
 
-    /// Takes in one sample of `T_hit`.
+    /// Adds a sample of `T_hit`.
     pub(crate) fn observe_hit(&mut self, sample: Nanos) {
         let changed = self.hit_ns.add(sample.0 as f64);
         self.note_over_all(changed);
     }
 
-    /// Takes in one sample of `T_driver`.
+    /// Adds a sample of `T_driver`.
     pub(crate) fn observe_driver(&mut self, sample: Nanos) {
         let changed = self.driver_ns.add(sample.0 as f64);
         self.note_over_all(changed);
     }
 
-    /// A mean of all devices has changed, or has not.
+    /// Updates the derived values if a mean over all devices has changed.
     fn note_over_all(&mut self, changed: bool) {
         if changed {
             self.changes += 1;
@@ -185,7 +186,7 @@ impl Costs {
         }
     }
 
-    /// Takes in one sample of `T_disk`.
+    /// Adds a sample of `T_disk`.
     pub(crate) fn observe_disk(&mut self, device: DeviceIndex, sample: Nanos) {
         let mut changed = self.disk_ns.add(sample.0 as f64);
         changed |= self.device(device).disk_ns.add(sample.0 as f64);
@@ -195,8 +196,8 @@ impl Costs {
         }
     }
 
-    /// A busy device has taken `sample_ns` for a block more, over so many requests; and was given more of them all the
-    /// time than it serves at once, or not.
+    /// Adds a sample of the time of one more block at a busy device, measured over this many requests. `was_full` says whether
+    /// it always had more of them than it serves at once.
     pub(crate) fn observe_block(
         &mut self,
         device: DeviceIndex,
@@ -215,24 +216,24 @@ impl Costs {
         }
     }
 
-    /// How often what things cost has changed.
+    /// How often a cost has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether what is measured makes no difference.
+    /// Whether measurements make no difference.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn are_fixed(&self) -> bool {
         let were_busy = self.devices.iter().any(|device| device.block_ns.0.is_some());
         matches!(self.source, CostSource::Fixed(_)) && !were_busy
     }
 
-    /// What reading a block from memory costs, in ns.
+    /// `T_hit`, in ns.
     pub(crate) fn hit_ns(&self) -> f64 {
         self.over_all.hit_ns
     }
 
-    /// What fetching from `device` costs.
+    /// The costs of fetching from `device`.
     #[inline]
     pub(crate) fn at(&self, device: DeviceIndex) -> Prices {
         let CostModel { hit_ns, driver_ns, disk_ns } = self.over_all;
@@ -269,7 +270,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is worked out when a mean changes is what the means say.
+        /// Prices derived when a mean changes agree with the means.
         #[test]
         fn prices_are_those_of_the_means(
             is_measured in any::<bool>(),

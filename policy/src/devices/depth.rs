@@ -1,104 +1,131 @@
 //! How many fetches a device is given at once.
 //!
-//! Deeper is mostly better: an array works with all its disks, a disk sorts its queue. Not on a single
-//! disk on which each file lies beside its inode: there lookups that run ahead of the data make the arm
-//! pass over everything twice, and two fetches at a time, one file's data beside the next one's lookup,
-//! are the best. What a device is like cannot be asked, but its rate of completions can be measured:
+//! A deeper queue is usually better: an array uses all its disks, and a disk sorts its queue. The exception is a single disk on
+//! which each file lies beside its inode. There, lookups that run ahead of the data make the arm pass over everything twice.
+//! Two fetches at a time are best: one file's data beside the next one's lookup. A device does not say which kind it is, but
+//! its rate of completions can be measured:
 //!
-//! * **A.** *Sample*: begin with [`DEPTH_SAMPLE`] at a time. By Little's law the rate of completions times the time of a fetch without a
-//!   queue is how many the device works on at once ([`Sample::servers`]). With [`MANY`] or more it is no single disk, and the queue may
-//!   be as deep as it likes (C). That time is known only if the device had nothing to do before, and the way of the arm to the first of them may
-//!   be in it: so many are not believed if they end one after another in the order in which they began, as files do that lie so on one
-//!   disk, unless nearly all of them end together.
-//! * **B.** *Probe*: fetch the data of what the sample has looked up, as deep as it was, and count it with the sample: what
-//!   lookups that ran ahead have cost shows in it. Then fetch at [`DEPTH_SHALLOW`], lookups and data, for [`PROBE`] fetches. It is lost at
-//!   once if it is nowhere near the rate before, as of many disks of which two work.
-//! * **C.** If the probe was not clearly faster, the queue may be as deep as it likes; but not before a fetch brought something
-//!   that was not in memory: where everything is cached, a deep queue is work for nothing.
-//! * **D.** If it was, stay shallow, and after a while begin with A again: the fetches may be of another kind by then, and the
-//!   first of all may have been slower than others. Each time it is for twice as long.
+//! * **A.** *Sample*: begin with [`DEPTH_SAMPLE`] at a time. By Little's law, the rate of completions times the time of a fetch
+//!   without a queue is the number of requests served at once ([`Sample::servers`]). With [`MANY`] or more it is no single
+//!   disk, and the depth is unlimited (C). That time is known only if the device was idle before, and it may include the arm's
+//!   way to the first files. So the number is not believed if fetches end one after another in the order in which they began,
+//!   as for files in order on one disk. It is believed after all if nearly all of them end together.
+//! * **B.** *Probe*: fetch the data of the names that the sample looked up, at the same depth, and count it with the sample.
+//!   This includes what lookups that ran ahead have cost. Then fetch lookups and data at [`DEPTH_SHALLOW`] for [`PROBE`]
+//!   fetches. The probe is lost at once if its rate is far below the one before, as with many disks of which two work.
+//! * **C.** If the probe was not clearly faster, the depth is unlimited. Until a fetch has brought a block that was not in
+//!   memory it stays at [`DEPTH_SAMPLE`]: where everything is cached, a deep queue is useless work.
+//! * **D.** If the probe was clearly faster, stay shallow, and after some completions begin with A again. The fetches may have
+//!   changed by then, and the very first ones may have been slower than others. Each time, D lasts twice as long.
 //!
-//! A device that stands still for a moment says nothing of its rate: then A begins again, also out of B; and if it does for longer,
-//! out of D too, since what comes next may be another program's.
+//! A device that is idle for a moment shows nothing of its rate. Then A begins again, also out of B. After a longer pause it
+//! begins again out of D too, since the next fetches may be another program's.
 //!
-//! A lookup that is overdue (`device.rs`) is not counted against the depth: it may never end, and a probe
-//! ends by completions alone.
+//! An overdue lookup (`device.rs`) does not count against the depth. It may never end, and a probe ends by completions alone.
 //!
-//! The papers fix the depth (five prefetches outstanding for each disk, TIP 1995, section 5); behind a
-//! page cache the number of disks is not known. This is a safeguard for the order of lookups and data,
-//! not the cost-benefit of eq. 6.
+//! The papers fix the depth (five prefetches outstanding per disk, TIP 1995, section 3.1). Behind a page cache the number of
+//! disks is unknown. This module only guards the order of lookups and data. The cost-benefit comparison of eq. 6 is made
+//! elsewhere.
 //!
-//! *Not* `Load` of `device.rs`, which says how many a device works on at once, too: it knows of data alone, and of
-//! much of that before it says so. Here lookups come first, and all is decided in the first moments.
+//! *Not* `Load` of `device.rs`, which also says how many requests a device serves at once. `Load` looks at data alone and needs
+//! much of it. Here lookups come first, and the first moments decide.
 //!
-//! Cost: O(1) a completion, a few words a device, and in a sample [`SAMPLE`] times, sorted a few times; and O(streams)
-//! a completion where it matters how many names are left.
+//! Cost: O(1) per completion and a few words per device; in a sample [`SAMPLE`] times, sorted a few times. Where the number of
+//! names left matters, O(streams) per completion.
 
 #[cfg(test)]
 mod tests;
 
 use crate::time::Nanos;
 
-/// Depth of a sample (A), and until a fetch brought something (C).
+/// Depth of a sample (A), and of C until a fetch brought something.
+/// Unit: requests. Reason: judgement.
 pub(crate) const DEPTH_SAMPLE: usize = 32;
 
 /// Depth while probing (B), and if that was faster (D).
+/// Unit: requests. Reason: judgement.
 const DEPTH_SHALLOW: usize = 2;
 
-/// Fetches of a sample, and those after which it may end early. The first few do not count for the rate that a probe is compared with: one may
-/// be an answer that the device had at hand, and the next has the arm's way there in it.
+/// Fetches of a sample.
+/// Unit: requests. Reason: judgement.
 const SAMPLE: usize = 32;
+/// Fetches after which a sample may end early.
+/// Unit: requests. Reason: judgement.
 const SAMPLE_LEAST: usize = 16;
+/// First fetches of a sample that do not count for the rate that a probe is compared with. One may have been answered from
+/// memory, and the next includes the arm's way to the files.
+/// Unit: requests. Reason: judgement.
 const SAMPLE_FIRST: usize = 2;
 
-/// A device that works on so many at once needs a deep queue (A). One disk seems to work on two to four: its first fetches have the
-/// arm's way there in them, and the second or third of them a turn of the queue.
+/// A device that serves this many requests at once needs a deep queue (A). One disk seems to serve two to four: its first
+/// fetches include the arm's way, and the second or third of them a turn of the queue.
+/// Unit: requests. Reason: judgement.
 const MANY: f64 = 6.0;
 
-/// Of fetches that end in no order half began after the one that ended before them. Those of which so large a part did are in order.
+/// Share of a sample's fetches that must begin after the one that ended before them, for the sample to count as in order. In
+/// random order it is half.
+/// Unit: ratio. Reason: judgement.
 const IN_ORDER: f64 = 0.75;
 
-/// Those of which a device seems to have worked on so large a part at once have ended together.
+/// Share of a sample's fetches that must seem to be served at once, for them to count as ending together.
+/// Unit: ratio. Reason: judgement.
 const TOGETHER: f64 = 0.75;
 
-/// Fetches of a probe; the first few do not count.
+/// Fetches of a probe.
+/// Unit: requests. Reason: judgement.
 const PROBE: usize = 18;
+/// First fetches of a probe that do not count for its rate.
+/// Unit: requests. Reason: judgement.
 const PROBE_FIRST: usize = 2;
 
-/// Fetches of data in a row, before a probe, after which they are what there is, and not what the sample has left.
+/// Fetches of data after a sample that may count as left over from it. Any more are the program's usual load and begin the
+/// probe.
+/// Unit: requests. Reason: judgement.
 const LEFT_MOST: usize = 256;
 
-/// A probe whose rate is below this part of that before it, after so many fetches and those first ones, is lost.
+/// A probe is lost early if its rate is below this part of the rate before it.
+/// Unit: ratio. Reason: judgement.
 const HOPELESS: f64 = 0.6;
+/// Fetches after the first few from which on a probe may be lost early.
+/// Unit: requests. Reason: judgement.
 const HOPELESS_AFTER: usize = 4;
 
-/// What is faster by this factor is clearly faster.
+/// A rate higher by this factor is clearly faster.
+/// Unit: ratio. Reason: judgement.
 const WIN: f64 = 1.15;
 
-/// Fetches in a probe that did not wait for the device, after which it is fast enough for any depth.
+/// Fetches of a probe that did not wait for the device, after which it is fast enough for any depth.
+/// Unit: requests. Reason: judgement.
 const AT_HAND_MOST: usize = 64;
 
-/// Completions to stay shallow before the next sample (D): at first, and at most.
+/// Completions to stay shallow before the next sample (D), the first time.
+/// Unit: requests. Reason: judgement.
 const SHALLOW_SPAN: usize = 256;
+/// The same at most.
+/// Unit: requests. Reason: judgement.
 const SHALLOW_SPAN_MAX: usize = 2048;
 
-/// With fewer names left to be looked up, and not none, another sample is not worth while (D).
+/// Another sample is not worth while if fewer names than this, but some, are left to look up (D).
+/// Unit: hints. Reason: judgement.
 const NAMES_LEAST: usize = 128;
 
-/// A device that had nothing to do for longer has stood still. Less passes between a completion and the next fetch.
+/// A device that was idle for longer has stood still. Between a completion and the next fetch less time passes.
+/// Unit: ns. Reason: judgement.
 const STILL: Nanos = Nanos(1_000_000);
 
-/// One that had nothing to do for longer is as good as new.
+/// After a longer idle time nothing known of the device counts any more, unless its queue is deep.
+/// Unit: ns. Reason: judgement.
 const LONG_STILL: Nanos = Nanos(1_000_000_000);
 
-/// A fetch that took less did not wait for a device.
+/// A fetch that took less time did not wait for the device.
+/// Unit: ns. Reason: judgement.
 const WAITED: Nanos = Nanos(100_000);
 
-/// What a fetch that has completed was for.
+/// The purpose of a completed fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Lookup,
-    /// Of data, which it brought, or was in memory.
+    /// Data. `fetched` says whether the fetch brought it or it was in memory.
     Data {
         fetched: bool,
     },
@@ -108,9 +135,9 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug)]
 pub(crate) struct DepthControl {
     phase: Phase,
-    /// Whether a fetch has brought something (C).
+    /// Whether a fetch has brought data that was not in memory (C).
     has_fetched: bool,
-    /// For how many completions it stays shallow when next a probe is won (D).
+    /// Completions for which it will stay shallow when a probe is next won (D).
     span: usize,
 }
 
@@ -126,7 +153,7 @@ enum Phase {
     Deep,
 }
 
-/// Completions from a moment on.
+/// Completions since a moment.
 #[derive(Clone, Copy, Debug)]
 struct Tally {
     since: Nanos,
@@ -138,25 +165,26 @@ impl Tally {
         Tally { since, completions: 0 }
     }
 
-    /// Completions a second; endless if all were heard of at one time.
+    /// Completions per second; infinite if all were reported at one time.
     fn rate(self, until: Nanos) -> f64 {
         self.completions as f64 / until.saturating_sub(self.since).as_secs()
     }
 }
 
-/// Fetches of a sample that have completed and waited for the device.
+/// The completed fetches of a sample, without those that did not wait for the device.
 #[derive(Clone, Debug, Default)]
 struct Sample {
-    /// When the first of them began.
+    /// When the earliest of them began.
     began: Option<Nanos>,
-    /// What each took.
+    /// The time that each took.
     times: Vec<Nanos>,
-    /// Those after the first few.
+    /// Completions after the first few.
     tally: Option<Tally>,
-    /// Place of the last one in the order in which fetches begin, and how many began after the one that ended before them.
+    /// Number of the last one, in the order in which fetches begin; and how many have a higher number than the one that ended
+    /// before them.
     last: u64,
     in_order: usize,
-    /// Whether the device had nothing to do before.
+    /// Whether the device was idle before.
     is_from_idle: bool,
 }
 
@@ -165,7 +193,7 @@ impl Sample {
         Sample { is_from_idle: true, ..Sample::default() }
     }
 
-    /// A fetch that waited has completed. Returns what follows on the sample, once that is clear.
+    /// Adds a completed fetch that waited. Returns the next phase once that is clear.
     fn add(&mut self, now: Nanos, started: Nanos, number: u64) -> Option<Phase> {
         self.in_order += usize::from(number > self.last);
         self.last = number;
@@ -184,24 +212,23 @@ impl Sample {
             _ if self.are_many(all.rate(now)) => Some(Phase::Deep),
             SAMPLE_LEAST..SAMPLE => None,
             _ => {
-                // Shallow was faster before: it is left only if it is clearly slower.
+                // If shallow was faster before, it is left only if it is clearly slower now.
                 let wins_by = if self.is_from_idle { WIN } else { 1.0 / WIN };
                 Some(Phase::Probe(Probe::after(tally, now, wins_by)))
             }
         }
     }
 
-    /// Whether the device works on many at once.
+    /// Whether the device serves many requests at once.
     fn are_many(&self, rate: f64) -> bool {
         let (servers, completions) = (self.servers(rate), self.times.len() as f64);
         let is_in_order = self.in_order as f64 >= IN_ORDER * completions;
         servers >= MANY && (!is_in_order || servers >= TOGETHER * completions)
     }
 
-    /// How many the device works on at once; 0 if that cannot be told. The time of a fetch without a queue is among the shortest:
-    /// those that were in memory all the same are shorter, and what lay on the arm's way may be. So it is
-    /// the shortest but one of those that are no less than a 16th of the median: of 32 fetches that one server does one after another
-    /// the median takes 16 services.
+    /// Requests that the device serves at once; 0 if unknown. The time of a fetch without a queue is among the shortest, but
+    /// fetches answered from memory are shorter, and one on the arm's way may be. So it is the second shortest of the times
+    /// that are at least a 16th of the median: if one server takes 32 fetches in turn, the median is 16 services.
     fn servers(&self, rate: f64) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
@@ -211,25 +238,25 @@ impl Sample {
     }
 }
 
-/// Fetches of a probe that have completed, and those before it.
+/// The completed fetches of a probe, and those before it.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
-    /// When the sample ended, and by which factor it has to be faster than what was before.
+    /// When the sample ended, and the factor by which the probe has to be faster.
     since: Nanos,
     wins_by: f64,
-    /// The sample, and the data of what was looked up in it; how much came after the sample, and when the last of it did.
+    /// The sample with the data that it looked up; how many of these completed after the sample, and when the last one did.
     before: Tally,
     left: usize,
     before_until: Nanos,
-    /// Whether all of that has come; the probe's own fetches, and those after the first few.
+    /// Whether the probe's own fetches have begun to complete; how many have, and those after the first few.
     is_open: bool,
     completions: usize,
     own: Option<Tally>,
-    /// Those that did not wait for the device.
+    /// Fetches that did not wait for the device.
     at_hand: usize,
 }
 
-/// How a probe went.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Won,
@@ -251,9 +278,10 @@ impl Probe {
         }
     }
 
-    /// A fetch has completed. Returns how it went, once that is clear. `is_data` while names are left.
+    /// Adds a completed fetch. Returns the verdict once that is clear. `is_data` is set for data while names are left to look
+    /// up.
     fn add(&mut self, now: Nanos, started: Nanos, is_data: bool) -> Option<Verdict> {
-        // A lookup that began later begins the probe.
+        // The probe begins with a lookup that was begun after the sample.
         let is_left = started <= self.since || (is_data && self.left < LEFT_MOST);
         self.is_open |= !is_left;
         if now.saturating_sub(started) < WAITED {
@@ -291,7 +319,7 @@ impl Default for DepthControl {
 }
 
 impl DepthControl {
-    /// Most fetches that may be under way, overdue lookups aside.
+    /// The most fetches that may be in flight, without overdue lookups.
     pub(crate) fn depth(&self) -> usize {
         match &self.phase {
             Phase::Sample(_) => DEPTH_SAMPLE,
@@ -302,7 +330,7 @@ impl DepthControl {
         }
     }
 
-    /// The same for one that is a lookup.
+    /// The same if the next one is a lookup.
     pub(crate) fn lookup_depth(&self) -> usize {
         match &self.phase {
             Phase::Probe(_) => DEPTH_SHALLOW,
@@ -310,7 +338,7 @@ impl DepthControl {
         }
     }
 
-    /// A fetch begins on a device that has had nothing to do for so long.
+    /// A fetch begins on a device that was idle for this long.
     pub(crate) fn begins_after(&mut self, idle: Nanos) {
         let begins_again = match self.phase {
             Phase::Sample(_) | Phase::Probe(_) => idle > STILL,
@@ -322,8 +350,8 @@ impl DepthControl {
         }
     }
 
-    /// The fetch of this `number`, in the order in which they begin, which began at `started`, has completed; `names_left` is
-    /// how many there still are to be looked up.
+    /// Records a completed fetch: its `number` in the order in which fetches begin, and when it began. `names_left` is how many
+    /// names are left to look up.
     pub(crate) fn completed(
         &mut self,
         now: Nanos,
@@ -342,7 +370,7 @@ impl DepthControl {
                     Verdict::Lost => Phase::Deep,
                 })
             }
-            // To stay so until there is enough for another sample and probe, or nothing but data.
+            // It stays shallow until enough names are left for another sample and probe, or none.
             Phase::Shallow { left: 0 } => {
                 let is_enough = !(1..NAMES_LEAST).contains(&names_left);
                 is_enough.then(|| Phase::Sample(Sample::default()))

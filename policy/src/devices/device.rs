@@ -1,23 +1,20 @@
 //! One device: the fetches and lookups in flight there, the streams with a block to fetch from it, and its measured speed.
 //!
-//! The speed is a rate over a span, not an interval. The manager asks now and then which fetches have ended, and hears of several together:
-//! their completions lie microseconds apart, or at one instant, and then comes nothing for milliseconds. An
-//! interval between two completions says nothing therefore. The policy measures the rate over a *span* in
-//! which the device always had something to do:
+//! The speed is a rate over a span, because a single interval says nothing. The manager polls for ended fetches and learns of
+//! several together. Their completions seem microseconds apart, or simultaneous, and then nothing comes for milliseconds. So
+//! the policy measures the rate over a *span* in which the device was always busy:
 //!
-//! * **A.** It begins and ends with a completion that opens a batch, so that it has whole batches in it: one
-//!   that comes at least half a mean interval after the one before. Where there are no batches, that is
-//!   nearly each.
-//! * **B.** It has at least [`SPAN_COMPLETIONS`]. More are needed only by batches that are larger, so that a
-//!   device that serves little is known after a few.
-//! * **C.** It lasts a fair part of what its last request took. In the first batch nothing else tells a fast
-//!   device from many completions that were heard of together: they are from a queue of at least as many
-//!   requests, and those took long.
-//! * **D.** A device that stood still begins a new one.
+//! * **A.** A span begins and ends with a completion that opens a batch, so that it contains whole batches. A completion opens
+//!   a batch if it comes at least half a mean interval after the one before. Without batches nearly every completion does.
+//! * **B.** It has at least [`SPAN_COMPLETIONS`]. It needs more only if batches are larger, so that the rate of a device with
+//!   little to do is known after a few.
+//! * **C.** It lasts at least a part of the time that its last request took. In the first batch only this distinguishes a fast
+//!   device from many completions reported together: these were queued with at least as many requests, so they took long.
+//! * **D.** A device that was idle begins a new span.
 //!
-//! A request too is heard of late, by the time in which others of its batch ended after it. The interval
-//! in which a moment lies on average (the sum of the squares of intervals by their sum) less the mean
-//! interval is this time for the first of a batch, and 0 where completions come evenly.
+//! The end of a request is also reported late: until others of its batch have ended. The interval in which a random moment lies
+//! is, on average, the sum of the squares of the intervals divided by their sum. This less the mean interval is the delay of
+//! the first request of a batch. It is 0 where completions come evenly.
 
 use std::collections::BTreeMap;
 
@@ -33,39 +30,39 @@ use crate::time::Nanos;
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) id: DeviceId,
-    /// Prefetches and lookups under way.
+    /// Prefetches and lookups in flight.
     pub(crate) outstanding: usize,
-    /// Lookups under way that are not overdue; fetches are numbered in the order of their start.
+    /// Lookups in flight that are not overdue. Fetches are numbered in the order of their start.
     lookups: BTreeMap<FetchId, Queued>,
-    /// Lookups under way that are.
+    /// Number of lookups in flight that are overdue.
     overdue: usize,
-    /// The most reads and lookups that were under way since there were lookups, without those overdue.
+    /// The most reads and lookups in flight at once, without overdue ones, since lookups were last in flight without a break.
     most_under_way: usize,
-    /// Those of them whose streams have not been told.
+    /// Overdue lookups whose streams have not been told.
     untold: Vec<Lookup>,
     pub(crate) depth: DepthControl,
-    /// Reads in a row that found everything in memory.
+    /// Reads in a row that found all their blocks in memory.
     pub(crate) cached_run: u32,
-    /// Hints not looked up.
+    /// Hints that are not looked up yet.
     pub(crate) unresolved: Unresolved,
-    /// Streams with a block to fetch from it, by the benefit of fetching it.
+    /// Streams with a block to fetch from the device, by the benefit of fetching it.
     pub(crate) candidates: IndexedHeap,
-    /// The one that was first when it was asked, if it waits for its stream to disclose more and was not asked since.
+    /// The best candidate when it was last asked, if it waits for its stream to disclose more and was not asked again.
     pub(crate) first_waits: Option<Waits>,
     load: Load,
-    /// Time of a lookup, that in the device's queue included.
+    /// Moving average of the time of a lookup, including the device's queue.
     lookup_ns: Mean,
-    /// Reads and lookups that have ended, and when the last one did.
+    /// Reads and lookups that have ended, and when the last one ended.
     ended: u64,
     last_end: Nanos,
 }
 
-/// A candidate that waits, and what that rests on.
+/// A candidate that waits, and the state on which that was decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Waits {
     pub(crate) stream: StreamIndex,
     pub(crate) block: Block,
-    /// Whether the device had enough to do, and how often costs had changed.
+    /// Whether the device was busy, and how often costs had changed.
     pub(crate) was_busy: bool,
     pub(crate) costs: u64,
 }
@@ -76,11 +73,11 @@ pub(crate) struct Lookup {
     pub(crate) began: Nanos,
     pub(crate) stream: StreamId,
     pub(crate) index: StreamIndex,
-    /// The hint's number there.
+    /// The hint's number in its stream.
     pub(crate) number: u64,
 }
 
-/// A lookup under way.
+/// A lookup in flight.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     lookup: Lookup,
@@ -88,20 +85,20 @@ struct Queued {
     ended: u64,
 }
 
-/// How much at once a device can do with profit, found from what it does.
+/// How many requests at once a device can use, measured from its completions.
 ///
-/// By Little's law a device that completes requests at a rate r, each of which takes a time t when there
-/// is no queue, works on r t of them at once; what is given to it beyond that waits. Both are measured:
-/// r as the best rate of late, t as the shortest time of late. See the [module](self) for how.
+/// By Little's law, a device that completes requests at a rate r, each taking a time t without a queue, serves r t of them at
+/// once. Further requests wait. r is the best recent rate and t the shortest recent time; see the [module](self) for how they
+/// are measured.
 #[derive(Debug, Default)]
 struct Load {
-    /// Reads under way.
+    /// Reads in flight.
     reads: usize,
     last_completion: Nanos,
     span: Option<Span>,
-    /// Mean interval of completions while busy.
+    /// Moving average of the interval between completions while busy.
     interval_ns: Mean,
-    /// The shortest interval of late, and the shortest time of a request.
+    /// The shortest recent interval, and the shortest recent time of a request.
     best_interval_ns: Option<f64>,
     best_took_ns: Option<f64>,
 }
@@ -110,53 +107,64 @@ struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     began: Nanos,
-    /// Those after the one that it began with.
+    /// Completions after the one that it began with.
     completions: u32,
     blocks: u64,
     /// Sum of the squares of the intervals, in ns².
     squares_ns2: f64,
-    /// The shortest time of a request, as it was heard of.
+    /// The shortest time of a request, as reported.
     least_took_ns: f64,
-    /// The fewest reads that were under way at a completion.
+    /// The fewest reads in flight at a completion.
     least_reads: usize,
 }
 
-/// A lookup that takes longer than this, and than so many lookups of late, does not hold up what is hinted
-/// after it.
+/// A lookup may take this long before hints after it go ahead.
+/// Unit: ns. Reason: judgement.
 const LOOKUP_PATIENCE: Nanos = Nanos(250_000_000);
+/// It may also take this many times the moving average of recent lookups.
+/// Unit: ratio. Reason: judgement.
 const LOOKUP_MEANS: f64 = 4.0;
 
-/// A device that has ended nothing for so long may be stuck. It may have others to serve meanwhile, of whom nothing is heard here.
+/// A device that has ended nothing for this long may be stuck. Until then it may be serving other programs, which the policy
+/// does not see.
+/// Unit: ns. Reason: judgement.
 const STILL_PATIENCE: Nanos = Nanos(1_000_000_000);
 
-/// In a long queue all of them take their time. A device that goes on with others gets so many times as many as were ever
-/// under way with the lookup: an arm that serves what lies on its way comes by twice, and on its way may lie what has come since.
+/// In a long queue all lookups are slow. A device that completes other requests is given this many times the most requests in
+/// flight beside the lookup. An arm serves what lies on its way, so it may pass twice, and newer requests may lie on its way
+/// too.
+/// Unit: ratio. Reason: judgement.
 const LOOKUP_TURNS: u64 = 2;
 
-/// Completions that a span has at least, so that one interval more or less is not seen in the rate.
+/// Completions that a span has at least, so that one interval more or less makes little difference to the rate.
+/// Unit: requests. Reason: judgement.
 const SPAN_COMPLETIONS: u32 = 16;
 
-/// A span lasts at least this part of what its last request took, as a divisor: the requests of a batch
-/// took longer than the manager takes to hear of them all.
+/// A span lasts at least the time of its last request divided by this. The requests of a batch took longer than the manager
+/// takes to report them all.
+/// Unit: ratio. Reason: judgement.
 const SPAN_DIVISOR: u64 = 8;
 
-/// What was best is forgotten by so much a completion.
+/// Best values grow by this factor with each completion, so that old ones are forgotten.
+/// Unit: ratio. Reason: judgement.
 const FORGET: f64 = 1.0001;
 
-/// Requests that a disk should have to choose from (TIP 1995, section 3: five outstanding at each).
+/// Requests that each server should have to choose from.
+/// Unit: requests. Reason: paper (TIP 1995, section 3.1).
 const REQUESTS_PER_SERVER: f64 = 5.0;
 
-/// A device that has so many requests for each that it serves at once has none to spare.
+/// A device with this many requests for each one that it serves at once is full.
+/// Unit: ratio. Reason: judgement.
 const FULL_PER_SERVER: f64 = 2.0;
 
-/// What a completed read says of its device, in ns.
+/// What a completed read shows of its device, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Observation {
-    /// The time of one block more over the requests of a span, and how many they were.
+    /// The time of one more block over the requests of a span, and the number of these requests.
     pub(crate) block_ns: Option<(f64, u32)>,
-    /// Whether it had more to do, all of this time, than it does at once: more would have been no faster.
+    /// Whether the device always had more requests than it serves at once. More would not have been faster.
     pub(crate) was_full: bool,
-    /// The time of the request without what it waited for others, if that can be told.
+    /// The time of the request without its wait for others, if known.
     pub(crate) took_ns: Option<f64>,
 }
 
@@ -167,7 +175,7 @@ impl Span {
         Span { began: now, completions: 0, blocks: 0, squares_ns2: 0.0, least_took_ns, least_reads }
     }
 
-    /// One more completion, `interval` after the one before. Returns whether the span ends with it.
+    /// Adds a completion, `interval` after the one before. Returns whether the span ends with it.
     fn add(&mut self, now: Nanos, interval: Nanos, took: Nanos, blocks: u64) -> bool {
         self.completions += 1;
         self.blocks += blocks.max(1);
@@ -198,7 +206,7 @@ impl Load {
         let last = std::mem::replace(&mut self.last_completion, now);
         let (interval, took) = (now.saturating_sub(last), now.saturating_sub(started));
         if took == Nanos::ZERO {
-            return Observation { block_ns: None, was_full: false, took_ns: None }; // By a driver without a clock.
+            return Observation { block_ns: None, was_full: false, took_ns: None }; // The driver has no clock.
         }
         let took_ns = took.0 as f64;
         let (mut block_ns, mut was_full) = (None, false);
@@ -225,7 +233,7 @@ impl Load {
 
     fn learn(&mut self, span: &Span, length_ns: f64) {
         let interval_ns = length_ns / f64::from(span.completions);
-        // Of n that are heard of together at the end of the last, the first has ended n - 1 intervals before.
+        // If the last n completions were reported together, the first of them ended n - 1 intervals earlier.
         let unheard_ns = span.squares_ns2 / length_ns - interval_ns;
         let least_ns = (span.least_took_ns - unheard_ns).max(interval_ns);
         let forget = FORGET.powi(span.completions as i32);
@@ -259,7 +267,7 @@ impl Device {
         }
     }
 
-    /// A read is begun.
+    /// A read begins.
     pub(crate) fn read_begun(&mut self, now: Nanos) {
         self.begins(now);
         self.load.read_begun(now);
@@ -272,7 +280,7 @@ impl Device {
         }
     }
 
-    /// A read is no longer under way, however it ended.
+    /// A read has ended, whatever its outcome.
     pub(crate) fn read_ended(&mut self, now: Nanos) {
         self.load.reads -= 1;
         self.has_ended(now);
@@ -283,8 +291,8 @@ impl Device {
         self.last_end = now;
     }
 
-    /// A read of `blocks` blocks has completed; `flight` is when it was begun, and how many were under
-    /// way with it then.
+    /// Records a completed read of `blocks` blocks. `flight` is when it began, and how many requests were in flight then,
+    /// itself included.
     pub(crate) fn completed(
         &mut self,
         now: Nanos,
@@ -294,7 +302,7 @@ impl Device {
         self.load.completed(now, flight, blocks)
     }
 
-    /// A lookup is begun.
+    /// A lookup begins.
     pub(crate) fn lookup_begun(&mut self, fetch: FetchId, lookup: Lookup) {
         self.begins(lookup.began);
         self.outstanding += 1;
@@ -305,7 +313,7 @@ impl Device {
         self.most_under_way = self.most_under_way.max(self.under_way());
     }
 
-    /// A lookup has ended, and has taken `took`.
+    /// A lookup has ended after `took`.
     pub(crate) fn lookup_ended(&mut self, now: Nanos, fetch: FetchId, took: Nanos) {
         self.has_ended(now);
         if self.lookups.remove(&fetch).is_none() {
@@ -315,23 +323,23 @@ impl Device {
         self.lookup_ns.add(took.0 as f64);
     }
 
-    /// Reads and lookups under way that are not overdue.
+    /// Reads and lookups in flight that are not overdue.
     fn under_way(&self) -> usize {
         self.load.reads + self.lookups.len()
     }
 
-    /// Names being looked up.
+    /// Lookups in flight, overdue or not.
     pub(crate) fn names_under_way(&self) -> usize {
         self.lookups.len() + self.overdue
     }
 
-    /// Whether a lookup is under way that may become overdue, or one is overdue and its stream was not told.
+    /// Whether a lookup in flight may become overdue, or one is overdue and its stream was not told.
     pub(crate) fn has_lookups(&self) -> bool {
         !self.lookups.is_empty() || !self.untold.is_empty()
     }
 
-    /// Finds the lookups that have become overdue by now. One that is remains so, though lookups may take
-    /// longer later: others have gone before it.
+    /// Finds the lookups that have become overdue by now. They stay overdue even if lookups take longer later, because other
+    /// hints have gone ahead.
     #[inline]
     pub(crate) fn find_overdue(&mut self, now: Nanos) {
         if !self.lookups.is_empty() {
@@ -339,7 +347,7 @@ impl Device {
         }
     }
 
-    #[inline(never)] // The rare part.
+    #[inline(never)] // The rare case.
     fn find_overdue_lookups(&mut self, now: Nanos) {
         let patience = self.lookup_patience();
         let stands_still = now.saturating_sub(self.last_end) >= STILL_PATIENCE;
@@ -355,23 +363,23 @@ impl Device {
         }
     }
 
-    /// The lookups found overdue since the last call.
+    /// The lookups that became overdue since the last call.
     pub(crate) fn take_overdue(&mut self) -> Vec<Lookup> {
         std::mem::take(&mut self.untold)
     }
 
-    /// Prefetches and lookups that it is working on, as far as one can tell: not those overdue, which may
-    /// wait for something else for ever.
+    /// Prefetches and lookups that the device is presumably working on. Overdue lookups are not counted: they may wait for
+    /// something else for ever.
     pub(crate) fn working_on(&self) -> usize {
         self.outstanding - self.overdue
     }
 
-    /// How long a lookup may take before others go before it.
+    /// How long a lookup may take before later hints go ahead of it.
     fn lookup_patience(&self) -> Nanos {
         LOOKUP_PATIENCE.max(Nanos((LOOKUP_MEANS * self.lookup_ns.or(0.0)) as u64))
     }
 
-    /// Whether it has as much to do as makes it go as fast as it can.
+    /// Whether it has enough requests to run at full speed.
     pub(crate) fn is_busy(&self) -> bool {
         self.working_on() as f64 >= REQUESTS_PER_SERVER * self.load.servers().unwrap_or(1.0)
     }
@@ -407,7 +415,7 @@ mod tests {
         assert_eq!(overdue(&mut device, ms(1_000)), [0, 1]);
         assert!(overdue(&mut device, ms(1_000)).is_empty(), "they were told of");
         assert_eq!((device.names_under_way(), device.working_on()), (4, 2));
-        // Lookups take 200 ms now, and 800 may pass.
+        // Lookups now take 200 ms, so 800 ms are allowed.
         device.lookup_ended(ms(1_010), FetchId(2), ms(200));
         assert!(overdue(&mut device, ms(2_009)).is_empty());
         assert_eq!((device.names_under_way(), device.working_on()), (3, 1));
@@ -422,7 +430,7 @@ mod tests {
     fn in_a_long_queue_that_moves_a_lookup_gets_its_turn() {
         let mut device = Device::new(DeviceId(0));
         let ms = |ms: u64| Nanos(ms * 1_000_000);
-        // A hundred at once, of which one ends each 10 ms, the last ones first.
+        // A hundred at once. One ends every 10 ms, the last ones first.
         for number in 0..100 {
             device.lookup_begun(FetchId(number), lookup(Nanos::ZERO, number));
         }
@@ -432,12 +440,12 @@ mod tests {
             assert!(device.take_overdue().is_empty(), "{now}");
             device.lookup_ended(now, FetchId(number), now);
         }
-        // Nothing ends any more.
+        // Nothing else ends.
         device.find_overdue(ms(600));
         assert!(device.take_overdue().is_empty());
         device.find_overdue(ms(2_000));
         assert_eq!(device.take_overdue().len(), 60);
-        // A queue that others come into, and that serves them first, may do so for as long as it is.
+        // A queue that serves newer requests first may do so for as long as it is.
         let mut device = Device::new(DeviceId(0));
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
         (0..100).for_each(|_| device.read_begun(ms(1)));
@@ -446,7 +454,7 @@ mod tests {
             device.find_overdue(ms(10 * number));
             assert!(device.take_overdue().is_empty(), "{number}");
         }
-        // Others are served, one at a time beside it, and it is not.
+        // Others are served beside it, one at a time, and it is not.
         let mut device = Device::new(DeviceId(0));
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
         for number in 1..200 {
@@ -474,24 +482,24 @@ mod tests {
             assert!(patience >= LOOKUP_PATIENCE, "{patience}");
             assert!((Nanos(3 * took_ms * 1_000_000)..=Nanos(8_000_000_000)).contains(&patience));
         }
-        // One that was stuck changes little.
+        // One stuck lookup changes little.
         look_up(&mut device, Nanos(3_600_000_000_000));
         assert!(device.lookup_patience() < Nanos(10_000_000_000));
     }
 
     const SERVICE: u64 = 10_000_000;
 
-    /// A device that works on `servers` requests at once, 10 ms each of 4 blocks, with so many under way
-    /// from when it is first used.
+    /// A device that serves `servers` requests at once, each of 4 blocks in 10 ms, with `depth` requests in flight from its
+    /// first use.
     struct Busy {
         servers: u64,
         depth: u64,
-        /// Completions that are heard of together, so far apart.
+        /// Completions reported together, and the time between them.
         batch: u64,
         gap_ns: u64,
     }
 
-    /// What was found: `T_disk`, the time of a block, and the share of the spans in which it was full.
+    /// The measured `T_disk`, time of a block, and share of spans in which the device was full.
     fn observe(busy: &Busy, load: &mut Load) -> (f64, f64, f64) {
         let &Busy { servers, depth, batch, gap_ns } = busy;
         let first = load.last_completion.0 + 7 * SERVICE;
@@ -518,7 +526,7 @@ mod tests {
                 }
                 now += gap_ns;
             }
-            // Those that are begun for them. The queue is as deep as it may be.
+            // New requests take their places. The queue is as deep as permitted.
             for _ in 0..batch {
                 queue.push_back(now);
                 load.read_begun(Nanos(now));
@@ -588,7 +596,7 @@ mod tests {
     fn time_in_which_a_device_stood_still_is_not_counted() {
         let (mut load, mut now) = (Load::default(), Nanos::ZERO);
         for _ in 0..100 {
-            // Forty at once, 1 ms each, and then nothing for a second.
+            // Forty requests at once, 1 ms each, and then nothing for a second.
             now += Nanos(1_000_000_000);
             let begun = now;
             (0..40).for_each(|_| load.read_begun(begun));

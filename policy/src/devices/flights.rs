@@ -1,8 +1,8 @@
 //! Fetches in flight, found by number without a hash.
 //!
-//! A fetch lies at its number modulo the number of places, of which there are two to four times as many as fetches ever were in
-//! flight at once. Numbers ascend. A number whose place is still taken by a long-running fetch is skipped. A fetch holds the slots of
-//! its blocks, which stay theirs until it ends.
+//! A fetch lies at its number modulo the number of places. There are two to four times as many places as fetches were ever in
+//! flight at once. Numbers ascend. A number is skipped if a long-running fetch still occupies its place. A fetch holds the
+//! slots of its blocks until it ends.
 
 use crate::blocks::{Claim, DeviceIndex, SlotId, StreamIndex};
 use crate::hint::{FetchId, StreamId};
@@ -12,7 +12,7 @@ use crate::time::Nanos;
 pub(crate) struct Flight {
     pub(crate) device: DeviceIndex,
     pub(crate) started: Nanos,
-    /// Fetches under way at the device when it was started, itself included.
+    /// Fetches in flight at the device when it started, itself included.
     pub(crate) outstanding: usize,
     pub(crate) work: FlightWork,
 }
@@ -25,36 +25,40 @@ pub(crate) enum FlightWork {
         number: u64,
     },
     Read {
-        /// Of blocks that follow one another.
+        /// The slots of consecutive blocks.
         slots: Vec<SlotId>,
         demand: Option<Demand>,
     },
 }
 
-/// For whom a demand fetch is made.
+/// What a demand fetch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// A read that no hint foretold.
+    /// A read without a hint.
     Unhinted,
-    /// One that a hint did, at this position.
+    /// A read that a hint disclosed, at this position.
     Hinted(Claim),
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    /// A power of two of them.
+    /// Their number is a power of two.
     places: Vec<Option<(FetchId, Flight)>>,
     len: usize,
     next: u64,
-    /// Room for the slots of fetches to come.
+    /// Empty lists for the slots of later fetches.
     spare: Vec<Vec<SlotId>>,
 }
 
-/// Places are this many at first, and this many times the fetches under way at least.
+/// The first number of places.
+/// Unit: entries. Reason: layout.
 const PLACES_MIN: usize = 16;
+/// Places per fetch in flight, at least.
+/// Unit: ratio. Reason: layout.
 const PLACES_FACTOR: usize = 2;
-/// More of them, and the room for slots, are given back when nothing is under way: some hundred KiB.
+/// With more places than this, they and the empty lists are freed when nothing is in flight. This many take some 100 KiB.
+/// Unit: entries. Reason: bound.
 const PLACES_KEPT: usize = 1 << 12;
 
 impl Flights {
@@ -62,7 +66,7 @@ impl Flights {
         self.len == 0
     }
 
-    /// A fetch begins; its number is higher than all before it.
+    /// Adds a fetch. Its number is higher than all before it.
     pub(crate) fn insert(&mut self, flight: Flight) -> FetchId {
         self.len += 1;
         if self.len * PLACES_FACTOR > self.places.len() {
@@ -79,7 +83,7 @@ impl Flights {
         }
     }
 
-    /// A fetch has ended, if it was under way.
+    /// Removes a fetch, if it is in flight.
     pub(crate) fn remove(&mut self, id: FetchId) -> Option<Flight> {
         let place = self.place_of(id);
         let (_, flight) = self.places.get_mut(place)?.take_if(|(of, _)| *of == id)?;
@@ -103,7 +107,7 @@ impl Flights {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Takes back a list that is needed no more.
+    /// Takes back a list for later use.
     #[inline]
     pub(crate) fn reuse(&mut self, mut slots: Vec<SlotId>) {
         slots.clear();
@@ -121,7 +125,7 @@ impl Flights {
         let old = std::mem::take(&mut self.places);
         self.places.resize_with(places, || None);
         for (id, flight) in old.into_iter().flatten() {
-            // What had places of its own among fewer has them among more.
+            // Fetches with different places among fewer have different places among more.
             let place = self.place_of(id);
             self.places[place] = Some((id, flight));
         }
@@ -142,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// Some last for ever.
+        /// Some never end.
         #[test]
         fn they_are_those_of_a_map(ends in prop::collection::vec(any::<Option<u8>>(), 1..600)) {
             let mut flights = Flights::default();

@@ -1,12 +1,13 @@
-//! Room `devices`: what serves the files, how fast it is, and what is under way there.
+//! The module `devices`: the devices that serve files, their speed, and their work in flight.
 //!
-//! * [`device`]: the lookups and fetches under way at a device, and its measured speed;
+//! * [`device`]: the lookups and fetches in flight at a device, and its measured speed;
 //! * [`depth`]: how many fetches a device is given at once;
-//! * [`flights`]: all fetches under way, by number;
-//! * [`costs`]: what a hit, starting a fetch and the fetch itself cost;
+//! * [`flights`]: all fetches in flight, by number;
+//! * [`costs`]: what a hit, the start of a fetch, and the fetch itself cost;
 //! * [`queue`]: the order in which a disk serves its requests, for drivers and device models.
 //!
-//! It uses [`streams`](crate::streams) for the names that wait for their lookup at a device, and the rooms below that.
+//! This module uses [`streams`](crate::streams) for the names that wait for their lookup at a device, and the modules below
+//! that.
 
 pub mod costs;
 pub(crate) mod depth;

@@ -1,14 +1,12 @@
 //! Device queues: which waiting request a device serves next.
 //!
-//! A queue holds the requests that wait for one device and, when the device has a free slot, says
-//! which goes next. Demand requests always go before prefetches; within a class the order is the
-//! queue's discipline. At most `outstanding_max` requests are at the device at once (the TIP papers
-//! use 5 a disk), so that a demand request never waits behind a deep queue that was already handed
-//! over.
+//! A queue holds the requests that wait for one device. When the device has a free slot, the queue says which request goes
+//! next. Demand requests always go before prefetches; within a class the queue's discipline decides. At most `outstanding_max`
+//! requests are at the device at once (the TIP papers use 5 per disk). So a demand request never waits behind a deep queue that
+//! was already handed over.
 //!
-//! Disciplines ([`Order`]): first come first served, SCAN (the elevator, turning round at the last
-//! request, which the literature also calls LOOK), C-LOOK (one direction, then back to the lowest
-//! position) and SSTF (nearest position first).
+//! Disciplines ([`Order`]): first come first served, SCAN (the elevator, which turns round at the last request; the literature
+//! also calls it LOOK), C-LOOK (one direction, then back to the lowest position) and SSTF (nearest position first).
 //!
 //! Cost: `push` and `pop` are O(log n) in the number of waiting requests.
 
@@ -22,11 +20,11 @@ use std::str::FromStr;
 pub enum Order {
     /// In order of arrival.
     Fifo,
-    /// The elevator: on in the current direction while something lies ahead, then the other way.
+    /// The elevator: keeps its direction while requests lie ahead, then turns.
     Scan,
     /// Upwards only; from the highest waiting position back to the lowest.
     CLook,
-    /// The waiting position nearest to the last one served; the lower of two equally near.
+    /// The waiting position nearest to the last one served; of two equally near, the lower.
     Sstf,
 }
 
@@ -63,12 +61,12 @@ impl FromStr for Order {
     }
 }
 
-/// Who waits for a request.
+/// Whether a program waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A program waits for it now.
     Demand,
-    /// Nobody waits for it yet.
+    /// No program waits for it yet.
     Prefetch,
 }
 
@@ -106,8 +104,8 @@ impl<T> DeviceQueue<T> {
         self.push_ranked(class, position, 0, request);
     }
 
-    /// Adds a request that goes before those of the same position and a higher `rank`, whenever they came; without
-    /// meaning in order of arrival.
+    /// Adds a request that goes before requests of the same position and a higher `rank`, whenever they arrived. `rank` is
+    /// ignored in order of arrival.
     pub fn push_ranked(&mut self, class: Class, position: u64, rank: u32, request: T) {
         let arrival = self.arrivals;
         self.arrivals += 1;
@@ -121,14 +119,14 @@ impl<T> DeviceQueue<T> {
         self.waiting[class as usize].insert(key, request);
     }
 
-    /// Takes the request that the device shall serve next, or `None` when nothing waits or the
-    /// device has all it may have. The caller owes a [`completed`](Self::completed) for each.
+    /// Takes the request that the device should serve next. `None` when nothing waits, or the device has as many as it may
+    /// have. The caller owes a [`completed`](Self::completed) for each.
     pub fn pop(&mut self) -> Option<(Class, u64, T)> {
         self.pop_holding((0, 0)..(0, 0))
     }
 
-    /// [`pop`](Self::pop) for a device that holds what lies at these positions and ranks already. By SSTF that goes first, the lowest
-    /// before others, as it needs no way at all. Other orders are what they are.
+    /// [`pop`](Self::pop) for a device that already holds the data at these positions and ranks. By SSTF such a request goes
+    /// first, the lowest before others, since it needs no seek. Other orders ignore this.
     pub fn pop_holding(&mut self, held: Range<(u64, u32)>) -> Option<(Class, u64, T)> {
         if self.outstanding == self.outstanding_max {
             return None;
@@ -146,7 +144,7 @@ impl<T> DeviceQueue<T> {
         Some((class, position, request))
     }
 
-    /// The device has finished one request that [`pop`](Self::pop) gave out.
+    /// The device has finished one request that [`pop`](Self::pop) returned.
     pub fn completed(&mut self) {
         assert!(self.outstanding > 0, "completed without a request outstanding");
         self.outstanding -= 1;
@@ -300,12 +298,12 @@ mod tests {
             })
             .collect()
         };
-        // Held: (6, 5), (7, 1) and (7, 2); (7, 0) is held too, and (7, 4) and (6, 4) are not.
+        // Held: (6, 5), (7, 0), (7, 1) and (7, 2). Not held: (6, 4) and (7, 4).
         let waiting = [(5, 0), (7, 4), (7, 1), (6, 5), (7, 0), (6, 4), (7, 2)];
         let sstf = [(6, 5), (7, 0), (7, 1), (7, 2), (7, 4), (6, 4), (5, 0)];
         assert_eq!(served(Order::Sstf, &waiting), sstf);
         assert_eq!(served(Order::CLook, &waiting)[..2], [(7, 0), (7, 1)]);
-        // Where the last one was, whether it was held or not, is where the next is looked for.
+        // The next request is the nearest to the last one, whether that was held or not.
         let from_there = [(6, 5), (6, 4), (7, 4)];
         assert_eq!(served(Order::Sstf, &from_there), from_there);
     }

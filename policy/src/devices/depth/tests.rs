@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 const SERVICE: u64 = 10_000_000;
 const FETCHED: Purpose = Purpose::Data { fetched: true };
 
-/// How files lie.
+/// How the files lie on the disks.
 #[derive(Clone, Copy)]
 enum Layout {
-    /// One after another, each with its data behind its inode; so many of them pass by in the time of a service.
+    /// One after another, each with its data behind its inode. The arm passes `passing` of them in the time of one service.
     InOrder { passing: u64 },
-    /// Anywhere.
+    /// At random.
     Scattered,
-    /// Far away, each to be had without waiting for others, after a time that is ten times as long now and then; whether lookups are
-    /// answered at hand.
+    /// Far away: each answers without waiting for others, some after ten times as long. `at_hand`: lookups are answered at
+    /// once.
     Far { at_hand: bool, seed: u64 },
 }
 
@@ -21,20 +21,20 @@ struct Request {
     file: usize,
     is_lookup: bool,
     place: u64,
-    /// In the order in which they begin, and when it did.
+    /// Its number in the order in which requests begin, and when it began.
     number: u64,
     started: u64,
-    /// If that does not depend on places.
+    /// Its time, if that does not depend on places.
     takes: Option<u64>,
 }
 
-/// One of the disks of an array: it serves one request after another.
+/// One disk of an array. It serves one request after another.
 struct Disk {
     queue: VecDeque<Request>,
     under_way: Option<(u64, Request)>,
     at: u64,
     passing: u64,
-    /// Whether it takes what is nearest, or what came first.
+    /// Whether it serves the nearest request first, or the first to arrive.
     sorts: bool,
 }
 
@@ -49,7 +49,8 @@ impl Disk {
         self.under_way = Some((now + takes, request));
     }
 
-    /// What it has just passed over is at hand; what lies ahead passes by; to all else the arm has to go.
+    /// Time to move to `place`. What the arm has just passed is in the disk's cache; places close ahead pass by; others need a
+    /// seek.
     fn moves_to(&mut self, place: u64) -> u64 {
         let (ahead, behind) = (place.saturating_sub(self.at), self.at.saturating_sub(place));
         if (0..16).contains(&behind) && ahead == 0 {
@@ -63,7 +64,7 @@ impl Disk {
     }
 }
 
-/// A search through files: each is looked up, and a block of it is read.
+/// A search through files: it looks up each file and reads one block of it.
 #[derive(Clone, Copy)]
 struct Search {
     files: usize,
@@ -73,7 +74,7 @@ struct Search {
 }
 
 impl Search {
-    /// Where an access goes: disk and request.
+    /// The disk of an access, and its request.
     fn access(&self, file: usize, is_lookup: bool) -> (usize, Request) {
         let number = 2 * file + usize::from(!is_lookup);
         let drawn = |seed: u64| {
@@ -92,7 +93,7 @@ impl Search {
         (disk % self.disks, Request { file, is_lookup, place, takes, number: 0, started: 0 })
     }
 
-    /// What it takes by a `fixed` depth, or by trying.
+    /// The time it takes with a `fixed` depth, or with [`DepthControl`].
     fn takes(&self, fixed: Option<usize>) -> f64 {
         let mut control = DepthControl::default();
         let (sorts, queue) = (self.sorts, VecDeque::new());
@@ -105,7 +106,7 @@ impl Search {
             loop {
                 let depth = fixed.unwrap_or(control.depth());
                 let lookups = fixed.unwrap_or(control.lookup_depth());
-                // Data before lookups.
+                // Data go before lookups.
                 let (file, is_lookup) = match ready.front() {
                     Some(&file) if under_way < depth => (file, false),
                     None if under_way < lookups && looked_for < self.files => (looked_for, true),
@@ -141,7 +142,7 @@ impl Search {
         now as f64
     }
 
-    /// What it takes beside the better of two fixed depths.
+    /// Its time divided by that of the better of two fixed depths.
     fn beside_the_better(&self) -> f64 {
         self.takes(None) / self.takes(Some(DEPTH_SHALLOW)).min(self.takes(Some(1000)))
     }
@@ -198,7 +199,7 @@ fn what_is_far_away_is_asked_for_together() {
     }
 }
 
-/// Fetches that complete one after another, each of which has taken `took`, until the depth is another one, `most` at most.
+/// Completes fetches one after another, each of which took `took`, until the depth changes; at most `most`.
 fn complete(
     control: &mut DepthControl,
     now: &mut u64,
@@ -231,7 +232,7 @@ fn what_was_in_memory_after_all_is_no_service() {
         let times = times_ms.into_iter().map(|ms| Nanos((ms * 1e6) as u64)).collect();
         Sample { times, ..Sample::of_idle_device() }.servers(rate)
     };
-    // One server does one after another; of many each takes its time.
+    // One server serves fetches in turn; with many, each fetch takes its own time.
     let one = servers((1..=32).map(|turn| 10.0 * f64::from(turn)).collect(), 100.0);
     assert!((1.0..=3.0).contains(&one), "{one}");
     let many = servers(vec![0.4, 25.0, 18.0, 31.0], 400.0);
@@ -240,7 +241,7 @@ fn what_was_in_memory_after_all_is_no_service() {
 
 #[test]
 fn many_heard_of_at_once_are_not_many_servers() {
-    // Of twenty nobody can tell them from that: services may be as long.
+    // With twenty in a batch they could not be told apart from long services.
     for batch in [1, 2, 5] {
         let mut control = DepthControl::default();
         for fetch in 0..SAMPLE as u64 {
@@ -261,7 +262,7 @@ fn lookups_that_are_answered_from_memory_begin_a_probe() {
     now += SERVICE;
     control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, 1000);
     assert_eq!(control.depth(), DEPTH_SHALLOW);
-    // And where all are, it is not for ever.
+    // If all are answered from memory, it does not last for ever.
     for _ in 1..AT_HAND_MOST {
         control.completed(Nanos(now), (now, Nanos(now - 1000)), Purpose::Lookup, 1000);
     }
@@ -291,7 +292,7 @@ fn what_stays_shallow_is_sampled_again_each_time_later() {
         while !matches!(control.phase, Phase::Probe(_)) {
             complete(control, now, (SERVICE, SERVICE), (1, 1000));
         }
-        // What is left of it drains.
+        // The rest of the sample completes.
         let purpose = Purpose::Lookup;
         let fetch = (*now, Nanos(*now - SERVICE));
         control.completed(Nanos(*now + SERVICE), fetch, purpose, 1000);
@@ -299,7 +300,7 @@ fn what_stays_shallow_is_sampled_again_each_time_later() {
     };
     for span in [256, 512, 1024, 2048, 2048] {
         sample(&mut control, &mut now);
-        // A probe that is twice as fast, and what follows on it.
+        // The probe is twice as fast, and so is what follows.
         let fast = (SERVICE, SERVICE / 2);
         let mut fetches = 0;
         while !matches!(control.phase, Phase::Sample(_)) {
@@ -307,13 +308,13 @@ fn what_stays_shallow_is_sampled_again_each_time_later() {
         }
         assert_eq!(fetches, PROBE + span + 1);
     }
-    // Not for a few names.
+    // There is no new sample for a few names,
     sample(&mut control, &mut now);
     for _ in 0..9999 {
         complete(&mut control, &mut now, (SERVICE, SERVICE / 2), (1, NAMES_LEAST - 1));
     }
     assert_eq!(control.depth(), DEPTH_SHALLOW);
-    // But after a pause, and where there is nothing but data.
+    // but there is after a pause, and where only data is left.
     let mut paused = control.clone();
     paused.begins_after(LONG_STILL);
     assert_eq!(paused.depth(), DEPTH_SHALLOW);
