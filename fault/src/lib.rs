@@ -1,24 +1,26 @@
-//! Panics on purpose: tests make each kind of thread of a command panic once, and see that the command goes on, or ends in order.
+//! Panics on purpose. Tests make each kind of thread of a command panic once, and check that the command goes on or ends in
+//! order.
 //!
-//! Each kind of thread passes a [`point`] with its name where it does its work. A command that is told a name by a test [`arm`]s it; the
-//! first thread that passes a point of that name panics, and no later one. Where nothing is armed a point costs a load.
+//! Each kind of thread passes a [`point`] with its name where it works. A test gives the command a name, and the command
+//! [`arm`]s it. The first thread that passes a point of that name panics, and no later one does. If nothing is armed, a point
+//! costs one load.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a panic is still to come.
+/// Whether a panic is armed and has not happened yet.
 static IS_ARMED: AtomicBool = AtomicBool::new(false);
-/// Where.
+/// The name of the armed point.
 static NAME: OnceLock<String> = OnceLock::new();
 
-/// Has the first thread panic that passes the point `name` from now on. The first name of a process holds.
+/// Makes the first thread panic that passes the point `name` from now on. Only the first call in a process counts.
 pub fn arm(name: String) {
     if NAME.set(name).is_ok() {
         IS_ARMED.store(true, Ordering::Release);
     }
 }
 
-/// Panics if this point is armed and has not been passed.
+/// Panics if the point `name` is armed and no thread has passed it yet.
 #[inline]
 #[track_caller]
 pub fn point(name: &str) {
@@ -31,7 +33,7 @@ pub fn point(name: &str) {
 #[track_caller]
 fn strike(name: &str) {
     let is_here = NAME.get().is_some_and(|armed| armed == name);
-    // Another thread may have come first.
+    // Another thread may have been first.
     if is_here && IS_ARMED.swap(false, Ordering::AcqRel) {
         panic!("a test asked for it");
     }

@@ -1,16 +1,17 @@
-//! The heap of foretell's processes: the system's, which asks the kernel for huge pages where a block is large.
+//! The heap of foretell's processes: the system's heap, which also asks the kernel for huge pages for large blocks.
 //!
-//! The tables of a policy with a million blocks take tens of megabytes, and are looked at all over. In pages of 4 KiB much of
-//! the time goes to finding out where a page lies (`docs/results/performance.md`). Some kernels give huge pages unasked, and some
-//! only to who asks (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`); this is for the latter.
+//! The tables of a policy with a million blocks take tens of megabytes and are accessed at random. In pages of 4 KiB much of
+//! the time goes to address translation (`docs/results/performance.md`). Some kernels give huge pages unasked, and some only on
+//! request (`always` and `madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`). This heap is for the latter.
 //!
-//! * **A. Which.** Blocks of [`LARGE_BYTES`] or more, when they come and when they grow.
-//! * **B. What.** Advice on all pages of the block: `madvise(MADV_HUGEPAGE)`. Those that are aligned to cache lines at most, as
-//!   tables are, are mapped by themselves: so they grow without a copy (`mremap`), and are advised before they are touched. Others, as buffers
-//!   that are aligned to pages, are the C library's, which keeps them for the next one; their first and last page may be others' in part.
-//! * **C. Cost.** A huge page comes as a whole when a byte of it is touched: a block that is touched here and there takes up to what
-//!   was asked for, where it took the touched pages alone. The kernel may go looking for room (`defrag` beside `enabled`), and gives small
-//!   pages where it finds none. What is mapped by itself comes and goes with a system call and its pages: a table lives for long.
+//! * **A. Which blocks.** Blocks of [`LARGE_BYTES`] or more, when they are allocated and when they grow.
+//! * **B. What it does.** It advises all pages of the block with `madvise(MADV_HUGEPAGE)`. Blocks aligned to at most a cache
+//!   line, as tables are, get their own mapping. They are advised before they are touched, and grow without a copy (`mremap`).
+//!   Blocks of a greater alignment, such as page-aligned buffers, come from the C library, which keeps them for reuse. Their
+//!   first and last pages may partly belong to others.
+//! * **C. Cost.** The kernel supplies a whole huge page when one byte of it is touched. So a block that is touched here and
+//!   there may take all the memory it asked for. The kernel may search for room (`defrag` beside `enabled`), and gives small
+//!   pages if it finds none. A mapping costs a system call and its page faults; tables live long.
 //!
 //! Use it with `#[global_allocator] static HEAP: Heap = Heap;`.
 
@@ -21,58 +22,59 @@ use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
 };
 
-/// The least bytes of a block for which huge pages are asked. Of 2 MiB, as huge pages mostly are, at least one lies wholly in it.
+/// The smallest block for which huge pages are requested, in bytes. It contains at least one whole huge page of 2 MiB, the
+/// usual size.
 pub const LARGE_BYTES: usize = 4 << 20;
 
-/// Mappings and advice begin at multiples of this: the usual size of pages. Where it is another one, it is a larger one, which
-/// mappings begin at, and kernels refuse advice that does not.
+/// Bytes of the usual page. Mappings and advice begin at multiples of it. Where pages are larger, mappings begin at multiples
+/// of those, and the kernel refuses other advice.
 const PAGE_BYTES: usize = 4 << 10;
 
-/// Large blocks of a greater alignment are not mapped by themselves: that of cache lines.
+/// Large blocks of a greater alignment do not get their own mapping. In bytes: a cache line.
 const ALIGN_MAX: usize = 64;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heap;
 
-/// Whether a block of this layout is mapped by itself.
+/// Whether a block of this layout has its own mapping.
 #[inline]
 fn is_mapped(layout: Layout) -> bool {
     layout.size() >= LARGE_BYTES && layout.align() <= ALIGN_MAX
 }
 
-/// A mapping of its own for a block, of nothing but zeros; null if there is none to be had.
+/// A new mapping for a block, filled with zeros; null if the kernel gives none.
 #[cold]
 fn map(bytes: usize) -> *mut u8 {
     let (may, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: it is put where nothing is.
+    // SAFETY: the kernel chooses an unused address.
     let mapped = unsafe { mmap_anonymous(null_mut(), bytes, may, kind) };
     mapped.map_or(null_mut(), |start| advise(start.cast(), bytes))
 }
 
-/// Asks for huge pages for a block that has just come, or grown, if it is large.
+/// Requests huge pages for a new or grown block, if it is large.
 #[inline]
 fn advise(start: *mut u8, bytes: usize) -> *mut u8 {
     if bytes >= LARGE_BYTES && !start.is_null() {
         let before = start.addr() % PAGE_BYTES;
         let pages_bytes = (before + bytes).next_multiple_of(PAGE_BYTES);
         let first = start.wrapping_sub(before);
-        // SAFETY: part of each of these pages is a block that has just been given to us. The advice says how they are to be
-        // backed, and changes nothing of what is in them, whosever it is. That it is not taken does no harm.
+        // SAFETY: each of these pages contains part of a block that was just allocated. The advice only says how the pages
+        // should be backed. It changes no data in them, whoever owns it. A refusal does no harm.
         let _ = unsafe { madvise(first.cast(), pages_bytes, Advice::LinuxHugepage) };
     }
     start
 }
 
-// SAFETY: blocks that are not mapped are `System`'s: every call for one is handed to it, with the arguments it came with, and what
-// it returns is returned. Those that are begin at pages, and so at multiples of what is asked for; which ones
-// they are is told by their layouts, and callers give the layout that a block has. Nothing here allocates or panics.
+// SAFETY: blocks that are not mapped belong to `System`: each call for one is passed to it with the same arguments, and its
+// result is returned. Mapped blocks begin at pages, and so at multiples of the requested alignment. Layouts say which blocks
+// are mapped, and callers give the layout that a block has. Nothing here allocates or panics.
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_mapped(layout) {
             true => map(layout.size()),
-            // SAFETY: the caller has made sure of what `alloc` asks for, and `System` asks for no more.
+            // SAFETY: the caller guarantees what `alloc` requires, and `System` requires no more.
             false => advise(unsafe { System.alloc(layout) }, layout.size()),
         }
     }
@@ -89,8 +91,8 @@ unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         if is_mapped(layout) {
-            // SAFETY: it is a mapping of so many bytes, by `map` or `mremap`, and nobody uses it any more. What cannot be taken
-            // back stays there.
+            // SAFETY: it is a mapping of this many bytes, made by `map` or `mremap`, and no longer in use. If unmapping fails,
+            // it stays.
             let _ = unsafe { munmap(start.cast(), layout.size()) };
         } else {
             // SAFETY: `start` came from this allocator with this layout, and so from `System`.
@@ -100,41 +102,43 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: the caller has made sure that `bytes` is neither zero nor too large for this alignment.
+        // SAFETY: the caller guarantees that `bytes` is not zero and not too large for this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
         match (is_mapped(layout), is_mapped(new)) {
-            // SAFETY: as in `dealloc`; and the caller has made sure of what `realloc` asks for.
+            // SAFETY: as in `dealloc`; and the caller guarantees what `realloc` requires.
             (false, false) => advise(unsafe { System.realloc(start, layout, bytes) }, bytes),
             (true, true) => {
-                // SAFETY: it is a mapping of so many bytes, as in `dealloc`; the caller uses it no more where it was, if it moves.
+                // SAFETY: it is a mapping of this many bytes, as in `dealloc`. If it moves, the caller no longer uses the old
+                // address.
                 let moved =
                     unsafe { mremap(start.cast(), layout.size(), bytes, MremapFlags::MAYMOVE) };
                 match moved {
                     Ok(moved) => advise(moved.cast(), bytes),
-                    // It keeps what it has; `dealloc` will give back as much as it knows of.
+                    // It keeps its size; `dealloc` will unmap as much as its layout says.
                     Err(_) if bytes <= layout.size() => start,
-                    // SAFETY: as the caller says.
+                    // SAFETY: the caller guarantees what `realloc` requires.
                     Err(_) => unsafe { self.copied(start, layout, new) },
                 }
             }
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees what `realloc` requires.
             _ => unsafe { self.copied(start, layout, new) },
         }
     }
 }
 
 impl Heap {
-    /// A block of layout `new` with what is in the one at `start`, which goes; null, and it stays, if there is none to be had.
+    /// Moves the contents of the block at `start` to a new block of layout `new`, and frees the old one. Returns null and keeps
+    /// the old block if there is no memory.
     ///
     /// # Safety
-    /// As for [`GlobalAlloc::realloc`], of which it is the long way.
+    /// As for [`GlobalAlloc::realloc`], of which this is the slow path.
     #[cold]
     unsafe fn copied(&self, start: *mut u8, layout: Layout, new: Layout) -> *mut u8 {
-        // SAFETY: `new` is not of nothing.
+        // SAFETY: the size of `new` is not zero.
         let there = unsafe { self.alloc(new) };
         if !there.is_null() {
-            // SAFETY: both blocks have so many bytes at least, and the new one has just come. The old one is the caller's, who
-            // gives it back.
+            // SAFETY: both blocks have at least this many bytes, and the new one is not in use yet. The old one belongs to the
+            // caller, which gives it back.
             unsafe {
                 start.copy_to_nonoverlapping(there, layout.size().min(new.size()));
                 self.dealloc(start, layout);
@@ -151,7 +155,7 @@ mod tests {
     #[global_allocator]
     static HEAP: Heap = Heap;
 
-    /// Bounds and advice of the mapping with this address, as `/proc/self/smaps` tells: whether `VmFlags` has `hg`.
+    /// Bounds of the mapping with this address, from `/proc/self/smaps`, and whether it is advised: its `VmFlags` contain `hg`.
     fn mapping(address: usize) -> Option<(std::ops::Range<usize>, bool)> {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let mut found = None;
@@ -223,23 +227,23 @@ mod tests {
         assert!(old.iter().all(|&byte| byte == 1) && new.iter().all(|&byte| byte == 2));
     }
 
-    /// A mapping that is locked in part the kernel does not grow.
+    /// The kernel does not grow a mapping that is partly locked.
     #[test]
     fn a_block_whose_mapping_does_not_grow_is_copied() {
         let layout = Layout::from_size_align(3 * LARGE_BYTES, 8).expect("a layout");
-        // SAFETY: it is not of nothing.
+        // SAFETY: the size is not zero.
         let start = unsafe { HEAP.alloc_zeroed(layout) };
         assert!(!start.is_null());
         let written: Vec<u8> = (0..layout.size()).map(byte).collect();
-        // SAFETY: the block is as long, and nobody else has it.
+        // SAFETY: the block has this length and no other user.
         unsafe { start.copy_from_nonoverlapping(written.as_ptr(), layout.size()) };
         let lock = |start: *mut u8| {
-            // SAFETY: the page is the block's.
+            // SAFETY: the page belongs to the block.
             let locked = unsafe { rustix::mm::mlock(start.wrapping_add(LARGE_BYTES).cast(), 4096) };
             locked.inspect_err(|error| eprintln!("not locked: {error}")).is_ok()
         };
         let is_kept = |start: *mut u8, bytes: usize| {
-            // SAFETY: the block has so many bytes at least, all of them written.
+            // SAFETY: the block has at least this many bytes, all of them written.
             let there = unsafe { std::slice::from_raw_parts(start, bytes) };
             there == &written[..bytes]
         };

@@ -1,38 +1,41 @@
-//! A hash table of handles: numbers below 2³¹ that stand for something which the owner of the table keeps
-//! elsewhere, and compares.
+//! A hash table of handles. A handle is a number below 2³¹ for something that the table's owner keeps elsewhere and compares.
 //!
-//! An array of [lines](crate::tables::walk), each with eight handles and 32 bits of the hash of each: enough to know the line that
-//! an entry belongs to when it has to move, and to look at what a handle stands for only when it is the right one. A search
-//! therefore costs one cache miss; with millions of blocks nothing else counts.
+//! The table is an array of [lines](crate::tables::walk). Each line has eight handles and 32 bits of the hash of each. These
+//! bits give the home of an entry that has to move. They also show nearly always whether a handle is the right one before its
+//! object is looked at. So a search costs one cache miss, and with millions of blocks nothing else counts.
 //!
-//! * **A. Overflow.** Each line counts the entries whose walk has passed it because it was full; it does
-//!   so in the bits that its eight handles leave. Where the count is zero, a search ends. An entry that
-//!   leaves is taken off the counts from its home to its line, and nothing has to be moved. A count
-//!   that has reached its highest value stays there until the table is empty or grows: searches are longer
-//!   then, and right.
+//! * **A. Overflow.** Each line counts the entries that passed it on their walk because it was full. The count takes the bits
+//!   that its eight handles leave. A search ends at a line whose count is zero. When an entry leaves, the counts from its home
+//!   to its line are reduced, and no other entry has to move. A count at its maximum stays there until the table is empty or
+//!   grows. Searches then take longer but stay correct.
 //!
-//! Memory: 8 bytes for each of at most 5/2 of the most handles it was made for; less as long as it holds
-//! less. Growth copies the table, and looks at nothing else.
+//! Memory: 8 bytes per place, and at most 5/2 places per handle of the maximum; fewer while it holds less. Growth copies the
+//! table and looks at nothing else.
 
 use std::hint::select_unpredictable;
 
 use crate::tables::line::load_line;
 use crate::tables::walk::{LINE, Walks, first, first_or_any, places, tag_of};
 
-/// The bits of a handle, and what stands for none.
+/// The bits of a handle in its word.
+/// Unit: bits. Reason: layout.
 const HANDLE: u32 = u32::MAX >> 1;
+/// Stands for no handle.
+/// Unit: handle. Reason: layout.
 const EMPTY: u32 = HANDLE;
-/// The tag of an empty place, so that nearly all are seen not to be there by their tags; a few have it.
+/// The tag of an empty place. Nearly all entries have another tag, so a search seldom looks at empty places.
+/// Unit: bits. Reason: layout.
 const NO_TAG: u32 = 0;
 
-/// A: the bit of a handle that is one of the count's, the lowest in the first place.
+/// A: the bit of each handle's word that belongs to the count; the lowest is in the first word.
+/// Unit: bits. Reason: layout.
 const COUNT: u32 = !HANDLE;
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Line {
     tags: [u32; LINE],
-    /// The top bits make up the count of the overflow.
+    /// The top bits are the count of the overflow.
     handles: [u32; LINE],
 }
 
@@ -44,7 +47,7 @@ impl Line {
         Some(self.handles[place] & HANDLE).filter(|&handle| handle != EMPTY)
     }
 
-    /// The place of the handle with this tag that is the `same`.
+    /// The place of the handle with this tag for which `same` is true.
     #[inline]
     fn find(&self, tag: u32, same: &mut impl FnMut(u32) -> bool) -> Option<usize> {
         let mut alike = places(&self.tags, |other| other == tag);
@@ -67,7 +70,7 @@ impl Line {
         self.handles[place] = self.handles[place] & !HANDLE | handle;
     }
 
-    /// A: entries that lie in another line because this one was full.
+    /// A: entries that passed this line because it was full.
     #[cfg(test)]
     fn overflow(&self) -> u32 {
         places(&self.handles, |handle| handle & COUNT != 0) >> 1
@@ -78,15 +81,15 @@ impl Line {
         self.handles.iter().fold(0, |any, &handle| any | handle) & COUNT != 0
     }
 
-    /// A: whether the count has reached its highest value.
+    /// A: whether the count is at its maximum.
     fn is_saturated(&self) -> bool {
         self.handles.iter().fold(COUNT, |all, &handle| all & handle) != 0
     }
 
-    /// A: one more. Returns whether that is the highest value.
+    /// A: increases the count. Returns whether it is then at its maximum.
     fn count(&mut self) -> bool {
         if !self.is_saturated() {
-            // Bit by bit, as far as there is something to carry.
+            // Adds one with carry, bit by bit.
             for handle in &mut self.handles {
                 *handle ^= COUNT;
                 if *handle & COUNT != 0 {
@@ -97,7 +100,7 @@ impl Line {
         self.is_saturated()
     }
 
-    /// A: one less, unless the count has reached its highest value.
+    /// A: reduces the count, unless it is at its maximum.
     fn uncount(&mut self) {
         if !self.is_saturated() {
             for handle in &mut self.handles {
@@ -120,7 +123,7 @@ pub(crate) struct Handles {
     walks: Walks,
     len: usize,
     most: usize,
-    /// Whether a count has reached its highest value.
+    /// Whether any count is at its maximum.
     is_saturated: bool,
 }
 
@@ -145,16 +148,16 @@ impl Handles {
         self.lines.capacity() * size_of::<Line>()
     }
 
-    /// The handle with this hash that is the `same`.
+    /// The handle with this hash for which `same` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
         let (line, place) = self.place_of(tag_of(hash), same)?;
         self.lines[line].handle(place)
     }
 
-    /// Mostly the handle with this hash, or `none` if there is none: the first with its tag is taken for it, and nobody is
-    /// asked whether it is the same. Without jumps where nothing has passed its home, for who asks for many that may be there
-    /// or not in no order that a processor could guess.
+    /// Usually the handle with this hash, or `none` if there is none. It returns the first handle with the same tag and
+    /// compares nothing else. Unless entries have passed its home it does so without branches, since callers ask for many
+    /// blocks and a processor cannot predict which are present.
     #[inline]
     pub(crate) fn guess(&self, hash: u64, none: u32) -> u32 {
         let tag = tag_of(hash);
@@ -174,7 +177,7 @@ impl Handles {
         self.lines[line].handle(place)
     }
 
-    /// Loads the line that a search for this hash begins with.
+    /// Loads the first line of a search for this hash into the processor's caches.
     #[inline]
     pub(crate) fn load(&self, hash: u64) {
         self.lines.get(self.walks.home(tag_of(hash))).into_iter().for_each(load_line);
@@ -190,7 +193,7 @@ impl Handles {
         self.len += 1;
     }
 
-    /// Takes out the handle with this hash that is the `same`.
+    /// Removes the handle with this hash for which `same` is true.
     pub(crate) fn remove(&mut self, hash: u64, same: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag_of(hash);
         let (line, place) = self.place_of(tag, same)?;
@@ -209,18 +212,18 @@ impl Handles {
         handle
     }
 
-    /// All handles, in no order that means anything.
+    /// All handles, in arbitrary order.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.lines.iter().flat_map(|line| (0..LINE).filter_map(|place| line.handle(place)))
     }
 
-    /// Where the handle with this tag lies that is the `same`.
+    /// The place of the handle with this tag for which `same` is true.
     #[inline]
     fn place_of(&self, tag: u32, mut same: impl FnMut(u32) -> bool) -> Option<Place> {
         let home = self.walks.home(tag);
         let line = self.lines.get(home)?;
-        // Most lie here, and of most that lie nowhere it is known here.
+        // Most handles lie here. For most that are not in the table, this line shows it.
         match line.find(tag, &mut same) {
             Some(place) => Some((home, place)),
             None if line.has_overflow() => self.place_beyond(home, tag, same),
@@ -228,7 +231,7 @@ impl Handles {
         }
     }
 
-    /// The same for one that does not lie in its home.
+    /// As [`place_of`](Self::place_of), for a handle that is not in its home.
     #[inline(never)]
     fn place_beyond(
         &self,
@@ -250,7 +253,7 @@ impl Handles {
         None
     }
 
-    #[inline(always)] // On the way of every miss.
+    #[inline(always)] // Part of every miss.
     fn put(&mut self, tag: u32, handle: u32) {
         let mut index = self.walks.home(tag);
         let place = loop {
@@ -288,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Few different hashes, so that entries collide, wrap around and are moved back.
+        /// There are few different hashes, so that entries collide, wrap around and move back.
         #[test]
         fn it_holds_what_a_set_holds(
             most in 1usize..60, changes in prop::collection::vec((any::<bool>(), 0u32..60), 1..400)
@@ -362,7 +365,7 @@ mod tests {
                 of.filter(|&handle| handles.guess(hash(handle), EMPTY - 1) != expected(handle))
                     .count()
             };
-            // Some have the tags of others.
+            // Some have the same tags as others.
             let hardly_any = most as usize / 1000;
             assert!(wrong(&handles, 0..most, true) < hardly_any, "{files} files, stride {stride}");
             assert!(wrong(&handles, most..2 * most, false) < hardly_any);

@@ -1,7 +1,7 @@
-//! Room `blocks`: every block in memory or on its way, and the indices by which the rooms above name blocks, streams and
+//! The module `blocks`: every block in memory or in flight, and the indices by which higher modules name blocks, streams and
 //! devices.
 //!
-//! It knows nothing of streams and devices but their numbers. It uses [`tables`](crate::tables).
+//! It knows streams and devices only by number. It uses [`tables`](crate::tables).
 
 mod handles;
 mod ids;

@@ -1,28 +1,28 @@
-//! What the policy keeps of one block: 32 bytes, so that two slots fill a cache line and none lies across two.
+//! The policy's record of one block: 32 bytes, so that two slots fill a cache line and none lies across two.
 //!
-//! A slot packs four facts: the block, the [claim](Claim) of the stream that will read it, the device that it would be
-//! fetched from, and its place in a recency queue. Whether it is in flight, unread or free is a bit each, beside the stream.
+//! A slot packs four facts: the block, the [claim](Claim) of the stream that will read it, the device that would fetch it, and
+//! its place in a recency queue. Its state (in flight, unread, free and others) takes a bit each beside the stream.
 
 use super::ids::{DeviceIndex, Stamp, StreamIndex};
 use crate::hint::Block;
 
-/// Which recency queue a block lies in.
+/// The recency queue that a block lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     /// Blocks that were read without a hint.
     Recent,
-    /// Blocks that were read as their hints said, and have no further known use.
+    /// Blocks that were read as hinted and have no further known use.
     Consumed,
 }
 
-/// A stream that tracks a block, and the position at which it will read it.
+/// The stream that claims a block, and the position at which it will read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) stream: StreamIndex,
     pub(crate) position: u64,
 }
 
-/// A block in memory or on its way: half a cache line, so that none lies across two.
+/// A block in memory or in flight. It is half a cache line, so that none lies across two.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(crate) struct Slot {
@@ -34,32 +34,47 @@ pub(crate) struct Slot {
     stamp: Stamp,
 }
 
-/// Positions of streams are below it: the upper bits of their word are the device's.
+/// Positions of streams are below this. The device takes the upper bits of their word.
+/// Unit: positions. Reason: layout.
 pub(crate) const POSITION_END: u64 = 1 << POSITION_BITS;
+/// Bits of a position in its word.
+/// Unit: bits. Reason: layout.
 const POSITION_BITS: u32 = 48;
 
-/// So are those of the state in the word of the stream.
+/// Bits of a stream in its word. The state takes the upper bits.
+/// Unit: bits. Reason: layout.
 const STREAM_BITS: u32 = 25;
+/// Stands for no stream.
+/// Unit: stream. Reason: layout.
 const NO_STREAM: u32 = (1 << STREAM_BITS) - 1;
-/// Streams that there can be at once.
+/// Streams that can be open at once.
+/// Unit: streams. Reason: layout.
 pub(crate) const STREAMS_MAX: u32 = NO_STREAM;
 
-/// The state of a slot, a bit each. Its data has not arrived.
+/// State: the block's data has not arrived. Each state is one bit.
+/// Unit: bits. Reason: layout.
 const IN_FLIGHT: u32 = 1 << STREAM_BITS;
-/// It was prefetched, and nobody has read it.
+/// State: it was prefetched and has not been read.
+/// Unit: bits. Reason: layout.
 const UNREAD: u32 = 2 << STREAM_BITS;
-/// It was read while in flight, by somebody who did not have to wait.
+/// State: it was read while in flight, by a reader that did not have to wait.
+/// Unit: bits. Reason: layout.
 const READ_EARLY: u32 = 4 << STREAM_BITS;
-/// It was read while in flight, and no hint said so.
+/// State: it was read while in flight without a hint, and joins the recent blocks.
+/// Unit: bits. Reason: layout.
 const JOINS_RECENT: u32 = 8 << STREAM_BITS;
-/// The slot is of no block.
+/// State: the slot holds no block.
+/// Unit: bits. Reason: layout.
 const FREE: u32 = 16 << STREAM_BITS;
-/// It lies in one of the queues.
+/// State: it lies in [`Queue::Recent`].
+/// Unit: bits. Reason: layout.
 const RECENT: u32 = 32 << STREAM_BITS;
+/// State: it lies in [`Queue::Consumed`].
+/// Unit: bits. Reason: layout.
 const CONSUMED: u32 = 64 << STREAM_BITS;
 
 impl Slot {
-    /// A block whose fetch begins now.
+    /// The slot of a block whose fetch begins now.
     pub(crate) fn in_flight(block: Block, device: DeviceIndex, prefetched: bool) -> Self {
         let state = IN_FLIGHT | if prefetched { UNREAD } else { 0 };
         let place = u64::from(device.0) << POSITION_BITS;
@@ -74,7 +89,7 @@ impl Slot {
         DeviceIndex((self.place >> POSITION_BITS) as u16)
     }
 
-    /// The block would be fetched from `device`. Returns from where it would have been.
+    /// Changes the device that would fetch the block. Returns the one before.
     pub(crate) fn moves_to(&mut self, device: DeviceIndex) -> DeviceIndex {
         let before = self.device();
         self.place = (self.place % POSITION_END) | (u64::from(device.0) << POSITION_BITS);
@@ -116,18 +131,18 @@ impl Slot {
         self.stamp = place.map_or(Stamp::default(), |(_, stamp)| stamp);
     }
 
-    /// The queue has moved the block's entry.
+    /// Notes that the queue has moved the block's entry.
     pub(crate) fn restamp(&mut self, stamp: Stamp) {
         self.stamp = stamp;
     }
 
-    /// Whether one of these is so.
+    /// Whether one of these states is set.
     #[inline]
     fn is(&self, state: u32) -> bool {
         self.whose & state != 0
     }
 
-    /// Whether it has arrived, and been read.
+    /// Whether it has arrived and was read.
     pub(crate) fn is_settled(&self) -> bool {
         !self.is(IN_FLIGHT | UNREAD)
     }
@@ -169,13 +184,13 @@ impl Slot {
         self.is(FREE)
     }
 
-    /// The slot holds no block from now on. It keeps `next` in the list of free slots.
+    /// Frees the slot. It keeps `next` as a link in the list of free slots.
     pub(super) fn set_free(&mut self, next: u64) {
         self.place = next;
         self.whose = NO_STREAM | FREE;
     }
 
-    /// The entry after a free slot in the list of free slots.
+    /// The link of a free slot in the list of free slots.
     pub(super) fn next_free(&self) -> u64 {
         self.place
     }

@@ -1,7 +1,7 @@
-//! The blocks in memory or on their way: one [slot](Slot) each, found by block.
+//! The blocks in memory or in flight: one [slot](Slot) each, found by block.
 //!
-//! Slots lie in a slab and are named by 32-bit handles, which is what queues, sets and fetches hold.
-//! A slot is 32 bytes; the table of handles adds 20 to 40 more, 20 when memory is full.
+//! Slots lie in a slab. Queues, sets and fetches hold their 32-bit handles. A slot takes 32 bytes. The table of handles takes
+//! 20 to 40 more, 20 when memory is full.
 
 use super::handles::Handles;
 use super::ids::{SlotId, Stamp, StreamIndex};
@@ -14,18 +14,18 @@ use crate::tables::line::load_line;
 #[derive(Debug)]
 pub(crate) struct BlockTable {
     slots: Vec<Slot>,
-    /// The first free slot; its place is the next one.
+    /// The first free slot, or [`NONE_FREE`]. Free slots link to the next one.
     free: u64,
     handles: Handles,
     most: usize,
-    /// The blocks last loaded, and the one that is expected next.
+    /// The blocks loaded last, and the index of the one expected next.
     loaded: Vec<Loaded>,
     expected: usize,
-    /// A block that was looked for in vain, if none was inserted since.
+    /// A block that was searched for and not found, if none was inserted since.
     absent: Option<Block>,
 }
 
-/// A block that was loaded, and the slot that it had then.
+/// A block that was loaded, and its slot at that time.
 #[derive(Clone, Copy, Debug)]
 struct Loaded {
     block: Block,
@@ -34,15 +34,19 @@ struct Loaded {
 }
 
 /// Blocks that are loaded together.
+/// Unit: blocks. Reason: bound.
 pub(crate) const LOADED_MAX: usize = 64;
 
-/// Ends the list of free slots.
+/// The end of the list of free slots.
+/// Unit: slot. Reason: layout.
 const NONE_FREE: u64 = u64::MAX;
 
 /// Stands for no slot.
+/// Unit: slot. Reason: layout.
 pub(crate) const NO_SLOT: SlotId = SlotId(u32::MAX);
 
-/// Fewer slots are not worth an allocation.
+/// The first allocation has room for this many slots.
+/// Unit: entries. Reason: bound.
 const SLOTS_MIN: usize = 64;
 
 impl Default for BlockTable {
@@ -52,7 +56,7 @@ impl Default for BlockTable {
 }
 
 impl BlockTable {
-    /// An empty table, of at most `most` blocks.
+    /// An empty table for at most `most` blocks.
     pub(crate) fn new(most: usize) -> Self {
         let loaded = Vec::with_capacity(LOADED_MAX);
         BlockTable {
@@ -66,7 +70,7 @@ impl BlockTable {
         }
     }
 
-    /// Blocks in memory or on their way.
+    /// Number of blocks in memory or in flight.
     pub(crate) fn len(&self) -> usize {
         self.handles.len()
     }
@@ -83,27 +87,26 @@ impl BlockTable {
         self.handles.find(hash, same).map(SlotId)
     }
 
-    /// Whether `slot`, which may be free by now, is that of the block with this claim.
+    /// Whether `slot`, which may be free by now, holds the block with this claim.
     pub(crate) fn is_claimed(&self, slot: SlotId, claim: Claim) -> bool {
         let known = self.slots.get(slot.0 as usize);
         known.is_some_and(|known| !known.is_free() && known.claim() == Some(claim))
     }
 
-    /// Whether there is a slot for a block, by its hash alone: no slot has to be loaded for it. Of blocks that have none,
-    /// it is wrong for one in 2³² divided by those that have one.
+    /// Whether a block has a slot, by its hash alone, so that no slot has to be loaded. For a block without a slot it is wrong
+    /// with a probability of the number of slots in 2³².
     #[inline]
     pub(crate) fn seems_to_have(&self, block: Block) -> bool {
         self.handles.find(hash_block(block), |_| true).is_some()
     }
 
-    /// Whether there is a slot for a block that was just looked for.
+    /// Whether a block has a slot. It is fast if the block was just searched for and not found.
     pub(crate) fn has(&self, block: Block) -> bool {
         self.absent != Some(block) && self.find(block).is_some()
     }
 
-    /// Loads the slots of some of these blocks, and what leads to them, into the processor's caches: those
-    /// of the first [`LOADED_MAX`] blocks. The loads do not wait for one another. Which slots they are is kept
-    /// for [`find_loaded`](BlockTable::find_loaded).
+    /// Loads the slots of the first [`LOADED_MAX`] of these blocks, and the table lines that lead to them, into the processor's
+    /// caches. The loads do not wait for one another. The slots are kept for [`find_loaded`](BlockTable::find_loaded).
     #[inline]
     pub(crate) fn load(&mut self, blocks: impl Iterator<Item = Block>) {
         self.loaded.clear();
@@ -114,8 +117,8 @@ impl BlockTable {
             handles.load(hash);
             Loaded { block, hash, slot: NO_SLOT }
         }));
-        // Which blocks are there the processor could not guess, so that no jump hangs on it: for one that is not, the last slot is
-        // loaded. What was loaded is compared with the block when it is used.
+        // A processor cannot predict which blocks are present, so no branch depends on it: an absent block loads the last slot.
+        // Slots are compared with their blocks when they are used.
         let Some(last) = self.slots.len().checked_sub(1) else { return };
         for loaded in &mut self.loaded {
             loaded.slot = SlotId(self.handles.guess(loaded.hash, last as u32));
@@ -125,7 +128,7 @@ impl BlockTable {
         }
     }
 
-    /// Whether there are loaded blocks that have not been asked for.
+    /// Whether some loaded blocks have not been asked for.
     #[inline]
     pub(crate) fn has_loaded(&self) -> bool {
         self.expected < self.loaded.len()
@@ -136,49 +139,49 @@ impl BlockTable {
         self.loaded.iter().map(|loaded| loaded.hash)
     }
 
-    /// Where those of them that are in a queue lie in it; for any that has no slot, where another one does.
+    /// The queues and places of the loaded blocks' slots. An absent block may give those of another slot.
     pub(crate) fn loaded_places(&self) -> impl Iterator<Item = (Queue, Stamp)> {
         self.loaded.iter().filter_map(|loaded| self.slots.get(loaded.slot.0 as usize)?.queue())
     }
 
-    /// The stream that claims the block so many after the one that was last found of those loaded, if it had a slot then;
-    /// the one that claims the last slot, if any, if it had none.
+    /// The stream that claims the loaded block `ahead` places after the next expected one. If the block had no slot, it may be
+    /// the stream that claims the last slot.
     #[inline]
     pub(crate) fn stream_of_loaded(&self, ahead: usize) -> Option<StreamIndex> {
         let loaded = self.loaded.get(self.expected + ahead)?;
         Some(self.slots.get(loaded.slot.0 as usize)?.claim()?.stream)
     }
 
-    /// Loads a slot that will soon be looked at.
+    /// Loads a slot that will soon be used into the processor's caches.
     #[inline]
     pub(crate) fn load_slot(&self, slot: SlotId) {
         load_line(&self.slots[slot.0 as usize]);
     }
 
-    /// Loads what leads to the slot of the block with this hash, or would.
+    /// Loads the table line that leads to the block with this hash, if it is present.
     #[inline]
     pub(crate) fn load_home(&self, hash: u64) {
         self.handles.load(hash);
     }
 
-    /// Loads what leads to the slots of the blocks after `block`, or would, where that is not what leads to its own.
+    /// Loads the table line for the blocks after `block`, if they have another one than `block` itself.
     #[inline]
     pub(crate) fn load_next_home(&self, block: Block) {
         let next = Block { index: block.index.wrapping_add(NEIGHBOURS), ..block };
         self.load_home(hash_block(next));
     }
 
-    /// [`find`](BlockTable::find), for blocks in the order in which they were loaded; others are found too.
-    #[inline(always)] // On the way of every read, in two places.
+    /// As [`find`](BlockTable::find), for blocks in the order in which they were loaded. It also finds others.
+    #[inline(always)] // Part of every read, in two places.
     pub(crate) fn find_loaded(&mut self, block: Block) -> Option<SlotId> {
         while let Some(&Loaded { block: loaded, hash, slot }) = self.loaded.get(self.expected) {
             self.expected += 1;
             if loaded != block {
-                continue; // Passed over, or `block` was not loaded.
+                continue; // It was skipped, or `block` was not loaded.
             }
             return match self.slots.get(slot.0 as usize) {
                 Some(known) if known.block() == block && !known.is_free() => Some(slot),
-                // It had none, or another one; it may have one by now.
+                // It had no slot, or has another one. It may have got one since.
                 _ => self.find_or_note(block, hash),
             };
         }
@@ -196,7 +199,7 @@ impl BlockTable {
 
     /// # Panics
     /// If the block has a slot already (debug builds).
-    #[inline(always)] // On the way of every miss.
+    #[inline(always)] // Part of every miss.
     pub(crate) fn insert(&mut self, slot: Slot) -> SlotId {
         debug_assert!(self.find(slot.block()).is_none(), "{slot:?} twice");
         self.absent = None;
@@ -226,7 +229,7 @@ impl BlockTable {
         slot.set_free(std::mem::replace(&mut self.free, u64::from(id.0)));
     }
 
-    /// Room for a slot more: twice as many, but not more than there can be.
+    /// Makes room for more slots: twice as many, up to `most`.
     #[cold]
     fn grow(&mut self) {
         let slots = self.slots.len();
@@ -268,7 +271,7 @@ mod tests {
         Block { file: FileId(7), index }
     }
 
-    /// Loads these blocks, lets `meanwhile` do something, and finds each of them as a search does.
+    /// Loads these blocks, calls `meanwhile`, and checks that each block is found as by a search.
     fn found_as_searched(
         table: &mut BlockTable,
         indices: impl Iterator<Item = u64> + Clone,
@@ -292,12 +295,12 @@ mod tests {
             table.insert(Slot::in_flight(block(index), DeviceIndex(0), false))
         };
         let mut table = BlockTable::new(1000);
-        found_as_searched(&mut table, 0..3, |_| ()); // An empty table, and fewer than are loaded together.
+        found_as_searched(&mut table, 0..3, |_| ()); // An empty table, and fewer blocks than are loaded together.
         let slots: Vec<SlotId> = (0..1000).map(|index| insert(&mut table, index)).collect();
         for first in (0..1100).step_by(50) {
             found_as_searched(&mut table, first..first + LOADED_MAX as u64 + 10, |_| ());
         }
-        // They have gone since, all of them or some; others have their slots, or they have come back with others.
+        // Some or all of them leave. Others take their slots, or they return with other slots.
         found_as_searched(&mut table, 0..50, |table| {
             slots[..50].iter().for_each(|&slot| table.remove(slot))
         });
@@ -307,7 +310,7 @@ mod tests {
             (2000..2025).for_each(|index| _ = insert(table, index));
             (50..75).for_each(|index| _ = insert(table, index));
         });
-        // The last slot, which stands in for those that are absent, is of none.
+        // The last slot, which stands in for absent blocks, is free.
         let last = *slots.last().expect("there are some");
         table.remove(last);
         found_as_searched(&mut table, 970..1030, |_| ());

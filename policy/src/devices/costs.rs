@@ -20,7 +20,7 @@ pub enum Cost {
     Disk,
 }
 
-/// Samples before a new one that together have this many times its weight. So the last 16 or so dominate.
+/// Weight of a moving average against one new sample. So the last 16 or so samples dominate.
 /// Unit: samples. Reason: judgement.
 const BEFORE: f64 = 15.0;
 

@@ -1,13 +1,17 @@
 //! A fast hash for block and file numbers.
 //!
-//! Two rounds of a 64 × 64 → 128 bit multiplication, folded. It spreads runs of numbers evenly, and
-//! resists accidents, not attackers. Drivers that keep books of their own by block or file have it too.
+//! It folds 64 × 64 → 128 bit multiplications: one for a block, otherwise one per word. It spreads runs of numbers evenly. It resists accidents, not
+//! attackers. Drivers may use it for their own tables by block or file.
 
 use std::hash::{BuildHasher, Hasher};
 
 use crate::hint::Block;
 
+/// The first of two constants that the hash multiplies by and mixes in.
+/// Unit: bits. Reason: layout.
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The second of them.
+/// Unit: bits. Reason: layout.
 const SECOND: u64 = 0xd6e8_feb8_6659_fd93;
 
 fn fold(one: u64, other: u64) -> u64 {
@@ -15,15 +19,17 @@ fn fold(one: u64, other: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Neighbours that have hashes next to each other, as a power of two.
+/// Bits of a block index that tell apart neighbours with adjacent hashes.
+/// Unit: bits. Reason: layout.
 const NEIGHBOURS_BITS: u32 = 2;
-/// As many blocks have them.
+/// Aligned neighbouring blocks with adjacent hashes.
+/// Unit: blocks. Reason: layout.
 pub(crate) const NEIGHBOURS: u64 = 1 << NEIGHBOURS_BITS;
-/// Where the bits that tell them apart lie: the lowest of the upper half.
+/// Place in the hash of the bits that tell neighbours apart: the lowest of the upper half.
+/// Unit: bits. Reason: layout.
 const NEIGHBOURS_SHIFT: u32 = 32;
 
-/// The hash of a block. Those of four aligned blocks of a file differ in two bits of the middle only, the
-/// lowest two of the upper half.
+/// The hash of a block. The hashes of four aligned blocks of a file differ only in the lowest two bits of the upper half.
 pub(crate) fn hash_block(block: Block) -> u64 {
     let group = block.index >> NEIGHBOURS_BITS;
     let hash = fold(block.file.0 ^ FIRST, group.rotate_left(32) ^ SECOND);
@@ -32,7 +38,7 @@ pub(crate) fn hash_block(block: Block) -> u64 {
     hash & !(neighbours << NEIGHBOURS_SHIFT) | mine << NEIGHBOURS_SHIFT
 }
 
-/// The same for everything that writes words, as a builder of hashers.
+/// The same hash for any key that writes words, as a [`BuildHasher`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mix;
 

@@ -1,11 +1,13 @@
-//! A heap that knows where everybody is, so that a key can change.
+//! A heap that knows the place of each member, so that its key can change.
 //!
-//! Members are small integers (estimators, streams); each has at most one place. Largest key first;
-//! equal keys in the order of the members, so that runs repeat. O(log n) a change, 20 bytes a member.
+//! Members are small integers (estimators, streams), each with at most one place. The largest key comes first. Equal keys are
+//! ordered by member, so that runs repeat. A change takes O(log n), a member 20 bytes.
 
 use std::hint::select_unpredictable;
 
-/// Below each entry are so many: half as many levels as with two, and those of one in two cache lines.
+/// Children of an entry. There are half as many levels as with two, and the children of an entry lie in at most two cache
+/// lines.
+/// Unit: entries. Reason: layout.
 const CHILDREN: usize = 4;
 
 /// See the [module](self).
@@ -22,13 +24,13 @@ impl IndexedHeap {
         self.heap.first().map(|&(key, member)| (member, key))
     }
 
-    /// The largest key but for that of the first member.
+    /// The largest key after the first member's.
     pub(crate) fn second_key(&self) -> Option<f64> {
         let keys = self.heap.iter().skip(1).take(CHILDREN).map(|&(key, _)| key);
         keys.reduce(f64::max)
     }
 
-    /// Gives `member` this key, or takes it out.
+    /// Sets the key of `member`, or removes it.
     pub(crate) fn set(&mut self, member: u32, key: Option<f64>) {
         debug_assert!(!key.is_some_and(f64::is_nan), "no order of {member}");
         let index = member as usize;
@@ -58,14 +60,14 @@ impl IndexedHeap {
         }
     }
 
-    /// Puts an entry where another one was, if that was not the last of all, and has it find its place from there.
+    /// Puts an entry in the place of another, unless that was the last place, and moves it to where it belongs.
     fn put(&mut self, place: usize, entry: (f64, u32)) {
         if place < self.heap.len() && self.up(place, entry) == place {
             self.down(place, entry);
         }
     }
 
-    /// Has the entry that is to be put at `place` find it there or above. Returns where.
+    /// Moves the entry for `place` up as far as needed. Returns its place.
     fn up(&mut self, mut place: usize, entry: (f64, u32)) -> usize {
         while place > 0 {
             let parent = (place - 1) / CHILDREN;
@@ -80,7 +82,7 @@ impl IndexedHeap {
         place
     }
 
-    /// The same below.
+    /// Moves the entry for `place` down as far as needed.
     fn down(&mut self, mut place: usize, entry: (f64, u32)) {
         while let Some(child) = self.first_child(place) {
             let below = self.heap[child];
@@ -93,8 +95,8 @@ impl IndexedHeap {
         self.note(place, entry);
     }
 
-    /// The place of the one that comes first of those below `place`. Which one that is nobody could guess, so that no jump
-    /// hangs on it.
+    /// The place of the child of `place` that comes first. A processor could not predict which one that is, so no branch
+    /// depends on it.
     #[inline]
     fn first_child(&self, place: usize) -> Option<usize> {
         let first = CHILDREN * place + 1;

@@ -1,6 +1,6 @@
-//! Room `tables`: containers and hashing that know nothing of prefetching.
+//! The module `tables`: containers and hashing that know nothing of prefetching.
 //!
-//! Nothing of the crate is used here but [`Block`](crate::hint::Block), which [`hash`] hashes.
+//! It uses nothing of the crate except [`Block`](crate::hint::Block), which [`hash`] hashes.
 
 pub mod hash;
 pub(crate) mod heap;

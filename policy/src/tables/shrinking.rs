@@ -1,12 +1,11 @@
-//! Containers that give room back as they empty.
+//! Containers that return memory as they empty.
 //!
-//! The standard ones keep the room of the most that they ever had. What is kept of a stream that had a million
-//! hints and has two would be that of a million until it is closed, and programs may keep as many streams
-//! open as they like.
+//! The standard ones keep the room of their largest size. A stream that had a million hints and now has two would keep the
+//! memory of a million until it is closed, and programs may keep any number of streams open.
 //!
-//! A queue of which less than a quarter is in use moves to one of half the size: what has gone since it was last
-//! moved, or since it grew, is as much as is moved. So it is O(1) for each that goes, and no queue is moved to
-//! and fro. Small ones ([`SMALL_BYTES`]) are left alone.
+//! A queue that is less than a quarter full moves to one of half the size. At least as many entries have left since it was last
+//! moved or grew as are moved now. So the cost is O(1) per entry removed, and no queue is moved to and fro. Small ones
+//! ([`SMALL_BYTES`]) keep their room.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
@@ -14,13 +13,15 @@ use std::ops::Deref;
 
 use hashbrown::HashMap;
 
-/// Containers of so many bytes keep their room.
+/// Containers up to this size keep their room.
+/// Unit: bytes. Reason: bound.
 pub(crate) const SMALL_BYTES: usize = 4 << 10;
 
-/// Less of it than this part is in use when it is made smaller.
+/// A container shrinks when its size divided by this exceeds the part in use.
+/// Unit: ratio. Reason: bound.
 const USED_DIVISOR: usize = 4;
 
-/// Gives room back, if little is in use. Returns whether it did. To be called after each that goes.
+/// Shrinks the queue if little of it is in use. Returns whether it did. It is to be called after each removal.
 #[inline]
 pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) -> bool {
     let (used, room) = (queue.len(), queue.capacity());
@@ -31,7 +32,7 @@ pub(crate) fn shrink_queue<T>(queue: &mut VecDeque<T>) -> bool {
     true
 }
 
-/// The same for a map, of which twice as much is free when it has just grown.
+/// The same for a map. A map that has just grown is at most half as full, so the bound is half as high.
 #[inline]
 pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     let used_bytes = map.len() * size_of::<(K, V)>();
@@ -41,7 +42,7 @@ pub(crate) fn shrink_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V
     }
 }
 
-/// A queue of hints, with an account of its room.
+/// A queue of hints that keeps count of its bytes.
 #[derive(Debug)]
 pub(crate) struct HintQueue<T> {
     hints: VecDeque<T>,
@@ -53,7 +54,7 @@ impl<T> HintQueue<T> {
         HintQueue { hints: VecDeque::new(), room_bytes: 0 }
     }
 
-    /// Bytes that it takes: of a small one those in use.
+    /// Bytes that it takes. For a small queue only the part in use counts.
     pub(crate) fn room_bytes(&self) -> usize {
         self.room_bytes
     }
@@ -89,7 +90,7 @@ impl<T> HintQueue<T> {
         self.hints.get_mut(place)
     }
 
-    /// All of them: none is left, and no room.
+    /// Removes all of them and frees the room.
     pub(crate) fn take_all(&mut self) -> VecDeque<T> {
         self.room_bytes = 0;
         std::mem::take(&mut self.hints)
