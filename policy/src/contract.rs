@@ -1,5 +1,5 @@
-//! What a driver and the policy say to each other: the configuration, work and its outcomes, what a read
-//! found, and the counts.
+//! The contract between a driver and the policy: the configuration, work and its outcomes, the result of a read, and the
+//! counts.
 
 use crate::hint::{DeviceId, FetchId, FileId, NameId};
 use crate::rules::Rules;
@@ -7,25 +7,24 @@ use crate::rules::Rules;
 /// The owner of the memory that blocks lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// The driver's: it fetches what is read and not there ([`Policy::demand`](crate::Policy::demand)),
-    /// and a block leaves when the policy says so.
+    /// The driver's memory. It fetches blocks that are read and not there ([`Policy::demand`](crate::Policy::demand)), and
+    /// evicts a block when the policy says so.
     Owned,
-    /// The kernel's page cache: programs read for themselves. The policy has a hand in what it
-    /// prefetched and nothing else. With `keeps`, blocks that are disclosed to be read again stay its
-    /// business after they were read, so that it can say which of them to release; without, a block
-    /// that was read is the kernel's.
+    /// The kernel's page cache. Programs read by themselves, and the policy manages only what it prefetched. With `keeps`, it
+    /// still manages blocks after they were read if they are disclosed to be read again, so that it can say which of them to
+    /// release. Without it, a block that was read belongs to the kernel.
     Kernel {
-        /// Whether blocks that will be read again are kept account of.
+        /// Whether the policy keeps managing blocks that will be read again.
         keeps: bool,
     },
 }
 
-/// Where the costs of reading come from.
+/// Source of the costs of reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CostSource {
-    /// Measured: [`Policy::observe`](crate::Policy::observe), starting from these.
+    /// Measured by [`Policy::observe`](crate::Policy::observe). These values apply until then.
     Measured(CostModel),
-    /// These, whatever is observed: for experiments.
+    /// Always these values, for experiments.
     Fixed(CostModel),
 }
 
@@ -34,49 +33,49 @@ pub enum CostSource {
 pub struct CostModel {
     /// `T_hit`, ns: reading a block that is in memory.
     pub hit_ns: f64,
-    /// `T_driver`, ns: processor time of starting a fetch and taking its end.
+    /// `T_driver`, ns: processor time of starting and completing a fetch.
     pub driver_ns: f64,
     /// `T_disk`, ns: from the start of a fetch to its arrival.
     pub disk_ns: f64,
 }
 
 impl Default for CostModel {
-    /// What a disk costs on a machine of 2026: 2 µs, 10 µs and 5 ms.
+    /// Costs of a disk on a machine of 2026: 2 µs, 10 µs and 5 ms.
     fn default() -> Self {
         CostModel { hit_ns: 2e3, driver_ns: 1e4, disk_ns: 5e6 }
     }
 }
 
-/// What the policy is given to work with.
+/// The policy's configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Most blocks in memory or being fetched, as far as the policy has a hand in them.
+    /// The most blocks in memory or in flight that the policy manages.
     pub capacity_blocks: u64,
-    /// Most adjacent blocks fetched by one request.
+    /// The most adjacent blocks fetched by one request.
     pub cluster_blocks_max: u64,
-    /// Most prefetches under way at one device.
+    /// The most prefetches in flight at one device.
     pub outstanding_max: usize,
-    /// Most files of a device looked up, or being looked up, and not yet worked off. Files that hints name by their numbers
-    /// count too: a driver that discloses many of those beside names has the names wait.
+    /// The most files of a device that are looked up, or in lookup, and not past. Files that hints give by number count too: if
+    /// a driver discloses many of those along with names, the names wait.
     pub resolved_max: usize,
-    /// Which policy.
+    /// The rules of prefetching and replacement.
     pub rules: Rules,
     /// The owner of the memory.
     pub memory: Memory,
-    /// Whether depths are tried: how many prefetches a device is best given at once, where nobody knows whether it is one disk or
-    /// many. It does not follow `memory`.
+    /// Whether the policy finds the best number of prefetches in flight at a device by trial. It is for devices that may be one
+    /// disk or many. It does not depend on `memory`.
     pub tries_depths: bool,
-    /// Where the costs come from.
+    /// Source of the costs.
     pub costs: CostSource,
-    /// Decisions remembered; see [`Policy::take_decisions`](crate::Policy::take_decisions).
+    /// Number of decisions kept; see [`Policy::take_decisions`](crate::Policy::take_decisions).
     pub decisions_max: usize,
 }
 
 impl Config {
-    /// The default policy over `budget_bytes` of memory of this kind, in blocks of `block_bytes`. Depths are tried behind
-    /// a kernel's page cache.
+    /// The default policy over `budget_bytes` of this memory, in blocks of `block_bytes`. Depths are tried only behind a
+    /// kernel's page cache.
     pub fn new(memory: Memory, block_bytes: u64, budget_bytes: u64) -> Self {
         Config {
             block_bytes,
@@ -93,21 +92,21 @@ impl Config {
     }
 }
 
-/// Something for the driver to do.
+/// Work for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// To name it in [`Policy::completed`](crate::Policy::completed).
+    /// Identifies it in [`Policy::completed`](crate::Policy::completed).
     pub id: FetchId,
-    /// The device that will do it.
+    /// The device that does the work.
     pub device: DeviceId,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 
 /// The kinds of [`Fetch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Look the name up: its metadata comes into memory, and the answer tells file and size.
+    /// Look up the name. This brings its metadata into memory, and the answer gives file and size.
     Resolve {
         /// The name.
         name: NameId,
@@ -118,7 +117,7 @@ pub enum Work {
         file: FileId,
         /// Index of the first block.
         first_block: u64,
-        /// How many; at least 1, at most [`Config::cluster_blocks_max`].
+        /// Number of blocks: at least 1, at most [`Config::cluster_blocks_max`].
         blocks: u64,
     },
 }
@@ -133,72 +132,72 @@ pub enum Outcome {
         /// Its size now.
         size_bytes: u64,
     },
-    /// A read: the blocks are in memory now and were not before.
+    /// A read: the blocks are in memory and were not before.
     Fetched,
-    /// A read: the first `blocks` blocks are in memory; the rest does not exist any more.
+    /// A read: the first `blocks` blocks are in memory; the others no longer exist.
     Short {
         /// Blocks that arrived.
         blocks: u64,
     },
-    /// A read: the blocks were in memory already, and no I/O was done.
+    /// A read: the blocks were in memory before, and no I/O was done.
     AlreadyCached,
-    /// A resolve: the hint was a guess, and the name stands for nothing that could be prefetched.
+    /// A resolve: the hint was a guess, and the name stands for nothing that can be prefetched.
     Void,
-    /// The name, or the blocks, cannot be had: not found, not permitted, I/O error, not a file.
+    /// The name or the blocks are not available: not found, not permitted, I/O error, not a file.
     Refused,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// In memory.
     Hit,
-    /// On its way: its fetch is under way.
+    /// Its fetch is in flight.
     InFlight,
-    /// Nothing the policy has a hand in. If the memory is the driver's, it fetches the block now:
+    /// Not managed by the policy. A driver that owns the memory fetches the block now:
     /// [`Policy::demand`](crate::Policy::demand).
     Miss,
 }
 
-/// What has become of hints and prefetches; blocks unless said otherwise. Every prefetched block ends
-/// as exactly one of useful, late, wasted, unfinished or refused.
+/// What became of hints and prefetches, in blocks unless stated otherwise. Every prefetched block ends as exactly one of
+/// useful, late, wasted, unfinished or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Hints given.
     pub hints: u64,
     /// Hints whose name was looked up.
     pub hints_resolved: u64,
-    /// Hints whose name could not be had.
+    /// Hints whose name was not available.
     pub hints_refused: u64,
-    /// Hints that were guesses, and wrong.
+    /// Hints that were wrong guesses.
     pub hints_void: u64,
-    /// Hints passed over because all that was looked at before them was in memory.
+    /// Hints skipped because everything visited before them was in memory.
     pub hints_passed_over: u64,
-    /// Handed out to be fetched.
+    /// Blocks handed out to be fetched.
     pub prefetched: u64,
-    /// Read after they had arrived.
+    /// Blocks read after they arrived.
     pub useful: u64,
-    /// Read while still on their way.
+    /// Blocks read while in flight.
     pub late: u64,
-    /// Never read: still unread when their stream ended, or skipped by its reader.
+    /// Blocks never read: unread when their stream ended, or skipped by its reader.
     pub wasted: u64,
-    /// Still on their way when their stream ended.
+    /// Blocks in flight when their stream ended.
     pub unfinished: u64,
-    /// Could not be fetched, or lay beyond the end of the file.
+    /// Blocks that could not be fetched, or lay beyond the end of the file.
     pub refused: u64,
-    /// Found in memory when their turn to be fetched came.
+    /// Blocks found in memory when their turn to be fetched came.
     pub already_cached: u64,
-    /// Hinted, but read by the program before they were fetched.
+    /// Hinted blocks that the program read before they were fetched.
     pub overtaken: u64,
 }
 
-/// Why a block that has arrived is in memory.
+/// Why a block that has arrived stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A stream will read it, or is reading it.
     Expected,
     /// It was read without a hint.
     Recent,
-    /// It was read as hinted, and nobody else has needed its buffer so far.
+    /// It was read as hinted, and its buffer has not been needed since.
     Consumed,
 }

@@ -1,30 +1,29 @@
-//! The decision log: what was decided of late, and on which values.
+//! The decision log: the last decisions, and the values behind them.
 //!
-//! A bounded ring of the last decisions. Each has the two values that were compared, in the common
-//! currency: ns of execution time for each buffer and access, normalised by shares of accesses (TIP
-//! 1995, section 4.5).
+//! It is a bounded ring. Each decision has the two values that were compared. Their common currency is ns of execution time per
+//! buffer and access, normalised by shares of accesses (TIP 1995, section 4.5).
 
 use std::collections::VecDeque;
 
 use crate::hint::{Block, StreamId};
 use crate::time::Nanos;
 
-/// What was decided.
+/// The kinds of decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionKind {
-    /// The block is prefetched: its benefit is above the cost of its buffer.
+    /// The block is prefetched: its benefit exceeds the cost of its buffer.
     Prefetch,
-    /// The block joins the prefetch of its neighbour: keeping it would be worth its buffer.
+    /// The block joins the prefetch of its neighbour: if it were cached, it would be worth its buffer.
     Cluster,
-    /// The block left memory: it was the globally least valuable, and something else worth more.
+    /// The block is evicted: it was the globally least valuable, and another one is worth more.
     Evict,
-    /// The same of a block that was prefetched, and that nobody has read.
+    /// The same for an unread prefetched block.
     EvictUnread,
-    /// The block is not prefetched: its buffer would cost as much as it benefits, or more.
+    /// The block is not prefetched: its buffer would cost at least as much as its benefit.
     Refuse,
-    /// The block is not prefetched: its stream has as many unread as its accuracy earns.
+    /// The block is not prefetched: its stream has as many unread blocks as its accuracy earns.
     Unearned,
-    /// The block was prefetched and given up unread.
+    /// A prefetched block was given up unread.
     Waste,
 }
 
@@ -46,17 +45,17 @@ impl DecisionKind {
 /// One decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// When, by the driver's clock.
+    /// Time of the decision, by the driver's clock.
     pub at: Nanos,
-    /// What.
+    /// What was decided.
     pub kind: DecisionKind,
-    /// About which block.
+    /// The block.
     pub block: Block,
-    /// For which stream; of an eviction, the one that the block was tracked for.
+    /// The stream; for an eviction, the one that tracked the block.
     pub stream: Option<StreamId>,
     /// The value of the block: the benefit of a prefetch, the cost of an eviction.
     pub value_ns: f64,
-    /// What it was compared with: the cost of the buffer, or the benefit of what replaced it.
+    /// The value compared with: the cost of the buffer, or the benefit of the block that replaces it.
     pub against_ns: f64,
 }
 
@@ -88,7 +87,7 @@ impl DecisionLog {
         self.ring.push_back(decision);
     }
 
-    /// Takes the decisions out; with how many were dropped since the last time.
+    /// Removes and returns all decisions, and the number dropped since the last call.
     pub(crate) fn take(&mut self) -> (Vec<Decision>, u64) {
         (std::mem::take(&mut self.ring).into(), std::mem::take(&mut self.dropped))
     }

@@ -1,14 +1,13 @@
-//! What a program discloses: hints, and the names the policy gives to things.
+//! What a program discloses: hints, and the identifiers of files, devices, streams and programs.
 //!
-//! A hint is one future visit to one file: all of it, or ordered segments of it, perhaps several
-//! times over. It is given in the program's own terms, a *name* and byte ranges; blocks, devices'
-//! geometry and caches do not appear (TIP 1994, section 2: "disclosure, not advice"). A name is
-//! resolved to a file only when its turn to be prefetched comes, so that a list of a million names
-//! costs a million names and nothing else.
+//! A hint is one future visit to one file: the whole file, or ordered segments of it, perhaps repeatedly. It uses the program's
+//! own terms: a *name* and byte ranges. It does not mention blocks, the geometry of devices or caches (TIP 1994, section 2:
+//! "disclosure, not advice"). A name is resolved to a file only when its turn to be prefetched comes. So a list of a million
+//! names costs a million names and nothing else.
 
 use std::sync::Arc;
 
-/// Defines an identifier that its giver may number as it likes.
+/// Defines an identifier that its issuer may number as it likes.
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -18,37 +17,37 @@ macro_rules! identifier {
 }
 
 identifier! {
-    /// The ordered hints of one hinter. Given by the policy.
+    /// The ordered hints of one hinter. Issued by the policy.
     StreamId
 }
 identifier! {
-    /// A name that a hint gave, not yet looked up. Given by the driver.
+    /// A name in a hint, before it is looked up. Issued by the driver.
     NameId
 }
 identifier! {
-    /// A file as such, whatever its names. Given by the driver when it resolves a name.
+    /// A file, whatever its names. Issued by the driver when it resolves a name.
     FileId
 }
 identifier! {
-    /// What serves a file: one disk array, one mount, one bucket. Given by the driver.
+    /// A device that serves files: one disk array, one mount, one bucket. Issued by the driver.
     DeviceId
 }
 identifier! {
-    /// Who gives hints, as far as belief goes: a process, or a list. Given by the driver.
+    /// A source of hints with its own record of accuracy: a process, or a list. Issued by the driver.
     HinterId
 }
 impl HinterId {
-    /// The driver itself, for streams of what it expects by its own reckoning: these are believed as those of somebody of
-    /// whom nothing is known, whatever has become of others, since whoever reads has not said anything. Nobody else is
-    /// to have this number.
+    /// The driver itself, for streams that it predicts on its own. They are always trusted like those of an unknown hinter,
+    /// whatever became of earlier ones, since the reading program has disclosed nothing. No other hinter may have this number.
+    /// Unit: hinter. Reason: layout.
     pub const DRIVER: HinterId = HinterId(u64::MAX);
 }
 identifier! {
-    /// A program, as far as reading goes. Given by the driver.
+    /// A program that reads. Issued by the driver.
     ReaderId
 }
 identifier! {
-    /// One fetch from its start to its completion. Given by the policy.
+    /// One fetch from its start to its completion. Issued by the policy.
     FetchId
 }
 
@@ -57,14 +56,14 @@ identifier! {
 pub struct Segment {
     /// First byte.
     pub offset_bytes: u64,
-    /// Bytes; the part that lies beyond the end of the file is dropped (and counted as refused).
+    /// Length in bytes. The part beyond the end of the file is dropped and counted as refused.
     pub length_bytes: u64,
 }
 
 /// Which part of a file will be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it, from the first byte to the last (`tipio_seq`).
+    /// The whole file, from the first byte to the last (`tipio_seq`).
     WholeFile,
     /// These ranges, in this order (`tipio_seg`).
     Segments(Arc<[Segment]>),
@@ -72,15 +71,15 @@ pub enum Extent {
     Strided {
         /// The first range.
         first: Segment,
-        /// From the beginning of one range to that of the next.
+        /// Distance from the beginning of one range to the beginning of the next.
         stride_bytes: u64,
-        /// How many ranges.
+        /// Number of ranges.
         count: u64,
     },
 }
 
 impl Extent {
-    /// Segments that are written out.
+    /// Number of segments that are stored.
     pub(crate) fn segment_count(&self) -> usize {
         match self {
             Extent::Segments(segments) => segments.len(),
@@ -88,37 +87,37 @@ impl Extent {
         }
     }
 
-    /// Bytes that it takes beside itself.
+    /// Bytes that it takes outside itself.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.segment_count() * size_of::<Segment>()
     }
 }
 
-/// In which order the blocks of a hint will be read.
+/// The order in which the blocks of a hint will be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// In the extent's own.
+    /// In the order of the extent.
     #[default]
     Given,
-    /// In any: the extent is a set.
+    /// In any order: the extent is a set.
     Any,
 }
 
-/// Which file a hint is about.
+/// The file that a hint is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The file of this name. The driver will be asked to look it up when its turn comes.
+    /// The file of this name. The driver is asked to look it up when its turn comes.
     Name(NameId),
     /// This file, of this size.
     File {
         /// The file.
         file: FileId,
-        /// Its size.
+        /// Its size, in bytes.
         size_bytes: u64,
     },
 }
 
-/// Which part of a file will be read, in which order, and how many times over.
+/// Which part of a file will be read, in which order, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) extent: Extent,
@@ -127,7 +126,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// All of it, once.
+    /// The whole file, once.
     pub(crate) const WHOLE: Plan =
         Plan { extent: Extent::WholeFile, order: Order::Given, repeats: 1 };
 }
@@ -137,31 +136,31 @@ impl Plan {
 pub struct Hint {
     /// The file.
     pub target: Target,
-    /// The device that serves it, as far as the driver can tell without looking it up.
+    /// The device that serves it, as far as the driver knows before a lookup.
     pub device: DeviceId,
     /// What will be read.
     pub extent: Extent,
-    /// In which order.
+    /// The order of reading.
     pub order: Order,
-    /// How many times over; 0 counts as 1. Of the 2⁴⁸ accesses to blocks that a stream may disclose before all of them are past,
-    /// one hint gets a sixteenth of those that are left: what is read more often, of segments those that do not fit, and of a
-    /// whole file what lies behind, are left out.
+    /// How often it will be read; 0 counts as 1. A stream may disclose 2⁴⁸ accesses to blocks before all of them are past. One
+    /// hint gets a sixteenth of what is left of those. Beyond that, further repeats are left out, and so are segments that do
+    /// not fit and the end of a file that is too long.
     pub repeats: u32,
 }
 
 impl Hint {
-    /// One sequential reading of the whole file.
+    /// A hint to read the whole file once from start to end.
     pub fn whole_file(target: Target, device: DeviceId) -> Self {
         Hint { target, device, extent: Extent::WholeFile, order: Order::Given, repeats: 1 }
     }
 
-    /// One reading of `segments`, in their order.
+    /// A hint to read `segments` once, in their order.
     pub fn segments(target: Target, device: DeviceId, segments: &[Segment]) -> Self {
         Hint { extent: Extent::Segments(segments.into()), ..Hint::whole_file(target, device) }
     }
 }
 
-/// A block of a file: the policy's unit.
+/// A block of a file: the policy's unit of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
     /// The file.

@@ -6,9 +6,9 @@
 //! hints, reads, completions, costs  ──▶  policy  ──▶  look this name up, fetch these blocks
 //! ```
 //!
-//! Drivers run it: the Advice Manager with the kernel's page cache, a simulator with modelled disks.
-//! What a simulation says about a policy is therefore said about the code that runs in production.
-//! [`Policy`] is the face of it all; [`queue`] holds the queues in front of devices.
+//! Drivers run it: the Advice Manager with the kernel's page cache, and a simulator with modelled disks. So what a simulation
+//! shows about a policy holds for the code that runs in production. [`Policy`] is the interface; [`queue`] has the queues in
+//! front of devices.
 //!
 //! ```
 //! use foretell_policy::{Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, NameId, Nanos};
@@ -19,7 +19,7 @@
 //! let stream = policy.open_stream(now, HinterId(1), None);
 //! policy.hint(now, stream, Hint::whole_file(Target::Name(NameId(1)), disk));
 //!
-//! // The driver asks what to do: look the name up, then read its three blocks in one request.
+//! // The driver asks for work: look the name up, then read its three blocks in one request.
 //! let lookup = policy.next_fetch(now, disk).unwrap();
 //! assert_eq!(lookup.work, Work::Resolve { name: NameId(1) });
 //! policy.completed(now, lookup.id, Outcome::Resolved { file: FileId(9), size_bytes: 20_000 });
@@ -27,7 +27,7 @@
 //! assert_eq!(read.work, Work::Read { file: FileId(9), first_block: 0, blocks: 3 });
 //! policy.completed(now, read.id, Outcome::Fetched);
 //!
-//! // The program reads the first block: it is there.
+//! // The program reads the first block, which is in memory.
 //! let block = Block { file: FileId(9), index: 0 };
 //! assert_eq!(policy.read(now, ReaderId(1), block, false), Access::Hit);
 //! assert_eq!(policy.counts().useful, 1);

@@ -1,53 +1,54 @@
-//! The policies by name: what decides over prefetching and what over replacement.
+//! The policies by name: a rule for prefetching and a rule for replacement.
 //!
-//! Every policy of the literature that is compared here is a pair of rules over the same streams,
-//! buffers and devices, so that two of them differ in what they decide and in nothing else.
+//! All policies of the literature compared here are pairs of rules over the same streams, buffers and devices. Two of them
+//! differ in their decisions and in nothing else.
 //!
 //! | name | prefetches | replaces | source |
 //! |---|---|---|---|
 //! | `lru` | nothing | the least recently used | |
 //! | `tip1` | in hint order, up to a number of unread blocks | the least recently used | Patterson and Gibson, PDIS 1994 |
-//! | `tip2` | what benefits more than its victim costs, up to the horizon | the globally least valuable | Patterson et al., SOSP 1995, sections 4 and 5 |
+//! | `tip2` | blocks with a benefit above their victim's cost, up to the horizon | the globally least valuable | Patterson et al., SOSP 1995, sections 4 and 5 |
 //! | `fixed-horizon` | a missing block at most H references ahead | the one used furthest ahead | Cao et al. 1995, Kimbrel et al. 1996 |
-//! | `aggressive` | whatever is missing first, while a device is free, unless all cached is needed sooner | the same | Cao et al. 1995 |
+//! | `aggressive` | the first missing block whenever a device is free, unless all cached blocks are needed sooner | the same | Cao et al. 1995 |
 //! | `forestall` | as `fixed-horizon`, and as soon as a stall is certain | the same | Kimbrel et al. 1996 |
 //! | `lru-sp` | as `aggressive` | of the program that owns the least recently used block, the one used furthest ahead | Cao et al. 1994 |
-//! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload, and (ours) begun in time | the globally least valuable | Tomkins et al. 1997 |
+//! | `tiptoe` | as `tip2`, with the cost of a device's temporary overload, and (ours) early enough to arrive in time | the globally least valuable | Tomkins et al. 1997 |
 //! | `foretell` | as `tiptoe`, with each device's own costs, each stream's own pace and accuracy, and runs begun as by `forestall` | the same | |
 
 /// Which blocks are prefetched, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
-    /// None.
+    /// Nothing.
     Never,
-    /// In hint order, while fewer than a third of the buffers hold prefetched and unread blocks; of those of a kernel, all.
+    /// In hint order, while less than a third of the buffers hold unread prefetched blocks. With a kernel's memory all buffers
+    /// may.
     HintOrder,
-    /// What benefits more than its victim costs (eq. 6 and 8).
+    /// Blocks with a benefit above their victim's cost (eq. 6 and 8).
     Benefit,
     /// A missing block at most the horizon ahead.
     FixedHorizon,
-    /// A device's first missing block as soon as the device is free.
+    /// A device's first missing block, whenever the device is free.
     Aggressive,
-    /// As the fixed horizon, and earlier on a device that is bound to stall its readers.
+    /// As the fixed horizon, and earlier if a device is otherwise certain to stall its readers.
     Forestall,
 }
 
-/// Which block makes room.
+/// The choice of the block to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// The least recently used.
     Lru,
-    /// The globally least valuable (section 4.7).
+    /// The globally least valuable (TIP 1995, section 4.7).
     MinMax,
-    /// The one whose next disclosed use is furthest; before it those without one, in LRU order.
+    /// The one with the furthest disclosed next use. Blocks without one go before it, in LRU order.
     FurthestNextUse,
-    /// Of the blocks of the program that owns the least recently used one, that whose next use is furthest: LRU with
-    /// swapping and placeholders.
+    /// Of the program that owns the least recently used block, the block with the furthest next use: LRU with swapping and
+    /// placeholders.
     LruSp,
 }
 
-/// A policy, one of [`ALL`](Rules::ALL); see the [module](self). Others cannot be put together from outside: not all
-/// combinations come to an end.
+/// A policy, one of [`ALL`](Rules::ALL); see the [module](self). Other combinations cannot be built outside this crate, because
+/// not all of them terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Its published name.
@@ -56,18 +57,17 @@ pub struct Rules {
     pub(crate) prefetch: Prefetch,
     /// What it replaces.
     pub(crate) replacement: Replacement,
-    /// Whether the benefit of a prefetch and the cost of a flush count the time of a device that
-    /// cannot keep up (beyond eq. 6 and 9).
+    /// Whether prefetch benefits and eviction costs include the time of a device that cannot keep up (beyond eq. 6 and 9).
     pub(crate) overload: bool,
-    /// Whether each device has its own costs (section 4.9), or all have their mean.
+    /// Whether each device has its own costs (TIP 1995, section 4.9), or all share their mean.
     pub(crate) own_costs: bool,
-    /// Whether a prefetch begins so early that it is in time, if need be an access before eq. 6 says.
+    /// Whether prefetches begin earlier than eq. 6 says, by a margin that lets them arrive in time.
     pub(crate) early: bool,
-    /// Whether a stream is taken to keep its own pace; otherwise to be as fast as memory allows.
+    /// Whether a stream is assumed to keep its own pace, or else to read as fast as memory allows.
     pub(crate) own_pace: bool,
-    /// Whether buffers that nobody values are used for what is needed later.
+    /// Whether buffers without value are used for blocks needed beyond the horizon.
     pub(crate) spare_buffers: bool,
-    /// Whether a run of missing blocks that a device is too slow for is begun before the horizon.
+    /// Whether a run of missing blocks is begun before the horizon if the device is too slow for it.
     pub(crate) runs: bool,
     /// Whether a stream's wrong hints discount its values.
     pub(crate) accuracy: bool,
@@ -104,7 +104,7 @@ impl Rules {
     /// Forestall.
     pub const FORESTALL: Rules =
         plain("forestall", Prefetch::Forestall, Replacement::FurthestNextUse);
-    /// Programs that are each aggressive, and share buffers by recency.
+    /// Each program is aggressive by itself, and programs share buffers by recency.
     pub const LRU_SP: Rules = plain("lru-sp", Prefetch::Aggressive, Replacement::LruSp);
     /// TIP with estimators of temporary overload.
     pub const TIPTOE: Rules = Rules {
@@ -137,12 +137,12 @@ impl Rules {
         Rules::FORETELL,
     ];
 
-    /// Which blocks it prefetches, and when.
+    /// Its rule for prefetching.
     pub fn prefetch(&self) -> Prefetch {
         self.prefetch
     }
 
-    /// Which block it has make room.
+    /// Its rule for replacement.
     pub fn replacement(&self) -> Replacement {
         self.replacement
     }

@@ -1,7 +1,7 @@
-//! Points and spans of time, as whole nanoseconds.
+//! Points and spans of time, in whole nanoseconds.
 //!
-//! The policy never reads a clock: every call is told the time by its driver, which may be a real
-//! monotonic clock or a simulator's virtual one. Integers keep a simulation exact and repeatable.
+//! The policy never reads a clock. Its driver passes the time to every call, from a real monotonic clock or a simulator's
+//! virtual one. Integers make a simulation exact and repeatable.
 
 use std::fmt;
 use std::iter::Sum;
@@ -12,9 +12,11 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time at all, and the origin of a driver's clock.
+    /// A span of zero, and the origin of a driver's clock.
+    /// Unit: ns. Reason: layout.
     pub const ZERO: Nanos = Nanos(0);
-    /// Later than anything that happens.
+    /// Later than any event.
+    /// Unit: ns. Reason: layout.
     pub const MAX: Nanos = Nanos(u64::MAX);
 
     /// `milliseconds` rounded to the nearest nanosecond; negative values and NaN become zero.
@@ -43,7 +45,7 @@ impl Nanos {
     }
 }
 
-/// What does not fit is [`Nanos::MAX`].
+/// Saturates at [`Nanos::MAX`].
 impl Add for Nanos {
     type Output = Nanos;
     fn add(self, other: Nanos) -> Nanos {

@@ -1,7 +1,7 @@
 //! A fast hash for block and file numbers.
 //!
-//! It folds 64 × 64 → 128 bit multiplications: one for a block, otherwise one per word. It spreads runs of numbers evenly. It resists accidents, not
-//! attackers. Drivers may use it for their own tables by block or file.
+//! It folds 64 × 64 → 128 bit multiplications: one for a block, otherwise one per word. It spreads runs of numbers evenly. It
+//! resists accidents, not attackers. Drivers may use it for their own tables by block or file.
 
 use std::hash::{BuildHasher, Hasher};
 
