@@ -1,4 +1,4 @@
-//! What a program may disclose is bounded in what it costs the policy.
+//! Bounds on what a program's disclosures cost the policy.
 
 use foretell_policy::{
     Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, NameId, Nanos, Outcome,
@@ -21,7 +21,7 @@ fn random(state: &mut u64) -> u64 {
     *state >> 20
 }
 
-/// Segments of so many blocks at random places of a file.
+/// Segments of `blocks` blocks each at random places of a file.
 fn segments(count: u64, blocks: u64, state: &mut u64) -> Vec<Segment> {
     let length_bytes = blocks * BLOCK_BYTES;
     (0..count)
@@ -37,7 +37,7 @@ fn hint(policy: &mut Policy, stream: StreamId, file: u64, segments: &[Segment]) 
     policy.hint(NOW, stream, Hint::segments(target, DISK, segments));
 }
 
-/// Fetches what there is to fetch, and says how much that was.
+/// Fetches everything that the policy wants. Returns the number of blocks.
 fn fetch_all(policy: &mut Policy) -> u64 {
     let mut fetched = 0;
     while let Some(fetch) = policy.next_fetch(NOW, DISK) {
@@ -65,7 +65,7 @@ fn what_many_streams_disclose_is_all_fetched_when_they_are_read() {
     const STREAMS: u64 = 4;
     const SEGMENTS: u64 = 6000;
     let (mut policy, mut state) = (policy(10_000), 1);
-    // They come after sixty that leave them the least there is.
+    // Sixty streams before them leave them the least possible room.
     let silent: Vec<StreamId> = (0..60)
         .map(|file| {
             let stream = policy.open_stream(NOW, HinterId(1), None);
@@ -101,7 +101,7 @@ fn what_many_streams_disclose_is_all_fetched_when_they_are_read() {
 
 #[test]
 fn placing_that_was_broken_off_goes_on_without_another_event() {
-    // Nothing but the last block of a hundred thousand segments is there to be fetched.
+    // Of a hundred thousand segments, only the last one has a block to fetch.
     let mut policy = policy(1000);
     let stream = policy.open_stream(NOW, HinterId(1), None);
     let nothing = [Segment { offset_bytes: 0, length_bytes: 0 }; 4000];
@@ -136,10 +136,11 @@ fn hints_that_wait_are_counted() {
     assert!(taken > 100 * 1000 * size_of::<Segment>(), "{taken}");
 }
 
-/// As many as these tests hint.
+/// Number of hints in these tests.
 const HINTS: u64 = 40_000;
 
-/// Streams whose readers have come nearly through, and stay open. `block_of` says which file and block each hint is of.
+/// Streams whose readers are nearly through and stay open hold no more memory than reported. `block_of` gives the file and
+/// block of each hint.
 fn hold_no_more_than_they_say(by_name: bool, block_of: impl Fn(u64) -> (u64, u64)) {
     const READER: ReaderId = ReaderId(1);
     let config = Config::new(Memory::Owned, BLOCK_BYTES, 100 * BLOCK_BYTES);
@@ -219,7 +220,7 @@ fn what_hints_take_is_known_of_each_hinter_until_they_are_past_or_cancelled() {
     let streams = [(1, 10), (1, 20), (2, 30)].map(|(hinter, file)| {
         let stream = policy.open_stream(NOW, HinterId(hinter), Some(READER));
         hint(&mut policy, stream, file, &segments);
-        // Waits for its lookup.
+        // It waits for its lookup.
         let name = Hint::segments(Target::Name(NameId(file)), DISK, &segments);
         policy.hint(NOW, stream, name);
         stream

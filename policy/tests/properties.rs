@@ -1,4 +1,4 @@
-//! Random event sequences against the public face of the policy; see `model`.
+//! Random event sequences against the public interface of the policy; see `model`.
 
 mod model;
 
@@ -7,14 +7,14 @@ use model::Driver;
 use model::events::{Event, configs, events, events_of_slow_lookups};
 use proptest::prelude::*;
 
-/// Cases of a property: those of the environment, if it says so.
+/// Number of cases: that of the environment variable, if set.
 fn cases(usual: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
     ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..given }
 }
 
-/// Plays them, and checks what can be checked after each and in the end.
+/// Plays the events, and checks what can be checked after each and at the end.
 fn play(config: Config, events: &[Event], is_exact: bool) -> Driver {
     let mut driver = Driver::new(config, is_exact);
     events.iter().for_each(|event| driver.play(event));
@@ -26,8 +26,7 @@ fn play(config: Config, events: &[Event], is_exact: bool) -> Driver {
 proptest! {
     #![proptest_config(cases(1000))]
 
-    /// Whatever happens, every answer is one that the driver's own account allows, and in the end
-    /// nothing is left and the counts add up.
+    /// For any sequence, every answer agrees with the driver's own record. At the end nothing is left and the counts add up.
     #[test]
     fn whatever_happens_the_invariants_hold(
         config in configs(), events in events(240), is_exact in any::<bool>()
@@ -39,7 +38,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// The same where lookups take their time, so that hints are placed after others that were disclosed after them.
+    /// The same with slow lookups, so that hints are placed after others that were disclosed later.
     #[test]
     fn however_slow_lookups_are_the_invariants_hold(
         config in configs(), events in events_of_slow_lookups(240), is_exact in any::<bool>()

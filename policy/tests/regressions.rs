@@ -1,4 +1,4 @@
-//! Sequences that once broke the policy, most of them found and shrunk by `properties.rs`.
+//! Sequences that must not break the policy, most of them found and shrunk by `properties.rs`.
 
 use foretell_policy::{
     Access, Block, Config, Cost, CostModel, CostSource, DeviceId, Extent, Fetch, FileId, Hint,
@@ -36,7 +36,7 @@ fn strided(size_bytes: u64, first: (u64, u64), stride_bytes: u64, count: u64) ->
     Hint { extent, ..Hint::whole_file(file(size_bytes), DISK) }
 }
 
-/// Indices of the blocks that are fetched until there is nothing more to do.
+/// Fetches until nothing is wanted. Returns the indices of the blocks.
 fn fetch_all(policy: &mut Policy, device: DeviceId) -> Vec<u64> {
     let mut fetched = Vec::new();
     while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, device) {
@@ -47,7 +47,7 @@ fn fetch_all(policy: &mut Policy, device: DeviceId) -> Vec<u64> {
     fetched
 }
 
-/// Reads a block, and fetches it if need be.
+/// Reads a block, and fetches it if necessary.
 fn read(policy: &mut Policy, reader: ReaderId, block: Block) -> Access {
     let access = policy.read(NOW, reader, block, false);
     if access == Access::Miss {
@@ -69,10 +69,10 @@ fn a_stride_beyond_all_numbers_ends() {
 fn a_stride_without_progress_costs_nothing() {
     let (mut policy, stream) = opened(config(Rules::FORETELL, 8));
     policy.hint(NOW, stream, strided(100, (25, 5), 0, u64::MAX));
-    policy.hint(NOW, stream, strided(10 << 40, (50, 0), 56, u64::MAX)); // Nothing, over and over.
-    policy.hint(NOW, stream, strided(100, (95, u64::MAX), 0, u64::MAX)); // Cut off by the end.
+    policy.hint(NOW, stream, strided(10 << 40, (50, 0), 56, u64::MAX)); // Empty ranges, again and again.
+    policy.hint(NOW, stream, strided(100, (95, u64::MAX), 0, u64::MAX)); // Cut off by the end of the file.
     assert_eq!(fetch_all(&mut policy, DISK), [2, 9]);
-    policy.hint(NOW, stream, strided(10 << 40, (60, 1), 1, u64::MAX)); // Every byte of it.
+    policy.hint(NOW, stream, strided(10 << 40, (60, 1), 1, u64::MAX)); // Every byte of the range.
     assert_eq!(fetch_all(&mut policy, DISK), [6, 7, 8, 10, 11, 12]);
 }
 
@@ -151,7 +151,7 @@ fn what_tip1_has_fetched_for_a_closed_stream_is_wasted() {
     assert_eq!(fetch_all(&mut policy, DISK), [0, 1]);
     policy.close(NOW, stream);
     assert_eq!((policy.pending_blocks(), policy.counts().wasted), (0, 2));
-    // Another stream in its place has nothing to do with them.
+    // A new stream at the same index has nothing to do with them.
     let stream = policy.open_stream(NOW, HINTER, None);
     policy.hint(NOW, stream, Hint::whole_file(file(20), DISK));
     assert_eq!(policy.read(NOW, READER, block(0), false), Access::Hit);
@@ -215,7 +215,7 @@ fn under_lru_a_block_that_is_come_back_to_is_recent() {
 
 #[test]
 fn a_search_that_was_broken_off_goes_on() {
-    // 10,000 blocks are in memory for one stream; another names them, and a file on another device.
+    // 10,000 blocks are in memory for one stream. Another one names them, and a file on another device.
     let model = CostModel { hit_ns: 1.0, driver_ns: 1.0, disk_ns: 1e9 };
     let costs = CostSource::Fixed(model);
     let outstanding_max = 20_000;
@@ -236,8 +236,8 @@ fn a_block_claimed_for_later_is_kept_for_who_reads_it_sooner() {
     let model = CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e4 };
     let costs = CostSource::Fixed(model);
     let (mut policy, late) = opened(Config { costs, ..config(Rules::FIXED_HORIZON, 3) });
-    read(&mut policy, READER, block(0)); // Recent, and nothing else.
-    // One stream reads it after two others, and claims it first; the next one at once.
+    read(&mut policy, READER, block(0)); // It is recent and not claimed.
+    // One stream claims the block first, to read it after two others. The next stream reads it at once.
     let ranges = [1, 2, 0].map(|index| Segment { offset_bytes: index * 10, length_bytes: 10 });
     policy.hint(NOW, late, Hint::segments(file(1000), DISK, &ranges));
     assert_eq!(fetch_all(&mut policy, DISK), [1, 2]);
@@ -254,7 +254,7 @@ fn other_file(number: u64, size_bytes: u64) -> Target {
 
 #[test]
 fn no_file_is_fetched_that_nobody_wants() {
-    // More segments than the index takes, in few blocks: the search for blocks would go beyond the index.
+    // The few blocks have more segments than the index takes. The search for blocks must not go beyond the index.
     let memory = Memory::Kernel { keeps: false };
     let config =
         Config { capacity_blocks: 1000, cluster_blocks_max: 1, ..Config::new(memory, 10, 1) };
@@ -327,7 +327,7 @@ fn a_bound_for_all_lets_one_go_on_when_another_has_read() {
 
 const KERNEL: Memory = Memory::Kernel { keeps: false };
 
-/// Works off all that there is to do: files of one block each. Returns the names that were asked for.
+/// Completes everything there is to do, with files of one block each. Returns the names that were looked up.
 fn look_up(policy: &mut Policy) -> Vec<NameId> {
     let mut names = Vec::new();
     while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
@@ -386,7 +386,7 @@ fn files_that_wait_for_their_place_are_lookups_too() {
     let most = policy.config().resolved_max;
     for hinter in 0..8 {
         let stream = policy.open_stream(NOW, HinterId(hinter), None);
-        // So much is placed by it that nothing that comes after it has a place.
+        // It places so much that no later hint is placed.
         let size_bytes = 10 * (2 << 20);
         policy.hint(NOW, stream, Hint::whole_file(other_file(1 << 40 | hinter, size_bytes), DISK));
         hint_names(&mut policy, stream, hinter * 1000..hinter * 1000 + 1000);
@@ -408,7 +408,7 @@ fn what_one_has_fetched_and_not_read_speaks_against_nobody_else() {
     assert_eq!(open(&mut policy, 1, 1), 1024);
     assert!(open(&mut policy, 1, 2) < 64, "it has shown nothing");
     assert_eq!(open(&mut policy, 2, 3), 1024);
-    // What it reads speaks for the next.
+    // Its reads earn trust for the next stream.
     for index in 0..1024 {
         policy.read(NOW, READER, Block { file: FileId(1), index }, false);
         fetch_all(&mut policy, DISK);
@@ -529,7 +529,7 @@ fn a_long_stride_is_repeated_as_a_whole() {
         }
     }
     assert_eq!(policy.waiting_hints(), 0, "all was read as it was hinted");
-    // One that lies beyond the end of its file ends, however often it is repeated.
+    // A stride beyond the end of its file ends, however often it is repeated.
     policy.hint(NOW, stream, Hint { repeats: u32::MAX, ..strided(10, (100, 1), 2, count) });
     assert_eq!(policy.waiting_hints(), 0);
 }
@@ -580,7 +580,7 @@ fn two_who_begin_runs_do_not_take_each_others_unread_blocks_for_ever() {
     policy.hint(Nanos(11_412_349_097), other, named(311));
     begin(&mut policy, 11_412_349_097);
     policy.hint(Nanos(11_412_349_097), other, named(319));
-    // Others wait for blocks, by which it is found out how fast the device is: when, which one, and whether its fetch begins.
+    // Other readers wait for blocks, which shows how fast the device is: when, for which block, and whether its fetch begins.
     let mut waited_for: Vec<(u64, Fetch)> = Vec::new();
     let mut wait = |policy: &mut Policy, (at, number, begins): (u64, u64, bool)| {
         let now = Nanos(38_740_675_355 + at);
@@ -649,8 +649,8 @@ fn two_who_begin_runs_do_not_take_each_others_unread_blocks_for_ever() {
     panic!("what is fetched is let go for ever: {:?}", policy.counts());
 }
 
-/// A fetch that hangs, of a block that was read meanwhile, has its buffer as long as it does: others are not fetched and let go for
-/// ever in the rest of them.
+/// A hanging fetch of a block that was read meanwhile keeps its buffer. Other blocks must not be fetched and evicted for ever
+/// in the remaining buffers.
 #[test]
 fn tip1_comes_to_an_end_beside_a_fetch_that_hangs() {
     let far = DeviceId(1);
@@ -681,7 +681,7 @@ fn tip1_comes_to_an_end_beside_a_fetch_that_hangs() {
     }
 }
 
-/// Who waits for others to have fewer unread blocks is asked when they have, though some of those that wait want nothing any more.
+/// Streams parked until others have fewer unread blocks are asked then, even if some of those parked want nothing any more.
 #[test]
 fn tip1_asks_all_that_wait() {
     let mut policy = Policy::new(config(Rules::TIP1, 9));

@@ -1,4 +1,4 @@
-//! What leaves memory, against models of replacement: LRU, and Belady's MIN where it can be compared.
+//! Which blocks are evicted, against models of replacement: LRU, and Belady's MIN where a comparison is possible.
 
 use std::collections::HashSet;
 
@@ -14,11 +14,11 @@ const READER: ReaderId = ReaderId(1);
 const HINTER: HinterId = HinterId(1);
 const OTHER: ReaderId = ReaderId(2);
 
-/// A driver that fetches what is missing at once, and prefetches nothing unless told to.
+/// A driver that fetches missing blocks at once and prefetches only when told.
 struct Clockless {
     policy: Policy,
     resident: HashSet<Block>,
-    /// Blocks, on demand and ahead.
+    /// Blocks fetched by demand reads and prefetches.
     fetched: u64,
 }
 
@@ -74,7 +74,7 @@ impl Clockless {
     }
 }
 
-/// Least recently used first, newest last.
+/// Least recently used first.
 struct Lru {
     order: Vec<(u64, u64)>,
     capacity: usize,
@@ -93,7 +93,7 @@ impl Lru {
     }
 }
 
-/// Fewest misses that any replacement can have.
+/// The fewest misses that any replacement can have.
 fn belady(accesses: &[u64], capacity: usize) -> u64 {
     let next_use = |from: usize, block: u64| {
         accesses[from..].iter().position(|&other| other == block).unwrap_or(usize::MAX)
@@ -188,8 +188,8 @@ proptest! {
         }
     }
 
-    /// Blocks that others read once, without hints, take one buffer from a stream that says all, and
-    /// keep the block that it reads from leaving.
+    /// Other programs' unhinted blocks, each read once, take one buffer from a stream that discloses everything. They also keep
+    /// its block being read in memory, which takes another.
     #[test]
     fn reads_that_show_no_reuse_cost_a_stream_two_buffers_at_most(
         accesses in prop::collection::vec(0u64..30, 1..300),
@@ -218,7 +218,7 @@ proptest! {
 #[test]
 fn a_loop_larger_than_the_cache_keeps_all_but_the_horizon() {
     for (blocks, capacity) in [(100, 50), (1000, 900), (64, 60), (500, 100), (300, 299), (40, 20)] {
-        // T_disk is ten accesses; T_driver five, and two more, where fetches begin early.
+        // `T_disk` is ten accesses. Where fetches begin early, `T_driver` adds five and the margin two.
         for (rules, horizon) in [(Rules::TIP2, 10), (Rules::FORETELL, 17)] {
             let mut driver = Clockless::new(rules, capacity);
             let stream = driver.policy.open_stream(NOW, HINTER, None);
@@ -243,7 +243,7 @@ fn a_loop_larger_than_the_cache_keeps_all_but_the_horizon() {
 #[test]
 fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     let mut driver = Clockless::new(Rules::FORETELL, 1000);
-    // A horizon of a thousand accesses, more than is believed of a stream that has shown nothing.
+    // The horizon is a thousand accesses, more than a stream without a record may have unread.
     let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns: 5e3, disk_ns: 1e6 });
     let config = Config { decisions_max: 10_000, costs, ..*driver.policy.config() };
     driver.policy = Policy::new(config);
@@ -259,7 +259,7 @@ fn a_terabyte_that_nobody_reads_is_seen_in_the_log() {
     assert!(of(DecisionKind::Unearned).chain(of(DecisionKind::Refuse)).count() > 0);
     assert!(decisions.iter().all(|decision| decision.stream.is_none_or(|of| of == stream)));
     let fetched = of(DecisionKind::Prefetch).chain(of(DecisionKind::Cluster)).count();
-    // Half of memory, which nobody else has a use for.
+    // Half of the memory, which has no other use.
     assert!((1..=516).contains(&fetched), "{fetched} blocks fetched for nobody");
     for decision in of(DecisionKind::Prefetch) {
         assert!(decision.value_ns > decision.against_ns, "{decision:?}");

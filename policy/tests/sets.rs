@@ -1,4 +1,4 @@
-//! Hints without order, whose blocks are read in any.
+//! Hints without order, whose blocks are read in any order.
 
 use foretell_policy::{
     Access, Block, Config, DeviceId, FileId, Hint, HinterId, Memory, Nanos, Order, Outcome, Policy,
@@ -8,14 +8,14 @@ use foretell_policy::{
 const NOW: Nanos = Nanos::ZERO;
 const DISK: DeviceId = DeviceId(0);
 const READER: ReaderId = ReaderId(1);
-/// Blocks in memory at most.
+/// The most blocks in memory.
 const CAPACITY: u64 = 1000;
 
-/// A stream of files, numbered from 0, that are read in any order each; and what came of it.
+/// A stream of files, numbered from 0, each read in any order; and the results.
 struct Sets {
     policy: Policy,
     hits: u64,
-    /// Blocks fetched for files before the last one that was begun.
+    /// Blocks fetched for files before the one that was begun last.
     left: u64,
     begun: u64,
 }
@@ -38,7 +38,7 @@ impl Sets {
         Sets { policy, hits: 0, left: 0, begun: 0 }
     }
 
-    /// All that is worth it is fetched; then the block is read.
+    /// Fetches everything that is worth it, then reads the block.
     fn read(&mut self, file: u64, index: u64) {
         while let Some(fetch) = self.policy.next_fetch(NOW, DISK) {
             let Work::Read { file, .. } = fetch.work else { unreachable!("all files are known") };
@@ -51,7 +51,7 @@ impl Sets {
     }
 }
 
-/// Two threads, each at a file of its own, the first half a file ahead at first.
+/// Two threads, each with a file of its own. The first thread begins half a file ahead.
 fn side_by_side(mut sets: Sets, files: u64, blocks: u64) -> (Sets, u64) {
     let mut threads = [(0, 0), (1, 0)];
     let (mut begun, mut reads) = (2, 0);
@@ -115,9 +115,9 @@ fn threads_at_sets_of_their_own_within_one_stream_find_what_they_read() {
     }
 }
 
-/// So many threads, each at a file of its own that it reads to the end, in an order of `turn`'s.
+/// This many threads, each of which reads a file of its own to the end; `turn` says which thread is next.
 fn many_threads(threads: u64, files: u64, mut turn: impl FnMut() -> u64) -> (Sets, u64) {
-    // All sets that are read fit into memory together.
+    // All sets being read fit into memory together.
     let blocks = CAPACITY * 9 / 10 / threads;
     let mut sets = Sets::new(files, blocks);
     let mut at: Vec<(u64, u64)> = (0..threads).map(|thread| (thread, 0)).collect();

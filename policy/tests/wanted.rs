@@ -1,5 +1,5 @@
-//! What hints want: that their files stay open until they have been read, that blocks are fetched whatever stands
-//! before them, and that what was fetched rightly counts as that.
+//! Files that hints want stay open until they were read; blocks are fetched whatever precedes them; and useful prefetches are
+//! counted as useful.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,7 +26,7 @@ fn block(index: u64) -> Block {
     Block { file: FILE, index }
 }
 
-/// Fetches until there is nothing more to do.
+/// Fetches until nothing is wanted.
 fn fetch_all(policy: &mut Policy) {
     while let Some(Fetch { id, work, .. }) = policy.next_fetch(NOW, DISK) {
         assert!(matches!(work, Work::Read { .. }), "{work:?}");
@@ -35,7 +35,7 @@ fn fetch_all(policy: &mut Policy) {
     while policy.next_eviction().is_some() {}
 }
 
-/// Reads a block, and fetches it if need be.
+/// Reads a block, and fetches it if necessary.
 fn read(policy: &mut Policy, reader: ReaderId, block: Block) -> Access {
     let access = policy.read(NOW, reader, block, false);
     if access == Access::Miss {
@@ -45,7 +45,7 @@ fn read(policy: &mut Policy, reader: ReaderId, block: Block) -> Access {
     access
 }
 
-/// Closes what the policy has let go.
+/// Closes the files that the policy has released.
 fn close_released(policy: &mut Policy, open: &mut BTreeSet<FileId>) {
     for file in policy.take_released_files() {
         if !policy.wants(file) {
@@ -56,7 +56,7 @@ fn close_released(policy: &mut Policy, open: &mut BTreeSet<FileId>) {
 
 #[test]
 fn a_file_stays_open_until_all_of_its_hint_is_known() {
-    // What one call places ends within the second hint; the first one's lookup is the last to end.
+    // The limit of one call to place falls within the second hint. The first hint's lookup ends last.
     for segments in [[1000, 1200, 10], [1300, 300, 10], [10, 5000, 5000]] {
         let memory = Memory::Kernel { keeps: false };
         let mut policy =

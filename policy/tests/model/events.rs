@@ -1,4 +1,4 @@
-//! What may happen to a policy, at random.
+//! Random events for a policy.
 
 use foretell_policy::{Config, Cost, CostModel, CostSource, Extent, Memory, Order, Rules, Segment};
 use proptest::prelude::*;
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = 10;
 
-/// Devices that files lie on; one more is named by mistake.
+/// Devices with files; hints name one more by mistake.
 pub(crate) const DEVICES: u64 = 3;
 
-/// Sizes of the files, by number: from nothing to some terabytes.
+/// Sizes of the files by number, from nothing to some terabytes.
 pub(crate) const SIZES: [u64; 6] = [0, 7, 95, 400, 1503, 10 << 40];
 
 /// The device that a file lies on.
@@ -17,19 +17,19 @@ pub(crate) fn device_of(file: u64) -> u64 {
     file % DEVICES
 }
 
-/// What a program discloses.
+/// A disclosure of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) file: u64,
     pub(crate) by_name: bool,
-    /// Whether the driver takes the file to be on another device than it is.
+    /// Whether the hint names another device than the file's.
     pub(crate) elsewhere: bool,
     pub(crate) shape: Shape,
     pub(crate) order: Order,
     pub(crate) repeats: u32,
 }
 
-/// Which part of a file, in bytes.
+/// A part of a file, in bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
     Whole,
@@ -58,13 +58,13 @@ impl Given {
     }
 }
 
-/// The ranges of an extent, as far as they can matter.
+/// The ranges of an extent, as far as they matter.
 pub(crate) fn ranges(extent: &Extent, size_bytes: u64) -> Vec<Segment> {
     match extent {
         Extent::WholeFile => vec![Segment { offset_bytes: 0, length_bytes: size_bytes }],
         Extent::Segments(segments) => segments.to_vec(),
         &Extent::Strided { first, stride_bytes, count } => {
-            // A huge file that is strided through is taken to be covered.
+            // A long stride through a huge file counts as covering it.
             if count > 2000 {
                 let length_bytes = u64::MAX;
                 return vec![Segment { length_bytes, ..first }];
@@ -76,18 +76,18 @@ pub(crate) fn ranges(extent: &Extent, size_bytes: u64) -> Vec<Segment> {
     }
 }
 
-/// Which block a read is of.
+/// The block of a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     At {
         file: u64,
         index: u64,
     },
-    /// The next one of a reader's walk through a file, round and round.
+    /// The next block of a reader's repeated walk through a file.
     Scan {
         file: u64,
     },
-    /// What a stream has disclosed, some left out or gone back to.
+    /// The next block that a stream has disclosed, with some skipped or repeated.
     Follow {
         stream: usize,
         skip: isize,
@@ -131,7 +131,7 @@ pub(crate) enum Event {
         cost: Cost,
         sample: u64,
     },
-    /// A block has come to lie elsewhere.
+    /// A block is now on another device.
     Move {
         file: u64,
         index: u64,
@@ -188,7 +188,7 @@ fn event() -> impl Strategy<Value = Event> {
     let cost = prop_oneof![Just(Cost::Hit), Just(Cost::Driver), Just(Cost::Disk)];
     let sample = prop_oneof![1 => Just(0u64), 8 => 1u64..20_000_000, 1 => Just(u64::MAX)];
     let owner = prop::option::of(0u64..3);
-    // Some are long enough for lookups to be overdue.
+    // Some waits are long enough for lookups to become overdue.
     let short = prop_oneof![6 => 0u64..10_000, 2 => 0u64..10_000_000, 1 => 0u64..200_000_000];
     let wait = prop_oneof![2 => short, 1 => 200_000_000u64..3_000_000_000];
     prop_oneof![
@@ -216,12 +216,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A run of up to `most` events, some streams open at the beginning.
+/// A sequence of up to `most` events. Some streams are open at the beginning.
 pub(crate) fn events(most: usize) -> impl Strategy<Value = Vec<Event>> {
     run(event(), most)
 }
 
-/// The same of programs that disclose names and read as they have disclosed, mostly, while lookups take their time.
+/// The same with slow lookups, for programs that disclose names and mostly read as disclosed.
 pub(crate) fn events_of_slow_lookups(most: usize) -> impl Strategy<Value = Vec<Event>> {
     let named = hint().prop_map(|hint| Given { by_name: true, ..hint });
     let skip = prop_oneof![20 => Just(0isize), 1 => -4isize..6, 1 => 6isize..60];
@@ -248,7 +248,7 @@ fn run(event: impl Strategy<Value = Event>, most: usize) -> impl Strategy<Value 
     })
 }
 
-/// Any policy over any memory.
+/// Any policy with any kind of memory.
 pub(crate) fn configs() -> impl Strategy<Value = Config> {
     let rules = prop::sample::select(Rules::ALL.to_vec());
     let memory = prop_oneof![

@@ -1,8 +1,8 @@
-//! A driver that plays random events to a [`Policy`] and keeps its own account of what the policy may say:
-//! which blocks are in memory or on their way, which names were asked for, what live hints cover.
+//! A driver that plays random events to a [`Policy`] and keeps its own record of the answers that are allowed: which blocks are
+//! in memory or in flight, which names were asked for, and what live hints cover.
 //!
-//! It knows nothing of the policy but its public face. Where the memory is the policy's own, the account is
-//! exact, and every answer to a read is checked; where it is the kernel's, blocks may leave it unsaid.
+//! It knows only the public interface of the policy. If the policy owns the memory, the record is exact and every answer to a
+//! read is checked. If it is the kernel's, blocks may leave unannounced.
 
 pub(crate) mod events;
 
@@ -15,19 +15,19 @@ use foretell_policy::{
 
 use events::{BLOCK_BYTES, DEVICES, Event, Place, SIZES, device_of};
 
-/// Calls of `next_fetch` in a row that may bring something, beyond what capacity and lookups allow.
+/// Successful calls of `next_fetch` in a row, beyond those that capacity and lookups permit.
 const FETCHES_MAX: u64 = 64;
-/// A fetch that ends so, or by a higher number, brings everything.
+/// A fetch with this outcome number, or a higher one, brings all its blocks.
 const FETCHED: u8 = 3;
-/// So often at most all that is wanted is fetched until nothing is, while nobody reads.
+/// Rounds of fetching everything wanted, without a read, after which nothing may be wanted.
 const ROUNDS_MAX: usize = 1000;
-/// How long a round takes: the time of a disk.
+/// Duration of a round: the service time of a disk.
 const ROUND: Nanos = Nanos(5_000_000);
 
 /// Blocks of a hint that its reader will follow.
 const SCRIPT_BLOCKS: usize = 200;
 
-/// How far a name has come.
+/// State of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Waits,
@@ -35,14 +35,14 @@ enum Name {
     Dropped,
 }
 
-/// What the driver knows of an open stream.
+/// The driver's record of an open stream.
 #[derive(Debug)]
 struct Known {
     id: StreamId,
     owner: Option<ReaderId>,
     /// Files and block ranges of its live hints.
     covers: Vec<(FileId, u64, u64)>,
-    /// What a program that does as it says will read.
+    /// The blocks that a program that keeps to its hints will read.
     script: Vec<Block>,
     next: usize,
 }
@@ -51,25 +51,25 @@ struct Known {
 pub(crate) struct Driver {
     pub(crate) policy: Policy,
     now: Nanos,
-    /// Whether no hint reaches beyond the end of its file, so that all counts add up exactly.
+    /// Whether no hint reaches beyond the end of its file. Then all counts add up exactly.
     pub(crate) is_exact: bool,
     streams: Vec<Known>,
     flights: BTreeMap<FetchId, (Fetch, bool)>,
     in_flight: HashSet<Block>,
-    /// Fetched, and not said to have left.
+    /// Blocks that were fetched and not reported as evicted.
     arrived: HashSet<Block>,
     outstanding: HashMap<DeviceId, usize>,
     names: BTreeMap<NameId, (Name, u64)>,
-    /// A read that found nothing, and has not been followed by its demand.
+    /// The block of a miss that no demand fetch has followed yet.
     missed: Option<Block>,
-    /// Files that the driver has open: since it was told of them, until the policy let them go.
+    /// Files that the driver has open: from their lookup until the policy releases them.
     open: HashSet<FileId>,
-    /// Files that a hint has said to be where they are not.
+    /// Files that a hint placed on the wrong device.
     elsewhere: HashSet<FileId>,
     scans: HashMap<ReaderId, u64>,
-    /// Blocks that had been wasted when the decisions were last looked at.
+    /// Number of wasted blocks when the decisions were last checked.
     wasted: u64,
-    /// All that the policy has answered.
+    /// All answers of the policy.
     pub(crate) answers: Vec<String>,
     pub(crate) events: u64,
 }
@@ -231,7 +231,7 @@ impl Driver {
         Some(fetch)
     }
 
-    /// A fetch takes its buffers.
+    /// Records that a fetch takes its buffers.
     fn begin(&mut self, file: FileId, first_block: u64, blocks: u64) {
         let size_blocks = SIZES[file.0 as usize].div_ceil(BLOCK_BYTES);
         assert!(first_block + blocks <= size_blocks, "beyond the end of {file:?}");
@@ -244,7 +244,7 @@ impl Driver {
         }
     }
 
-    /// Starts whatever the policy wants: an end must come without any event.
+    /// Starts everything that the policy wants. It must come to an end without another event.
     fn fill(&mut self) {
         let config = self.config();
         let most = config.capacity_blocks + config.resolved_max as u64 + FETCHES_MAX;
@@ -305,7 +305,7 @@ impl Driver {
         }
     }
 
-    /// The block that an event's place stands for.
+    /// The block that a place in an event stands for.
     fn block_at(&mut self, reader: ReaderId, place: Place) -> Option<Block> {
         match place {
             Place::At { file, index } => Some(Block { file: FileId(file), index }),
@@ -328,14 +328,14 @@ impl Driver {
     fn read(&mut self, reader: ReaderId, place: Place, stalled: bool, at_once: bool) {
         let Some(block) = self.block_at(reader, place) else { return };
         let reader = match place {
-            // Who follows a stream is its owner, mostly.
+            // A stream is usually followed by its own reader.
             Place::Follow { stream, skip } if skip < 4 => {
                 self.known(stream).and_then(|known| known.owner).unwrap_or(reader)
             }
             _ => reader,
         };
         if at_once {
-            // It changes nothing, whatever becomes of the blocks.
+            // This has no effect on the answers, whether the blocks are present or not.
             let next = Block { index: block.index.wrapping_add(1), ..block };
             self.policy.prepare([block, next]);
         }
@@ -351,7 +351,7 @@ impl Driver {
             (false, true) => Access::Hit,
             (false, false) => Access::Miss,
         };
-        // The kernel's memory: what was read may be its business now.
+        // With the kernel's memory, a block that was read may belong to the kernel.
         let gone = !self.is_owned() && access == Access::Miss && !in_flight;
         assert!(access == expected || gone, "{block:?}: {access:?}, not {expected:?}");
         self.missed = (access == Access::Miss && self.is_owned()).then_some(block);
@@ -407,7 +407,7 @@ impl Driver {
         assert!(!self.policy.wants_hints(known.id));
     }
 
-    /// Takes in what the policy has let go.
+    /// Records what the policy has released.
     fn drain(&mut self) {
         while let Some(block) = self.policy.next_eviction() {
             self.say(block);
@@ -428,13 +428,13 @@ impl Driver {
         assert!(told == wasted || dropped > 0 && told <= wasted, "{told} of {wasted}");
         assert!(decisions.len() <= self.config().decisions_max);
         let values = self.config().rules.prefetch() == foretell_policy::rules::Prefetch::Benefit;
-        // There a program gives a buffer to another one whatever it loses by it.
+        // Under LRU-SP a program may give up a buffer at any loss.
         let weighs =
             self.config().rules.replacement() != foretell_policy::rules::Replacement::LruSp;
         for decision in &decisions {
             let (value, against) = (decision.value_ns, decision.against_ns);
             assert!(value.is_finite() && value >= 0.0, "{decision:?}");
-            // Decided before both were divided by the number of accesses, which may round them alike.
+            // They were compared before both were divided by the number of accesses, and rounding may make them equal.
             match decision.kind {
                 DecisionKind::Evict | DecisionKind::EvictUnread if weighs => {
                     assert!(value <= against, "{decision:?}")
@@ -467,8 +467,8 @@ impl Driver {
         assert!(ended <= counts.prefetched, "{counts:?}");
     }
 
-    /// Has all fetched that is wanted while nobody reads: an end comes to that too, and before it to what others fetch while a
-    /// device hangs.
+    /// Fetches everything wanted while nothing is read. This must come to an end, even for the other devices while one of them
+    /// hangs.
     pub(crate) fn rest(&mut self) {
         self.fill();
         let hangs = self.flights.values().next().map(|(fetch, _)| fetch.device);
@@ -524,7 +524,7 @@ impl Driver {
     }
 }
 
-/// First block and the one after the last of what exists of a segment.
+/// The blocks of the existing part of a segment: the first one, and the one after the last.
 fn blocks_of(segment: Segment, size_bytes: u64) -> (u64, u64) {
     let end = segment.offset_bytes.saturating_add(segment.length_bytes).min(size_bytes);
     match segment.offset_bytes < end {

@@ -1,4 +1,4 @@
-//! A stream that goes on disclosing: what waits for more hints, and for how long.
+//! Streams that go on disclosing: which blocks wait for more hints, and for how long.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn what_only_waits_for_its_turn_is_begun_when_no_more_is_disclosed() {
     assert_eq!(policy.devices[0].first_waits, None);
 }
 
-/// What is fetched after each of so many hints of a file, the first of which names block 0, `gap` after one another.
+/// Number of fetches after this many hints of the same file, `gap` apart.
 fn fetched_after_hints(
     (policy, stream): (&mut Policy, StreamId),
     now: &mut Nanos,
@@ -31,7 +31,7 @@ fn fetched_after_hints(
 #[test]
 fn who_goes_on_disclosing_and_reads_nothing_holds_others_up_for_a_while_only() {
     let (mut policy, stream) = owned(1000, 20);
-    let half = Nanos(500_000); // Of what a fetch takes.
+    let half = Nanos(500_000); // Half the time of a fetch.
     let mut now = NOW;
     let after = |policy: &mut Policy, now: &mut Nanos, hints| {
         fetched_after_hints((policy, stream), now, (hints, half))
@@ -41,14 +41,14 @@ fn who_goes_on_disclosing_and_reads_nothing_holds_others_up_for_a_while_only() {
     let target = Target::File { file: FileId(2), size_bytes: 200 };
     policy.hint(now, other, Hint::whole_file(target, DISK));
     assert!(fetch_at(&mut policy, now) > 0);
-    // 63 fetches' time; that of the other one has been over for long.
+    // The time of 63 fetches passes. The other stream has long been assumed to disclose no more.
     assert_eq!(after(&mut policy, &mut now, 126), 0);
     let of_other =
         |policy: &Policy| policy.arbiter.streams().get(StreamIndex(1)).map(|other| other.unread);
     let before = of_other(&policy);
     assert!(after(&mut policy, &mut now, 4) > 0);
     assert!(of_other(&policy) > before);
-    // A read, and it may go on.
+    // After a read it may go on.
     policy.read(now, READER, block(1, 0), false);
     fetch_at(&mut policy, now);
     assert_eq!(after(&mut policy, &mut now, 126), 0);
@@ -60,7 +60,7 @@ fn who_rests_may_disclose_as_long_again() {
     let (half, mut now) = (Nanos(500_000), NOW);
     for _ in 0..3 {
         fetched_after_hints((&mut policy, stream), &mut now, (120, half));
-        // 60 fetches' time was used up, and is given back but for the one that the pause begins with.
+        // The time of 60 fetches was used up. The pause gives it back, less the one fetch with which it begins.
         now += Nanos(100_000_000);
         fetch_at(&mut policy, now);
         let discloses_for = |policy: &Policy| {
@@ -99,7 +99,7 @@ fn a_candidate_that_waits_is_asked_again_when_it_is_another_one() {
     fetch_at(&mut policy, NOW);
     let waits = |policy: &Policy| policy.devices[0].first_waits;
     let first = waits(&policy).expect("it discloses");
-    // Somebody else has it fetched.
+    // Another program has it fetched.
     policy.demand(NOW, DISK, first.block).expect("there is room");
     fetch_at(&mut policy, NOW);
     let second = waits(&policy).expect("it still does");

@@ -1,4 +1,4 @@
-//! What is fetched, in which order, how much at once, and what becomes of it.
+//! Which blocks are fetched, in which order, how many at once, and what becomes of them.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_block_that_has_moved_is_fetched_from_where_it_lies() {
     let mut policy = Policy::new(config);
     let (near, file) = (DeviceId(1), Target::File { file: FileId(0), size_bytes: 60 });
     let stream = policy.open_stream(NOW, HINTER, None);
-    // Twice the same six blocks, of which memory holds four.
+    // The same six blocks twice, with memory for four.
     policy.hint(NOW, stream, Hint { repeats: 2, ..Hint::whole_file(file, DISK) });
     let mut fetched = vec![];
     for turn in 0..12 {
@@ -59,7 +59,7 @@ fn a_cluster_takes_no_neighbour_that_is_read_when_memory_has_been_filled_anew() 
         let mut policy =
             Policy::new(Config { memory: Memory::Owned, tries_depths: false, ..config(20) });
         let stream = policy.open_stream(NOW, HINTER, None);
-        // Block 0, others far away, and only then block 1.
+        // Block 0, then others far away, and block 1 last.
         let one = |index: u64| Segment { offset_bytes: index * 10, length_bytes: 10 };
         let others = (0..blocks_between).map(|turn| one(100 + turn * 10));
         let order: Vec<Segment> = [one(0)].into_iter().chain(others).chain([one(1)]).collect();
@@ -122,7 +122,7 @@ fn who_reads_a_block_on_its_way_to_another_has_read_it() {
     assert_eq!(policy.reason(block(0, 0)), Some(Reason::Recent));
 }
 
-/// What the blocks were worth that a loop of nine and a new one each time, for which memory is just large enough, has let go.
+/// Values of the evicted blocks: a loop of nine blocks and a new one each time, in memory that is just large enough for both.
 fn worth_of_a_loop(driver_ns: f64, disk_ns: f64) -> Vec<f64> {
     let costs = CostSource::Fixed(CostModel { hit_ns: 1e3, driver_ns, disk_ns });
     let mut policy = Policy::new(Config {
@@ -149,7 +149,7 @@ fn a_miss_costs_the_driver_as_well_as_the_disk() {
     assert_ne!(worth, worth_of_a_loop(1e4, 1e4));
 }
 
-/// Fetches under way at a device with one server that cannot keep up with its reader.
+/// Fetches in flight at a device with one server that cannot keep up with its reader.
 fn under_way(memory: Memory, overload: bool, capacity_blocks: u64) -> usize {
     const SERVICE: Nanos = Nanos(10_000_000);
     let rules = Rules { overload, ..Rules::FORETELL };
@@ -224,13 +224,13 @@ fn overlapping_hints_fetch_a_block_once() {
     let tail = [Segment { offset_bytes: 15, length_bytes: 40 }];
     policy.hint(NOW, two, Hint::segments(named(0), DISK, &tail));
     assert_eq!(fetch_all(&mut policy, 40).len(), 4);
-    // 15..55 touches blocks 1 to 5, of which the file has not 4 and 5.
+    // 15..55 touches blocks 1 to 5. The file has no blocks 4 and 5.
     assert_eq!(policy.counts().refused, 2);
 }
 
 #[test]
 fn a_hint_at_the_end_of_time_is_fetched() {
-    // A horizon of some ten blocks: those beyond it wait until no more hints come.
+    // The horizon is about ten blocks. Blocks beyond it wait until no more hints come.
     let costs = CostModel { hit_ns: 1000.0, driver_ns: 10.0, disk_ns: 10_000.0 };
     let costs = CostSource::Fixed(costs);
     let owned = Config { memory: Memory::Owned, tries_depths: false, ..config(100) };

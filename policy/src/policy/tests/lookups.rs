@@ -1,4 +1,4 @@
-//! Names: when they are looked up, and lookups that take their time.
+//! Names: when they are looked up, and slow lookups.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn where_everything_is_cached_few_hints_are_looked_at_until_one_is_not() {
         }
     }
     assert!(looked_at > 32 && looked_at < 32 + 600 / 8 + 10, "{looked_at}");
-    // A program that had to wait for a block wakes it.
+    // A program that had to wait for a block ends this.
     policy.read(NOW, READER, block(99_999, 0), true);
     let before = policy.counts().hints_passed_over;
     for _ in 0..20 {
@@ -80,10 +80,10 @@ fn the_queue_deepens_once_the_device_is_seen_to_work_on_many() {
     policy.completed(NOW, lookup.id, found(5));
     let read = policy.next_fetch(NOW, DISK).expect("its block");
     policy.completed(NOW, read.id, Outcome::Fetched);
-    // That was worth it, but whether it would not be without the others, too, is not known.
+    // The read fetched something, but the sample has not yet shown whether the device serves many at once.
     assert_eq!(policy.next_fetch(NOW, DISK).map(|fetch| lookups.push(fetch)), Some(()));
     assert!(policy.next_fetch(NOW, DISK).is_none());
-    // All side by side.
+    // They all end close together.
     let mut now = NOW + Nanos(10_000_000);
     for (number, lookup) in (6..).zip(lookups) {
         now += Nanos(100_000);
@@ -101,8 +101,7 @@ fn a_name_that_cannot_be_had_is_refused_and_the_next_goes_on() {
     assert_eq!(policy.counts().hints_refused, 1);
 }
 
-/// A policy whose device is left with nothing but two lookups that never end, when it is being tried
-/// whether so many at a time are better than many.
+/// A policy whose device has nothing but two lookups that never end, during a probe of whether that depth is better.
 fn left_with_two_lookups() -> (Policy, Nanos) {
     const SERVICE: Nanos = Nanos(10_000_000);
     let wide = Config { outstanding_max: 1024, resolved_max: 128, ..config(100_000) };
@@ -137,7 +136,7 @@ fn lookups_that_never_end_do_not_stop_their_device() {
     let file = FileId(1_000_000);
     policy.hint(now, other, Hint::whole_file(Target::File { file, size_bytes: 10 }, DISK));
     now += Nanos(3_600_000_000_000);
-    // What is known of either stream is fetched, and what was hinted after the two is looked up.
+    // Blocks of known files of either stream are fetched, and names hinted after the two are looked up.
     let (mut is_fetched, mut is_looked_up) = (false, false);
     for _ in 0..500 {
         let Some(fetch) = policy.next_fetch(now, DISK) else { break };

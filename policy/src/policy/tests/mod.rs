@@ -1,4 +1,4 @@
-//! Tests of the face with all of its parts behind it, and what they share.
+//! Tests of the public interface with all parts behind it, and what they share.
 
 mod disclosing;
 mod fetching;
@@ -39,7 +39,7 @@ fn block(file: u64, index: u64) -> Block {
     Block { file: FileId(file), index }
 }
 
-/// Files of `size_bytes` each, the name's number being the file's, hinted whole in one stream.
+/// A policy, and a stream that has hinted this many whole files by name. A name's number is its file's.
 fn hinted(config: Config, files: u64) -> (Policy, StreamId) {
     let mut policy = Policy::new(config);
     let stream = policy.open_stream(NOW, HINTER, None);
@@ -49,7 +49,7 @@ fn hinted(config: Config, files: u64) -> (Policy, StreamId) {
     (policy, stream)
 }
 
-/// Completes lookups until a read comes out; all files have `size_bytes`.
+/// Completes lookups until the next read; all files have `size_bytes`.
 fn next_read(policy: &mut Policy, size_bytes: u64) -> Option<Fetch> {
     loop {
         let fetch = policy.next_fetch(NOW, DISK)?;
@@ -84,7 +84,7 @@ fn outcome_of(work: Work, how: u8) -> Outcome {
     }
 }
 
-/// A policy with its own memory and fixed costs, and a stream that has disclosed a file of so many blocks.
+/// A policy with its own memory and fixed costs, and a stream that has disclosed a file of `file_blocks` blocks.
 fn owned(capacity_blocks: u64, file_blocks: u64) -> (Policy, StreamId) {
     disclosed(owned_config(capacity_blocks), file_blocks)
 }
@@ -99,7 +99,7 @@ fn owned_config(capacity_blocks: u64) -> Config {
     }
 }
 
-/// A policy, and a stream that has disclosed a file of so many blocks.
+/// A policy, and a stream that has disclosed a file of `file_blocks` blocks.
 fn disclosed(config: Config, file_blocks: u64) -> (Policy, StreamId) {
     let mut policy = Policy::new(config);
     let stream = policy.open_stream(NOW, HINTER, Some(READER));
@@ -112,7 +112,7 @@ fn disclose(policy: &mut Policy, stream: StreamId, file: FileId, blocks: u64) {
     policy.hint(NOW, stream, Hint::whole_file(target, DISK));
 }
 
-/// Fetches whatever is to be fetched at `now`. Returns how many fetches that were.
+/// Fetches everything that the policy wants at `now`. Returns the number of fetches.
 fn fetch_at(policy: &mut Policy, now: Nanos) -> usize {
     std::iter::from_fn(|| {
         let fetch = policy.next_fetch(now, DISK)?;
@@ -122,7 +122,7 @@ fn fetch_at(policy: &mut Policy, now: Nanos) -> usize {
     .count()
 }
 
-/// A hint of segments of so many blocks each, here and there.
+/// A hint of scattered segments of `blocks` blocks each.
 fn far_apart(segments: u64, blocks: u64) -> Hint {
     let at = |index: u64| (index * 387_431 % 1_000_003) * 10_000_010;
     let segments: Vec<Segment> = (0..segments)

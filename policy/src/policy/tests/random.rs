@@ -1,4 +1,4 @@
-//! Random drivers: the invariants hold whatever happens.
+//! Random drivers: the invariants hold for any sequence of events.
 
 use super::*;
 
@@ -30,9 +30,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens: the ceiling holds, no block is fetched while it is pending, none lies
-    /// beyond its file, and when all is cancelled and completed the counts add up and nothing is
-    /// left.
+    /// For any sequence: the capacity is not exceeded, no block is fetched while in flight, and none beyond the end of its
+    /// file. When all is cancelled and completed, the counts add up and nothing is left.
     #[test]
     fn random_drivers_keep_the_invariants(steps in prop::collection::vec(step(), 1..300)) {
         let mut policy = Policy::new(Config { outstanding_max: 5, ..config(12) });
@@ -98,7 +97,7 @@ proptest! {
     }
 }
 
-/// One step of many who disclose lists of names; each name is another file, of one block.
+/// One step of a test with many lists of names. Each name is another file, of one block.
 #[derive(Clone, Debug)]
 enum OfList {
     Open {
@@ -109,7 +108,7 @@ enum OfList {
         names: u64,
         device: u64,
     },
-    /// So many fetches are begun at a device.
+    /// Begins this many fetches at a device.
     Next {
         device: u64,
         fetches: u64,
@@ -118,7 +117,7 @@ enum OfList {
         which: usize,
         void: bool,
     },
-    /// The next of its names is read, or one further on.
+    /// Reads the file of its next name, or of a later one.
     Read {
         stream: usize,
         skips: usize,
@@ -147,8 +146,8 @@ fn of_list() -> impl Strategy<Value = OfList> {
 }
 
 proptest! {
-    /// Whose name is looked up next is what all of them would say if they were asked: that is asserted where it is
-    /// found. And when all are left to themselves, every name is looked up or dropped.
+    /// The next name to look up is the one found by asking all streams; an assertion in the policy compares the two. When the
+    /// lists are left alone, every name is looked up or dropped.
     #[test]
     fn of_many_lists_the_next_name_is_looked_up(
         resolved_max in 1usize..100,
@@ -215,8 +214,8 @@ proptest! {
 }
 
 proptest! {
-    /// In these tests positions begin anew as soon as 64 have been taken and all are past. A stream goes on as if they did
-    /// not, whatever is under way, is being read, or is left out.
+    /// In tests, positions restart once 64 are used and all are past. A stream behaves as if they did not, whatever is in
+    /// flight, being read, or left out.
     #[test]
     fn streams_whose_positions_begin_anew_go_on(
         is_owned in any::<bool>(),
@@ -260,7 +259,7 @@ proptest! {
         }
         policy.arbiter.check_all();
         prop_assert!(began_anew > 0, "positions went on");
-        // What is disclosed next is fetched and found.
+        // Blocks disclosed afterwards are fetched and found.
         let target = Target::File { file: FileId(9), size_bytes: 80 };
         policy.hint(now, stream, Hint::whole_file(target, DISK));
         let mut hits = 0;

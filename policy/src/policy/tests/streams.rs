@@ -1,10 +1,10 @@
-//! Streams: their placing, their records, their ends.
+//! Streams: placing, records and ends.
 
 use super::*;
 
 #[test]
 fn a_stream_must_earn_its_depth() {
-    // A program that reads the first block of each file of a hundred.
+    // A program reads the first block of each of a hundred files.
     let deep = Config { resolved_max: 1000, ..config(1_000_000) };
     let (mut policy, _) = hinted(deep, 200);
     let mut fetched = 0;
@@ -13,7 +13,7 @@ fn a_stream_must_earn_its_depth() {
         policy.read(NOW, READER, block(file, 0), true);
     }
     assert!(fetched < 4000, "{fetched} of 20,000 blocks fetched for 200");
-    // One that reads everything is served up to the horizon, 2,500 blocks ahead.
+    // A program that reads everything is served up to the horizon, 2,500 blocks ahead.
     let (mut policy, _) = hinted(deep, 200);
     let (mut fetched, mut read) = (Vec::new(), 0);
     while read < 10_000 {
@@ -48,7 +48,7 @@ fn a_cancelled_stream_leaves_nothing_behind() {
         let other = policy.next_fetch(NOW, DISK).expect("a second lookup");
         let outcome = Outcome::Resolved { file: FileId(1), size_bytes: 40 };
         policy.completed(NOW, other.id, outcome);
-        // The second file does not wait for the first one for ever.
+        // The second file does not wait forever for the first one.
         policy.next_fetch(Nanos(1_000_000_000), DISK).expect("a read under way")
     };
     policy.cancel(NOW, stream);
@@ -162,7 +162,7 @@ fn what_a_reader_left_out_is_fetched_when_it_comes_back() {
         while policy.next_eviction().is_some() {}
         access
     };
-    // A few ahead of their turn, as far as the window goes; then all the others, of which few are missing.
+    // A few files are read early, as far as the window permits; then all others, few of which miss.
     (140..146).for_each(|file| {
         read(file);
     });
@@ -191,7 +191,7 @@ fn to_open_a_stream_asks_only_those_that_have_shown_something() {
         "{}",
         policy.arbiter.streams().asked_shown
     );
-    // Each of twenty has two blocks unread, and one that was read.
+    // Each of twenty streams has two unread blocks and one block read.
     policy.open_stream(NOW, HINTER, None);
     assert_eq!(policy.arbiter.streams().hinters().shown(HINTER), (20, 20));
     streams.into_iter().for_each(|stream| policy.close(NOW, stream));
@@ -231,7 +231,7 @@ fn streams_that_come_and_go_leave_nothing_behind() {
         }
         let noted = policy.arbiter.streams().noted_as_stale();
         assert!(noted < 10, "{prefetch:?}: {noted}");
-        // Who was there before is still asked.
+        // The stream that was there before is still asked.
         disclose(&mut policy, stays, FileId(3), 4);
         let later = Nanos(1_000_000_000);
         for index in 0..20 {
@@ -246,7 +246,7 @@ fn who_reads_is_asked_again_before_its_block_goes_as_the_least() {
     let (mut policy, _) = owned(1000, 20);
     fetch_at(&mut policy, NOW);
     let index = StreamIndex(0);
-    // Another one claims what it reads.
+    // Another stream claims the block that it reads.
     let other = policy.open_stream(NOW, HINTER, Some(ReaderId(2)));
     disclose(&mut policy, other, FileId(1), 20);
     let slot = policy.arbiter.blocks().find(block(1, 0)).expect("it was fetched");
@@ -282,7 +282,7 @@ fn the_passes_that_are_left_of_a_stride_are_placed_when_positions_begin_anew_und
         Hint { extent, repeats, ..Hint::whole_file(target, DISK) }
     };
     let file = |file, size_bytes| Target::File { file: FileId(file), size_bytes };
-    // The lookup takes its time, and others go before it: part of a stride that is read three times.
+    // Others go ahead of the slow lookup: part of a stride that is read three times.
     policy.hint(NOW, stream, strided(named(0), 2, 1));
     let lookup = policy.next_fetch(NOW, DISK).expect("a lookup");
     policy.hint(NOW, stream, Hint::whole_file(file(1, 1_000_000), DISK));
@@ -294,7 +294,7 @@ fn the_passes_that_are_left_of_a_stride_are_placed_when_positions_begin_anew_und
     let index = policy.stream_ids[&stream];
     assert_eq!(policy.arbiter.stream(index).placed_end(), 100_000 + 4096 * 64);
     policy.completed(later, lookup.id, Outcome::Resolved { file: FileId(0), size_bytes: 10_000 });
-    // The reader leaps to the end of what is placed, so that all of it is past.
+    // The reader leaps to the end of the placed accesses, so that all of them are past.
     let last = 4095 * 128 + 63;
     policy.read(later, READER, block(2, last - 1), false);
     policy.read(later, READER, block(2, last), false);
