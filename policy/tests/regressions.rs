@@ -681,7 +681,7 @@ fn tip1_comes_to_an_end_beside_a_fetch_that_hangs() {
     }
 }
 
-/// Streams parked until others have fewer unread blocks are asked then, even if some of those parked want nothing any more.
+/// Streams parked until others have fewer unread blocks are asked then, even if some of them want nothing any more.
 #[test]
 fn tip1_asks_all_that_wait() {
     let mut policy = Policy::new(config(Rules::TIP1, 9));

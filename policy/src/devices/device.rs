@@ -36,7 +36,7 @@ pub(crate) struct Device {
     lookups: BTreeMap<FetchId, Queued>,
     /// Number of lookups in flight that are overdue.
     overdue: usize,
-    /// The most reads and lookups in flight at once, without overdue ones, since lookups were last in flight without a break.
+    /// The most reads and lookups in flight at once, without overdue ones, since a lookup last began as the only one.
     most_under_way: usize,
     /// Overdue lookups whose streams have not been told.
     untold: Vec<Lookup>,
@@ -445,7 +445,7 @@ mod tests {
         assert!(device.take_overdue().is_empty());
         device.find_overdue(ms(2_000));
         assert_eq!(device.take_overdue().len(), 60);
-        // A queue that serves newer requests first may do so for as long as it is.
+        // A queue that serves newer requests first may do so for its whole length.
         let mut device = Device::new(DeviceId(0));
         device.lookup_begun(FetchId(0), lookup(Nanos::ZERO, 0));
         (0..100).for_each(|_| device.read_begun(ms(1)));

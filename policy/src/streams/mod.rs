@@ -8,8 +8,8 @@
 //! * [`latest_start`]: when the fetches of a run have to begin.
 //!
 //! [`Streams`] holds all of it. Several answers of a stream change with nearly every read: its value, its candidate, its
-//! contribution to its hinter's record. Nobody asks for them at each change. A stream whose answer may have changed is *stale*:
-//! it enters a list once, and is asked when the answer is needed.
+//! contribution to its hinter's record. They are not asked for at each change. A stream whose answer may have changed is
+//! *stale*: it enters a list once, and is asked when the answer is needed.
 //!
 //! This module uses [`blocks`](crate::blocks) and [`tables`](crate::tables).
 

@@ -2,7 +2,7 @@
 //! after it if that is full.
 //!
 //! An entry is known by its *tag*, 32 bits of a hash. It lies in its *home* line or in the next line of its *walk* that is not
-//! full. Lines come in pairs, and a walk visits both lines of a pair before it goes on. A pair mostly lies in one page, which
+//! full. Lines come in pairs, and a walk visits both lines of a pair before it goes on. A pair usually lies in one page, which
 //! saves address translations. From pair to pair a walk has one of eight steps, so that full lines do not cluster. Four
 //! neighbouring blocks of a file have the same home (see [`hash_block`](crate::tables::hash::hash_block)), so sequential reads
 //! cost one cache miss for all four.

@@ -13,9 +13,9 @@
 //!   on, the cursor jumps there. It does not jump while the front stands where blocks already in memory have moved it: the
 //!   reader is still behind.
 //! * **D. Sets.** In a hint with free order, any of its positions fits. The front is then the start of the set plus the number
-//!   of its blocks read, so accesses after the set are as far away as blocks remain unread. Threads may read several sets side
-//!   by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread positions are given up
-//!   like any others behind the front.
+//!   of its blocks read. So an access after the set is as far away as blocks of it are unread. Threads may read several sets
+//!   side by side: these sets are *open*. A set that goes unread while others are read is closed. Its unread positions are
+//!   given up like any others behind the front.
 //!
 //! The stream's *accuracy* is an exponentially weighted moving average: 1 for each position read, 0 for each one given up.
 //!

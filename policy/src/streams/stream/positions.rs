@@ -2,7 +2,7 @@
 //!
 //! It is an ordered set of numbers, 64 to a word. Consecutive positions, the usual case, take an eighth of a byte each, and
 //! runs of them are skipped a word at a time. The set does not store the block at a position. The stream's places and the block
-//! table tell it when a block is let go; a read does not need it.
+//! table tell it when a block is released; a read does not need it.
 //!
 //! Words near the first one lie in a row and are found without a search. Words added further away lie in an ordered map. As the
 //! row moves on, one word may have bits in both.

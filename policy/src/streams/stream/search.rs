@@ -217,6 +217,8 @@ impl Stream {
     /// a search reaches it. A block may have moved to another device.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&mut self, blocks: &BlockTable) {
+        /// Positions checked by one call.
+        /// Unit: positions. Reason: bound.
         const CHECKED: u64 = 256;
         let waiting = self.waiting.iter().chain(self.slow.iter().map(|(_, waiting)| waiting));
         let bytes_apart = waiting.map(Waiting::bytes_apart).sum();
