@@ -38,7 +38,7 @@ pub(crate) fn hash_block(block: Block) -> u64 {
     hash & !(neighbours << NEIGHBOURS_SHIFT) | mine << NEIGHBOURS_SHIFT
 }
 
-/// The same hash for any key that writes words, as a [`BuildHasher`].
+/// A hash of the same kind for any key that writes words, as a [`BuildHasher`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mix;
 
