@@ -1,6 +1,10 @@
 //! When and on what something was measured.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
+
+use crate::failure::Failure;
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default, Serialize)]
@@ -22,6 +26,17 @@ impl Machine {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         }
     }
+}
+
+/// Where a program of the machine is.
+pub(super) fn program(name: &str) -> Result<PathBuf, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
+            Failure::failed(format!("there is no {name} in PATH; it comes with the package {name}"))
+        })
 }
 
 /// Today's date (UTC) as YYYY-MM-DD.

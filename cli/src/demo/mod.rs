@@ -6,24 +6,22 @@
 mod array;
 mod cancel;
 mod machine;
+mod outputs;
 mod page;
 mod scratch;
 mod store;
 
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use foretell_testbed::LayoutKind;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 
 use crate::duration;
-use crate::failure::{Failure, draws_progress, written};
-use crate::output_file::{self, OutputFile};
+use crate::failure::Failure;
 use cancel::Cancel;
+use outputs::Outputs;
 
 /// Real seconds in one of the array's clock, and how long the store waits, if nothing is said.
 const TIME_SCALE: f64 = 0.125;
@@ -63,14 +61,15 @@ pub(crate) struct DemoArgs {
 pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let cancel = Cancel::listen();
     args.check()?;
+    let outputs = || Outputs::open(&args.report, args.json.as_deref());
     if args.store {
         let options = store::options(args.first_byte.unwrap_or(FIRST_BYTE))?;
         let rounds = args.rounds.map_or(store::ROUNDS, |rounds| rounds as usize);
-        return store::demo(options, rounds, Outputs::open(args)?, &cancel);
+        return store::demo(options, rounds, outputs()?, &cancel);
     }
     let layout = args.layout.unwrap_or(LayoutKind::Aged);
     let options = array::options(layout, args.time_scale.unwrap_or(TIME_SCALE))?;
-    array::demo(&options, Outputs::open(args)?, &cancel)
+    array::demo(&options, outputs()?, &cancel)
 }
 
 impl DemoArgs {
@@ -94,81 +93,4 @@ impl DemoArgs {
             }),
         }
     }
-}
-
-/// The files that are written at the end, seen to be writable at the beginning.
-struct Outputs {
-    page: OutputFile,
-    report: PathBuf,
-    json: Option<OutputFile>,
-}
-
-impl Outputs {
-    fn open(args: &DemoArgs) -> Result<Self, Failure> {
-        if args.report.as_os_str() == "-" {
-            let line = "--report -: the page does not go with the table; name a file";
-            return Err(Failure::usage(line));
-        }
-        let report = Some(("--report", args.report.as_path()));
-        let written = report.into_iter().chain(args.json.as_deref().map(|path| ("--json", path)));
-        output_file::check_apart(&[], &written.collect::<Vec<_>>()).map_err(Failure::usage)?;
-        let page = OutputFile::open_as("--report", &args.report).map_err(|error| {
-            Failure::failed(format!("{error}; name a file that can be written"))
-        })?;
-        let json =
-            OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
-        Ok(Outputs { page, report: args.report.clone(), json })
-    }
-
-    /// Writes the page, tells people with `conclude`, which is given where the page is, and writes the figures behind that.
-    fn write(
-        self,
-        html: &str,
-        figures: &impl Serialize,
-        conclude: impl FnOnce(&Path) -> Result<ExitCode, Failure>,
-    ) -> Result<ExitCode, Failure> {
-        self.page.write(html.as_bytes()).map_err(Failure::failed)?;
-        let code = conclude(&self.report);
-        if let Some(file) = self.json {
-            file.write_json(figures).map_err(Failure::failed)?;
-        }
-        code
-    }
-}
-
-/// Where a program of the machine is.
-fn program(name: &str) -> Result<PathBuf, Failure> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
-        .ok_or_else(|| {
-            Failure::failed(format!("there is no {name} in PATH; it comes with the package {name}"))
-        })
-}
-
-fn progress(steps: u64) -> ProgressBar {
-    let target =
-        if draws_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(steps), target);
-    let style =
-        ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {elapsed} (left {eta})");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    // That takes a thread.
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(std::time::Duration::from_millis(250));
-    }
-    bar
-}
-
-/// What is being done, for who looks on.
-fn say_progress(line: &str) {
-    if io::stderr().is_terminal() {
-        eprintln!("{line}");
-    }
-}
-
-/// One line on standard output.
-fn say(line: &str) -> Result<(), Failure> {
-    written(writeln!(io::stdout(), "{line}"))
 }

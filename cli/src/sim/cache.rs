@@ -10,10 +10,11 @@ use foretell_sim::cache::{CacheOptions, CachePolicy, CacheResult, Hints, run};
 use foretell_sim::trace::{Format, Reads, Trace};
 use serde::Serialize;
 
-use super::{
-    BLOCK_BYTES_MAX, Figures, as_json, check_outputs, larger_blocks, not_a_recording, progress,
-    recorded_at, recorded_block_bytes, say, shown, unique,
+use super::figures::{Figures, as_json, check_outputs, say};
+use super::recording::{
+    BLOCK_BYTES_MAX, larger_blocks, not_a_recording, recorded_at, recorded_block_bytes, shown,
 };
+use super::runs::{progress, unique};
 use crate::failure::{Failure, note};
 use crate::size;
 

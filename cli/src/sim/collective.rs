@@ -15,9 +15,9 @@ use foretell_sim::collective::{
 };
 use serde::Serialize;
 
-use super::{
-    Figures, as_json, block_bytes, check_outputs, on_all_processors, progress, say, unique,
-};
+use super::figures::{Figures, as_json, check_outputs, say};
+use super::recording::block_bytes;
+use super::runs::{on_all_processors, progress, unique};
 use crate::failure::Failure;
 use crate::{array, input_file, size};
 

@@ -11,8 +11,8 @@ use foretell_sim::replay::activity::{Activity, Known};
 use foretell_sim::trace::recording::{LeftOut, Recording, State, What, is_on_no_disk};
 use foretell_sim::trace::{Trace, TraceError, dxt, strace};
 
+use super::recording::{not_a_recording, recorded_at, shown};
 use super::replay_args::{ReplayArgs, Source};
-use super::{not_a_recording, recorded_at, shown};
 use crate::failure::Failure;
 use crate::size;
 

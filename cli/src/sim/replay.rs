@@ -12,14 +12,13 @@ use foretell_sim::replay::{Disclosed, Placing, Recorded, ReplayResult, ReplaySpe
 use foretell_testbed::LayoutKind;
 use serde::Serialize;
 
+use super::figures::{Figures, as_json, check_outputs, output, say, write};
 use super::recorded::activity;
+use super::recording::{larger_blocks, shown};
 use super::replay_args::{ReadAheadChoice, ReplayArgs, Source};
+use super::runs::{on_all_processors, progress, unique};
 use super::sweep_plot::{self, Point};
 use super::table::{self, Column, Kind};
-use super::{
-    Figures, as_json, check_outputs, larger_blocks, on_all_processors, output, progress, say,
-    shown, unique, write,
-};
 use crate::array::Switch;
 use crate::failure::{Failure, note};
 use crate::{array, size};

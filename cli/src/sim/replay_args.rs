@@ -9,7 +9,7 @@ use foretell_sim::replay::Disclosed;
 use foretell_sim::trace::Format;
 use foretell_testbed::LayoutKind;
 
-use super::{recorded_block_bytes, whole_sectors};
+use super::recording::{recorded_block_bytes, whole_sectors};
 use crate::array::{self, Switch};
 use crate::failure::Failure;
 use crate::size;

@@ -11,7 +11,8 @@ use foretell_sim::reproduce::pairs::{self, Pair};
 use foretell_sim::reproduce::{EXPERIMENTS, Experiment, Outcome, page};
 use serde::Serialize;
 
-use super::{Figures, check_outputs, on_all_processors, progress, say};
+use super::figures::{Figures, check_outputs, say};
+use super::runs::{on_all_processors, progress};
 use crate::failure::Failure;
 use crate::output_file::OutputFile;
 

@@ -19,9 +19,9 @@ use foretell_sim::device::DiskParameters;
 use foretell_testbed::{ArrayOptions, LayoutKind};
 
 use super::cancel::Cancel;
-use super::machine::Machine;
+use super::machine::{Machine, program};
+use super::outputs::{Outputs, progress, say, say_progress};
 use super::scratch::{self, Scratch};
-use super::{Outputs, program, progress, say, say_progress};
 use crate::failure::Failure;
 use measure::{Bench, NEEDLE};
 use results::{Conditions, Results, Run};

@@ -18,9 +18,9 @@ use std::time::Duration;
 use foretell_testbed::store::{FirstByte, StoreOptions};
 
 use super::cancel::Cancel;
-use super::machine::Machine;
+use super::machine::{Machine, program};
+use super::outputs::{Outputs, progress, say, say_progress};
 use super::scratch::{self, Scratch};
-use super::{Outputs, program, progress, say, say_progress};
 use crate::failure::Failure;
 use crate::size;
 use data::{Data, NEEDLE, NOTES_COUNT, OBJECT_BYTES, RANGE_BYTES, RANGES};

@@ -1,7 +1,7 @@
 //! Every figure, and the conditions under which it was measured.
 
+use super::names::{order_name, program_name};
 use super::select::Set;
-use super::{order_name, program_name};
 use crate::demo::array::results::{Conditions, Run};
 use crate::demo::page;
 use crate::demo::page::markup::{NONE, count, digits, escape, share, tick_label, times};

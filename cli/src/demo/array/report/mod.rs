@@ -17,10 +17,12 @@
 //! | `orders` | one disk: without and with foretell, by order of service |
 //! | `busy` | each disk's busy time over time |
 //! | `figures` | the table of all runs, the conditions |
+//! | `names` | nothing: what program and order are called |
 
 mod busy;
 mod elapsed;
 mod figures;
+mod names;
 mod orders;
 mod select;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod tests;
 use crate::demo::array::results::{Conditions, Results, Run};
 use crate::demo::page::markup::{count, counted, escape, seconds, share, times};
 use crate::demo::page::{self, Page};
+use names::{order_name, program_name};
 use select::Set;
 
 /// The whole page.
@@ -162,15 +165,4 @@ fn key_figures(results: &Results, best: Option<&Run>) -> String {
     let class = if identical == all { "" } else { "worse" };
     add(class, format!("{identical} of {all}"), "runs with identical output and exit code".into());
     page::keys(&items)
-}
-
-/// The program's name: the first word of how it calls itself.
-fn program_name(conditions: &Conditions) -> String {
-    let word = conditions.program.split_whitespace().next().unwrap_or("the program");
-    escape(word.rsplit('/').next().unwrap_or(word))
-}
-
-/// The order of service as the literature writes it.
-fn order_name(run: &Run) -> String {
-    run.order.to_uppercase()
 }

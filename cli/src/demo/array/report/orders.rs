@@ -1,6 +1,6 @@
 //! One disk: how much the order matters in which it serves what waits for it.
 
-use super::order_name;
+use super::names::order_name;
 use super::select::Set;
 use crate::demo::array::results::Run;
 use crate::demo::page::bar;

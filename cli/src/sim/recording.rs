@@ -1,0 +1,76 @@
+//! A recording as the command line names it: its place, its name in messages, its blocks.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use foretell_sim::SECTOR_BYTES;
+
+use crate::failure::{Failure, without_controls};
+use crate::{signals, size};
+
+pub(super) fn block_bytes(text: &str) -> Result<u64, String> {
+    whole_sectors(text, "a block")
+}
+
+/// The longest block of a recording that is run again: larger ones would be in more pieces than is worth anybody's while.
+pub(super) const BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// The same of recordings.
+pub(super) fn recorded_block_bytes(text: &str) -> Result<u64, String> {
+    let bytes = block_bytes(text)?;
+    let most = size::display(BLOCK_BYTES_MAX);
+    (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
+}
+
+/// What to do about a recording of too many blocks: take them `factor` times as large, if that is enough.
+pub(super) fn larger_blocks(block_bytes: u64, factor: Option<u64>) -> String {
+    match factor.and_then(|factor| block_bytes.checked_mul(factor)) {
+        Some(bytes) => format!("take larger blocks (--block {}), or a part of it", exact(bytes)),
+        None => "take a part of it".to_owned(),
+    }
+}
+
+/// A size as an option takes it.
+fn exact(bytes: u64) -> String {
+    [("MiB", 20), ("KiB", 10)]
+        .into_iter()
+        .find(|(_, shift)| bytes.is_multiple_of(1 << shift))
+        .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
+/// Bytes of `what`, which is in whole sectors.
+pub(super) fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
+        _ => Err(format!("{what} is a multiple of {SECTOR_BYTES} bytes")),
+    }
+}
+
+const STANDARD_INPUT: &str = "/dev/stdin";
+
+/// Where a recording of this name is: standard input if that is `-`.
+pub(super) fn recorded_at(name: &Path) -> Result<&Path, Failure> {
+    if name.as_os_str() != "-" {
+        return Ok(name);
+    }
+    let closed = |error| Failure::failed(format!("standard input: {error}"));
+    signals::was_open(0).map_err(closed)?;
+    Ok(Path::new(STANDARD_INPUT))
+}
+
+/// How it is called.
+pub(super) fn shown(name: &Path) -> String {
+    match name.as_os_str() == "-" {
+        true => "standard input".into(),
+        false => without_controls(&name.to_string_lossy()),
+    }
+}
+
+/// A recording that cannot be used.
+pub(super) fn not_a_recording(error: impl Display) -> Failure {
+    let error = error.to_string();
+    match error.strip_prefix(STANDARD_INPUT).filter(|what| what.starts_with(':')) {
+        Some(what) => Failure::failed(format!("{}{what}", shown(Path::new("-")))),
+        None => Failure::failed(error),
+    }
+}
