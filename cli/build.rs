@@ -1,5 +1,5 @@
-//! Builds the C libraries beside the binary, so that `cargo build` alone gives a working `foretell`, and
-//! links the binary with the part of the interposing library that decides whether it goes along.
+//! Builds the C libraries beside the binary, so that `cargo build` alone gives a working `foretell`. Links into the binary the
+//! part of the interposing library that decides which programs get the library.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -26,9 +26,10 @@ pub(crate) struct ArrayArgs {
 
 #[derive(Subcommand)]
 enum ArrayCommand {
-    /// Serve the folder BACKING at MOUNTPOINT, read-only and at the pace of modelled disks
+    /// Serve the folder BACKING at MOUNTPOINT, read-only and at the pace of modelled disks: foretell array mount
+    /// data /mnt/array --disks 8
     Mount(MountArgs),
-    /// End the array at MOUNTPOINT and print what its disks did
+    /// Unmount the array at MOUNTPOINT and print what its disks did
     Unmount {
         /// Where the array is mounted
         mountpoint: PathBuf,
@@ -51,19 +52,19 @@ struct MountArgs {
         help = format!("A built-in device ({}) or a parameter file", disk_names()))]
     disk: String,
 
-    /// Bytes of a file on one disk before the next disk's turn
+    /// Stripe unit: bytes of a file on one disk before the next disk's turn
     #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = size::parse)]
     stripe: u64,
 
-    /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
+    /// Order in which a disk serves waiting requests: fifo, scan, c-look, sstf
     #[arg(long, default_value_t = Order::Scan)]
     order: Order,
 
-    /// Requests that a disk holds at once and chooses among
+    /// Queue length of a disk: the requests that it chooses among
     #[arg(long, default_value_t = 5, value_name = "N")]
     outstanding: usize,
 
-    /// Real seconds in one second of the array's clock: 0.25 makes disks four times as fast
+    /// Real seconds per second of the array's clock: 0.25 makes disks four times as fast
     #[arg(long, default_value_t = 0.25, value_name = "FACTOR", allow_negative_numbers = true)]
     time_scale: f64,
 
@@ -72,20 +73,19 @@ struct MountArgs {
     #[arg(long, default_value_t = LayoutKind::Sequential)]
     layout: LayoutKind,
 
-    /// Whether the first lookup of each file costs a read of its inode
+    /// Whether the first lookup of each file reads its inode from disk
     #[arg(long, value_enum, default_value_t = Switch::On)]
     metadata: Switch,
 
-    /// Seed of the aged layout and of drawn latencies
+    /// Seed of the aged layout and of random latencies
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// At the end, write what the disks did to FILE as JSON (- for standard output, with
-    /// --foreground)
+    /// At the end, write the disks' statistics to FILE as JSON (- for standard output, with --foreground)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Stay, and unmount on Ctrl-C
+    /// Stay in the foreground, and unmount on Ctrl-C
     #[arg(short, long)]
     foreground: bool,
 }
@@ -121,7 +121,7 @@ fn options(args: &MountArgs) -> Result<ArrayOptions, Failure> {
     })
 }
 
-/// A parameter file has fewer.
+/// Most bytes of a parameter file.
 const DISK_MAX_BYTES: u64 = 1 << 20;
 
 /// The names of the built-in devices, separated by commas.
@@ -131,7 +131,7 @@ pub(crate) fn disk_names() -> String {
 
 /// A built-in device, or the parameter file of this path.
 pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
-    // What looks like a file is meant for one.
+    // A name with a slash or a dot is meant as a file.
     let is_file = name.contains(['/', '.']) || Path::new(name).exists();
     if DiskParameters::names().any(|known| known == name) || !is_file {
         return DiskParameters::by_name(name).map_err(Failure::usage);
@@ -142,7 +142,7 @@ pub(crate) fn disk(name: &str) -> Result<DiskParameters, Failure> {
         .map_err(|error| Failure::usage(format!("--disk: {name}: {error}")))
 }
 
-/// The array in this process, until it is unmounted or a signal asks for it.
+/// Serves the array in this process until it is unmounted or a signal ends it.
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
     options.validate().map_err(Failure::usage)?;
@@ -151,7 +151,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let array = Array::mount(&args.backing, &args.mountpoint, &options).map_err(Failure::failed)?;
     foretell_fault::point("mounted");
     let handle = array.handle();
-    // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
+    // Without this thread Ctrl-C is not noticed; `unmount` still works.
     let _ = thread::Builder::new().name("array-signals".into()).spawn(move || {
         loop {
             signals::take(&signals::OF_A_SERVER);
@@ -185,11 +185,11 @@ fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let process = status.as_ref().and_then(|status| background::process(status.pid));
     foretell_testbed::unmount_path(mountpoint).map_err(Failure::failed)?;
     if process.is_some_and(|process| !background::ends(&process)) {
-        note("the array's process is still there: a program uses its files");
+        note("the array's process is still running: a program uses its files");
     }
     match status {
         Some(Status { report, .. }) => print(&report, mountpoint),
-        None => note("its process had ended before; no figures"),
+        None => note("the array's process had ended before; there are no figures"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -217,11 +217,11 @@ fn print(report: &Report, mountpoint: &Path) {
         ));
     }
     if report.in_use_after_unmount {
-        note("a program still uses files of the array; it is served until it lets go");
+        note("a program still uses files of the array; it is served until it closes them");
     }
 }
 
-/// One line on standard output. The reader may be gone: the array goes on.
+/// Prints one line on standard output. If the reader is gone, the array goes on.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Commands that go on serving something after they have returned.
+//! Commands that return and leave a process behind that goes on serving: a mount or an array.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,11 +12,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::Failure;
 
-/// How long to wait for a process to end that serves no longer, and has figures to write.
+/// How long to wait for a server to end after its unmount: it has its figures to write.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Starts this command, whose name is so many words, again with `--foreground`, in a session of its own, and waits for its first
-/// line: what it serves is usable then.
+/// Starts this command again with `--foreground`, in its own session, and waits for its first line, which says that the mount
+/// is usable. `subcommand_words` counts the words of the command's name.
 pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, Failure> {
     let binary = std::env::current_exe().map_err(Failure::failed)?;
     let mut command = Command::new(binary);
@@ -27,7 +27,7 @@ pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, F
     // SAFETY: both are plain system calls, allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            // What whoever called has open (a lock, a pipe) is not kept open. Where the kernel is too old, it is.
+            // Closes the caller's other descriptors (a lock, a pipe) at exec. A kernel before 5.11 keeps them open.
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
             rustix::process::setsid().map(drop).map_err(io::Error::from)
         })
@@ -53,22 +53,22 @@ pub(crate) fn again_in_foreground(subcommand_words: usize) -> Result<ExitCode, F
     Err(Failure { code: code.unwrap_or(1), line })
 }
 
-/// What it has noted by now is told here: nobody will hear it later.
+/// Passes on the child's notes so far. Later ones have no reader.
 fn pass_on_notes(child: &mut Child) {
     let Some(mut notes) = child.stderr.take() else { return };
     if rustix::fs::fcntl_setfl(&notes, OFlags::NONBLOCK).is_ok() {
         let mut text = Vec::new();
-        let _ = notes.read_to_end(&mut text); // Up to where it would have to wait.
+        let _ = notes.read_to_end(&mut text); // Reads what is there, without waiting.
         let _ = io::stderr().write_all(&text);
     }
 }
 
-/// The process of this number, if there is one.
+/// A descriptor of the process `pid`, if there is one.
 pub(crate) fn process(pid: u32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid.cast_signed())?, PidfdFlags::empty()).ok()
 }
 
-/// Waits for its end, but not for long. Says whether it has ended.
+/// Waits up to 10 s for the process to end. Returns whether it has ended.
 pub(crate) fn ends(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     let seconds = Timespec { tv_sec: END_PATIENCE.as_secs() as i64, tv_nsec: 0 };

@@ -1,11 +1,11 @@
-//! Durations as people write them: `30ms`, `1.5s`.
+//! Parsing of durations: `30ms`, `1.5s`.
 
 use std::time::Duration;
 
-/// Reads `30ms`, `1.5s`, `250us`, `2min`.
+/// Parses `30ms`, `1.5s`, `250us`, `2min`.
 ///
 /// # Errors
-/// In words.
+/// Says what is wrong with the text.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);

@@ -1,10 +1,5 @@
-//! The environment that a program is started with: the one that foretell was started with, entry by entry, and foretell's own
-//! entries at its end.
-//!
-//! Nothing of it is looked at as text: entries of one name, and entries without `=`, stay as they are and where they are.
-//! Whether the library goes along is decided as at every exec below the run, by the same code
-//! (`preload/src/executable.c`). The library hides its two entries from the program; only `FORETELL_SOCKET` is seen, by which
-//! programs give hints.
+//! The environment that a program is started with: foretell's own, entry by entry, followed by the entries for the interposing library.
+//! Entries are not interpreted: duplicates, and entries without `=`, keep their contents and places. The same C code as at every later exec decides whether the program gets the library (`preload/src/executable.c`). The library hides its own two entries from the program. `FORETELL_SOCKET` stays visible, because programs give hints through it.
 
 use std::ffi::{CStr, CString};
 use std::fs::Metadata;
@@ -14,10 +9,10 @@ use std::path::Path;
 
 use foretell_protocol::{PRELOAD_VARIABLE, SOCKET_VARIABLE};
 
-/// The variable by which the dynamic linker is told of libraries. Of several entries it takes the last.
+/// The dynamic linker's list of libraries to preload. Of several entries it takes the last.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
-/// `struct file_identity`.
+/// `struct file_identity` of `executable.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct FileIdentity {
@@ -25,7 +20,7 @@ struct FileIdentity {
     inode: u64,
 }
 
-/// `struct library`.
+/// `struct library` of `executable.h`.
 #[repr(C)]
 struct Library {
     path: *const libc::c_char,
@@ -35,7 +30,7 @@ struct Library {
     locked_count: *const usize,
 }
 
-/// `struct executed`.
+/// `struct executed` of `executable.h`.
 #[repr(C)]
 struct Executed {
     folder: libc::c_int,
@@ -45,7 +40,7 @@ struct Executed {
     elsewhere: bool,
 }
 
-/// `struct look_room`.
+/// `struct look_room` of `executable.h`: scratch memory.
 #[repr(C)]
 struct LookRoom([u64; 64]);
 
@@ -74,8 +69,9 @@ pub(crate) fn inherited() -> Vec<CString> {
     entries
 }
 
-/// `entries`, for a program that lies at `program` (`None` if it was not found) and finds the manager at `address`; `interest`
-/// says that its first reads matter. The library goes along if it fits the program.
+/// `entries` with those for the program added: the manager's `address` and, if the library fits the program, the library.
+/// `program` is its path (`None` if it was not found). `interest` says that hints exist from the start, so that its first reads
+/// matter.
 pub(crate) fn block(
     mut entries: Vec<CString>,
     program: Option<&Path>,
@@ -108,13 +104,13 @@ pub(crate) fn block(
     entries
 }
 
-/// Whether the program of this [`block`] is executed without the library.
+/// Whether a program with these [`block`] entries is executed without the library.
 pub(crate) fn is_left_alone(entries: &[CString]) -> bool {
     let begins = |entry: &CString| entry.to_bytes().starts_with(PRELOAD_VARIABLE.as_bytes());
     !entries.last().is_some_and(begins)
 }
 
-/// Sets a variable where it is set already, for the first counts, or at the end.
+/// Sets a variable: in its first entry, which is the one that counts, or in a new entry at the end.
 fn set(entries: &mut Vec<CString>, name: &str, value: &str) {
     let is_of_name = |entry: &CString| {
         entry.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
@@ -126,7 +122,7 @@ fn set(entries: &mut Vec<CString>, name: &str, value: &str) {
     }
 }
 
-/// The library, and the program's dynamic linker, if the one fits the other.
+/// The library and the program's dynamic linker, if the library works in the program.
 fn fit(program: &Path, library: &Path) -> Option<(FileIdentity, FileIdentity)> {
     let file = identity(&std::fs::metadata(library).ok()?);
     let library = CString::new(library.as_os_str().as_bytes()).ok()?;
@@ -158,8 +154,8 @@ fn identity(metadata: &Metadata) -> FileIdentity {
     FileIdentity { device: metadata.dev(), inode: metadata.ino() }
 }
 
-/// How many seccomp filters this process is under: those of a container, say, with which the library works. 0 if it is not
-/// known, which it is not in the program either then.
+/// Number of seccomp filters on this process, for instance a container's, with which the library works. 0 if unknown; then the
+/// program cannot find out either.
 fn seccomp_filters() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));

@@ -1,4 +1,4 @@
-//! How the command ends when it cannot do what it was asked: one line and an exit code.
+//! Failures of a command: one line on standard error and an exit code.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -6,12 +6,11 @@ use std::process::ExitCode;
 
 use crate::signals;
 
-/// The code of what ends as a program does that SIGPIPE has ended.
+/// The exit code of a process that SIGPIPE ended, as shells count it.
 const UNREAD: u8 = 128 + libc::SIGPIPE as u8;
 
-/// Something went wrong: say so and exit. Codes: 1 the command failed; 2 wrong usage; of `run`, 125
-/// foretell itself failed before the program began, 126 the program cannot be executed, 127 it is not
-/// found.
+/// Why a command ends, and with which exit code: 1 failed; 2 wrong usage; `run` also has 125 (foretell failed before the
+/// program began), 126 (the program cannot be executed) and 127 (the program was not found).
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -24,17 +23,17 @@ impl Failure {
         Failure { code: 1, line: line.to_string() }
     }
 
-    /// It was used wrongly.
+    /// The command was used wrongly.
     pub(crate) fn usage(line: impl Display) -> Self {
         Failure { code: 2, line: line.to_string() }
     }
 
-    /// Nobody reads standard output any more. There is no point in going on, and nothing to be said.
+    /// The reader of standard output is gone: the command ends silently.
     fn unread() -> Self {
         Failure { code: UNREAD, line: String::new() }
     }
 
-    /// Says it on standard error.
+    /// Prints the line on standard error and returns the exit code. For a lost reader, ends this process by SIGPIPE.
     pub(crate) fn report(&self) -> ExitCode {
         if self.code == UNREAD {
             signals::die_of(libc::SIGPIPE);
@@ -44,7 +43,8 @@ impl Failure {
     }
 }
 
-/// What has come of writing to standard output. Where it was closed from the beginning, nobody has got what was written.
+/// Turns the result of writing to standard output into a failure. If that was closed from the start, the write has reached
+/// nobody and is a failure too.
 pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     result.and_then(|()| signals::was_open(1)).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::unread(),
@@ -52,19 +52,19 @@ pub(crate) fn written(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// Whether standard error is a terminal that a bar can be drawn on, over and over.
+/// Whether standard error is a terminal that can show a progress bar.
 pub(crate) fn draws_progress() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// One line on standard error, if that can be written at all. Names of files may hold what a terminal
-/// takes for a command: it is written out.
+/// Prints one line on standard error, if possible. Control characters, as in file names, are escaped, so that no terminal takes
+/// them for commands.
 pub(crate) fn note(line: impl Display) {
     let line = without_controls(&without_numbers(&line.to_string()));
     let _ = writeln!(io::stderr(), "foretell: {line}");
 }
 
-/// `line` as a terminal can show it, in one line.
+/// `line` with control characters escaped.
 pub(crate) fn without_controls(line: &str) -> String {
     let visible = |letter: char| {
         let (kept, escaped) = match letter.is_control() {
@@ -76,7 +76,7 @@ pub(crate) fn without_controls(line: &str) -> String {
     line.chars().flat_map(visible).collect()
 }
 
-/// `line` without the error numbers that the standard library puts behind its messages.
+/// `line` without the error numbers that the standard library appends to its messages.
 pub(crate) fn without_numbers(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some(start) = text.find(" (os error ")

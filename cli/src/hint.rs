@@ -1,4 +1,4 @@
-//! `foretell hint`: hints from a shell script, to a manager that is running.
+//! `foretell hint`: hints from a shell script to a running manager.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,9 +12,17 @@ use foretell_protocol::{Client, ClientError, Extent, Hint, STREAM_EXTERNAL, Segm
 use crate::failure::Failure;
 use crate::size;
 
+pub(crate) const HELP: &str = "\
+Inside `foretell run` the hints go to its manager, which FORETELL_SOCKET names. Elsewhere they go to \
+the only manager of this user in the same network namespace.
+
+Examples:
+  foretell hint next.dat
+  foretell hint notes.txt data.bin:64KiB+4096     all of one file, then 4096 bytes of another";
+
 #[derive(Args)]
 pub(crate) struct HintArgs {
-    /// Files that will be read, in this order: all of each, or LENGTH bytes from OFFSET on
+    /// Files that will be read, in this order: each as a whole, or LENGTH bytes from OFFSET on
     #[arg(required = true, value_name = "PATH[:OFFSET+LENGTH]")]
     paths: Vec<OsString>,
 }
@@ -33,7 +41,8 @@ pub(crate) fn hint(args: &HintArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no connection. A manager's socket has a name of its network namespace, and none outside it.
+/// Says why there is no connection. A manager's socket is named within its network namespace and cannot be reached from
+/// outside.
 fn not_reached(error: ClientError) -> Failure {
     match error {
         ClientError::NoManager => Failure::failed(
@@ -51,7 +60,7 @@ fn not_reached(error: ClientError) -> Failure {
     }
 }
 
-/// Whether there is a file of this name to be read.
+/// Checks that the argument names a file.
 fn check(argument: &OsStr, path: &Path) -> Result<(), Failure> {
     let named = argument.display();
     match std::fs::metadata(path) {
@@ -67,15 +76,14 @@ fn check(argument: &OsStr, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether a file is named before the last colon.
+/// Whether the part before the last colon names a file.
 fn has_range(argument: &OsStr) -> bool {
     let bytes = argument.as_bytes();
     let colon = bytes.iter().rposition(|&byte| byte == b':');
     colon.is_some_and(|colon| Path::new(OsStr::from_bytes(&bytes[..colon])).is_file())
 }
 
-/// Splits `PATH:OFFSET+LENGTH`; anything else is a path as a whole, and so is the name of a file that
-/// exists.
+/// Splits `PATH:OFFSET+LENGTH`. Anything else is a path as a whole, and so is an argument that names an existing file.
 fn parse(argument: &OsStr) -> (PathBuf, Extent) {
     match split_segment(argument.as_bytes()) {
         Some((path, segment)) if !Path::new(argument).exists() => {

@@ -1,4 +1,4 @@
-//! Small files that are read as a whole: no more of them than they may have, since a name may lead to something that has no end.
+//! Reading of small files as a whole, up to a limit: a path may lead to something endless, such as `/dev/zero`.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::size;
 
-/// What the file has.
+/// The content of the file.
 ///
 /// # Errors
-/// Those of opening and reading it, and one that says so if it has more than `most_bytes`.
+/// The file cannot be opened or read, or has more than `most_bytes` bytes.
 pub(crate) fn read(path: impl AsRef<Path>, most_bytes: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(most_bytes + 1).read_to_end(&mut content)?;
@@ -19,10 +19,10 @@ pub(crate) fn read(path: impl AsRef<Path>, most_bytes: u64) -> io::Result<Vec<u8
     Ok(content)
 }
 
-/// The same, as text.
+/// The content of the file, as text.
 ///
 /// # Errors
-/// Those of [`read`], and of what is no UTF-8.
+/// As for [`read`], and if the content is not UTF-8.
 pub(crate) fn read_text(path: impl AsRef<Path>, most_bytes: u64) -> io::Result<String> {
     let content = read(path, most_bytes)?;
     String::from_utf8(content).map_err(|_| io::Error::other("is not text (UTF-8)"))

@@ -1,7 +1,8 @@
-//! How `foretell run` starts its program: as `execvp` does, with an environment that is handed on entry by entry.
+//! How `foretell run` starts its program: as `execvp` does, with the environment passed on entry by entry.
+//! A. In place: this process becomes the program.
+//! B. As a child: for a run that reports something at its end.
 //!
-//! A. In place: this process becomes the program. B. As a child, for a run that has something to say at its end. Either way the
-//! program has the signals and the standard descriptors that it would have without foretell.
+//! In both cases the program has the signal state and the standard descriptors that it would have without foretell.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -17,17 +18,17 @@ use crate::environment;
 use crate::failure::Failure;
 use crate::signals::{self, Inherited};
 
-/// Where programs are looked for if PATH is not set, as by the C library.
+/// The C library's search path if PATH is not set.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// What the kernel looks at of a script (`BINPRM_BUF_SIZE`).
+/// Bytes of a script's beginning that the kernel reads (`BINPRM_BUF_SIZE`).
 const SCRIPT_HEAD_BYTES: u64 = 256;
 
 /// Why there is no child.
 pub(crate) enum NotStarted {
     /// The program cannot be executed.
     Program(Failure),
-    /// The system, or a limit, leaves no process or descriptor.
+    /// No process or descriptor is left, in the system or within a limit.
     Child(io::Error),
 }
 
@@ -36,19 +37,19 @@ pub(crate) struct Launch<'a> {
     command: &'a [OsString],
     entries: Vec<CString>,
     inherited: Inherited,
-    /// Whether standard input is foretell's own, so that the program is to have none.
+    /// Whether foretell reads standard input itself, so that the program gets none.
     without_input: bool,
     is_left_alone: bool,
 }
 
 impl<'a> Launch<'a> {
-    /// `command` is the program and its arguments; `inherited` is what [`signals::block_all`] gave.
+    /// `command` is the program and its arguments; `inherited` comes from [`signals::block_all`].
     pub(crate) fn new(command: &'a [OsString], inherited: Inherited, without_input: bool) -> Self {
         let entries = environment::inherited();
         Launch { command, entries, inherited, without_input, is_left_alone: false }
     }
 
-    /// Hands the program the library and the manager's address; `interest` says that its first reads matter.
+    /// Gives the program the library and the manager's address; `interest` says that its first reads matter.
     pub(crate) fn preload(&mut self, library: &Path, address: &str, interest: bool) {
         let program = find(&self.command[0]);
         let entries = std::mem::take(&mut self.entries);
@@ -61,12 +62,12 @@ impl<'a> Launch<'a> {
         self.is_left_alone
     }
 
-    /// A: becomes the program. Returns only if that fails.
+    /// A: this process becomes the program. Returns only on failure.
     pub(crate) fn in_place(&self) -> Failure {
         self.cannot_execute(&self.execute())
     }
 
-    /// B: starts the program as a child. To be called while there is one thread.
+    /// B: starts the program as a child. Call it only while this process has a single thread.
     ///
     /// # Errors
     /// [`NotStarted`].
@@ -97,7 +98,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// This process becomes the program, or says why not.
+    /// Executes the program in this process. Returns the error if that fails.
     fn execute(&self) -> io::Error {
         let text = |word: &OsString| CString::new(word.as_bytes()).ok();
         let words: Vec<CString> = self.command.iter().filter_map(text).collect();
@@ -121,7 +122,7 @@ impl<'a> Launch<'a> {
         // least. Like `execvp` it looks a name up in PATH and has the shell run what the kernel does not know.
         unsafe { libc::execvpe(arguments[0], arguments.as_ptr(), entries.as_ptr()) };
         let error = io::Error::last_os_error();
-        signals::ignore_broken_pipes(); // What is said now may have no reader.
+        signals::ignore_broken_pipes(); // The error line may have no reader.
         error
     }
 
@@ -137,13 +138,13 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// What is not there, of a program that is: the kernel says no more than that a file is missing.
+/// Says which file is missing for a program that exists. The kernel only reports that some file is.
 fn missing(program: &Path) -> String {
     match interpreter(program) {
         Some(interpreter) if !interpreter.exists() => {
-            format!("its interpreter, {}, is not there: install it", interpreter.display())
+            format!("its interpreter {} is missing; install it", interpreter.display())
         }
-        _ => "the loader or interpreter that it needs is not there".to_owned(),
+        _ => "the loader or interpreter that it needs is missing; install it".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the interposing library is.
+//! Finds the interposing library.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -7,18 +7,17 @@ use std::path::{Path, PathBuf};
 /// The library's file name.
 const FILE_NAME: &str = "libforetell_preload.so";
 
-/// Where it lies, seen from the folder of the binary: beside it in a build, below `lib` when
-/// installed.
+/// Its folder relative to the binary's: the same in a build, below `lib` when installed.
 const PLACES: [&str; 2] = ["", "../lib/foretell"];
 
 /// Finds the library.
 ///
 /// # Errors
-/// In words: not found, or its path cannot be put into `LD_PRELOAD`.
+/// It is not found, or its path cannot be written in `LD_PRELOAD`.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let binary = std::env::current_exe()
         .or_else(|error| executed().ok_or(error))
-        .map_err(|error| format!("where foretell's own binary lies is not known: {error}"))?;
+        .map_err(|error| format!("cannot find foretell's own binary: {error}; mount /proc"))?;
     let folder = binary.parent().unwrap_or(Path::new("/"));
     let found = PLACES
         .iter()
@@ -33,12 +32,14 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     let text = path.to_string_lossy();
     if text.contains([' ', ':', '\t', '\n']) || text.contains('\u{fffd}') {
         // The dynamic linker takes these as separators and knows no escape.
-        return Err(format!("{text:?} cannot be preloaded: no space or colon may be in its path"));
+        return Err(format!(
+            "{text:?} cannot be preloaded: its path has a space, a colon or a byte that is not UTF-8; install foretell elsewhere"
+        ));
     }
     Ok(path)
 }
 
-/// The name by which this process was executed, which is known without /proc.
+/// The path by which this process was executed. Does not need /proc.
 fn executed() -> Option<PathBuf> {
     // SAFETY: the kernel gives each process the address of a string that lasts as long as the process.
     let name = unsafe {

@@ -1,4 +1,4 @@
-//! The `foretell` command: a thin face of the crates.
+//! The `foretell` command: parses the command line and calls the crate that does the work.
 
 mod array;
 mod background;
@@ -31,12 +31,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use panics::FiniteHeap;
 use rustix::process::{Resource, getrlimit};
 
-/// The policy's tables are large, and read all over.
+/// Asks the kernel for huge pages, because the policy's tables are large and accessed at random. Running out of memory ends the
+/// process with one line.
 #[global_allocator]
 static HEAP: FiniteHeap = FiniteHeap;
 
-/// Informed prefetching for Linux: programs disclose what they will read, foretell fetches it
-/// before they ask
+/// Informed prefetching for Linux: fetches what programs will read before they ask for it
 #[derive(Parser)]
 #[command(name = "foretell", version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Arguments {
@@ -49,48 +49,49 @@ enum Command {
     /// Run a program with its reads prefetched: foretell run -- grep -n needle FILES...
     #[command(after_help = RUN_HELP)]
     Run(run::RunArgs),
-    /// Show an object store or a folder as a file system that takes hints and keeps a bounded memory
+    /// Mount an object store or a folder as a file system that takes hints and caches data in bounded memory
     #[command(after_help = mount::HELP)]
     Mount(mount::MountArgs),
-    /// End what `foretell mount` serves at MOUNTPOINT, and say what it did
+    /// Unmount what `foretell mount` serves at MOUNTPOINT, and print what it did
     Unmount {
-        /// Where it is mounted
+        /// Where the store or folder is mounted
         mountpoint: std::path::PathBuf,
     },
-    /// Tell a running manager what will be read next: one of this user, in the same network namespace
+    /// Tell a running `foretell run` which files will be read next: foretell hint notes.txt data.bin:64KiB+4096
+    #[command(after_help = hint::HELP)]
     Hint(hint::HintArgs),
-    /// Show what foretell does on an emulated disk array, or with --store on an object store (about a minute)
+    /// Show what foretell does on an emulated disk array, or with --store on an emulated object store (about a minute)
     Demo(demo::DemoArgs),
-    /// Emulate a disk array: a folder served at the pace of modelled disks
+    /// Emulate a disk array: serve a folder at the pace of modelled disks
     Array(array::ArrayArgs),
-    /// Emulate an object store far away: a folder served over S3 with waits, limits and faults
+    /// Emulate a distant object store: serve a folder over S3 with latency, bandwidth limits and faults
     Store(store::StoreArgs),
     /// Simulate caches over recorded reads, recorded runs on other machines, and the TIP papers' programs
     Sim(sim::SimArgs),
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 failed; 2 wrong usage. Of `foretell run`: the program's own, or 125 foretell
-failed before the program began, 126 the program cannot be executed, 127 it was not found; a program
-that was ended by a signal ends foretell by the same signal.";
+Exit codes: 0 done; 1 failed; 2 wrong usage. `foretell run` ends with the program's own exit code, \
+or with 125 (foretell failed before the program began), 126 (the program cannot be executed) or 127 \
+(it was not found). If a signal ended the program, foretell ends by the same signal.";
 
 const RUN_HELP: &str = "\
-The program's output, exit code and signals are its own; foretell adds one line on standard error at
-the end. Programs in which it would not work (static, setuid, musl, ...) run as without it.
+The program's output, exit code and signals stay its own; foretell adds one line on standard error \
+at the end. Programs that it cannot work in (static, setuid, musl, ...) run as they would without it.
 
-A list of --hints has one path a line, or one object with `path` and, as far as wanted:
-  segments  [[OFFSET, LENGTH], ...] in bytes, in the order of reading
-  stride    [DISTANCE, COUNT]: so many segments like the only one given
-  repeat    how many times over
-  order     \"any\" where the segments are read in no order that is known
+Each line of a list of --hints is a path, or a JSON object with `path` and any of:
+  segments  [[OFFSET, LENGTH], ...] in bytes, in reading order; without it, the whole file
+  stride    [DISTANCE, COUNT]: COUNT segments like the only one given, DISTANCE bytes apart
+  repeat    how many times all of this is read
+  order     \"any\" if the order in which the segments are read is not known
 
 Examples:
   foretell run -- grep -n needle src/*.c
   find data -name '*.h5' | sort | foretell run --hints - -- ./analyse
   foretell run --no-hints -- make          measure how long a program waits for reads";
 
-/// What follows `foretell run -- PROGRAM` is the program's: it is not looked at here, and a list of
-/// a hundred thousand files costs nothing.
+/// Splits off the words after `foretell run -- PROGRAM`. They belong to the program and are never parsed here, so a list of a
+/// hundred thousand files costs nothing.
 fn split_program_arguments() -> (Vec<OsString>, Vec<OsString>) {
     let mut ours: Vec<OsString> = std::env::args_os().collect();
     if ours.get(1).is_none_or(|command| command != "run") {
@@ -106,19 +107,21 @@ fn main() -> ExitCode {
     panics::guarded(command)
 }
 
-/// What parsing takes of the stack, with room to spare: it makes the options of all commands at once.
+/// Stack for parsing, in bytes, with room to spare: clap builds the options of all commands at once.
 const PARSER_STACK_BYTES: u64 = 2 << 20;
 
-/// With less, parsing on the main thread may overflow: it takes 132 KiB in release builds, and twice as much in others.
+/// The least stack, in bytes, for parsing on the main thread. Parsing takes 132 KiB in release builds and twice as much in
+/// debug builds.
 const PARSER_STACK_MIN_BYTES: u64 = 512 << 10;
 
-/// What is asked for; if it is not understood, that is told.
+/// Parses the command line; reports a mistake in it and returns the exit code.
 fn parse(ours: &[OsString]) -> Result<Arguments, ExitCode> {
     Arguments::try_parse_from(ours)
         .map_err(|error| usage::report(&error, &Arguments::command(), ours))
 }
 
-/// The same with as much stack as it takes. A user may have limited the stack for the program that is to be run.
+/// As [`parse`], on a thread with a large enough stack where this one's is too small: a user may have limited the stack for the
+/// program to be run.
 fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_none_or(|bytes| bytes >= PARSER_STACK_BYTES) {
@@ -130,8 +133,9 @@ fn parse_with_room(ours: &[OsString]) -> Result<Arguments, ExitCode> {
             Ok(parsed) => parsed.join().unwrap_or_else(|panic| resume_unwind(panic)),
             Err(_) if limit.is_none_or(|bytes| bytes >= PARSER_STACK_MIN_BYTES) => parse(ours),
             Err(error) => {
-                let message =
-                    format!("the stack is too small (ulimit -s), and there is no thread: {error}");
+                let message = format!(
+                    "the stack is too small (raise ulimit -s), and no thread can be started: {error}"
+                );
                 failure::note(message);
                 let is_run = ours.get(1).is_some_and(|word| word == "run");
                 Err(ExitCode::from(if is_run { run::FAILED_BEFORE } else { 1 }))

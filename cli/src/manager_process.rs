@@ -1,15 +1,11 @@
 //! The manager of `foretell run`, in a process of its own.
+//! A thread that waits for a device cannot be ended before the device answers, and a process cannot end before its threads. The manager has many threads that wait for devices, but `foretell run` must end when its program does. So the manager is a process of its own, forked off before anything else is started. If it must wait for a device at its end, nobody waits for it.
 //!
-//! A thread that waits for a device cannot be ended before the device answers, and a process cannot
-//! end before its threads have. The manager has many threads that wait for devices; the process that
-//! stands in for the program must end when the program does. So they are two: the manager is forked
-//! off before anything else is started. If it has to wait for a device at its end, it does so alone and unseen.
-//!
-//! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run`
-//! is killed. It has all signals blocked and is in the process group of `foretell run`: what is sent to the group waits in it,
-//! and so tells what was sent to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
-//! B. [`start_behind`] is for a run in place: this process becomes the program, so the manager is nobody's child, is in a session of
-//! its own, reports nothing, and ends when the program has.
+//! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run` is
+//!    killed. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
+//!    pending in the manager too, which tells it from a signal to `foretell run` alone ([`ManagerProcess::takes_part_in`]).
+//! B. [`start_behind`] is for a run in place, in which this process becomes the program. The manager is then not its child, has
+//!    its own session, reports nothing, and ends after the program.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -25,30 +21,30 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use crate::failure::{note, without_controls};
 use crate::{panics, signals};
 
-/// How long to wait for the report: what the manager allows itself, and some more.
+/// How long to wait for the report: longer than the manager's own deadline.
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long to wait for the process to end after its report. Longer only if a device keeps it.
+/// How long to wait for the process to end after its report. It takes longer only if a device holds it up.
 const END_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Before a line of the manager's about a panic, ahead of its report.
+/// Prefix of a line about a panic in the manager; such lines precede its report.
 const TOLD: &str = "panic ";
 
-/// Arenas of the manager's allocator.
+/// Arenas of the manager's allocator. Two: each takes 64 MiB of a limited address space.
 const ARENAS_MAX: libc::c_int = 2;
 
-/// The descriptors that this process was started with, besides the standard three.
+/// The descriptors that this process was started with, except the standard three.
 pub(crate) struct InheritedDescriptors(Vec<RawFd>);
 
 impl InheritedDescriptors {
-    /// To be called before anything is opened.
+    /// Lists them. Call it before anything is opened.
     pub(crate) fn list() -> Self {
         let listing = std::fs::read_dir("/proc/self/fd");
         let numbers = listing.into_iter().flatten().flatten();
         let open: Vec<RawFd> =
             numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // The listing's own descriptor is closed by now. Looking at the file itself could wait for ever for a server that is gone.
-        // SAFETY: F_GETFD only reads, and fails where nothing is open.
+        // The listing's own descriptor is closed by now. `stat` of a file could hang for ever on a dead server; F_GETFD does
+        // not. SAFETY: F_GETFD only reads, and fails where nothing is open.
         let still_open = |&fd: &RawFd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
         InheritedDescriptors(open.into_iter().filter(|&fd| fd > 2).filter(still_open).collect())
     }
@@ -66,19 +62,19 @@ pub(crate) struct ManagerProcess {
     address: String,
     budget_bytes: u64,
     pid: Pid,
-    /// Readable when it has ended; `None` where the kernel has no such descriptors.
+    /// Readable when the process has ended; `None` if the kernel has no pidfds.
     process: Option<OwnedFd>,
-    /// Closing it tells the manager to end; a byte has it forget a signal of this number.
+    /// Closing it tells the manager to end. A byte is the number of a pending signal that it must discard.
     control: File,
     report: BufReader<File>,
 }
 
 impl ManagerProcess {
-    /// Forks the manager off, without `outputs`: a reader at the other end of one must not wait for a manager that is stuck.
-    /// To be called while there is one thread, with all signals blocked.
+    /// Forks the manager off, with /dev/null in place of `outputs`: their readers must not wait for a manager that is stuck. Call it
+    /// while this process has a single thread, with all signals blocked.
     ///
     /// # Errors
-    /// In words, if the system is out of processes or descriptors, or the manager cannot start.
+    /// The system is out of processes or descriptors, or the manager cannot start.
     pub(crate) fn start(
         options: Options,
         inherited: InheritedDescriptors,
@@ -104,13 +100,13 @@ impl ManagerProcess {
         Ok(ManagerProcess { address, budget_bytes, pid, process, control, report })
     }
 
-    /// What programs need in the environment variable `FORETELL_SOCKET`.
+    /// The manager's address, the value of the environment variable `FORETELL_SOCKET`.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether `signal`, which this process has taken, was sent to the manager as well: to the process group then. `None` if
-    /// that cannot be told.
+    /// Whether `signal`, which this process has taken, was sent to the manager as well, and so to the whole process group.
+    /// `None` if unknown.
     pub(crate) fn takes_part_in(&mut self, signal: libc::c_int) -> Option<bool> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
@@ -122,7 +118,7 @@ impl ManagerProcess {
         Some(takes_part)
     }
 
-    /// Ends the manager and returns its report; waits three seconds at most. Says what has panicked there unless `quiet`.
+    /// Ends the manager and returns its report; waits at most three seconds. Prints the manager's panics unless `quiet`.
     pub(crate) fn finish(self, quiet: bool) -> Report {
         let ManagerProcess { budget_bytes, process, control, mut report, .. } = self;
         drop(control);
@@ -158,9 +154,8 @@ impl ManagerProcess {
     }
 }
 
-/// B: forks the manager off for the program that this process is about to become, and returns what the program needs in
-/// `FORETELL_SOCKET`. `None` where this process would come to have the manager as a child, or its end cannot be seen. To
-/// be called while there is one thread, with all signals blocked.
+/// B: forks the manager off for the program that this process is about to become, and returns the manager's address. Call it
+/// only if [`can_be_behind`], while this process has a single thread, with all signals blocked.
 ///
 /// # Errors
 /// In words, if the system is out of processes or descriptors, or the manager cannot start.
@@ -176,7 +171,8 @@ pub(crate) fn start_behind(
         // SAFETY: there is one thread, so the child finds no lock taken and no structure half changed.
         let forked = unsafe { if has_children { signals::fork_silently() } else { libc::fork() } };
         if forked == 0 {
-            // SAFETY: as above. The process between has the manager adopted by whoever adopts orphans.
+            // SAFETY: as above. The process in between ends at once, so that the manager becomes an orphan, not the program's
+            // child.
             if unsafe { libc::fork() } != 0 {
                 // SAFETY: ends the child at once; what `exit` would run belongs to the parent.
                 unsafe { libc::_exit(0) }
@@ -194,12 +190,12 @@ pub(crate) fn start_behind(
         drop(reporter);
         address(&mut BufReader::new(File::from(report)))
     };
-    // Children that were there before are the program's to wait for.
+    // Children from before foretell was executed stay for the program to wait for.
     if has_children { start() } else { signals::without_children(start) }
 }
 
-/// Whether a run in place leaves the program as it would be without foretell: orphans of an init process, and of one that adopts
-/// them, become its children, and so would the manager.
+/// Whether a run in place leaves the program as it would be without foretell. An init process or a subreaper adopts orphans, so
+/// the manager would become its child.
 pub(crate) fn can_be_behind() -> bool {
     let is_init = std::process::id() == 1;
     let adopts = rustix::process::child_subreaper().is_ok_and(|adopts| adopts.is_some());
@@ -210,24 +206,24 @@ fn cannot_start(error: impl Display) -> String {
     format!("cannot start the manager: {error}")
 }
 
-/// What `fork` has returned.
+/// The child's pid from the return value of `fork`.
 fn forked_pid(forked: libc::pid_t) -> Result<Pid, String> {
     let pid = (forked > 0).then(|| Pid::from_raw(forked)).flatten();
     pid.ok_or_else(|| cannot_start(std::io::Error::last_os_error()))
 }
 
-/// The address of a manager that is starting, from what it says of itself.
+/// Reads the address of a manager that is starting from its first line.
 fn address(report: &mut impl BufRead) -> Result<String, String> {
     let mut line = String::new();
     report.read_line(&mut line).map_err(cannot_start)?;
     match line.trim_end().split_once(' ') {
         Some(("ready", address)) => Ok(address.to_owned()),
         Some((_, message)) => Err(message.to_owned()),
-        None => Err("the manager ended as it was started".into()),
+        None => Err("the manager ended while it was starting".into()),
     }
 }
 
-/// Waits for the other end of `told` to be closed.
+/// Waits until the other end of `told` is closed, and discards the signals that it names.
 fn until_told(mut told: File) {
     let mut signal = [0; 1];
     while told.read_exact(&mut signal).is_ok() {
@@ -243,14 +239,14 @@ fn is_readable(fd: impl AsFd, patience: Duration) -> bool {
     matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)), Ok(1))
 }
 
-/// The child: serves until `until` returns, reports, ends.
+/// Runs in the child: serves until `until` returns, then reports and ends.
 fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)) -> ! {
     let _ = rustix::thread::set_name(c"foretell-manag");
     signals::write_no_core();
-    // Each arena of the allocator takes 64 MiB of a limited address space (`ulimit -v`), and one thread's is another's waste.
+    // Each arena takes 64 MiB of a limited address space (`ulimit -v`), and memory freed in one is not reused in another.
     // SAFETY: only a parameter of the allocator is set, while there is one thread.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX) };
-    // Whoever reads our output shall see its end when the program has ended, and our folder may be
+    // The reader of our output must see its end when the program has ended, and nothing may keep our folder from being
     // unmounted.
     let _ = without_standard_files();
     let _ = rustix::process::chdir("/");
@@ -260,7 +256,7 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
             let ready = format!("ready {}\n", manager.address());
             let _ = reporter.as_ref().map(|mut file| file.write_all(ready.as_bytes()));
             until(&mut reporter);
-            // Programs that outlive the run are told that it is over, also where nobody is reported to.
+            // Programs that outlive the run are told that it is over, even if there is no report.
             let report = manager.stop();
             if let Some(mut reporter) = reporter {
                 for line in panics::told() {
@@ -280,7 +276,7 @@ fn serve(options: Options, reporter: File, until: impl FnOnce(&mut Option<File>)
     unsafe { libc::_exit(code) }
 }
 
-/// Has /dev/null in place of `files`, whose owners keep open descriptors.
+/// Replaces `files` by /dev/null; the descriptors stay open.
 fn replace_by_null(files: &[BorrowedFd<'_>]) {
     let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
     for file in files {
@@ -289,7 +285,7 @@ fn replace_by_null(files: &[BorrowedFd<'_>]) {
     }
 }
 
-/// Has /dev/null in place of standard input, output and error.
+/// Replaces standard input, output and error by /dev/null.
 fn without_standard_files() -> std::io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

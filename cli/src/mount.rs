@@ -1,4 +1,4 @@
-//! `foretell mount`: an object store, or a folder, as a file system.
+//! `foretell mount` and `foretell unmount`: an object store or a folder as a file system.
 
 use std::fmt::Display;
 use std::fs;
@@ -28,118 +28,123 @@ use crate::output_file::OutputFile;
 use crate::{background, duration, input_file, signals, size};
 
 pub(crate) const HELP: &str = "\
-SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
-https://HOST/PATH. A web server does not tell what it has: --index names a list of it, FILE or \
-an address, with a path below SOURCE on each line, and after a tab the size in bytes, if it is \
-known (`find . -type f -printf '%P\\t%s\\n'` writes one). Without, files can be opened by name, \
-and there are no folders. The server must send parts of files (nginx, Apache and caddy do; \
-`python3 -m http.server` does not).
-Credentials, region and endpoint come from the usual variables of the environment \
-(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...), from the profile \
-(AWS_PROFILE) of ~/.aws/config and ~/.aws/credentials, and from the machine's metadata service.
-
-The mount is read-only, unless SOURCE is a folder and --read-write is given: then each write is \
-in the folder's file before the program goes on. Links of a folder are shown as links, and nothing outside of \
-SOURCE is read. Programs disclose what they will read by posix_fadvise(WILLNEED), as anywhere, or by ioctl on a file or on \
-MOUNTPOINT/.foretell/control (foretell_ioctl.h). What it does is told by \
-MOUNTPOINT/.foretell/stats, and what is cached of a file, and why, by its attributes \
-user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached_for.
-
-One call of posix_fadvise fetches up to the kernel's read-ahead limit (128 KiB). `foretell run \
--- PROGRAM` works on a mount as anywhere. For data that does not change, a long --ttl saves a \
-question to the store for each name. While a store does not answer, reads wait for --timeout and \
-can be interrupted; looking up a name waits as long and cannot. (A folder with --read-write \
-has them wait as long as it would without the mount.)
-
-  SIZE      4096, 256MiB, 4GiB, 10GB
-  DURATION  0s, 500ms, 30s, 10min
-
 Examples:
   foretell mount s3://bucket/data /mnt/data --budget 4GiB
   foretell mount https://host/data /mnt/data --index https://host/data/index.txt
   foretell mount --read-write /nfs/project /mnt/project
-  foretell unmount /mnt/data";
+  foretell unmount /mnt/data
 
-/// How long a store may take to answer at all when it is mounted.
+  SIZE      4096, 256MiB, 4GiB, 10GB
+  DURATION  0s, 500ms, 30s, 10min
+
+SOURCE is a folder, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
+https://HOST/PATH. Credentials, region and endpoint come from the usual environment variables \
+(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, ...), from the profile \
+(AWS_PROFILE) in ~/.aws/config and ~/.aws/credentials, and from the machine's metadata service.
+
+A web server does not list its files. --index names a list of them. Each of its lines has a path \
+below SOURCE, optionally followed by a tab and the size in bytes (`find . -type f -printf \
+'%P\\t%s\\n'` writes one). Without a list, files can be opened by name, and there are no folders. \
+The server must answer range requests (nginx, Apache and caddy do; `python3 -m http.server` does \
+not).
+
+The mount is read-only. For a folder, --read-write lets programs write: each write is in the \
+folder's file before the program goes on. Symbolic links of a folder are shown as links, and \
+nothing outside SOURCE is read.
+
+Programs give hints by posix_fadvise(WILLNEED), as on any file system, or by an ioctl on a file or \
+on MOUNTPOINT/.foretell/control (foretell_ioctl.h). One call of posix_fadvise fetches up to the \
+kernel's read-ahead limit (128 KiB). `foretell run -- PROGRAM` works on a mount as anywhere else.
+
+MOUNTPOINT/.foretell/stats has the mount's statistics. A file's attributes \
+user.foretell.cached_bytes, user.foretell.cached_ranges and user.foretell.cached_for say what is \
+cached of it, and why.
+
+For data that does not change, a long --ttl saves a request to the store for each name. While a \
+store does not answer, reads wait for --timeout and can be interrupted; name lookups wait as long \
+and cannot. With --read-write, both wait as long as they would without the mount.";
+
+/// How long a store may take to answer the check before the mount.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
-/// How long names are believed. Names of a store far away are looked up ahead of who uses them, by hints: not in vain.
+/// How long a name stays valid, by default. A store's is longer: hints look names up ahead of their use, and must not expire
+/// before it.
 const FOLDER_TTL: Duration = Duration::from_secs(1);
 const STORE_TTL: Duration = Duration::from_mins(1);
-/// The longest list of what a store has.
+/// The largest list of `--index`, in bytes.
 const INDEX_MAX_BYTES: usize = 1 << 30;
-/// At most one line in so long about what could not be read, and how many wait to be told.
+/// Read errors are printed at most once per interval; so many wait to be printed, and the rest are counted.
 const TROUBLE_EVERY: Duration = Duration::from_millis(500);
 const TROUBLES_MAX: usize = 4;
-/// How long a mount may take to say what it has done before it is unmounted without.
+/// How long a mount may take to deliver its statistics before it is unmounted without them.
 const STATS_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Args)]
 pub(crate) struct MountArgs {
-    /// What to mount
+    /// The folder or the address to mount
     source: String,
 
     /// An empty folder
     mountpoint: PathBuf,
 
-    /// A list of what SOURCE, an address, has: it is shown, and SOURCE is not asked for more names. An address, or a file here
+    /// List of the files at SOURCE, an address, which is then not asked for names; a local file or an address
     #[arg(long, value_name = "FILE|URL", conflicts_with = "read_write")]
     index: Option<String>,
 
-    /// Let programs write, too: of a folder, into which each write goes at once
+    /// Let programs write to SOURCE, a folder, which gets each write at once
     #[arg(long, conflicts_with = "tier")]
     read_write: bool,
 
-    /// Let them not, which is so without --read-write as well
+    /// Do not let programs write (the default)
     #[arg(long, conflicts_with = "read_write")]
     read_only: bool,
 
-    /// Memory for data
+    /// Memory for cached data
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = size::parse)]
     budget: u64,
 
-    /// Size of a block, the unit in which data is fetched and kept: a power of two, 4KiB to 16MiB
+    /// Block size, the unit of fetching and caching: a power of two from 4KiB to 16MiB
     #[arg(long, default_value = "16KiB", value_name = "SIZE", value_parser = size::parse)]
     block: u64,
 
-    /// Keep what was fetched in FOLDER on a local disk as well, for when memory has let it go, and for mounts to come
+    /// Also keep fetched data in FOLDER on a local disk, for when memory has evicted it and for later mounts
     #[arg(long, value_name = "FOLDER")]
     tier: Option<PathBuf>,
 
-    /// Disk space for that
+    /// Disk space for --tier
     #[arg(long, default_value = "10GiB", value_name = "SIZE", value_parser = size::parse, requires = "tier")]
     tier_budget: u64,
 
-    /// Begin with an empty one, and leave nothing on disk
+    /// Begin with an empty --tier, and leave nothing on disk at the end
     #[arg(long, requires = "tier")]
     tier_wipe: bool,
 
-    /// How long a name may stand for what it stood for when the store was asked last [default: 1min, of a folder 1s]
+    /// How long a name and its attributes stay valid before the store is asked again [default: 1min; of a folder, 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     ttl: Option<Duration>,
 
-    /// Requests ahead of programs at once, as long as the store does not say that it is busy [default: 128, of a folder 32]
+    /// Most prefetch requests in flight; fewer while the store says that it is busy [default: 128; of a folder, 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Option<u32>,
 
-    /// How long a program waits for a store that does not answer before it is told so
+    /// How long a program waits for a store that does not answer before it gets an error
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Duration,
 
-    /// Let all users of this machine read all of it, whatever the modes of a folder's files, or with --read-write use it as these
-    /// modes let them (without root, /etc/fuse.conf must say user_allow_other)
+    /// Let all users read everything, whatever the modes of a folder's files; with --read-write, as these modes allow. Without
+    /// root, /etc/fuse.conf must have user_allow_other
     #[arg(long)]
     allow_other: bool,
 
-    /// Bits of inode numbers: 32 for programs of 32 bits, which cannot hold larger ones. Those are others at each mount, and cost some
-    /// 20 to 75 bytes for each file that was listed or opened
+    /// Bits of inode numbers. 32 is for 32-bit programs, which cannot hold larger numbers: these then change with each mount,
+    /// and cost some 20 to 75 bytes of memory per file listed or opened
     #[arg(long, default_value = "64", value_name = "32|64", value_parser = inode_bits)]
     inode_bits: u32,
 
-    /// At the end, write what was done to FILE as JSON (- for standard output, with --foreground)
+    /// At the end, write the mount's statistics to FILE as JSON (- for standard output, with --foreground)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Stay, say what could not be read, and unmount on Ctrl-C
+    /// Stay in the foreground, report read errors, and unmount on Ctrl-C
     #[arg(short, long)]
     foreground: bool,
 }
@@ -156,7 +161,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     background::again_in_foreground(1)
 }
 
-/// A store, and the tier in front of it, if there is one.
+/// A store behind its tier, and the tier, if there is one.
 type Tiered = (Arc<dyn Backend>, Option<Arc<Tier>>);
 
 fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
@@ -167,7 +172,7 @@ fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
         let other = other.canonicalize().map_err(Failure::failed)?;
         if place.starts_with(&other) || other.starts_with(&place) {
             return Err(Failure::failed(format!(
-                "--tier {}: it and {} lie in one another; name a folder outside",
+                "--tier {}: one of it and {} is inside the other; name a folder outside",
                 folder.display(),
                 other.display()
             )));
@@ -186,7 +191,7 @@ fn tiered(args: &MountArgs) -> Result<Tiered, Failure> {
     Ok((Arc::new(tier.over(&identity, backend)), Some(tier)))
 }
 
-/// The folder that a source is, unless it is an address.
+/// The path of a source that is a folder; `None` for an address.
 fn folder_of(source: &str) -> Option<&Path> {
     match source.split_once("://") {
         None => Some(Path::new(source)),
@@ -195,7 +200,7 @@ fn folder_of(source: &str) -> Option<&Path> {
     }
 }
 
-/// A store, and what tells it from others.
+/// A store, and the identity that distinguishes it from others in a tier.
 type Identified = (Arc<dyn Backend>, String);
 
 fn backend(args: &MountArgs) -> Result<Identified, Failure> {
@@ -221,7 +226,7 @@ fn backend(args: &MountArgs) -> Result<Identified, Failure> {
         return Ok((Arc::new(backend), identity));
     }
     if args.index.is_some() {
-        return Err(Failure::usage("--index: a folder tells what it has; leave the option out"));
+        return Err(Failure::usage("--index: a folder lists its own files; leave the option out"));
     }
     let folder = folder(args)?;
     let backend = LocalBackend::beneath(&folder, folder_depth(args));
@@ -236,7 +241,7 @@ fn is_an_object(address: &str) -> Failure {
     ))
 }
 
-/// An address that is none, or that no store is at.
+/// The failure of an address that is invalid, or at which there is no store.
 fn no_store(error: AddressError) -> Failure {
     match error {
         AddressError::Scheme(_) => Failure::usage(error),
@@ -244,7 +249,7 @@ fn no_store(error: AddressError) -> Failure {
     }
 }
 
-/// What a list says that a store has.
+/// The store restricted to the files that the list at `place` names.
 fn indexed(
     args: &MountArgs,
     place: &str,
@@ -269,7 +274,7 @@ fn indexed(
             match store.unlisted().probe(first) {
                 Ok(()) => {}
                 Err(BackendError::NotFound) => {
-                    note(format_args!("{first}, which {shown} names, is not at {source} now"));
+                    note(format_args!("{shown} names {first}, which is not at {source} now"));
                 }
                 Err(error) => {
                     return Err(Failure::failed(format!(
@@ -293,7 +298,7 @@ fn unreadable(folder: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("cannot mount {folder}: {error}; name a folder that you may read"))
 }
 
-/// The folder that is to be mounted, which does not lie in its mount point, nor that in it.
+/// The folder to mount, after a check that neither it nor the mount point is inside the other.
 fn folder(args: &MountArgs) -> Result<PathBuf, Failure> {
     let folder = folder_of(&args.source).unwrap_or(Path::new(""));
     let folder_path = folder.canonicalize().map_err(|error| unreadable(folder, &error))?;
@@ -303,16 +308,16 @@ fn folder(args: &MountArgs) -> Result<PathBuf, Failure> {
     {
         let (folder, place) = (folder.display(), mountpoint.display());
         return Err(Failure::failed(format!(
-            "cannot mount {folder} at {place}: one lies in the other; mount somewhere outside"
+            "cannot mount {folder} at {place}: one is inside the other; mount somewhere outside"
         )));
     }
     Ok(folder_path)
 }
 
-/// The mount in this process, until it is unmounted or a signal asks for it.
+/// Serves the mount in this process until it is unmounted or a signal ends it.
 fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     if args.timeout.is_zero() {
-        return Err(Failure::usage("--timeout 0: no answer comes in no time"));
+        return Err(Failure::usage("--timeout: 0 leaves no time for an answer; give at least 1ms"));
     }
     let block_bytes = usize::try_from(args.block).unwrap_or(usize::MAX);
     let options = StoreMountOptions {
@@ -336,8 +341,8 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let mut json =
         OutputFile::of_option("--json", args.json.as_deref()).map_err(Failure::failed)?;
     if is_writable(args) {
-        // Who writes through the mount has taken away what his own mask does. It stays so: the mount may serve
-        // who has still something of it open until this process ends.
+        // The kernel has already applied the writing program's mask, so this process's is zero. It stays zero to the end:
+        // programs may have files of the mount open until then.
         let mask = umask(Mode::empty());
         json = json.map(|file| file.with_mask(mask));
     }
@@ -346,14 +351,14 @@ fn serve(args: &MountArgs) -> Result<ExitCode, Failure> {
     let (mount, tier) = start(args, &options)?;
     foretell_fault::point("mounted");
     let handle = mount.handle();
-    // If there is no thread to be had, Ctrl-C is not heard, and `unmount` still works.
+    // Without this thread Ctrl-C is not noticed; `unmount` still works.
     let _ = thread::Builder::new().name("mount-signals".into()).spawn(move || {
         loop {
             signals::take(&signals::OF_A_SERVER);
             handle.request_unmount();
         }
     });
-    // Standard output is for JSON alone if that is wished.
+    // With `--json -`, standard output has only the JSON.
     let is_json_out = args.json.as_deref() == Some(Path::new("-"));
     let say = if is_json_out { |line: &str| note(line) } else { say };
     say(&format!(
@@ -409,7 +414,7 @@ fn start(
     }
     if folder_of(&args.source).is_none() {
         return Err(Failure::usage(format!(
-            "--read-write: {} cannot be written, only a folder can; leave the option out",
+            "--read-write: {} is not a folder, and only a folder can be written; leave the option out",
             without_secrets(&args.source)
         )));
     }
@@ -419,7 +424,7 @@ fn start(
     Ok((mount.map_err(Failure::failed)?, None))
 }
 
-/// Reads `32` or `64`.
+/// Parses `32` or `64`.
 fn inode_bits(text: &str) -> Result<u32, String> {
     match text {
         "32" => Ok(32),
@@ -428,25 +433,26 @@ fn inode_bits(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Each connection, and each file of a folder, is a descriptor.
+/// Raises the limit of open files: each connection, and each file of a folder, takes a descriptor.
 fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit); // It is only as good as it gets.
+    let _ = setrlimit(Resource::Nofile, limit); // On failure the old limit stays.
 }
 
-/// Says what could not be read, but not more often than people can follow; and whoever tells never waits for who reads.
+/// Returns a function that prints read errors, at most one per [`TROUBLE_EVERY`]. It never waits for the reader of standard
+/// error.
 fn told_sometimes() -> impl Fn(&str) + Send + Sync + 'static {
     let (sender, receiver) = std::sync::mpsc::sync_channel::<String>(TROUBLES_MAX);
     let left_out = Arc::new(AtomicU64::new(0));
     let more = Arc::clone(&left_out);
-    // Without a thread nothing is said; `.foretell/stats` says it too.
+    // Without this thread nothing is printed; `.foretell/stats` counts the errors too.
     let _ = thread::Builder::new().name("mount-troubles".into()).spawn(move || {
         while let Ok(what) = receiver.recv() {
             match more.swap(0, Ordering::Relaxed) {
                 0 => note(what),
-                more => note(format_args!("{what} (and {more} more that are not told)")),
+                more => note(format_args!("{what} (and {more} more errors, not shown)")),
             }
             thread::sleep(TROUBLE_EVERY);
         }
@@ -486,7 +492,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
     let process = pid.and_then(background::process);
     point::unmount_path(mountpoint, &KIND).map_err(Failure::failed)?;
     if process.is_some_and(|process| !background::ends(&process)) {
-        note("the mount's process is still there: a program uses its files");
+        note("the mount's process is still running: a program uses its files");
     }
     let done = stats.as_ref().and_then(|stats| {
         let block_bytes = stats.get("block_bytes")?.as_u64()?;
@@ -501,24 +507,26 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<ExitCode, Failure> {
         Some((summary, of_tier)) => {
             [Some(summary), of_tier].iter().flatten().for_each(|line| say(line))
         }
-        None => note("unmounted; its process did not say what it has done, or had ended before"),
+        None => {
+            note("unmounted; there are no figures: its process did not answer, or had ended before")
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a mount says of itself, if it does so soon.
+/// The statistics of a mount, if it delivers them in time.
 fn stats_of(mountpoint: &Path) -> Option<serde_json::Value> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let path = mountpoint.join(".foretell/stats");
     let read = move || {
-        let _ = sender.send(std::fs::read(path)); // Nobody may wait any longer.
+        let _ = sender.send(std::fs::read(path)); // The receiver may have given up.
     };
     thread::Builder::new().name("mount-stats".into()).spawn(read).ok()?;
     let text = receiver.recv_timeout(STATS_PATIENCE).ok()?.ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// One line on standard output. The reader may be gone: the mount goes on.
+/// Prints one line on standard output. If the reader is gone, the mount goes on.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

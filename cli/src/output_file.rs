@@ -1,7 +1,5 @@
-//! A file that a command writes at its end, checked at its beginning.
-//!
-//! A wrong path shows before the work is done. Until the content is complete nothing is made, and a file
-//! that is there keeps what is in it: whatever ends the command before, no half is left behind.
+//! A file that a command checks at its start and writes at its end.
+//! A wrong path is reported before the work. No file is created and none is changed until the content is complete, so a command that is ended early leaves nothing half-written.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek, Write};
@@ -16,11 +14,11 @@ use tempfile::NamedTempFile;
 
 use crate::signals;
 
-/// Threads that look up what is read, at most, and for how many names there is one.
+/// Most threads that look up the inputs, and the least number of names per thread.
 const LOOKUPS_AT_ONCE: usize = 32;
 const LOOKUPS_EACH_MIN: usize = 16;
 
-/// Links that are followed to a file, as by Linux.
+/// Most symbolic links followed to a file, as in Linux.
 const LINKS_MAX: usize = 40;
 
 /// See the [module](self).
@@ -28,24 +26,24 @@ pub(crate) struct OutputFile {
     /// What the user calls it.
     name: String,
     to: Destination,
-    /// The mode of a new one, beside what the process's mask takes away.
+    /// The mode of a new file, before the process's mask is applied.
     mode: u32,
 }
 
-/// The mode of a new file, but for the mask.
+/// The default mode of a new file, before the mask.
 const NEW_MODE: u32 = 0o666;
 
 enum Destination {
-    /// A pipe, a terminal, standard output: it has no length, or what is in it stays.
+    /// A pipe, a terminal or standard output: the content is appended.
     Stream(File),
-    /// A file that is there, and its name behind all links if another file can have that.
+    /// An existing file, and its name with all links resolved, if a new file can take that name.
     Old(File, Option<PathBuf>),
-    /// The name, behind all links, of one that is not.
+    /// The name of a file to create, with all links resolved.
     New(PathBuf),
 }
 
 impl OutputFile {
-    /// Sees that `path` can be written and leaves what is there; `-` is standard output.
+    /// Checks that `path` can be written, and changes nothing; `-` is standard output.
     ///
     /// # Errors
     /// In words: it cannot be written.
@@ -64,7 +62,7 @@ impl OutputFile {
         Ok(OutputFile { name: path.display().to_string(), to, mode: NEW_MODE })
     }
 
-    /// What `option` names, if it is given: see [`open`](Self::open).
+    /// Opens the file of `option`, if that is given, as [`open_as`](Self::open_as).
     ///
     /// # Errors
     /// In words, with the option: it cannot be written.
@@ -72,14 +70,14 @@ impl OutputFile {
         path.map(|path| Self::open_as(option, path)).transpose()
     }
 
-    /// [`open`](Self::open), and errors name the option, too, now and later.
+    /// As [`open`](Self::open); all errors, also later ones, name the option.
     pub(crate) fn open_as(option: &str, path: &Path) -> Result<Self, String> {
         let mut file = Self::open(path).map_err(|error| format!("{option}: {error}"))?;
         file.name = format!("{option}: {}", file.name);
         Ok(file)
     }
 
-    /// The descriptor that it holds open until it is written, if there is one.
+    /// The descriptor that it holds open until it is written, if it has one.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.to {
             Destination::Stream(file) | Destination::Old(file, _) => Some(file.as_fd()),
@@ -87,20 +85,20 @@ impl OutputFile {
         }
     }
 
-    /// The same in a process that has laid aside its mask, which was this one.
+    /// For a process that has since set its mask to zero: a new file gets the mode that `mask` would have left.
     pub(crate) fn with_mask(mut self, mask: Mode) -> Self {
         self.mode &= !mask.bits();
         self
     }
 
-    /// Replaces what is in the file; on standard output, what is there stays.
+    /// Writes the content: replaces a file's, appends to a stream.
     ///
     /// # Errors
     /// In words: it could not be written.
     pub(crate) fn write(self, content: &[u8]) -> Result<(), String> {
         let written = match self.to {
             Destination::Stream(mut file) => file.write_all(content),
-            // Whoever is ended here has made a file and not yet given it its name.
+            // Signals are held off, because a process ended here would leave a nameless temporary file behind.
             to => signals::held(|| replace(to, self.mode, content)),
         };
         written.map_err(|error| format!("{}: {error}", self.name))
@@ -132,7 +130,7 @@ fn destination(path: &Path) -> io::Result<Destination> {
     }
 }
 
-/// Standard output or error if that is `file`: what follows there goes behind what is written to it.
+/// Standard output or error, if `file` is the same file: then both share one position.
 fn standard(file: &File) -> io::Result<Option<File>> {
     let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
     for standard in [io::stdout().as_fd(), io::stderr().as_fd()] {
@@ -144,8 +142,7 @@ fn standard(file: &File) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// Where the links lead that `path` is, if it is any; `None` if they lead through /proc, to a file that has
-/// been opened already.
+/// `path` with all links resolved; `None` if they lead through /proc, to a file that is already open.
 fn behind_links(path: &Path) -> Option<PathBuf> {
     let mut name = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -164,8 +161,8 @@ fn folder(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// The disk may be full: what is there stays until the new is complete, and in its place where there is no
-/// making a file beside it.
+/// Writes a new file beside the old one and renames it, so that the old content survives a full disk. If no file can be made
+/// there, it overwrites the old one in place.
 fn replace(to: Destination, mode: u32, content: &[u8]) -> io::Result<()> {
     match to {
         Destination::Stream(mut file) => file.write_all(content),
@@ -184,7 +181,7 @@ fn replace(to: Destination, mode: u32, content: &[u8]) -> io::Result<()> {
             let beside = name.and_then(|name| Some((like(&file.metadata().ok()?, &name)?, name)));
             if let Some((beside, name)) = beside {
                 beside.as_file().write_all(content)?;
-                // Something may be mounted on the name, or hold it otherwise.
+                // The rename can fail, for instance if something is mounted on the name: overwrite in place.
                 if beside.persist(name).is_ok() {
                     return Ok(());
                 }
@@ -196,13 +193,13 @@ fn replace(to: Destination, mode: u32, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A file in the folder of `name`, gone unless it is given that. The mask of the process applies to `mode`.
+/// A temporary file in the folder of `name`, removed unless it is renamed. The process's mask applies to `mode`.
 fn beside(name: &Path, mode: u32) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.permissions(Permissions::from_mode(mode)).tempfile_in(folder(name))
 }
 
-/// A file to take the place of the one called `name`, if that has no other name.
+/// A temporary file with the owner and mode of the file called `name`, unless that has other hard links.
 fn like(metadata: &Metadata, name: &Path) -> Option<NamedTempFile> {
     if metadata.nlink() != 1 {
         return None;
@@ -214,13 +211,13 @@ fn like(metadata: &Metadata, name: &Path) -> Option<NamedTempFile> {
     Some(beside)
 }
 
-/// Something that is read or written: what the user calls it, and where it is.
+/// An input or output: its name for the user, and its path.
 pub(crate) type Named<'a> = (&'a str, &'a Path);
 
-/// Refuses to write what is read, and to write two things to one file.
+/// Refuses to overwrite an input, and to write two outputs to one file.
 ///
 /// # Errors
-/// In words: which.
+/// Says which option, and to give another file.
 pub(crate) fn check_apart(read: &[Named], written: &[Named]) -> Result<(), String> {
     for (at, &(name, path)) in written.iter().enumerate() {
         let is_same = |other: &&Named| other.1 == path && !is_device(path) || is_one(path, other.1);
@@ -235,9 +232,9 @@ pub(crate) fn check_apart(read: &[Named], written: &[Named]) -> Result<(), Strin
     Ok(())
 }
 
-/// As what of `read` the file at `path` is read, if it is one of them. These may be thousands of files that are far away: if it is not
-/// there yet it is none of them, and nothing is looked up; nor are those whose folders are on another device than its own (unless they are links).
-/// Otherwise several are looked up at a time.
+/// The name of the input in `read` that is the file at `path`, if any. Inputs may be thousands of remote files, so lookups are
+/// saved: none if `path` does not exist yet, and none for inputs whose folder is on another device. The rest are looked up on
+/// several threads.
 fn read_as<'a>(path: &Path, read: &'a [Named<'a>]) -> Option<&'a str> {
     found(path).filter(|there| !there.file_type().is_char_device())?;
     let device = behind_links(path).and_then(|name| device_of_folder(&name));
@@ -263,7 +260,7 @@ fn read_as<'a>(path: &Path, read: &'a [Named<'a>]) -> Option<&'a str> {
         let other = |(part, looks): (&'a [Named<'a>], Option<thread::ScopedJoinHandle<'_, _>>)| {
             match looks.map(thread::ScopedJoinHandle::join) {
                 Some(Ok(found)) => found,
-                _ => find(part), // There was no thread to be had.
+                _ => find(part), // No thread could be started.
             }
         };
         find(first).or_else(|| others.into_iter().find_map(other))
@@ -272,14 +269,14 @@ fn read_as<'a>(path: &Path, read: &'a [Named<'a>]) -> Option<&'a str> {
 }
 
 fn device_of_folder(path: &Path) -> Option<u64> {
-    // Standard output may be any file.
+    // Standard output may be a file on any device.
     if path.as_os_str() == "-" {
         return None;
     }
     fs::metadata(folder(path)).ok().map(|metadata| metadata.dev())
 }
 
-/// What loses nothing of what two write to it.
+/// Whether `path` is a character device, to which two outputs can be written without loss.
 fn is_device(path: &Path) -> bool {
     path.as_os_str() != "-"
         && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_char_device())
@@ -302,7 +299,7 @@ fn found(path: &Path) -> Option<Metadata> {
     fs::metadata(path).ok()
 }
 
-/// The one name of what is not there yet.
+/// The canonical name of a file that does not exist yet.
 fn placed(path: &Path) -> Option<PathBuf> {
     let name = behind_links(path)?;
     Some(fs::canonicalize(folder(&name)).ok()?.join(name.file_name()?))

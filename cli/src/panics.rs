@@ -1,12 +1,9 @@
-//! A panic is a fault of foretell's own. The user gets one line that says what to report, and never a stack trace unasked.
+//! What happens on a panic, which is a fault of foretell's own. The user gets one line that says what to report, and a stack trace only on request.
 //!
-//! * A: In the main thread it ends the command, in order: what is mounted is unmounted, and no file is left half-written.
-//! * B: In a thread that serves, it ends the request that it happens in, with an error of its own. Threads see to that where they
-//!   are started.
-//! * C: No memory left ends the process at once, with a line too: there is no unwinding from there.
-//!
-//! The same panic at the same place is told once: several threads may come upon it. The manager of `foretell run` has no
-//! standard error. It keeps its lines, and sends them with its report.
+//! * A: In the main thread it ends the command in order: mounts are unmounted, and no file is left half-written.
+//! * B: In a serving thread it ends only the current request, with an error. The code that starts the threads sees to that.
+//! * C: Running out of memory ends the process at once, with one line: there is no unwinding.
+//! A panic at one place in the code is printed once, even if several threads reach it. The manager of `foretell run` has no standard error: it keeps its lines and sends them with its report.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::backtrace::Backtrace;
@@ -21,21 +18,21 @@ use foretell_heap::Heap;
 
 use crate::failure::note;
 
-/// Names the point at which a thread shall panic; for tests.
+/// Names the fault point at which a thread panics; for tests.
 const POINT_VARIABLE: &str = "FORETELL_TEST_PANIC";
-/// Has a stack trace follow the line. RUST_BACKTRACE does not: it may be set for programs of others.
+/// Adds a stack trace to the line. RUST_BACKTRACE does not, because it may be set for other programs.
 const TRACE_VARIABLE: &str = "FORETELL_BACKTRACE";
-/// The code of a command that has failed.
+/// Exit code of a failed command.
 const FAILED: i32 = 1;
-/// Different panics that are told, at most.
+/// Most panics that are printed.
 const TOLD_MAX: usize = 16;
 
-/// The code that this process ends with.
+/// The code that this process ends with after a panic.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(FAILED);
-/// What has been told.
+/// The lines printed so far.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Has panics told in a line from now on, and arms the point that a test names.
+/// Installs the one-line report of panics, and arms the fault point that a test names.
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(tell));
     if let Some(point) = std::env::var_os(POINT_VARIABLE).and_then(|name| name.into_string().ok()) {
@@ -43,23 +40,23 @@ pub(crate) fn install() {
     }
 }
 
-/// What the command comes to; if it panics, that it failed (A).
+/// Runs the command and returns its exit code, or that of a failure if it panics (A).
 pub(crate) fn guarded(command: impl FnOnce() -> ExitCode) -> ExitCode {
     let code = || ExitCode::from(u8::try_from(EXIT_CODE.load(Ordering::Relaxed)).unwrap_or(1));
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| code())
 }
 
-/// Does `work`, which the rest does not depend on: a panic in it is told, and nothing else.
+/// Does `work`, on which nothing else depends: a panic in it is printed and otherwise ignored.
 pub(crate) fn contained(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
-/// The code that a command ends with which fails from now on by a fault of foretell.
+/// Sets the exit code for faults of foretell's own from now on.
 pub(crate) fn fail_with(code: u8) {
     EXIT_CODE.store(code.into(), Ordering::Relaxed);
 }
 
-/// What has been told so far.
+/// The lines printed so far.
 pub(crate) fn told() -> Vec<String> {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -87,17 +84,17 @@ fn tell(panic: &PanicHookInfo) {
     }
 }
 
-/// The heap, with the end of a process that has none left (C).
+/// The heap; ends the process when no memory is left (C).
 pub(crate) struct FiniteHeap;
 
-/// One line and the end. Nothing here allocates.
+/// Prints one line and ends the process. Allocates nothing.
 #[cold]
 fn no_memory_left(bytes: usize) -> ! {
     let mut line = [0u8; 160];
     let mut rest = &mut line[..];
     let _ = writeln!(
         rest,
-        "foretell: no memory left: {bytes} bytes more cannot be had; allow it more (ulimit -v, its control group), or give it less to do"
+        "foretell: no memory left: {bytes} more bytes are not available; allow it more (ulimit -v, its control group), or give it less to do"
     );
     let left = rest.len();
     let length = line.len() - left;

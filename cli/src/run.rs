@@ -1,12 +1,10 @@
-//! `foretell run`: a program with its reads disclosed and prefetched.
+//! `foretell run`: runs a program with its reads prefetched.
+//! The program gets the interposing library by `LD_PRELOAD`, and a manager to talk to, which is another process. There are two forms:
 //!
-//! The program has the interposing library preloaded and a manager to talk to, which is another process. There are two forms:
-//!
-//! A. In place: where nothing is to be said at the end, this process becomes the program.
-//! B. Beside: the program is a child in the same process group. This process waits for it, passes signals on, reports, and
-//!    ends as the program ended. Whoever waits for this process has the summary then.
-//!
-//! Where the manager cannot start, or the program cannot be given the library, the program runs without them.
+//! A. In place: if nothing is to be reported at the end, this process becomes the program.
+//! B. Beside: the program is a child in the same process group. This process waits for it, passes signals on, reports, and ends
+//!    as the program ended, so the summary is complete when this process ends.
+//! If the manager cannot start, or the library does not fit the program, the program runs without them.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,30 +26,30 @@ use crate::signals::Taken;
 use crate::summary::{Ended, Ending, Summary};
 use crate::{library, panics, signals, size};
 
-/// The code of a run that has failed before its program began.
+/// Exit code of a run that failed before its program began.
 pub(crate) const FAILED_BEFORE: u8 = 125;
 
 /// Names a fault to be injected into the manager; for tests.
 const FAULT_VARIABLE: &str = "FORETELL_TEST_FAULT";
 
-/// Decisions that `--explain` tells of.
+/// Most decisions that `--explain` writes.
 const DECISIONS_MAX: usize = 1 << 16;
 
-/// The budget, if none is given and nothing is to be kept.
+/// The default budget without `--release`.
 const BUDGET_DEFAULT_BYTES: u64 = 256 << 20;
 
-/// A budget below this is a mistake.
+/// The least budget; a smaller one is refused as a mistake.
 const BUDGET_MIN_BYTES: u64 = 1 << 20;
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Most memory for data prefetched and not yet read, e.g. 64MiB or 2GiB (the default is 256MiB); with
-    /// --release, for all that is kept (three quarters of what is available)
+    /// Memory for prefetched data that is not yet read, e.g. 64MiB or 2GiB; with --release, for all data that is kept [default:
+    /// 256MiB; with --release, 3/4 of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     budget: Option<u64>,
 
-    /// Take existing files named in PROGRAM's arguments, in order, as hints (the default); folders
-    /// too for programs known to recurse (grep -r, tar c, cp -a, ...)
+    /// Take existing files named in PROGRAM's arguments as hints, in their order (the default); also folders, for programs
+    /// known to recurse (grep -r, tar c, cp -a, ...)
     #[arg(long, overrides_with = "no_hint_args")]
     hint_args: bool,
 
@@ -59,33 +57,32 @@ pub(crate) struct RunArgs {
     #[arg(long, overrides_with = "hint_args")]
     no_hint_args: bool,
 
-    /// Take hints from FILE, too (- for standard input, of which PROGRAM then gets nothing): a path a
-    /// line, or JSON: {"path": "f", "segments": [[OFFSET, LENGTH], ...], "repeat": 1}
+    /// Also take hints from FILE (- for standard input, which PROGRAM then does not get): one path per line, or JSON: {"path":
+    /// "f", "segments": [[OFFSET, LENGTH], ...], "repeat": 1}
     #[arg(long, value_name = "FILE")]
     hints: Option<PathBuf>,
 
-    /// Prefetch nothing; only measure
+    /// Prefetch nothing, only measure
     #[arg(long, conflicts_with = "hints")]
     no_hints: bool,
 
-    /// Use the budget to keep data in memory, too: what PROGRAM has read and hints say it will read
-    /// again stays, and what does not fit is released from the page cache, so that data larger than
-    /// memory that is read repeatedly is read partly from memory; only what was fetched ahead is
-    /// released, not what the kernel has read by itself
+    /// Also keep data that PROGRAM has read and hints say it will read again, up to the budget. Prefetched data that does not
+    /// fit is released from the page cache; what the kernel read by itself is not. Data larger than memory that is read
+    /// repeatedly is then read partly from memory
     #[arg(long)]
     release: bool,
 
-    /// Write the policy's last decisions to FILE: what was fetched, let go or refused, and why
-    /// (- for standard output, behind PROGRAM's)
+    /// Write the policy's last decisions to FILE: which blocks it fetched, evicted or refused, and why (- for standard output,
+    /// after PROGRAM's output)
     #[arg(long, value_name = "FILE")]
     explain: Option<PathBuf>,
 
-    /// Print no summary. With neither --json nor --explain, foretell's own process becomes PROGRAM: it has the pid
-    /// and the parent that it would have without foretell
+    /// Print no summary. Without --json and --explain, foretell's own process then becomes PROGRAM, which has the pid and the
+    /// parent that it would have without foretell
     #[arg(short, long)]
     quiet: bool,
 
-    /// Write the summary's figures to FILE as JSON (- for standard output, behind PROGRAM's)
+    /// Write the summary's figures to FILE as JSON (- for standard output, after PROGRAM's output)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -95,23 +92,23 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether there will be hints from the start, so that the program's first reads matter.
+    /// Whether there may be hints from the start, so that the program's first reads matter.
     fn prefetches(&self) -> bool {
         !self.no_hints && (self.hints.is_some() || !self.no_hint_args)
     }
 
-    /// Whether nothing is to be said at the end.
+    /// Whether nothing is to be reported at the end.
     fn is_silent(&self) -> bool {
         self.quiet && self.json.is_none() && self.explain.is_none()
     }
 
-    /// Whether hints come from standard input, of which the program gets nothing.
+    /// Whether hints come from standard input, which the program then does not get.
     fn takes_input(&self) -> bool {
         self.hints.as_ref().is_some_and(|file| file.as_os_str() == "-")
     }
 }
 
-/// Refuses to write where the run reads: the list of hints, and what the program's arguments name.
+/// Refuses to overwrite an input of the run: the list of hints, and files named by the program's arguments.
 fn check_outputs(args: &RunArgs) -> Result<(), String> {
     let list = args.hints.as_deref().map(|list| ("the list of hints", list));
     let arguments =
@@ -122,8 +119,8 @@ fn check_outputs(args: &RunArgs) -> Result<(), String> {
     output_file::check_apart(&read, &written.collect::<Vec<Named>>())
 }
 
-/// Runs the program and ends as it ended; returns only on failure. `program_arguments` follow what
-/// `args` has of the command.
+/// Runs the program and ends as it ended; returns only on failure. The command is that of `args` followed by
+/// `program_arguments`.
 pub(crate) fn run(
     mut args: RunArgs,
     program_arguments: Vec<OsString>,
@@ -139,7 +136,7 @@ pub(crate) fn run(
     let options = manager_options(args)?;
     let mut launch = Launch::new(&args.command, signals::block_all(), args.takes_input());
     if args.is_silent() && manager_process::can_be_behind() {
-        // A manager that cannot start costs speed alone, and there is nobody to be told.
+        // If the manager cannot start, only speed is lost, and `--quiet` asks for no message.
         if let Ok(address) = manager_process::start_behind(options, descriptors) {
             launch.preload(&library, &address, args.prefetches());
         }
@@ -159,7 +156,7 @@ pub(crate) fn run(
         Err(NotStarted::Child(error)) => {
             drop(manager);
             if !args.quiet {
-                note(format!("no process can be had ({error}): no summary will follow"));
+                note(format!("cannot start another process ({error}): no summary will follow"));
             }
             return Err(launch.in_place());
         }
@@ -167,7 +164,7 @@ pub(crate) fn run(
     let_go_of_standard_files();
     let ended = wait(pid, own_bytes_read, manager.as_mut().ok());
     let (ending, elapsed) = (ended.ending, began.elapsed());
-    // The program has ended, and so does this process, whatever becomes of what is told of it.
+    // The program has ended, and this process ends the same way, even if its report fails.
     panics::contained(|| {
         let mut report = match manager {
             Ok(manager) => manager.finish(args.quiet),
@@ -182,7 +179,7 @@ pub(crate) fn run(
     }
 }
 
-/// Tells what was done.
+/// Writes the explanation, the figures and the summary.
 fn conclude(
     args: &RunArgs,
     mut report: Report,
@@ -190,13 +187,13 @@ fn conclude(
     (json, explain): (Option<OutputFile>, Option<OutputFile>),
 ) {
     foretell_fault::point("run-report");
-    // Of what is written from here on, now that no program is to be begun any more.
+    // For the files written from here on. No program is started any more that could inherit this.
     signals::make_file_limits_errors();
     match (explain, report.explanation.take()) {
         (Some(file), Some(explanation)) => {
             file.write(explanation.as_bytes()).unwrap_or_else(note);
         }
-        (Some(_), None) => note("--explain: nothing is written: the manager has failed"),
+        (Some(_), None) => note("--explain: nothing is written, because the manager failed"),
         (None, _) => {}
     }
     let summary = Summary::new(&args.command, ended, elapsed, report);
@@ -212,7 +209,8 @@ fn own_failure(line: impl std::fmt::Display) -> Failure {
     Failure { code: FAILED_BEFORE, line: line.to_string() }
 }
 
-/// What is given; to be kept as much as there is room for, or the kernel would have kept more.
+/// The budget in bytes: as given, or the default. With `--release` that is most of the available memory, since the kernel alone
+/// would keep as much.
 fn budget_bytes(args: &RunArgs) -> u64 {
     let room = foretell_manager::available_memory_bytes().filter(|_| args.release);
     let default = room.map_or(BUDGET_DEFAULT_BYTES, |bytes| bytes / 4 * 3);
@@ -248,7 +246,7 @@ fn sources(args: &RunArgs) -> Result<Vec<Source>, Failure> {
     if args.no_hints {
         return Ok(sources);
     }
-    // It may have been removed: then relative names name nothing.
+    // The folder may have been removed; then no relative path exists.
     let working_folder = std::env::current_dir().ok();
     if let Some(path) = &args.hints {
         let file = if path.as_os_str() == "-" {
@@ -285,8 +283,8 @@ fn open_list(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Lets go of standard input and output, which are the program's now: whoever is at their other ends shall see the program
-/// close them. What is written to standard output at the end has a descriptor of its own.
+/// Closes standard input and output in this process, so that the processes at their other ends notice when the program closes
+/// them. Output at the end has its own descriptor.
 fn let_go_of_standard_files() {
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -294,7 +292,8 @@ fn let_go_of_standard_files() {
     }
 }
 
-/// Waits for the program to end, passing signals on. `own_bytes_read` is what this process had read before.
+/// Waits for the program to end and passes signals on. `own_bytes_read` is the number of bytes that this process had read
+/// before.
 fn wait(
     program: Pid,
     own_bytes_read: Option<u64>,
@@ -316,10 +315,10 @@ fn wait(
                 reap_all_but(program);
                 continue;
             }
-            // Reaped by somebody else: it has ended.
+            // It has ended, and another thread or library has reaped it.
             Err(_) => return Ended::default(),
         };
-        // Only root may ask for a process that has ended; its parent's own count has it afterwards.
+        // Only root may read the count of an ended process. After it is reaped, this process's own count includes it.
         let of_program = characters_read(&program.to_string());
         let _ = waitid(WaitId::Pid(program), WaitIdOptions::EXITED);
         let since = || Some(characters_read("self")?.saturating_sub(own_bytes_read?));
@@ -328,11 +327,11 @@ fn wait(
     }
 }
 
-/// Reaps what has ended and is not the program: the manager, and where this process is an init process whatever is left to it.
+/// Reaps ended children other than the program: the manager and, if this process is an init process, its orphans.
 fn reap_all_but(program: Pid) {
     loop {
-        // SAFETY: all-zero is a valid `siginfo_t`, a plain C structure, to be filled in; after the call it says whose end is
-        // told, or 0.
+        // SAFETY: all-zero is a valid `siginfo_t`, a plain C structure, to be filled in. After the call it has the pid of an
+        // ended child, or 0.
         let child = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -348,8 +347,8 @@ fn reap_all_but(program: Pid) {
     }
 }
 
-/// Whether a signal was sent to this process alone, and is to be passed on. One to the process group has reached the program as
-/// well.
+/// Whether a signal was sent to this process alone and must be passed on. A signal to the process group has reached the program
+/// too.
 fn is_for_this_process(taken: &Taken, manager: Option<&mut ManagerProcess>) -> bool {
     let of_child = taken.signal == libc::SIGCHLD && !taken.may_be_for_one();
     if of_child || taken.is_own() {
@@ -359,8 +358,8 @@ fn is_for_this_process(taken: &Taken, manager: Option<&mut ManagerProcess>) -> b
     to_group.map_or_else(|| taken.may_be_for_one(), |to_group| !to_group)
 }
 
-/// Stops if the program was stopped, from the terminal say, so that the shell notices. Whoever continues this process continues
-/// the program: by a signal to the group, or by one that is passed on.
+/// Stops this process if the program was stopped, for instance from the terminal, so that the shell notices. The signal that
+/// continues this process also continues the program: it goes to the group, or is passed on.
 fn stop_with(program: Pid) {
     let stopped = waitid(WaitId::Pid(program), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
     let Ok(Some(status)) = stopped else { return };
@@ -380,7 +379,7 @@ fn ending(status: &WaitIdStatus) -> Ending {
     }
 }
 
-/// `rchar` of a process, with that of the children it has waited for.
+/// `rchar` of a process, in bytes, including the children that it has waited for.
 fn characters_read(process: &str) -> Option<u64> {
     let table = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
     table.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()

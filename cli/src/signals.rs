@@ -1,9 +1,5 @@
-//! Signals of a process that stands in for another: passed on, waited for, died of; and its standard descriptors, where
-//! they were closed.
-//!
-//! `foretell run` blocks all signals and takes them synchronously, so no handler runs anywhere. A signal to
-//! the process group (from the terminal, or by `kill -- -GROUP`) reaches the program by itself; one that was sent to foretell
-//! alone (`kill PID`, a timer) is passed on.
+//! Signals of a process that stands in for another: it takes them, passes them on, and ends by them. Also which standard descriptors were closed at its start.
+//! `foretell run` blocks all signals and takes them synchronously, so no handler ever runs. A signal to the process group (from the terminal, or by `kill -- -GROUP`) reaches the program by itself. A signal to foretell alone (`kill PID`, a timer) is passed on.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,10 +7,10 @@ use std::ptr;
 
 use rustix::process::Pid;
 
-/// What asks a server or the demo to end.
+/// The signals that ask a server or the demo to end.
 pub(crate) const OF_A_SERVER: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
-/// The signal state that this process was started with, to be given to the program.
+/// The signal state that this process was started with, which the program gets.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {
     mask: libc::sigset_t,
@@ -22,10 +18,10 @@ pub(crate) struct Inherited {
     child: libc::sighandler_t,
 }
 
-/// What a process did with SIGPIPE before the Rust runtime, which ignores it, came up.
+/// The disposition of SIGPIPE at the start, before the Rust runtime ignores it.
 static mut PIPE_AT_START: libc::sighandler_t = libc::SIG_DFL;
 
-/// Which of standard input, output and error were closed before the runtime, which opens /dev/null in their place, came up.
+/// Which of standard input, output and error were closed at the start, before the runtime opens /dev/null in their place.
 static mut CLOSED_AT_START: [bool; 3] = [false; 3];
 
 extern "C" fn remember() {
@@ -47,8 +43,8 @@ extern "C" fn remember() {
 #[unsafe(link_section = ".init_array")]
 static REMEMBER: extern "C" fn() = remember;
 
-/// A write beyond the limit of a file's size fails instead of ending this process, which leaves nothing half-written. Only
-/// where no program is started any more: it would inherit this.
+/// Makes a write beyond the file size limit fail instead of ending this process, so that nothing is left half-written. Call it
+/// only once no program is started any more: a program would inherit this.
 pub(crate) fn make_file_limits_errors() {
     // SAFETY: ignoring a signal runs no handler.
     unsafe {
@@ -56,13 +52,13 @@ pub(crate) fn make_file_limits_errors() {
     }
 }
 
-/// Which of standard input, output and error this process was started without.
+/// Which of standard input, output and error were closed when this process started.
 pub(crate) fn closed_at_start() -> [bool; 3] {
     // SAFETY: it was written before `main`, and is only read since.
     unsafe { CLOSED_AT_START }
 }
 
-/// Whether this process was started with this one of standard input, output and error.
+/// Checks that standard input, output or error (0, 1, 2) was open when this process started.
 ///
 /// # Errors
 /// If it was closed.
@@ -73,7 +69,7 @@ pub(crate) fn was_open(descriptor: usize) -> io::Result<()> {
     }
 }
 
-/// Has SIGTERM end the program that this process becomes, whatever was done with it before. Async-signal-safe: may be called
+/// Makes SIGTERM end the program that this process becomes, whatever its disposition was. Async-signal-safe: may be called
 /// between fork and exec.
 pub(crate) fn can_be_terminated() {
     let set = set_of(&[libc::SIGTERM]);
@@ -91,20 +87,20 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Whether this process sent it itself: a write to a pipe that nobody reads, say.
+    /// Whether this process caused the signal itself, for instance by a write to a pipe without a reader.
     pub(crate) fn is_own(&self) -> bool {
         // SAFETY: a signal of this code has the sender's number in its place; any other code is not looked at further.
         self.info.si_code <= 0 && unsafe { self.info.si_pid() } == std::process::id().cast_signed()
     }
 
-    /// Whether it may have been sent to this process alone, as far as it says itself: by another process, or by a timer that
-    /// was set before foretell was executed.
+    /// Whether the signal's own data allow that it was sent to this process alone: by another process, or by a timer that was
+    /// set before foretell was executed.
     pub(crate) fn may_be_for_one(&self) -> bool {
         let timers = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
         self.info.si_code <= 0 || timers.contains(&self.signal)
     }
 
-    /// Sends it on to a child that has not been waited for, with its value if it has one.
+    /// Sends the signal, with its value if it has one, to a child that has not been reaped.
     pub(crate) fn pass_on(&self, to: Pid) {
         let to = to.as_raw_nonzero().get();
         // SAFETY: `info` was filled in by the kernel; the calls read it and touch no other memory. A child that has not been
@@ -132,12 +128,12 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Blocks `signals`, to be taken by [`take`], in this thread and those that it will start.
+/// Blocks `signals` in this thread and in those that it starts, so that [`take`] gets them.
 pub(crate) fn block(signals: &[libc::c_int]) -> Inherited {
     block_set(&set_of(signals))
 }
 
-/// The same of all signals that can be blocked.
+/// As [`block`], for all signals that can be blocked.
 pub(crate) fn block_all() -> Inherited {
     block_set(&all())
 }
@@ -148,7 +144,7 @@ fn block_set(set: &libc::sigset_t) -> Inherited {
     // `PIPE_AT_START` was written before `main` and is only read since.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, set, mask.as_mut_ptr());
-        // Whoever ignores SIGCHLD is not told of his children's ends.
+        // A process that ignores SIGCHLD is not notified of its children's ends.
         let child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         Inherited { mask: mask.assume_init(), pipe: PIPE_AT_START, child }
     }
@@ -163,7 +159,7 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// Whether this process has children: those of the program that it was before, which executed foretell.
+/// Whether this process already has children: those of the program that executed foretell.
 pub(crate) fn has_children() -> bool {
     let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: nothing is to be filled in.
@@ -171,17 +167,17 @@ pub(crate) fn has_children() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECHILD)
 }
 
-/// `fork` of a child whose end sends no signal: one that is pending might be inherited by the program.
+/// Forks a child that sends no signal when it ends: a pending signal would be inherited by the program.
 ///
 /// # Safety
-/// As for `fork`. The C library does not know of the child, which may fork and end, and nothing else.
+/// As for `fork`. The C library does not know of the child, so the child may only fork and end.
 pub(crate) unsafe fn fork_silently() -> libc::pid_t {
     // SAFETY: without flags and a stack, `clone` is a fork; the signal in the flags' lowest byte is none.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     libc::pid_t::try_from(pid).unwrap_or(-1)
 }
 
-/// Waits until a child has ended, by whichever fork it was made.
+/// Waits until a child has ended, also one of [`fork_silently`].
 pub(crate) fn wait_for_any_kind(child: Pid) {
     let child = child.as_raw_nonzero().get();
     // SAFETY: nothing is to be filled in.
@@ -190,8 +186,8 @@ pub(crate) fn wait_for_any_kind(child: Pid) {
     {}
 }
 
-/// Does `work` with children that end being forgotten at once, with what they used: this process has never had them. Only
-/// for a process that [has none](has_children) before, or it would not learn how they ended.
+/// Does `work` while ended children are reaped automatically and leave no trace in this process's resource usage. Only for a
+/// process that [has none](has_children): it would not learn how earlier ones ended.
 pub(crate) fn without_children<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: ignoring a signal, or what the C library gave, runs no handler.
     let before = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -201,7 +197,7 @@ pub(crate) fn without_children<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A write to what nobody reads is an error from here on, and not the end.
+/// From here on, a write to a pipe without a reader is an error and does not end this process.
 pub(crate) fn ignore_broken_pipes() {
     // SAFETY: ignoring a signal runs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -220,7 +216,7 @@ impl Inherited {
     }
 }
 
-/// Does `work` with this thread not to be ended by the terminal or by who asks it to end: that happens after it.
+/// Does `work` with the terminating signals blocked in this thread. They take effect afterwards.
 pub(crate) fn held<R>(work: impl FnOnce() -> R) -> R {
     let set = set_of(&[&OF_A_SERVER[..], &[libc::SIGQUIT]].concat());
     let mut before = MaybeUninit::uninit();
@@ -254,7 +250,7 @@ fn take_of(set: &libc::sigset_t) -> Taken {
     }
 }
 
-/// Forgets one `signal` that this process was sent and has blocked, if there is one.
+/// Discards one pending, blocked `signal`, if there is one.
 pub(crate) fn forget(signal: libc::c_int) {
     let set = set_of(&[signal]);
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -278,18 +274,18 @@ pub(crate) fn stop_of(signal: libc::c_int) {
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
     write_no_core();
     let set = set_of(&[signal]);
-    // SAFETY: plain system calls with valid arguments. The first is for programs that collect cores, which no limit holds back.
+    // SAFETY: plain system calls with valid arguments. The first is for core collectors, which ignore the limit.
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
         libc::signal(signal, libc::SIG_DFL);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut());
         libc::raise(signal);
     }
-    // A signal that does not end a process cannot have ended the program; be sure all the same.
+    // Unreachable: a signal that ended the program ends this process too.
     std::process::exit(128 + signal);
 }
 
-/// No core of this process is written from here on: it would look like the program's own.
+/// Disables core dumps of this process from here on: one would look like the program's.
 pub(crate) fn write_no_core() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a plain system call with a valid argument.

@@ -1,7 +1,7 @@
-//! Sizes as people write them: `256MiB`, `64k`, `4096`.
+//! Parsing and display of sizes: `256MiB`, `64k`, `4096`.
 
-/// Reads a number of bytes with an optional unit. `K`, `M`, `G`, `T` and their `iB` forms are powers
-/// of 1,024; `kB`, `MB`, `GB`, `TB` powers of 1,000.
+/// Parses a number of bytes with an optional unit. `K`, `M`, `G`, `T` and their `iB` forms are powers of 1,024; `kB`, `MB`,
+/// `GB`, `TB` powers of 1,000.
 ///
 /// # Errors
 /// In words: no number, an unknown unit, or more than 2⁶⁴ bytes.
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("too large".into()) }
 }
 
-/// `bytes` with a binary unit and three digits at most before it.
+/// `bytes` with a binary unit and at most three digits before the point.
 pub(crate) fn display(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -1,4 +1,4 @@
-//! `foretell store`: the slow object store, from the command line.
+//! `foretell store`: the emulated object store, from the command line.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::failure::{Failure, note};
 use crate::output_file::OutputFile;
 use crate::{duration, signals, size};
 
-/// Buckets that are named in the first line; of more, how many.
+/// Buckets named in the first line; the rest is a count.
 const BUCKETS_NAMED: usize = 8;
 
 #[derive(Args)]
@@ -26,15 +26,15 @@ pub(crate) struct StoreArgs {
 
 #[derive(Subcommand)]
 enum StoreCommand {
-    /// Serve FOLDER over S3, slowly, until Ctrl-C; then say what was asked for
+    /// Serve FOLDER over S3, slowly, until Ctrl-C; then print what was requested
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
 }
 
 const SERVE_HELP: &str = "\
-Each sub-folder of FOLDER is a bucket, each file in it an object; with --bucket NAME all of FOLDER is
-one bucket. When the store can be used, one line on standard output says so: its first word is the
-endpoint. Anybody may read, also without a signature; writing needs the keys.
+Each subfolder of FOLDER is a bucket, and each file in it an object; with --bucket NAME, all of \
+FOLDER is one bucket. When the store is ready, it prints one line on standard output, whose first \
+word is the endpoint. Anybody may read, without a signature; writing needs the keys.
 
   SIZE/s    90MB/s, 100MiB/s, or unlimited
   DURATION  30ms, 1.5s, 250us
@@ -52,7 +52,7 @@ struct ServeArgs {
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
 
-    /// Listen where other machines reach it too, who may then read the folder
+    /// Allow an address that other machines can reach; they may then read the folder
     #[arg(long)]
     allow_remote: bool,
 
@@ -60,60 +60,60 @@ struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     bucket: Option<String>,
 
-    /// How long an answer waits before its first byte
+    /// Latency to the first byte of a response
     #[arg(long, default_value = "30ms", value_name = "DURATION", value_parser = duration::parse)]
     first_byte: Duration,
 
-    /// Spread of that wait: the standard deviation of its logarithm (0.5 is much; 0 is none)
+    /// Spread of that latency: the standard deviation of its logarithm (0 is none, 0.5 is much)
     #[arg(long, default_value_t = 0.0, value_name = "SIGMA", allow_negative_numbers = true)]
     first_byte_sigma: f64,
 
-    /// A share of the answers that waits so long instead; may be given several times
+    /// Share of responses with this latency instead; may be given several times
     #[arg(long, value_name = "SHARE:DURATION", value_parser = tail)]
     first_byte_tail: Vec<Tail>,
 
-    /// Bandwidth of each answer's body
+    /// Bandwidth of each response body
     #[arg(long, default_value = "90MB/s", value_name = "SIZE/s", value_parser = rate)]
     per_response: Rate,
 
-    /// Bandwidth of all of them together
+    /// Bandwidth of all response bodies together
     #[arg(long, default_value = "unlimited", value_name = "SIZE/s", value_parser = rate)]
     total: Rate,
 
-    /// Requests that are answered with 503 SlowDown
+    /// Share of requests that are answered with 503 SlowDown
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share)]
     fail_503: f64,
 
-    /// Requests whose connection is reset, before the answer or within it
+    /// Share of requests whose connection is reset, before or during the response
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share)]
     reset: f64,
 
-    /// Requests whose answer ends too early
+    /// Share of requests whose response ends too early
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = share)]
     truncate: f64,
 
-    /// Close connections that say nothing, or do not end the head of a request, for so long
+    /// Close connections that stay idle, or do not finish the head of a request, for this long
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration::parse)]
     idle_timeout: Duration,
 
-    /// Seed of waits and faults
+    /// Seed of random latencies and faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Who signs with this key and the secret may write
+    /// Access key; requests signed with it and the secret key may write
     #[arg(long, default_value = "foretell", value_name = "KEY")]
     access_key: String,
 
-    /// The secret
+    /// Secret key
     #[arg(long, default_value = "foretell-secret", value_name = "SECRET")]
     secret_key: String,
 
-    /// At the end, write what was asked for to FILE as JSON (- for standard output)
+    /// At the end, write the store's statistics to FILE as JSON (- for standard output)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Bytes a second, if there is a limit.
+/// Bytes per second; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rate(Option<u64>);
 
@@ -162,7 +162,7 @@ fn serve(args: &ServeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What can be used now, the endpoint first.
+/// The first line: the endpoint, the folder and its buckets.
 fn ready(folder: &Path, store: &Store) -> String {
     let buckets = store.buckets();
     let mut names = buckets[..buckets.len().min(BUCKETS_NAMED)].join(", ");
@@ -205,12 +205,12 @@ fn print(report: &StoreReport) {
     }
 }
 
-/// One line on standard output. The reader may be gone: the store goes on.
+/// Prints one line on standard output. If the reader is gone, the store goes on.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-/// Reads `90MB/s` or `unlimited`.
+/// Parses `90MB/s` or `unlimited`.
 fn rate(text: &str) -> Result<Rate, String> {
     if text == "unlimited" {
         return Ok(Rate(None));
@@ -218,12 +218,12 @@ fn rate(text: &str) -> Result<Rate, String> {
     let wrong = "not a rate such as 90MB/s, nor unlimited";
     let bytes = size::parse(text.strip_suffix("/s").ok_or(wrong)?)?;
     if bytes == 0 {
-        return Err("nothing would ever come; without a limit is: unlimited".into());
+        return Err("nothing would ever arrive; for no limit give unlimited".into());
     }
     Ok(Rate(Some(bytes)))
 }
 
-/// Reads `0.01` or `1%`.
+/// Parses `0.01` or `1%`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let number: f64 = number.parse().map_err(|_| "not a share such as 0.01 or 1%".to_owned())?;
@@ -232,7 +232,7 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not from 0 to 1".into()) }
 }
 
-/// Reads `1%:500ms`.
+/// Parses `1%:500ms`.
 fn tail(text: &str) -> Result<Tail, String> {
     let parts = text.split_once(':').ok_or("not a share and a wait such as 1%:500ms")?;
     Ok(Tail { share: share(parts.0)?, wait: duration::parse(parts.1)? })

@@ -1,4 +1,4 @@
-//! What `foretell run` says when the program has ended.
+//! The summary and the figures of `foretell run`, after the program has ended.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 use crate::failure::without_numbers;
 use crate::size;
 
-/// Of less there is no saying what share was seen: a few KiB of libraries are read before anything is.
+/// Below so many bytes read, the summary gives no share seen: the dynamic linker reads a few KiB of libraries before the
+/// interposing library works.
 const COVERAGE_MIN_BYTES: u64 = 64 << 10;
 
 /// How the program ended.
@@ -23,7 +24,7 @@ pub(crate) enum Ending {
 }
 
 impl Default for Ending {
-    /// Nobody knows.
+    /// The ending is unknown.
     fn default() -> Self {
         Ending::Exit(0)
     }
@@ -33,18 +34,18 @@ impl Default for Ending {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) ending: Ending,
-    /// Whether the kernel has written a core of it.
+    /// Whether the kernel wrote a core dump.
     pub(crate) core_dumped: bool,
-    /// What it and the descendants that it waited for have read, by the kernel's count.
+    /// Bytes read by the program and the descendants that it waited for, by the kernel's count.
     pub(crate) read_bytes: Option<u64>,
 }
 
-/// A command line as JSON strings; what is no UTF-8 is replaced.
+/// A command line as JSON strings; bytes that are not UTF-8 are replaced.
 fn as_text<S: Serializer>(command: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(command.iter().map(|word| word.to_string_lossy()))
 }
 
-/// All figures of one run; serialised as they are for `--json`.
+/// All figures of one run, serialised as they are for `--json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Summary<'a> {
     #[serde(serialize_with = "as_text")]
@@ -54,7 +55,7 @@ pub(crate) struct Summary<'a> {
     elapsed_s: f64,
     /// Seconds that the program's reads and opens had to wait.
     stall_s: f64,
-    /// Bytes that the program read, by the kernel's count; of whatever kind.
+    /// Bytes that the program read from anything, by the kernel's count.
     kernel_read_bytes: Option<u64>,
     /// The share of them that passed through the interposing library.
     seen_share: Option<f64>,
@@ -87,7 +88,7 @@ impl<'a> Summary<'a> {
 
     /// The summary in one line.
     pub(crate) fn line(&self) -> String {
-        // A shell cannot tell: this process ends by the same signal, without a core.
+        // The shell cannot tell: this process ends by the same signal, but dumps no core.
         let core = if self.core_dumped { "; core dumped" } else { "" };
         self.of_manager() + core
     }
@@ -120,7 +121,7 @@ impl<'a> Summary<'a> {
             None => String::new(),
             Some(first) => format!(" ({} refused: {first})", hints.refused.max(1)),
         };
-        // What a program reads that is not seen does not count as read.
+        // Reads of a program without the library are not seen, so its blocks may not be wasted.
         let unread = match self.report.programs.left_alone {
             0 => "wasted",
             _ => "not seen to be read",

@@ -1,4 +1,4 @@
-//! Wrong usage, told as every other failure is: in one line that names the thing and the way out.
+//! Reports wrong usage like every other failure: in one line that names the thing and the way out.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,15 +8,15 @@ use clap::{Command, Error};
 
 use crate::failure::{Failure, written};
 
-/// Tells of `error`, which came of parsing `words` by `command`; or prints the help or the version, if that
-/// was asked for, or if no command was named.
+/// Reports `error` from parsing `words` by `command`. Prints the help or the version if that was asked for, or the help if no
+/// command was given.
 pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             written(error.print()).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print(); // Nobody is there to be told.
+            let _ = error.print(); // There is no reader.
             ExitCode::from(error.exit_code() as u8)
         }
         _ => {
@@ -26,7 +26,7 @@ pub(crate) fn report(error: &Error, command: &Command, words: &[OsString]) -> Ex
     }
 }
 
-/// What the parser says in several lines, without what every one of its messages ends with.
+/// The parser's message of several lines as one line, without its usual ending.
 fn line(error: &Error, words: &[OsString]) -> String {
     if error.kind() == ErrorKind::InvalidUtf8
         && let Some(word) = words.iter().find(|word| word.to_str().is_none())
@@ -54,7 +54,7 @@ fn line(error: &Error, words: &[OsString]) -> String {
     }
 }
 
-/// Writes out the ends of lines within what the user has given: others are the parser's.
+/// Escapes line ends in the user's words, so that the remaining ones are the parser's.
 fn with_visible_words(mut text: String, words: &[OsString]) -> String {
     for word in words.iter().filter_map(|word| word.to_str()).filter(|word| word.contains('\n')) {
         let value = word.split_once('=').map_or(word, |(_, value)| value);
@@ -65,7 +65,7 @@ fn with_visible_words(mut text: String, words: &[OsString]) -> String {
     text
 }
 
-/// Says what is wrong with a number as people do. All that the parser reads are whole, and not below zero.
+/// The parser's complaint about a number in plain words. All numbers that it parses are whole and not negative.
 fn in_words(why: &str) -> String {
     let range = why.split_once(" is not in ");
     if let Some((number, range)) = range
@@ -83,7 +83,7 @@ fn in_words(why: &str) -> String {
     }
 }
 
-/// The command, with those below it, that `words` are for.
+/// The name of the command that `words` call, with its subcommands.
 fn asked(command: &Command, words: &[OsString]) -> String {
     let (mut asked, mut name) = (command, command.get_name().to_owned());
     for word in &words[1.min(words.len())..] {

@@ -162,7 +162,7 @@ fn without_one_process_more_the_program_runs_in_place() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{id}\n"));
-    assert!(said.starts_with("foretell: no process can be had"), "{said}");
+    assert!(said.starts_with("foretell: cannot start another process"), "{said}");
 }
 
 #[test]

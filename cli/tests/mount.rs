@@ -266,7 +266,7 @@ fn what_is_wrong_with_a_list_or_its_server_is_told_in_one_line() {
         (at("/denied"), &good, 1, "a: permission denied"),
         (at("/whole"), &good, 1, "a: the server does not send parts of files"),
         ("http://127.0.0.1:9/".into(), &good, 1, "a: no connection: "),
-        (folder.into(), &good, 2, "a folder tells what it has; leave the option out"),
+        (folder.into(), &good, 2, "a folder lists its own files; leave the option out"),
     ] {
         let output = mount(&source, mnt.path(), &["--index", index, "--timeout", "1s"]);
         let stderr = text(&output.stderr);
@@ -494,11 +494,11 @@ fn wrong_arguments_are_told_in_a_line() {
     for (output, code, said) in [
         (mount("/absent", mnt.path(), &[]), 1, "name a folder that you may read"),
         (mount("ftp://host", mnt.path(), &[]), 2, "begins with s3://"),
-        (mount(source, &inside, &[]), 1, "one lies in the other"),
+        (mount(source, &inside, &[]), 1, "one is inside the other"),
         (mount(source, &mnt.path().join("absent"), &[]), 1, "create an empty folder there first"),
         (mount(source, mnt.path(), &["--block", "5000"]), 2, "a power of two"),
         (mount(source, mnt.path(), &["--budget", "1"]), 2, "does not hold one block"),
-        (mount(source, mnt.path(), &["--timeout", "0"]), 2, "no answer comes in no time"),
+        (mount(source, mnt.path(), &["--timeout", "0"]), 2, "0 leaves no time for an answer"),
         (mount(source, mnt.path(), &["--json", "-"]), 2, "needs --foreground"),
         (mount(source, mnt.path(), &["--ttl", "1"]), 2, "the unit is missing"),
     ] {
@@ -712,5 +712,5 @@ fn only_folders_can_be_written() {
     let refused = mount(folder, mnt.path(), &["--read-write", "--tier", "/tmp/tier"]);
     assert_eq!(refused.status.code(), Some(2));
     let inside = mount("/", mnt.path(), &["--read-write"]);
-    assert!(text(&inside.stderr).contains("one lies in the other"), "{}", text(&inside.stderr));
+    assert!(text(&inside.stderr).contains("one is inside the other"), "{}", text(&inside.stderr));
 }

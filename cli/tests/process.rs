@@ -98,7 +98,7 @@ fn a_script_whose_interpreter_is_missing_is_told_which() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(126), "{text}");
         let wanted = format!(
-            "foretell: {}: its interpreter, /no/such/interpreter, is not there: install it\n",
+            "foretell: {}: its interpreter /no/such/interpreter is missing; install it\n",
             script.display()
         );
         assert_eq!(text, wanted);

@@ -145,8 +145,7 @@ fn a_table_of_capacities_and_policies() {
 #[test]
 fn who_makes_no_use_of_hints_is_told() {
     let (_folder, path) = recording(ANOMALY);
-    let note =
-        |output: &Output| text(&output.stderr).contains("does with hints what it does without");
+    let note = |output: &Output| text(&output.stderr).contains("hints change nothing for");
     for (policy, hints, is_told) in [
         ("tip2,lru", "all", true),
         ("belady", "all", true),
@@ -433,7 +432,7 @@ fn what_a_recording_lacks_is_told() {
         assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
     }
     // What a process has read of itself is nobody's file.
-    let left_out = "foretell: note: 4 KiB were read that no disk has, under 1 name (devices, terminals, pipes, /proc, /sys, /run, memory): left out\n";
+    let left_out = "foretell: note: 4 KiB were read from no disk, under 1 name (devices, terminals, pipes, /proc, /sys, /run, memory): left out\n";
     let recorded = STRACE.replace("/data/f", &name).replace("/data/g", "/proc/4194305/maps");
     for (library, told) in [(&*name, ""), ("/data/x", gone)] {
         fs::write(&path, recorded.replace("/lib/x.so", library)).expect("written");
@@ -480,9 +479,9 @@ fn why_nothing_is_read_below_the_root_is_told() {
 fn whether_times_were_recorded_is_told() {
     let timeless =
         STRACE.lines().map(|line| line.split(" <").next().expect("one").to_owned() + "\n");
-    let none = "foretell: note: the recording does not tell how long calls took (strace without -T): there is no work but --think-us\n";
+    let none = "foretell: note: the recording has no durations of calls (strace without -T): the only work is --think-us\n";
     let unused =
-        "foretell: note: --think-us is not used: the recording tells how much work there was\n";
+        "foretell: note: --think-us is not used: the recording has the work between reads\n";
     let own = "# foretell trace 1\n1 1 1 0 8192\n".to_owned();
     for (content, options, told) in [
         (timeless.collect::<String>(), ["--format", "strace", "--think-us", "5"], none),
@@ -660,23 +659,18 @@ fn what_replay_cannot_use_is_said_in_one_line() {
         (
             &leaps,
             &[],
-            "t: 285 years of work, and a run has 100 at most: its clock must have leapt",
+            "t: 285 years of work, and a run has 100 at most: its clock must have jumped; record again",
             1,
         ),
         (&path, &["--disk", "/dev/zero"], "--disk: /dev/zero: is larger than 1 MiB", 1),
         (&blocks, &long, "381 years of work, and a run has 100 at most: lower --cpu-factor", 2),
         (&path, &["--block", "65MiB"], "more than 64 MiB", 2),
-        (
-            &path,
-            &["--stripe", "2GiB"],
-            "--stripe: 2 GiB are more than hp97560 has; give at most",
-            2,
-        ),
-        (&path, &["--cache", "1MiB,0"], "--cache: 0 B have no room for a block of 8 KiB", 2),
+        (&path, &["--stripe", "2GiB"], "--stripe: 2 GiB is larger than a hp97560; give at most", 2),
+        (&path, &["--cache", "1MiB,0"], "--cache: 0 B is too small for a block of 8 KiB", 2),
         (
             &path,
             &["--cache", "8191"],
-            "--cache: 8191 B have no room for a block of 8 KiB; give more, or less",
+            "--cache: 8191 B is too small for a block of 8 KiB; give more, or a smaller",
             2,
         ),
         (
@@ -755,7 +749,7 @@ fn disks_that_are_smaller_than_what_was_recorded_are_named_once() {
     assert_eq!(output.status.code(), Some(0), "{error}");
     let notes: Vec<&str> = error.lines().filter(|line| line.contains("take 763 GiB")).collect();
     assert!(
-        notes.len() >= 2 && notes.iter().all(|note| note.contains(": some lie in the same places"))
+        notes.len() >= 2 && notes.iter().all(|note| note.contains(": some files share places"))
     );
     assert!(notes[0].contains("an array of 2 x hp97560 has 2.5 GiB"), "{error}");
     notes.iter().for_each(|note| assert_eq!(error.matches(note).count(), 1, "{error}"));
@@ -1032,13 +1026,13 @@ fn collective_reads_that_cannot_be_are_refused() {
         (&["--sweep", "depth=9..2"], "depth=FIRST..LAST"),
         (&["--depth", "1", "--sweep", "depth=2"], "cannot be used with"),
         (&["--file-size", "2TiB"], "more than"),
-        (&["--file-size", "0"], "there must be a byte in a file"),
+        (&["--file-size", "0"], "a file has at least 1 byte"),
         (&["--layout", "aged", "--block", "4KiB"], "8 KiB"),
         (&["--method", "mpi"], "two-phase-extended"),
-        (&["--method", "demand", "--depth", "4"], "--depth is of --method prefetch"),
-        (&["--method", "demand", "--sweep", "depth=all"], "--sweep is of --method prefetch"),
+        (&["--method", "demand", "--depth", "4"], "--depth needs --method prefetch"),
+        (&["--method", "demand", "--sweep", "depth=all"], "--sweep needs --method prefetch"),
         (&["--method", "demand", "--overlap", "on"], "reads nothing ahead"),
-        (&["--layout", "random", "--apart"], "--apart is of --layout sequential"),
+        (&["--layout", "random", "--apart"], "--apart needs --layout sequential"),
         (&["--file-size", "1TiB", "--disks", "4096"], "more than 2^26"),
         (&["--seed", "-1"], "not a whole number from 0 on"),
         (&["--procs", "0"], "0 is not a number from 1 to 65536"),

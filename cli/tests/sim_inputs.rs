@@ -108,14 +108,14 @@ fn what_no_disk_has_is_neither_read_nor_waited_for() {
         for key in ["reads", "bytes", "requests"] {
             assert_eq!(row[key], expected[key], "{key}, {more:?}");
         }
-        let noted: Vec<&str> = said.lines().filter(|line| line.contains("no disk has")).collect();
+        let noted: Vec<&str> = said.lines().filter(|line| line.contains("from no disk")).collect();
         assert_eq!(noted.len(), 1, "{said}");
-        assert!(noted[0].contains("200 MiB were read that no disk has, under 5 names"), "{said}");
+        assert!(noted[0].contains("200 MiB were read from no disk, under 5 names"), "{said}");
         assert!(!said.contains("opening is not in it"), "{said}");
     }
     let (_folder, path) = recording(ZERO);
     let said = refusal(&sim(&["replay"], &path));
-    assert!(said.contains("there is no read in it") && said.contains("no disk has"), "{said}");
+    assert!(said.contains("there is no read in it") && said.contains("from no disk"), "{said}");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn programs_that_read_devices_are_recorded_and_run_again() {
     }
     let (row, said) = replayed(&path, &[]);
     assert!(row["bytes"].as_u64().expect("a number") < 20 << 20, "{row}");
-    assert!(said.contains("20 MiB were read that no disk has"), "{said}");
+    assert!(said.contains("20 MiB were read from no disk"), "{said}");
 }
 
 /// A pipe with a name on a disk is no file of it.
@@ -149,7 +149,7 @@ fn what_is_read_of_a_pipe_with_a_name_is_left_out() {
          7 101.0 read(3<{fifo}>, \"\"..., 65536) = 65536 <0.1>\n"
     ));
     let said = refusal(&sim(&["replay"], &path));
-    assert!(said.contains("64 KiB were read that no disk has, under 1 name "), "{said}");
+    assert!(said.contains("64 KiB were read from no disk, under 1 name "), "{said}");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn what_darshan_says_is_missing_is_noted() {
     let (row, said) = replayed(&path, &["--format", "dxt"]);
     assert_eq!(row["reads"], 1);
     let warning = "its recorder says: The DXT_POSIX module contains incomplete data!";
-    assert!(said.contains(warning) && said.contains("no disk has"), "{said}");
+    assert!(said.contains(warning) && said.contains("from no disk"), "{said}");
     let (_folder, path) = recording(data);
     assert!(!replayed(&path, &["--format", "dxt"]).1.contains("incomplete"));
 }

@@ -29,31 +29,31 @@ const FIRST_BYTE: Duration = Duration::from_millis(30);
 
 #[derive(Args)]
 pub(crate) struct DemoArgs {
-    /// Show it on a mounted object store instead, 30 ms away, emulated too
+    /// Use a mounted object store in place of disks; it is emulated too, 30 ms away
     #[arg(long)]
     store: bool,
 
-    /// Of disks: real seconds in one second of the array's clock: smaller is quicker, and less exact [default: 0.125]
+    /// Disk array: real seconds per second of the array's clock; smaller is quicker and less exact [default: 0.125]
     #[arg(long, value_name = "FACTOR", allow_negative_numbers = true)]
     time_scale: Option<f64>,
 
-    /// Of disks: how files lie on them, aged (in short runs, as on an old file system) or sequential [default: aged]
+    /// Disk array: how files lie on the disks, aged (in short runs, as on an old file system) or sequential [default: aged]
     #[arg(long)]
     layout: Option<LayoutKind>,
 
-    /// Of the store: how long each of its answers waits before its first byte [default: 30ms]
+    /// Object store: latency to the first byte of each response [default: 30ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     first_byte: Option<Duration>,
 
-    /// Of the store: how often each way is measured [default: 5]
+    /// Object store: how many times each way of reading is measured [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=store::ROUNDS_MAX))]
     rounds: Option<u64>,
 
-    /// Write every figure to FILE as JSON (- for standard output, behind the table)
+    /// Write every figure to FILE as JSON (- for standard output, after the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Where to write the report
+    /// Where to write the report, an HTML page
     #[arg(long, default_value = "report.html", value_name = "FILE")]
     report: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `foretell sim cache`: a cache over recorded reads, without a clock.
+//! `foretell sim cache`: a cache over recorded reads, counted without a clock.
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
@@ -19,18 +19,19 @@ use crate::failure::{Failure, note};
 use crate::size;
 
 const HELP: &str = "\
-Each capacity is run with each policy, from an empty cache. A fetch takes no time: with hints and \
-without --depth 0, a policy that prefetches misses little or nothing, and what it costs is in the \
-column of prefetches (in a cache of one block, the block that is being read leaves no room for another, but \
-for tip1, which replaces by recency alone: it may fetch a block several times before it is read). \
-belady is the off-line optimum of fetching on demand; it and lru do with hints \
-what they do without.
+Each capacity is run with each policy, from an empty cache. Fetching takes no time: with hints and \
+without --depth 0, a prefetching policy misses little or nothing, and its cost is in the column \
+prefetches. In a cache of one block, the block being read leaves no room for a prefetch. Only tip1 \
+prefetches there, because it replaces by recency alone: it may fetch a block several times before \
+the block is read. belady is the off-line optimum of demand fetching. Hints change nothing for \
+belady and lru.
 
 Formats, all of them also compressed with gzip or zstd:
 {FORMATS}
 
-Columns: reads are of blocks, and either hits or misses; prefetches are fetches before a read; \
-seconds are what the run took here. --json has one object with them, or an array of several runs.
+Columns: reads counts block reads, each a hit or a miss; prefetches counts fetches ahead of a read; \
+seconds is the time that the run took here. --json has one object with them, or an array of several \
+runs.
 
 Examples:
   foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\
@@ -53,27 +54,27 @@ pub(super) fn help() -> String {
 }
 
 const LRU: CachePolicy = CachePolicy::Rules(Rules::LRU);
-/// Of a block, where nothing else is given.
+/// The default block size, in bytes.
 const BLOCK_BYTES: u64 = 8 << 10;
 
 #[derive(Args)]
 pub(crate) struct CacheArgs {
-    /// The recording; - for standard input
+    /// The recording (- for standard input)
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
 
     #[arg(long, help = format!("Its format: {}", Format::names()))]
     format: Format,
 
-    /// Blocks that the cache has room for; several with commas between them
+    /// Capacity of the cache, in blocks; several values with commas between them
     #[arg(long, required = true, value_name = "N,...", value_delimiter = ',', value_parser = capacity, allow_negative_numbers = true)]
     capacity: Vec<u64>,
 
     #[arg(long, required = true, value_name = "NAME,...", value_delimiter = ',',
-        help = format!("What decides: {}; several with commas between them", CachePolicy::names()))]
+        help = format!("Replacement policy: {}; several with commas between them", CachePolicy::names()))]
     policy: Vec<CachePolicy>,
 
-    /// Which reads are disclosed before the first: none, all
+    /// Which reads are disclosed before the first one: none, all
     #[arg(long)]
     hints: Hints,
 
@@ -81,12 +82,12 @@ pub(crate) struct CacheArgs {
     #[arg(long, value_name = "N", value_parser = blocks, allow_negative_numbers = true)]
     depth: Option<u64>,
 
-    /// Of vscsi and foretell: bytes of a block, a multiple of 512, up to 64 MiB; a read is of every block it touches
-    /// [default: 8KiB]
+    /// Block size for formats vscsi and foretell: a multiple of 512 bytes, up to 64 MiB; a read reads every block that it
+    /// touches [default: 8KiB]
     #[arg(long, value_name = "SIZE", value_parser = recorded_block_bytes, allow_negative_numbers = true)]
     block: Option<u64>,
 
-    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    /// Write the figures to FILE as JSON (- for standard output, in place of the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -110,8 +111,9 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     let json = Figures::open(args.json.as_deref())?;
     let block_bytes = match (args.format, args.block) {
         (format, Some(_)) if format.has_own_blocks() => {
-            let what = "--block is of requests; a recording of format";
-            return Err(Failure::usage(format!("{what} {format} has its own blocks")));
+            return Err(Failure::usage(format!(
+                "--block: a recording of format {format} has its own blocks; leave it out"
+            )));
         }
         (_, given) => given.unwrap_or(BLOCK_BYTES),
     };
@@ -131,7 +133,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
         args.hints == Hints::All && [LRU, CachePolicy::Belady].contains(policy)
     };
     for policy in args.policy.iter().filter(no_use) {
-        progress.suspend(|| note(format!("note: {policy} does with hints what it does without")));
+        progress.suspend(|| note(format!("note: hints change nothing for {policy}")));
     }
     let says_at_once = json.are_unwanted();
     if says_at_once {
@@ -157,7 +159,7 @@ pub(super) fn cache(args: &CacheArgs) -> Result<ExitCode, Failure> {
     json.deliver(Ok(()), || as_json(&results, results.len() > 1), table)
 }
 
-/// Refuses a run that nobody waits for, before any work is done.
+/// Refuses a run that would take too long, before any work is done.
 fn check_length(
     args: &CacheArgs,
     block_bytes: u64,
@@ -173,10 +175,8 @@ fn check_length(
         format if format.has_own_blocks() => ("blocks".to_owned(), "take a part of it".to_owned()),
         _ => {
             let larger = reads.factor_for(most, BLOCK_BYTES_MAX / block_bytes);
-            (
-                format!("blocks of {}", size::display(block_bytes)),
-                larger_blocks(block_bytes, larger),
-            )
+            let blocks = format!("blocks of {}", size::display(block_bytes));
+            (blocks, larger_blocks(block_bytes, larger))
         }
     };
     Err(Failure::failed(format!(
@@ -199,12 +199,12 @@ fn runs(args: &CacheArgs) -> Vec<CacheOptions> {
     capacities.flat_map(|&n| unique(&args.policy).map(move |&policy| with(n, policy))).collect()
 }
 
-/// A run as it is written: what was asked for, and what came of it.
+/// A run as `--json` writes it: its options, then its results.
 #[derive(Serialize)]
 struct Run {
     trace: String,
     format: &'static str,
-    /// Of a recording of requests.
+    /// `None` for a format with its own blocks.
     block_bytes: Option<u64>,
     depth: Option<u64>,
     #[serde(flatten)]
@@ -223,13 +223,13 @@ impl Run {
     }
 }
 
-/// Characters of the column of capacities.
+/// Width of the column of capacities, in characters.
 fn capacity_width(args: &CacheArgs) -> usize {
     let digits = args.capacity.iter().map(|capacity| capacity.to_string().len());
     digits.max().unwrap_or(0).max("capacity".len() + 1)
 }
 
-/// What is the same in all rows, and the names of the columns.
+/// The values that are the same in all rows, and the names of the columns.
 fn header(args: &CacheArgs, block_bytes: u64, width: usize) -> String {
     let mut above = format!("trace: {}  format: {}", shown(&args.trace), args.format);
     if !args.format.has_own_blocks() {

@@ -1,4 +1,4 @@
-//! `foretell sim collective`: processors that read striped files together, in virtual time.
+//! `foretell sim collective`: processors that read striped files together, in simulated time.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,57 +22,62 @@ use crate::failure::Failure;
 use crate::{array, input_file, size};
 
 pub(super) const HELP: &str = "\
-Processors read their parts of one file after another together, compute on each, and wait for each other \
-before the next. How deep must each prefetch, and is a collective call worth it? All figures are \
+Examples:
+  foretell sim collective --procs 8 --disks 8 --pattern block-1d --sweep depth=1..64
+  foretell sim collective --procs 16 --disks 4 --pattern block-1d,global --crossover
+  foretell sim collective --procs 64 --disks 16 --disk object-store --method prefetch --depth 32
+
+All processors read their parts of a file, compute on it, and wait for each other before the next \
+file. How deep must each processor prefetch, and is a collective call better? All figures are \
 simulated. Files are striped over the disks block by block.
 
 Methods:
   demand              a block at a time, when it is needed
   prefetch            each processor's next blocks, as many as --depth says
-  disk-directed       a collective call: each disk sorts all and sends blocks to their owners
+  disk-directed       a collective call: each disk sorts all requests and sends blocks to their owners
   two-phase           a collective call: each processor reads a contiguous part, then all exchange
-  two-phase-extended  as that, in parts of a block of each disk, taken by whoever is free
+  two-phase-extended  as two-phase, in parts of one block per disk; a free processor takes the next
 
-Patterns: interleaved (every P-th block), block-1d (contiguous parts), block-3d (boxes of a cube), global \
-(anybody's, equal shares), or a file with the owner of each block in order, numbers from 0 with white space between.
+Patterns: interleaved (every P-th block), block-1d (contiguous parts), block-3d (boxes of a cube), \
+global (any processor, equal shares), or a file that lists the owner of each block in order, as \
+numbers from 0 separated by white space.
 
-Several values with commas between them make a row each, in every combination. --sweep gives --depth \
-several values, as depth=1,2,4 or depth=1..64, which doubles from the first to the last; depth=all goes up to all that \
-a processor reads.
+Options with several values, separated by commas, give one row per combination. --sweep gives \
+--depth several values: depth=1,2,4, or depth=1..64, which doubles from the first to the last, or \
+depth=all, which doubles up to a processor's whole portion.
 
-Above the rows of a machine stands what it is and the least depth that was found to bring nearly the best (in each object of \
---json, recommended_depth; of files of more than 131,072 blocks, as the models of docs/internals/collective.md expect it). With --crossover \
-also what a collective call brings, as it is and overlapped; the least depth that brings no less than the former; whether a greater one, \
-of a few that are tried, brings less again; and the least depth for 95 % of what all of a portion ahead brings: some \
-twenty-five runs more for a machine. Of the files one is read before the first and one after the last, and time counts between.
+Above the rows of a machine stand its parameters and the recommended depth: the least depth found \
+with nearly the best throughput (recommended_depth in --json). For files of more than 131,072 blocks \
+it is computed with the models of docs/internals/collective.md. One more file is read before the \
+first and one after the last; time is counted between them.
 
-A cloud volume, which has a limit to its rate and many requests at once, is --disk network, or a copy of its parameter file \
-with that limit; ssd and nvme are local.
+--crossover adds the throughput of a collective call, also overlapped; the least depth at which \
+prefetching reaches the call; whether it falls behind again at a greater depth, of a few that are \
+tried; and the least depth with 95 % of the throughput of prefetching a whole portion. This takes \
+some twenty-five more runs per machine.
+
+For a cloud volume, which has a bandwidth limit and serves many requests at once, use --disk network, \
+or a copy of its parameter file with that limit. ssd and nvme are local devices.
 
 Columns:
   overlap  whether the next file is fetched while this one is computed on
-  depth    blocks ahead at each processor; more than all that it reads of a file is taken as all, in one row
-  MiB/s    of files, of reading and computing together
-  all s    seconds in all
-  read s   of these, from barriers until the last processor had all
-  resp ms  of a request on average, in the queue and at the disk
-  disk ms  of a request on average, at the disk
-  order    requests that began where the one before had ended
+  depth    blocks ahead at each processor; depths above a processor's portion share one row
+  MiB/s    bytes of the files per second of reading and computing
+  all s    elapsed seconds
+  read s   elapsed seconds from barriers until the last processor had all its data
+  resp ms  response time of a request on average, in the queue and at the disk
+  disk ms  service time of a request on average, at the disk alone
+  order    share of requests that began where the one before had ended
   busy     the busiest disk's share of the time
-  memory   for data, of all processors
-
-Examples:
-  foretell sim collective --procs 8 --disks 8 --file-size 32MiB --pattern block-1d --sweep depth=1..64
-  foretell sim collective --procs 16 --disks 4 --file-size 8MiB --pattern block-1d,global --crossover
-  foretell sim collective --procs 64 --disks 16 --disk object-store --method prefetch,disk-directed --depth 32";
+  memory   memory for data, of all processors together";
 
 #[derive(Args)]
 pub(crate) struct CollectiveArgs {
-    /// Processors, 1 to 65,536
+    /// Number of processors, 1 to 65,536
     #[arg(long, default_value = "8", value_name = "P,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536), allow_negative_numbers = true)]
     procs: Vec<u32>,
 
-    /// Disks, 1 to 4,096
+    /// Number of disks, 1 to 4,096
     #[arg(long, default_value = "8", value_name = "D,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     disks: Vec<u32>,
 
@@ -81,19 +86,19 @@ pub(crate) struct CollectiveArgs {
             --disk hp97560-stored --apart", array::disk_names()))]
     disk: Vec<String>,
 
-    /// Bytes of each file, rounded up to blocks
+    /// Size of each file, rounded up to whole blocks
     #[arg(long, default_value = "32MiB", value_name = "SIZE,...", value_delimiter = ',', value_parser = file_bytes, allow_negative_numbers = true)]
     file_size: Vec<u64>,
 
-    /// How many files are read, 1 to 1,000,000
+    /// Number of files to read, 1 to 1,000,000
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), allow_negative_numbers = true)]
     files: u32,
 
-    /// Bytes of a block, a multiple of 512
+    /// Block size, a multiple of 512 bytes
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = block_bytes, allow_negative_numbers = true)]
     block: u64,
 
-    /// Whose blocks are whose: interleaved, block-1d, block-3d, global, or a file
+    /// Which processor reads which blocks: interleaved, block-1d, block-3d, global, or a file
     #[arg(
         long,
         default_value = "interleaved",
@@ -106,7 +111,7 @@ pub(crate) struct CollectiveArgs {
     #[arg(long, default_value = "sequential", value_name = "NAME,...", value_delimiter = ',')]
     layout: Vec<Placement>,
 
-    /// With --layout sequential: each file lies anywhere instead of after the one before
+    /// With --layout sequential: place each file at random instead of after the one before
     #[arg(long)]
     apart: bool,
 
@@ -119,11 +124,11 @@ pub(crate) struct CollectiveArgs {
     )]
     method: Vec<Method>,
 
-    /// Read a file while the one before is computed on (on), or not (off) [default: on for prefetch, off for others]
+    /// Whether a file is read while the one before is computed on [default: on for prefetch, off for others]
     #[arg(long, value_enum)]
     overlap: Option<array::Switch>,
 
-    /// Of prefetch: blocks ahead at each processor; 0 is demand [default: what is recommended]
+    /// Method prefetch: blocks ahead at each processor; 0 is demand fetching [default: the recommended depth]
     #[arg(
         long,
         value_name = "N,...",
@@ -133,54 +138,54 @@ pub(crate) struct CollectiveArgs {
     )]
     depth: Vec<u64>,
 
-    /// Of prefetch: several depths in blocks at each processor, as depth=1..64
+    /// Method prefetch: several depths, in blocks at each processor, as depth=1..64
     #[arg(long, value_name = "depth=...", value_parser = sweep)]
     sweep: Option<Sweep>,
 
-    /// Look for the least depth with which prefetching brings no less than a collective call
+    /// Search for the least depth at which prefetching is as fast as a collective call
     #[arg(long)]
     crossover: bool,
 
-    /// Order of the requests that wait at a disk: fifo, scan, c-look, sstf
+    /// Order in which a disk serves waiting requests: fifo, scan, c-look, sstf
     #[arg(long, default_value_t = Order::Sstf)]
     order: Order,
 
-    /// Computing on a file, as so many times what a disk-directed read of it takes, 0 to 1000
+    /// Computing time per file, as a multiple of the time of its disk-directed read, 0 to 1000
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", conflicts_with = "compute_ms", value_parser = |text: &str| up_to(text, 1e3), allow_negative_numbers = true)]
     compute: f64,
 
-    /// Computing on a file whose blocks are shared out equally, milliseconds, at most an hour (3600000); who has more
-    /// blocks than others computes so much longer
+    /// Computing time per file for an equal share of its blocks, in milliseconds, at most an hour (3600000); a processor with
+    /// more blocks computes proportionally longer
     #[arg(long, value_name = "MILLISECONDS", value_parser = |text: &str| up_to(text, 3.6e6), allow_negative_numbers = true)]
     compute_ms: Option<f64>,
 
-    /// Start-up of a message, nanoseconds, at most a second
+    /// Start-up time of a network message, in nanoseconds, at most a second
     #[arg(long, default_value_t = 25, value_name = "NANOSECONDS", value_parser = clap::value_parser!(u64).range(..=1_000_000_000), allow_negative_numbers = true)]
     net_startup_ns: u64,
 
-    /// Bytes a second that a processor can take in, at least 1KiB
+    /// Network bandwidth into each processor, in bytes per second, at least 1KiB
     #[arg(long, default_value = "400MiB", value_name = "SIZE", value_parser = bandwidth, allow_negative_numbers = true)]
     net_bandwidth: u64,
 
-    /// Seed of ownerships, places and drawn latencies
+    /// Seed of random owners, places and latencies
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
 
-    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    /// Write the figures to FILE as JSON (- for standard output, in place of the table)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Depths to go through.
+/// The depths of `--sweep`.
 #[derive(Clone, Debug, PartialEq)]
 enum Sweep {
     Given(Vec<u64>),
-    /// Doubled from the first to the last; `None`: to a processor's share.
+    /// Doubled from the first to the last; `None` stands for a processor's whole share.
     Doubled(u64, Option<u64>),
 }
 
 impl Sweep {
-    /// At most `share` each.
+    /// The depths in blocks, each at most `share`.
     fn depths(&self, share: u64) -> Vec<u64> {
         match self {
             Sweep::Given(depths) => capped(depths, share),
@@ -198,7 +203,7 @@ impl Sweep {
     }
 }
 
-/// What is beyond `share` as that, and once.
+/// Depths above `share` as `share`, and each depth once.
 fn capped(depths: &[u64], share: u64) -> Vec<u64> {
     let mut capped: Vec<u64> = Vec::new();
     for depth in depths.iter().map(|&depth| depth.min(share)) {
@@ -230,7 +235,7 @@ fn up_to(text: &str, most: f64) -> Result<f64, String> {
 
 fn file_bytes(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
-        0 => Err("there must be a byte in a file".into()),
+        0 => Err("a file has at least 1 byte".into()),
         bytes => Ok(bytes),
     }
 }
@@ -248,7 +253,7 @@ fn pattern(text: &str) -> Result<Pattern, Failure> {
     };
     if !Path::new(text).exists() {
         let message =
-            format!("--pattern: {unknown}, or a file of owners, but there is none of that name");
+            format!("--pattern: {unknown}, or a file of owners, but no file has this name");
         return Err(Failure::usage(message));
     }
     let failed = |error: &dyn std::fmt::Display| {
@@ -264,10 +269,10 @@ fn pattern(text: &str) -> Result<Pattern, Failure> {
     Ok(Pattern::Owners(Arc::new(owners)))
 }
 
-/// Of a file of owners: some 20 million blocks.
+/// The largest file of owners, in bytes: some 20 million blocks.
 const OWNERS_MAX_BYTES: u64 = 64 << 20;
 
-/// One combination.
+/// One run: a combination of option values.
 struct Run {
     disk: String,
     pattern: String,
@@ -276,7 +281,7 @@ struct Run {
     answers: Option<Answers>,
 }
 
-/// What --crossover tells of a machine.
+/// What `--crossover` adds to a machine's figures.
 #[derive(Serialize)]
 struct Crossover {
     collective_mib_s: f64,
@@ -313,7 +318,7 @@ impl Crossover {
         };
         format!(
             "a collective call: {:.2} MiB/s; overlapped, with twice the memory: {:.2}\n\
-             prefetching brings what the call does {equals}, and 95 % of its own best from {} on ({})",
+             prefetching reaches the call {equals}, and 95 % of its own best from depth {} on ({})",
             self.collective_mib_s,
             self.overlapped_mib_s,
             self.near_best_depth,
@@ -322,7 +327,7 @@ impl Crossover {
     }
 }
 
-/// A run as it is written.
+/// A run as `--json` writes it.
 #[derive(Serialize)]
 struct Row {
     procs: usize,
@@ -391,7 +396,7 @@ impl Row {
         }
     }
 
-    /// What the rows of one machine have in common.
+    /// The lines above a machine's rows: what these have in common.
     fn machine(&self) -> String {
         let plural =
             |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
@@ -470,7 +475,7 @@ pub(super) fn collective(args: &CollectiveArgs) -> Result<ExitCode, Failure> {
     json.deliver(Ok(()), || as_json(&rows, rows.len() > 1), || show(&rows))
 }
 
-/// The table: rows of each machine below what that is.
+/// Prints the table: each machine's lines, then its rows.
 fn show(rows: &[Row]) -> Result<(), Failure> {
     let mut machine = String::new();
     for row in rows {
@@ -485,26 +490,28 @@ fn show(rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Options that would change nothing.
+/// Refuses options that would change nothing.
 fn check_options(args: &CollectiveArgs) -> Result<(), Failure> {
     let prefetches = args.method.contains(&Method::Prefetch);
     let unused = if !prefetches && !args.depth.is_empty() {
-        Some("--depth is of --method prefetch")
+        Some("--depth needs --method prefetch")
     } else if !prefetches && args.sweep.is_some() {
-        Some("--sweep is of --method prefetch")
+        Some("--sweep needs --method prefetch")
     } else if args.overlap.is_some_and(|switch| switch == array::Switch::On)
         && args.method.iter().all(|&method| method == Method::Demand)
     {
-        Some("--overlap on is not of --method demand, which reads nothing ahead")
+        Some(
+            "--overlap on has no use with --method demand, which reads nothing ahead; leave it out",
+        )
     } else if args.apart && !args.layout.contains(&Placement::Sequential) {
-        Some("--apart is of --layout sequential")
+        Some("--apart needs --layout sequential")
     } else {
         None
     };
     unused.map_or(Ok(()), |why| Err(Failure::usage(why)))
 }
 
-/// Every machine with its files; method and depth are still to be chosen, and so is the computing.
+/// Every machine with its files. [`runs_on`] sets the method, the depth and the computing time.
 fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
     let network =
         Network { startup: Nanos(args.net_startup_ns), bytes_per_s: args.net_bandwidth as f64 };
@@ -554,7 +561,7 @@ fn machines(args: &CollectiveArgs) -> Result<Vec<Run>, Failure> {
     Ok(machines)
 }
 
-/// The runs that are asked for on a machine.
+/// The requested runs on one machine.
 fn runs_on(args: &CollectiveArgs, machine: &Run) -> Result<Vec<Run>, SpecError> {
     let mut spec = machine.spec.clone();
     if args.compute_ms.is_none() {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::failure::{Failure, written};
 use crate::output_file::{self, Named, OutputFile};
 
-/// Refuses outputs that would be lost: `read` is the recording and what else is read.
+/// Refuses outputs that would overwrite each other or an input. `read` lists the inputs.
 pub(super) fn check_outputs(
     read: &[Named],
     written: &[(&str, Option<&Path>)],
@@ -18,7 +18,7 @@ pub(super) fn check_outputs(
     output_file::check_apart(read, &given.collect::<Vec<_>>()).map_err(Failure::usage)
 }
 
-/// The file that `option` names, if it does.
+/// The output file of `option`, if that is given.
 pub(super) fn output(option: &str, path: Option<&Path>) -> Result<Option<OutputFile>, Failure> {
     OutputFile::of_option(option, path).map_err(Failure::failed)
 }
@@ -27,28 +27,28 @@ pub(super) fn write(file: OutputFile, content: &str) -> Result<(), Failure> {
     file.write(content.as_bytes()).map_err(Failure::failed)
 }
 
-/// Where `--json` puts the figures.
+/// The destination of `--json`.
 pub(super) struct Figures {
     file: Option<OutputFile>,
-    /// In place of the table.
+    /// The figures are printed in place of the table.
     to_stdout: bool,
 }
 
 impl Figures {
-    /// Sees that they can be written.
+    /// Opens the destination, so that a wrong path shows before the work.
     pub(super) fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let to_stdout = path == Some(Path::new("-"));
         let file = output("--json", path.filter(|_| !to_stdout))?;
         Ok(Figures { file, to_stdout })
     }
 
-    /// Whether nothing but the table is wanted.
+    /// Whether only the table is wanted.
     pub(super) fn are_unwanted(&self) -> bool {
         self.file.is_none() && !self.to_stdout
     }
 
-    /// Writes them, and shows the table: that is what is left where the file's disk is full. The file comes first, and what it
-    /// and `others` have failed by: whoever reads the first line of the table only ends this process by that.
+    /// Writes the figures, then reports failures of this and of `others`, then prints the table. The table comes last and
+    /// always: it remains if the file's disk is full, and a reader that closes the pipe after its first line ends this process.
     pub(super) fn deliver(
         self,
         others: Result<(), Failure>,
@@ -69,12 +69,12 @@ impl Figures {
     }
 }
 
-/// One line on standard output.
+/// Prints one line on standard output.
 pub(super) fn say(line: &str) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}"))
 }
 
-/// One run as an object, or several, of which some may have come to nothing, as an array.
+/// JSON: an object for one run, or an array if several were asked for, even if only one is left.
 pub(super) fn as_json(runs: &[impl Serialize], are_several: bool) -> Result<String, Failure> {
     match runs {
         [run] if !are_several => serde_json::to_string(run),

@@ -1,4 +1,12 @@
-//! `foretell sim`: caches, recorded runs and the papers' programs, in numbers and without waiting for anything.
+//! `foretell sim`: simulations of caches, of recorded runs and of the papers' programs. Nothing here waits for a device.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `cache`, `replay`, `collective`, `reproduce` | one subcommand each |
+//! | `replay_args`, `recorded`, `table`, `sweep_plot` | parts of `replay`: options, reading the recording, table, plot |
+//! | `figures` | where results go: `--json`, standard output |
+//! | `recording` | names, places and block sizes of recordings |
+//! | `runs` | running many simulations on all processors, progress |
 
 mod cache;
 mod collective;
@@ -27,19 +35,19 @@ pub(crate) struct SimArgs {
 
 #[derive(Subcommand)]
 enum SimCommand {
-    /// Count what a cache hits and misses: foretell sim cache --trace FILE --format blocks
-    /// --capacity 100,1000 --policy lru,tip2,belady --hints all
+    /// Count a cache's hits and misses over recorded reads: foretell sim cache --trace FILE --format blocks --capacity 100,1000
+    /// --policy lru,tip2,belady --hints all
     #[command(after_help = cache::help())]
     Cache(cache::CacheArgs),
-    /// Run a recorded run again on other disks, with other memory, with hints: foretell sim replay
-    /// run.strace --root /data --disks 1,2,4,8
+    /// Replay a recorded run with other disks, other memory, or hints: foretell sim replay run.strace --root /data --disks
+    /// 1,2,4,8
     #[command(after_help = replay_args::HELP)]
     Replay(replay_args::ReplayArgs),
-    /// Read striped files by many processors together, prefetching or collectively: foretell sim collective --procs 8
-    /// --disks 8 --pattern block-1d --sweep depth=1..64
+    /// Read striped files on many processors, by prefetching or by collective calls: foretell sim collective --procs 8 --disks
+    /// 8 --pattern block-1d --sweep depth=1..64
     #[command(after_help = collective::HELP)]
     Collective(collective::CollectiveArgs),
-    /// Run the tables and figures of the TIP and collective papers again: foretell sim reproduce all --out DIR
+    /// Reproduce the tables and figures of the TIP and collective papers: foretell sim reproduce all --out DIR
     #[command(after_help = reproduce::HELP)]
     Reproduce(reproduce::ReproduceArgs),
 }

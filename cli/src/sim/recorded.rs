@@ -1,4 +1,4 @@
-//! What `foretell sim replay` runs again: the recording's reads and work, and in words what it lacks.
+//! Reads the recording of `foretell sim replay`: its reads and the work between them, and notes on what it lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use super::replay_args::{ReplayArgs, Source};
 use crate::failure::Failure;
 use crate::size;
 
-/// What is run again, and in words what the recording lacks for that.
+/// The activity to replay, and notes for the user on what the recording lacks.
 pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Failure> {
     if let (Source::Reads(format), Some(_)) = (args.format, &args.root) {
         return Err(Failure::usage(format!(
@@ -56,15 +56,14 @@ pub(super) fn activity(args: &ReplayArgs) -> Result<(Activity, Vec<String>), Fai
     Ok((activity, lacking))
 }
 
-/// What is to be known of the work between reads.
+/// A note on the work between reads, if the recording or `--think-us` is at odds with it.
 fn times(args: &ReplayArgs, activity: &Activity) -> Option<String> {
     match args.format {
         Source::Strace if !activity.has_durations => Some(
-            "the recording does not tell how long calls took (strace without -T): there is no work but --think-us"
-                .to_owned(),
+            "the recording has no durations of calls (strace without -T): the only work is --think-us".to_owned(),
         ),
         _ if activity.has_durations && args.think_us > 0.0 => Some(
-            "--think-us is not used: the recording tells how much work there was".to_owned(),
+            "--think-us is not used: the recording has the work between reads".to_owned(),
         ),
         _ => None,
     }
@@ -95,24 +94,24 @@ fn of_recording(
     Ok((activity, lacking))
 }
 
-/// Whether there is something of this name that is neither a file nor a folder, such as a pipe or a device.
+/// Whether the path leads to neither a file nor a folder, but to a pipe or a device, say.
 fn is_no_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir())
 }
 
-/// What has been left out.
+/// A note on reads that no disk serves.
 fn of_no_disk(left_out: LeftOut) -> Option<String> {
     let LeftOut { files, bytes } = left_out;
     (files > 0).then(|| {
         let files = if files == 1 { "1 name".to_owned() } else { format!("{files} names") };
         format!(
-            "{} were read that no disk has, under {files} (devices, terminals, pipes, /proc, /sys, /run, memory): left out",
+            "{} were read from no disk, under {files} (devices, terminals, pipes, /proc, /sys, /run, memory): left out",
             size::display(bytes)
         )
     })
 }
 
-/// Where reads are, if none is below the root.
+/// Says where the recorded reads are, if none is below the root.
 fn elsewhere(recording: &Recording) -> String {
     let read = recording.calls.iter().filter_map(|call| match call.what {
         What::Read { file, .. } | What::List(file) => Some(recording.path(file)),
@@ -151,7 +150,7 @@ fn most_below(paths: &[&Path]) -> (usize, PathBuf) {
     }
 }
 
-/// Where files are mapped that every program uses; they count if they are below the root.
+/// Folders of files that every program maps, such as libraries. These count only if they are below the root.
 const SYSTEM: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", "/sys"];
 
 fn is_system(path: &Path) -> bool {
@@ -207,7 +206,7 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
     all.chain(unnamed).chain(opened).chain(rings).collect()
 }
 
-/// That libraries are among what is disclosed, of which programs read the beginning alone and map the rest.
+/// A note that libraries are among the disclosed files: programs read only the beginning of a library and map the rest.
 fn libraries(recording: &Recording) -> Option<String> {
     let read = recording.calls.iter().filter_map(|call| match call.what {
         What::Read { file, .. } => Some(recording.path(file)),
@@ -229,7 +228,7 @@ fn libraries(recording: &Recording) -> Option<String> {
     })
 }
 
-/// What of the recording's text cannot be run again.
+/// Notes on lines that are not understood, and on a recording that is cut off.
 fn damage(state: &State) -> Vec<String> {
     let damaged = state.first_not_understood.map(|first| {
         let State { lines, not_understood, .. } = state;

@@ -1,4 +1,4 @@
-//! A recording as the command line names it: its place, its name in messages, its blocks.
+//! A recording as the command line names it: where it is, its name in messages, its block size.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,29 +8,30 @@ use foretell_sim::SECTOR_BYTES;
 use crate::failure::{Failure, without_controls};
 use crate::{signals, size};
 
+/// Parses a block size, in bytes.
 pub(super) fn block_bytes(text: &str) -> Result<u64, String> {
     whole_sectors(text, "a block")
 }
 
-/// The longest block of a recording that is run again: larger ones would be in more pieces than is worth anybody's while.
+/// The largest block of a recording, in bytes: a larger one would be read in too many pieces.
 pub(super) const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// The same of recordings.
+/// Parses the block size of a recording, in bytes: at most [`BLOCK_BYTES_MAX`].
 pub(super) fn recorded_block_bytes(text: &str) -> Result<u64, String> {
     let bytes = block_bytes(text)?;
     let most = size::display(BLOCK_BYTES_MAX);
     (bytes <= BLOCK_BYTES_MAX).then_some(bytes).ok_or_else(|| format!("more than {most}"))
 }
 
-/// What to do about a recording of too many blocks: take them `factor` times as large, if that is enough.
+/// The way out for a recording of too many blocks: blocks `factor` times as large, if there is such a factor.
 pub(super) fn larger_blocks(block_bytes: u64, factor: Option<u64>) -> String {
     match factor.and_then(|factor| block_bytes.checked_mul(factor)) {
         Some(bytes) => format!("take larger blocks (--block {}), or a part of it", exact(bytes)),
-        None => "take a part of it".to_owned(),
+        None => "take a part of it".into(),
     }
 }
 
-/// A size as an option takes it.
+/// A size in bytes, written so that an option reads the same value.
 fn exact(bytes: u64) -> String {
     [("MiB", 20), ("KiB", 10)]
         .into_iter()
@@ -38,7 +39,7 @@ fn exact(bytes: u64) -> String {
         .map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Bytes of `what`, which is in whole sectors.
+/// Parses the size of `what`, in bytes: whole sectors, at least one.
 pub(super) fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
     match size::parse(text)? {
         bytes if bytes > 0 && bytes % SECTOR_BYTES == 0 => Ok(bytes),
@@ -48,7 +49,7 @@ pub(super) fn whole_sectors(text: &str, what: &str) -> Result<u64, String> {
 
 const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Where a recording of this name is: standard input if that is `-`.
+/// The path of the recording called `name`; `-` is standard input.
 pub(super) fn recorded_at(name: &Path) -> Result<&Path, Failure> {
     if name.as_os_str() != "-" {
         return Ok(name);
@@ -58,7 +59,7 @@ pub(super) fn recorded_at(name: &Path) -> Result<&Path, Failure> {
     Ok(Path::new(STANDARD_INPUT))
 }
 
-/// How it is called.
+/// The recording's name in messages.
 pub(super) fn shown(name: &Path) -> String {
     match name.as_os_str() == "-" {
         true => "standard input".into(),
@@ -66,7 +67,7 @@ pub(super) fn shown(name: &Path) -> String {
     }
 }
 
-/// A recording that cannot be used.
+/// The failure of a recording that cannot be read.
 pub(super) fn not_a_recording(error: impl Display) -> Failure {
     let error = error.to_string();
     match error.strip_prefix(STANDARD_INPUT).filter(|what| what.starts_with(':')) {

@@ -1,4 +1,4 @@
-//! `foretell sim replay`: a recorded run again, on another machine.
+//! `foretell sim replay`: replays a recorded run on modelled machines.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
         .iter()
         .any(|Run { spec, .. }| spec.rules == Rules::LRU && spec.disclosed != Disclosed::None)
     {
-        note("note: lru does with hints what it does without".to_owned());
+        note("note: hints change nothing for lru".to_owned());
     }
     note_small_disks(&runs, &recorded);
     let results: Vec<Row> =
@@ -89,9 +89,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     json.deliver(plotted, || as_json(&results, is_sweep), to_show)
 }
 
-/// Whether all runs come to an end.
+/// Refuses runs that would not end in reasonable time.
 fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<(), Failure> {
-    // Their work is the same.
+    // Runs on the same disk have the same work: one check each.
     let mut checked: Vec<&str> = Vec::new();
     for Run { spec, disk, .. } in runs {
         if checked.contains(&disk.as_str()) {
@@ -104,7 +104,9 @@ fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<()
             }
             TooLong::Work(_) => {
                 let trace = shown(&args.trace);
-                Failure::failed(format!("{trace}: {too_long}: its clock must have leapt"))
+                Failure::failed(format!(
+                    "{trace}: {too_long}: its clock must have jumped; record again"
+                ))
             }
             TooLong::Requests(_) => Failure::usage(format!("--disk {disk}: {too_long}")),
             TooLong::Blocks { enough_bytes, .. } => {
@@ -122,7 +124,7 @@ fn check_time(args: &ReplayArgs, runs: &[Run], recorded: &Recorded) -> Result<()
     Ok(())
 }
 
-/// Says once of each array that it is smaller than what was recorded.
+/// Notes, once per array, that it is smaller than the recorded files.
 fn note_small_disks(runs: &[Run], recorded: &Recorded) {
     let mut noted: Vec<(&str, usize)> = Vec::new();
     for run in runs {
@@ -131,8 +133,8 @@ fn note_small_disks(runs: &[Run], recorded: &Recorded) {
             let [files, bytes] = [recorded.size_bytes(), bytes].map(size::display);
             let (disk, disks) = array;
             note(format!(
-                "note: the recording's files take {files}, and an array of {disks} x {disk} has {bytes}: some lie in the same \
-                 places, and seeks are shorter than they would be"
+                "note: the recording's files take {files}, and an array of {disks} x {disk} has {bytes}: some files share \
+                 places, and seeks are shorter than on larger disks"
             ));
             noted.push(array);
         }
@@ -143,13 +145,13 @@ fn differ<T: PartialEq>(values: &[T]) -> bool {
     values.iter().any(|value| *value != values[0])
 }
 
-/// Refuses what can be given and makes no machine.
+/// Refuses options that fit no machine together.
 fn check(args: &ReplayArgs, name: &str, disk: &DiskParameters) -> Result<(), Failure> {
     let (stripe, capacity) = (args.stripe / SECTOR_BYTES, disk.capacity_sectors());
     if stripe > capacity {
         let [stripe, capacity] = [stripe, capacity].map(|n| size::display(n * SECTOR_BYTES));
         return Err(Failure::usage(format!(
-            "--stripe: {stripe} are more than {name} has; give at most its {capacity}"
+            "--stripe: {stripe} is larger than a {name}; give at most its capacity of {capacity}"
         )));
     }
     let slots = disk.slots();
@@ -161,18 +163,18 @@ fn check(args: &ReplayArgs, name: &str, disk: &DiskParameters) -> Result<(), Fai
     let small = args.cache.iter().find(|&&cache| cache < args.block);
     small.map_or(Ok(()), |&cache| {
         let block = size::display(args.block);
-        // In bytes, where it would read as if it had room.
+        // In bytes if rounding would hide that the cache is too small.
         let cache = match cache.is_multiple_of(1024) {
             true => size::display(cache),
             false => format!("{cache} B"),
         };
         Err(Failure::usage(format!(
-            "--cache: {cache} have no room for a block of {block}; give more, or less for --block"
+            "--cache: {cache} is too small for a block of {block}; give more, or a smaller --block"
         )))
     })
 }
 
-/// One combination of what was asked for.
+/// One run: a combination of option values.
 struct Run {
     disk: String,
     spec: ReplaySpec,
@@ -245,7 +247,7 @@ fn runs(args: &ReplayArgs) -> Result<Vec<Run>, Failure> {
     Ok(runs)
 }
 
-/// A run as it is written: what was asked for, and what came of it.
+/// A run as `--json` writes it: its options, then its results.
 #[derive(Serialize)]
 struct Row {
     trace: String,
@@ -298,7 +300,7 @@ impl Row {
         }
     }
 
-    /// Whether the two differ in nothing but hints.
+    /// Whether the two differ only in hints.
     fn is_comparable_with(&self, other: &Row) -> bool {
         let of = |row: &Row| (row.policy, row.disk.clone(), row.disks, row.cache_bytes);
         of(self) == of(other)
@@ -345,14 +347,14 @@ fn table(rows: &[Row]) -> Vec<String> {
     table::lines(&columns)
 }
 
-/// How much of its policy's time without hints `row` saves, in per cent; nothing if that is not among `rows`.
+/// The time that `row` saves against the same run without hints, in per cent; empty if that run is not among `rows`.
 fn saved(rows: &[Row], row: &Row) -> String {
     let none = Disclosed::None.to_string();
     let without = rows.iter().find(|other| other.hints == none && other.is_comparable_with(row));
     let without_s = without.map(|other| other.result.elapsed_s).filter(|&seconds| seconds > 0.0);
     without_s.map_or(String::new(), |without_s| {
         let percent = (100.0 * (1.0 - row.result.elapsed_s / without_s)).round();
-        // Not -0.
+        // As an integer, -0 is shown as 0.
         format!("{}%", percent as i64)
     })
 }

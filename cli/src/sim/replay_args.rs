@@ -15,72 +15,72 @@ use crate::failure::Failure;
 use crate::size;
 
 pub(super) const HELP: &str = "\
-A recording says which bytes were read, in which order, and how much work lay between; the rest is \
-a model: figures are predictions. Record a run with
-  strace -f -ttt -T -y -o FILE PROGRAM ARGUMENTS...
-or, where that slows it down, with -e trace=%desc,%file,%process before PROGRAM: what other calls \
-took counts as work then. Have only what lies below --root on the modelled disks. Sizes and inode \
-numbers come from the files, as far as they are still there. Of strace without -T, and of the other formats, times are \
-not used: --think-us is the work before each read. Of several processes, each begins when another \
-makes it, and waits for the others where it did when it was recorded.
+Examples:
+  strace -f -ttt -T -y -o run.strace PROGRAM ARGUMENTS...       records a run
+  foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
+  foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -
 
-Of MPI programs, Darshan's DXT tells as much: export it with `darshan-dxt-parser LOG`, or with \
-scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
+A recording says which bytes were read, in which order, and how much work lay between the reads. \
+The rest is a model: all figures are predictions. If strace slows the program down, record with -e \
+trace=%desc,%file,%process; the time of other calls then counts as work. Put only the files below \
+--root on the modelled disks. Sizes and inode numbers come from the files, if they still exist. \
+Recordings without call durations (strace without -T, and formats other than strace and dxt) have \
+no work between reads; --think-us sets it. Each process begins when another one creates it, and \
+waits for the others where it did in the recording.
 
-Hints are each program's own; files and all are those of the programs that it starts, too:
-  none       nothing is disclosed, nor what it told the kernel; there is the kernel's read-ahead
-  recorded   what it asked the kernel for by posix_fadvise(WILLNEED) or readahead, when it did
-             (strace tells)
-  files      the names of all files it reads, before the first read, as `foretell run` discloses
+MPI programs can be recorded with Darshan's DXT: export the log with `darshan-dxt-parser LOG`, or \
+with scripts/dxt-text LOG of the repository, which keeps more digits of times, and use --format dxt.
+
+Hints are per program; files and all include those of the programs that it starts:
+  none       no hints, not even those that the program gave the kernel; only the kernel's read-ahead
+  recorded   what the program asked the kernel for by posix_fadvise(WILLNEED) or readahead, at the
+             time it did (strace only)
+  files      the names of all files that it reads, before the first read, as `foretell run` gives
              them
   all        exactly what it reads, before the first read
-  N-ahead    each read N reads before it
+  N-ahead    each read, N reads before it
 
-Several values with commas between them make a row each, in every combination; --disks 1,2,4,8 and \
+Options with several values, separated by commas, give one row per combination; --disks 1,2,4,8 and \
 --sweep disks=1,2,4,8 are the same.
 
-What is the same in all rows stands above the table. Columns:
+Values that are the same in all rows stand above the table. Columns:
   elapsed s  seconds from the first process's beginning to the last one's end
-  saved      of several hints: how much of the time of the same policy on the same machine without
-  work s     seconds of work, of all processes together
-  waiting s  seconds of waiting for devices, likewise
-  reads      blocks read; each of them is one of the next four
-  hits       those that were in memory from an earlier read
-  ahead      those that were fetched before they were read, and there in time
-  late       those that were on their way. A call for several blocks asks for all of them at once, and
-             so does the kernel where it reads ahead: of these, too, all, or all but the first, are late
-  misses     those that were asked for by their read, one by one; few where the kernel reads ahead
-  unread     blocks fetched ahead, by hints or read-ahead, that went unread, or were given up so: who comes
-             back for one that is in memory still finds it there, and it is counted for both
-  requests   to the disks, those for inodes among them
-  bytes      read of them
-  busiest    the busiest disk's share of the time; of devices that serve several requests at once
-             the share of these that they did, or of what their link can carry
-  bound s    this run cannot be shorter than a program's work, or than the busiest disk's service of
-             what it was asked for. (In another order, or asked for less, it may need less.)
+  saved      with several hints: the share of time saved against hints none, with the same policy and
+             machine
+  work s     seconds of work, summed over all processes
+  waiting s  seconds of waiting for devices, summed over all processes
+  reads      blocks read; each is one of the next four
+  hits       blocks that were in memory from an earlier read
+  ahead      blocks that were prefetched, and in memory in time
+  late       blocks that were in flight. A call for several blocks requests all of them at once, and
+             so does the kernel's read-ahead: all of these, or all but the first, are late too
+  misses     blocks that their own read requested, one by one; few where the kernel reads ahead
+  unread     blocks fetched by hints or read-ahead that were never read, or evicted unread. A block
+             that is read after it was given up, while still in memory, counts here and as read
+  requests   requests to the disks, including those for inodes
+  bytes      bytes read from the disks
+  busiest    the busiest disk's share of the time; for devices that serve several requests at once,
+             the used share of their slots, or of their link's bandwidth
+  bound s    lower bound of this run: a program's work, or the busiest disk's service time for the
+             requests of this run. (Fewer requests, or another order, may need less.)
 
-Read-ahead takes room, too: in a memory of few blocks it can do harm, as in a kernel; compare with \
+Read-ahead takes memory: with room for few blocks it can do harm, as in a kernel; compare with \
 --read-ahead none.
 
---json has an object of each run, of several runs an array of them: what was asked for, by the \
-options' names, sizes as stripe_bytes, cache_bytes and block_bytes; and what came out. \
-docs/reference/json.md explains the keys.
-
-Examples:
-  foretell sim replay run.strace --root /data --disks 1,2,4,8 --hints none,all
-  foretell sim replay run.strace --root /data --disk object-store --cache 64MiB,1GiB --json -";
+--json has one object, or an array of several runs: the options by their names, sizes as \
+stripe_bytes, cache_bytes and block_bytes, and the results. docs/reference/json.md explains the keys.";
 
 #[derive(Args, Clone)]
 pub(crate) struct ReplayArgs {
-    /// The recording; - for standard input
+    /// The recording (- for standard input)
     pub(super) trace: PathBuf,
 
     #[arg(long, default_value = "strace",
         help = format!("Its format: {}; each also compressed with gzip or zstd", Source::names()))]
     pub(super) format: Source,
 
-    /// Of strace and dxt: the folder whose files are on the modelled disks; the rest takes the time it took
-    /// [default: all files are, and their folders are known]
+    /// Formats strace and dxt: only files below this folder are on the modelled disks; other reads take the time they took
+    /// [default: all files, with their folders already known]
     #[arg(long, value_name = "FOLDER")]
     pub(super) root: Option<PathBuf>,
 
@@ -89,20 +89,20 @@ pub(crate) struct ReplayArgs {
     pub(super) disks: Vec<u16>,
 
     #[arg(long, value_name = "NAME|FILE,...", value_delimiter = ',',
-        help = format!("A built-in device ({}) or a parameter file; hp97560 is a drive of the early 1990s: of what is \
-            in use today, choose ssd, nvme, network or object-store [default: hp97560]", array::disk_names()))]
+        help = format!("A built-in device ({}) or a parameter file; hp97560 is a drive of the early 1990s: \
+            for today's devices choose ssd, nvme, network or object-store [default: hp97560]", array::disk_names()))]
     pub(super) disk: Vec<String>,
 
-    /// Bytes of a file on one disk before the next disk's turn
+    /// Stripe unit: bytes of a file on one disk before the next disk's turn
     #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = stripe, allow_negative_numbers = true)]
     pub(super) stripe: u64,
 
-    /// Order in which waiting requests are handed to a disk: fifo, scan, c-look, sstf
+    /// Order in which a disk serves waiting requests: fifo, scan, c-look, sstf
     #[arg(long, default_value_t = Order::Scan)]
     pub(super) order: Order,
 
-    /// Requests that a disk holds at once and chooses among, no fewer than it serves at once [default: 5, or as many
-    /// as that]
+    /// Queue length of a disk: the requests that it chooses among, at least as many as it serves at once [default: 5, or as
+    /// many as it serves]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
     pub(super) outstanding: Option<u16>,
 
@@ -111,65 +111,64 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value_t = LayoutKind::Sequential)]
     pub(super) layout: LayoutKind,
 
-    /// Seed of the aged layout and of drawn latencies
+    /// Seed of the aged layout and of random latencies
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub(super) seed: u64,
 
-    /// Whether the first open of each file costs a read of its inode
+    /// Whether the first open of each file reads its inode from disk
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(super) metadata: Switch,
 
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = rules,
-        help = format!("What decides: {}; lru fetches no blocks ahead, not even those that a kernel reads ahead \
+        help = format!("Policy: {}; lru prefetches nothing, and has no read-ahead either \
             [default: foretell]", policy_names()))]
     pub(super) policy: Vec<Rules>,
 
-    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; of blocks, vscsi and oracle-general, which
-    /// have no files, none,all]
+    /// What is disclosed: none, recorded, files, all, N-ahead [default: none,files; for formats blocks, vscsi and
+    /// oracle-general, which have no files, none,all]
     #[arg(long, value_name = "HINTS,...", value_delimiter = ',')]
     pub(super) hints: Vec<Disclosed>,
 
-    /// Memory for blocks [default: 256MiB]
+    /// Memory for cached blocks [default: 256MiB]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse, allow_negative_numbers = true)]
     pub(super) cache: Vec<u64>,
 
-    /// Bytes of a block, a multiple of 512, up to 64 MiB; Linux reads pages of 4KiB, which predict short reads out of
-    /// sequence better
+    /// Block size: a multiple of 512 bytes, up to 64 MiB; 4KiB, Linux's page size, predicts short random reads better
     #[arg(long, default_value = "8KiB", value_name = "SIZE", value_parser = recorded_block_bytes, allow_negative_numbers = true)]
     pub(super) block: u64,
 
-    /// Read-ahead of what is not disclosed: Linux's 128 KiB, that of OSF/1, none
+    /// Kernel read-ahead for undisclosed reads: Linux's 128 KiB, that of OSF/1, or none
     #[arg(long, value_enum, default_value_t = ReadAheadChoice::Linux)]
     pub(super) read_ahead: ReadAheadChoice,
 
-    /// The processor's work, recorded and modelled, is so many times as long
+    /// Factor by which all processor work, recorded and modelled, is multiplied
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = factor, allow_negative_numbers = true)]
     pub(super) cpu_factor: f64,
 
-    /// What the recorder itself took between two calls, microseconds; docs/internals/simulator.md says how to find it
+    /// Time of the recorder itself between two calls, in microseconds; docs/internals/simulator.md says how to measure it
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     pub(super) overhead_us: f64,
 
-    /// Work before each read where the recording does not tell it, microseconds
+    /// Work before each read if the recording has no durations, in microseconds
     #[arg(long, default_value_t = 0.0, value_name = "MICROSECONDS", value_parser = micros, allow_negative_numbers = true)]
     pub(super) think_us: f64,
 
-    /// The same as one of the options above that take several values, in the place of it: disks=1,2,4,8 is --disks
-    /// 1,2,4,8; may be given for each of them
+    /// Another way to write an option that takes several values: disks=1,2,4,8 is --disks 1,2,4,8; may be given several times,
+    /// for different options
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = sweep)]
     pub(super) sweep: Vec<Sweep>,
 
-    /// Write the figures to FILE as JSON; to standard output, in place of the table, if it is -
+    /// Write the figures to FILE as JSON (- for standard output, in place of the table)
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
 
-    /// Write a plot to FILE, as SVG: elapsed seconds over the disks, or over the caches if only those are several;
-    /// to standard output, in place of the table, if it is -
+    /// Write a plot to FILE as SVG: elapsed seconds over --disks, or over --cache if only that has several values (- for
+    /// standard output, in place of the table)
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 }
 
-/// A format that can be run again.
+/// A format that can be replayed.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Strace,
@@ -222,7 +221,7 @@ impl ReadAheadChoice {
     }
 }
 
-/// What is gone through, and in which values.
+/// An option and its several values, as `--sweep` gives them.
 #[derive(Clone)]
 pub(super) enum Sweep {
     Disks(Vec<u16>),
@@ -251,7 +250,7 @@ fn sweep(text: &str) -> Result<Sweep, String> {
     }
 }
 
-/// Adds what is gone through to what the option `name` has brought, which is one or the other.
+/// Sets the values of `--sweep` for the option `name`, unless that is given itself.
 fn add<T>(name: &str, option: &mut Vec<T>, given: &[T], values: Vec<T>) -> Result<(), Failure> {
     if !given.is_empty() {
         let message =
@@ -303,7 +302,7 @@ fn micros(text: &str) -> Result<f64, String> {
 }
 
 impl ReplayArgs {
-    /// With the values of --sweep in their places, and what is usual where none is given.
+    /// The options with the values of `--sweep` in their places, and with defaults where none is given.
     pub(super) fn completed(&self) -> Result<ReplayArgs, Failure> {
         let mut args = self.clone();
         for sweep in std::mem::take(&mut args.sweep) {
@@ -327,7 +326,7 @@ impl ReplayArgs {
         Ok(args)
     }
 
-    /// What is disclosed.
+    /// The kinds of hints to replay with: as given, or the format's default.
     pub(super) fn hints(&self) -> &[Disclosed] {
         match self.format {
             _ if !self.hints.is_empty() => &self.hints,

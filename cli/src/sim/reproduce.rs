@@ -1,4 +1,4 @@
-//! `foretell sim reproduce`: the papers' tables and figures again, with ours beside theirs.
+//! `foretell sim reproduce`: reproduces the papers' tables and figures, and compares them with the papers' numbers.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,42 +17,41 @@ use crate::failure::Failure;
 use crate::output_file::OutputFile;
 
 pub(super) const HELP: &str = "\
-Runs the programs of the TIP papers on models of their machines, under this project's own \
-policies, and the benchmark of the collective paper. All figures of ours are simulated, and the same \
-every time; seeds are in the programs. On two processors, all takes two to five minutes, and each \
-part a minute or two.
-
-Each row has the paper's numbers, where it gives any, above ours. Ours are predictions, but those \
-with *, near which something that the paper does not state was chosen, and those with =, which it \
-states and which were put in.
-
---out writes DIR/reproduction.md, with every table and the reason for every figure that is more \
-than 15 % off, and its plots to DIR/reproduction. Of one paper it writes DIR/tip1994.md, \
-DIR/tip1995.md or DIR/collective1999.md instead, and of the comparators DIR/comparators.md. What follows the line
-  <!-- what follows is not written by foretell sim reproduce -->
-in a page of the papers that is there already is kept.
-
 Examples:
   foretell sim reproduce tip1994
-  foretell sim reproduce all --json cells.json --out docs";
+  foretell sim reproduce all --json cells.json --out docs
 
-/// What ends the part of a page that is written here.
+Runs the programs of the TIP papers on models of their machines, under foretell's own policies, and \
+the benchmark of the collective paper. All figures are simulated and the same in every run, because \
+the seeds are fixed. On two processors, all takes two to five minutes, and each part a minute or two.
+
+Each row has the paper's numbers, if it gives any, above ours. Ours are predictions, with two \
+exceptions: figures with * were used to choose a parameter that the paper does not state, and \
+figures with = are inputs that the paper states.
+
+--out writes DIR/reproduction.md, with every table and the reason for every figure that is more \
+than 15 % off, and plots in DIR/reproduction. A single paper goes to DIR/tip1994.md, DIR/tip1995.md \
+or DIR/collective1999.md instead, and the comparators go to DIR/comparators.md. If a page of the \
+papers exists already, its part below this line is kept:
+  <!-- what follows is not written by foretell sim reproduce -->";
+
+/// The line that ends the generated part of a page.
 const KEPT_FROM: &str = "<!-- what follows is not written by foretell sim reproduce -->";
 
-/// What a page is known by that has nothing else in it.
+/// The text by which a wholly generated page is recognised.
 const OURS: &str = "Written by `foretell sim reproduce ";
 
 #[derive(Args)]
 pub(crate) struct ReproduceArgs {
-    /// What to run again
+    /// What to reproduce
     #[arg(value_enum)]
     what: What,
 
-    /// Write the figures to FILE as JSON; to standard output, in place of the tables, if it is -
+    /// Write the figures to FILE as JSON (- for standard output, in place of the tables)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a page with tables and plots to DIR
+    /// Write a page with tables and plots to the folder DIR
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -65,7 +64,7 @@ enum What {
     Tip1995,
     /// Madhyastha et al., "Informed Prefetching of Collective Input/Output Requests", 1999: tables 4 to 6, figures 7 to 9
     Collective,
-    /// Every policy on the programs of TIP 1995, with arrays of 1 to 15 disks and caches of three sizes, and on pairs
+    /// Every policy on the programs of TIP 1995 and on pairs of them, with 1 to 15 disks and three cache sizes
     Comparators,
     /// All of these
     All,
@@ -82,7 +81,7 @@ impl What {
         }
     }
 
-    /// What is given on the command line.
+    /// Its name on the command line.
     fn name(self) -> &'static str {
         match self {
             What::Tip1994 => "tip1994",
@@ -93,7 +92,7 @@ impl What {
         }
     }
 
-    /// The file of the papers' page: only the whole is `reproduction.md`, so that no part takes its place.
+    /// The file of the papers' page. Only the whole is `reproduction.md`, so that a part never replaces it.
     fn papers_page(self) -> Option<&'static str> {
         match self {
             What::Tip1994 => Some("tip1994.md"),
@@ -109,29 +108,29 @@ impl What {
     }
 }
 
-/// What `--out` writes at the end, opened before anything is run.
+/// The pages that `--out` writes at the end. They are opened before anything runs, so that a wrong path shows at once.
 struct Pages {
     folder: PathBuf,
-    /// And what of the page that is there is kept.
+    /// The page, and the part of the existing page that is kept.
     papers: Option<(OutputFile, String)>,
     comparators: Option<OutputFile>,
 }
 
 impl Pages {
-    /// Errors are in words and name the file.
+    /// Opens the pages; an error names the file.
     fn open(folder: &Path, what: What) -> Result<Self, String> {
         let made = missing(folder);
         fs::create_dir_all(folder).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => format!("{}: is not a folder", folder.display()),
             _ => format!("{}: {error}", folder.display()),
         })?;
-        // Whatever ends this before, no empty folder is left.
+        // The folders are made again when the pages are written: if the run is ended before, no empty folder is left.
         let pages = Pages::open_in(folder, what);
         made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         pages
     }
 
-    /// The same in a folder that is there.
+    /// As [`open`](Self::open), in an existing folder.
     fn open_in(folder: &Path, what: What) -> Result<Self, String> {
         let papers = what.papers_page().map(|name| {
             let path = folder.join(name);
@@ -178,19 +177,20 @@ impl Pages {
     }
 }
 
-/// Of `folder` and those that it is in, the ones that are not there, the innermost first.
+/// The missing ones of `folder` and its parents, innermost first.
 fn missing(folder: &Path) -> Vec<PathBuf> {
     let names = folder.ancestors().filter(|name| !name.as_os_str().is_empty());
     names.take_while(|name| name.symlink_metadata().is_err()).map(Path::to_owned).collect()
 }
 
-/// What of the page that is at `path` is not written here; the error names the file.
+/// The part of the page at `path` that is not generated. An error names the file.
 fn kept(path: &Path) -> Result<String, String> {
     let before = before(path, KEPT_FROM)?;
     Ok(before.find(KEPT_FROM).map_or(KEPT_FROM, |at| before[at..].trim_end()).to_owned())
 }
 
-/// The page that is at `path`: one of ours has `sign` in it. The error names the file.
+/// The text of the page at `path`, empty if there is none. A page without `sign` is not ours and is refused. An error names the
+/// file.
 fn before(path: &Path, sign: &str) -> Result<String, String> {
     let before = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -206,10 +206,10 @@ fn before(path: &Path, sign: &str) -> Result<String, String> {
     Ok(before)
 }
 
-/// What was asked for.
+/// All results that were asked for.
 #[derive(Default, Serialize)]
 struct Results {
-    /// Of the papers.
+    /// Cells and figures of the papers.
     #[serde(rename = "cells", serialize_with = "cells")]
     papers: Outcome,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -222,7 +222,7 @@ fn cells<S: serde::Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok
     outcome.cells.serialize(serializer)
 }
 
-/// A part that is run by itself.
+/// A part that runs on its own.
 enum Part {
     Paper(&'static Experiment),
     Comparison(Subject, u64, usize),
@@ -255,7 +255,7 @@ pub(super) fn reproduce(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     json.deliver(paged.map_err(failed), text, || show(&results))
 }
 
-/// The tables.
+/// Prints the tables.
 fn show(results: &Results) -> Result<(), Failure> {
     let cells = &results.papers.cells;
     if !cells.is_empty() {
@@ -279,7 +279,7 @@ fn run(what: What) -> Results {
     let papers = EXPERIMENTS.iter().filter(|experiment| what.holds(experiment)).map(Part::Paper);
     let mut parts: Vec<Part> = papers.collect();
     if what.has_comparators() {
-        // The longest first, so that no processor is left with them.
+        // The longest first, so that none of them runs alone at the end.
         parts.extend(pairs::places().into_iter().map(Part::Pair));
         let places = comparators::places().into_iter();
         parts.extend(places.map(|(subject, mb, disks)| Part::Comparison(subject, mb, disks)));
@@ -310,8 +310,8 @@ fn run(what: What) -> Results {
     results
 }
 
-/// Above the comparators' table.
+/// The heading of the comparators' table.
 const COMPARED: &str = "How far foretell lags behind the best of the other policies, in per cent of elapsed time; below 0, it is ahead:";
 const COMPARATORS_PAGE: &str = "comparators.md";
-/// The folder of plots beside the page.
+/// The folder of the plots, beside the page.
 const PLOTS: &str = "reproduction";

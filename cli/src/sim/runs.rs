@@ -1,4 +1,4 @@
-//! Several simulated runs: which ones, on how many processors, and the progress of all.
+//! Running several simulations: each distinct value once, on all processors, with one progress bar.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -12,32 +12,32 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::failure::draws_progress;
 
-/// A bar that waits for its length.
+/// A progress bar that is given its length later.
 pub(super) fn progress() -> ProgressBar {
     let target =
         if draws_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target);
     let style = ProgressStyle::with_template("{bar:30} {percent}%  {msg}  {elapsed}{left}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    // Nothing is known of the rest until something is done.
+    // The remaining time is unknown until some work is done.
     let left = |state: &ProgressState, text: &mut dyn fmt::Write| {
         let left = HumanDuration(state.eta());
         let _ = if state.pos() > 0 { write!(text, " (left {left:#})") } else { Ok(()) };
     };
     bar.set_style(style.with_key("left", left));
-    // That takes a thread.
+    // The ticks take a thread.
     if !bar.is_hidden() {
         bar.enable_steady_tick(Duration::from_millis(250));
     }
     bar
 }
 
-/// Each once, in the order in which they first stand.
+/// Each distinct value once, in order of first appearance.
 pub(super) fn unique<T: PartialEq>(all: &[T]) -> impl Iterator<Item = &T> {
     all.iter().enumerate().filter(|(at, one)| !all[..*at].contains(one)).map(|(_, one)| one)
 }
 
-/// Does `work` for each of `items`, as many at a time as there are processors; results in the order of the items.
+/// Calls `work` on each of `items`, on as many threads as there are processors. Results are in the order of the items.
 pub(super) fn on_all_processors<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,
@@ -56,12 +56,12 @@ pub(super) fn on_all_processors<T: Sync, R: Send>(
     let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(items.len());
     thread::scope(|scope| {
         let name = || thread::Builder::new().name("sim-run".into());
-        // Where there are no threads to be had, those that there are do the work.
+        // If a thread cannot be started, the others do its work.
         let others: Vec<_> =
             (1..threads).filter_map(|_| name().spawn_scoped(scope, worker).ok()).collect();
         worker();
         for other in others {
-            // It has been told, and is not to be told again.
+            // The panic was reported in its thread: resuming does not report it again.
             other.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
     });

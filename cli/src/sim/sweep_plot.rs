@@ -1,11 +1,12 @@
-//! The plot of a sweep: elapsed seconds over the disks or the cache, a line for each combination of the rest.
+//! The plot of a sweep: elapsed seconds over the number of disks or the cache size, one line for each combination of the
+//! other options.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use foretell_sim::plot::{Axis, Line, Look, Panel, Plot};
 
-/// What a plot of one value on its axis is refused with.
+/// The error for a plot whose axis would have a single value.
 pub(super) const NOTHING_TO_PLOT: &str =
     "--plot: give --disks or --cache several values, with commas between";
 
@@ -13,18 +14,18 @@ pub(super) const NOTHING_TO_PLOT: &str =
 pub(super) struct Point {
     pub(super) disks: usize,
     pub(super) cache_bytes: u64,
-    /// Policy, hints, disk: what of it differs between runs names the line.
+    /// Policy, hints, disk. Those that differ between runs name the line.
     pub(super) names: [String; 3],
     pub(super) elapsed_s: f64,
 }
 
-/// More are not told apart.
+/// Most lines in a plot; more cannot be told apart.
 const LINES_MAX: usize = 12;
-/// Values of the cache, and of disks, that are further apart than so many times are shown by their ratios.
+/// An axis is logarithmic if its largest value is more than so many times its smallest.
 const CACHE_RANGE_MAX: f64 = 4.0;
 const DISKS_RANGE_MAX: f64 = 16.0;
 
-/// The values that a sweep goes through.
+/// The runs of a sweep, and the distinct values on the two possible axes.
 struct Sweep<'a> {
     points: &'a [Point],
     disks: BTreeSet<usize>,
@@ -42,7 +43,7 @@ impl<'a> Sweep<'a> {
         self.disks.len() > 1
     }
 
-    /// Whether lines are of several policies, hints, disks, and caches.
+    /// Whether the lines differ in policy, hints, disk, and cache.
     fn differ(&self) -> [bool; 4] {
         let differs =
             |at: usize| self.points.iter().any(|one| one.names[at] != self.points[0].names[at]);
@@ -50,7 +51,7 @@ impl<'a> Sweep<'a> {
         [differs(0), differs(1), differs(2), has_caches]
     }
 
-    /// What a disk is called: the name of its file, if no other disk's has that too.
+    /// A disk's name in the plot: its file name, unless another disk has the same.
     fn disk(&self, name: &str) -> String {
         let base = |name: &str| {
             let base = Path::new(name).file_name();
@@ -70,7 +71,7 @@ impl<'a> Sweep<'a> {
         if parts.is_empty() { policy.clone() } else { parts.join(", ") }
     }
 
-    /// What is the same everywhere.
+    /// The values that all lines share.
     fn conditions(&self, layout: &str) -> String {
         let first = &self.points[0];
         let [policy, hints, disk] = &first.names;
@@ -90,10 +91,10 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Refuses a plot of `points` with more lines than can be told apart.
+/// Refuses a plot of `points` with more than [`LINES_MAX`] lines.
 ///
 /// # Errors
-/// In words: what to leave out.
+/// Says which options to give fewer values.
 pub(super) fn check(points: &[Point]) -> Result<(), String> {
     let sweep = Sweep::new(points);
     let lines: BTreeSet<String> = points.iter().map(|point| sweep.line(point)).collect();
@@ -109,7 +110,7 @@ pub(super) fn check(points: &[Point]) -> Result<(), String> {
     ))
 }
 
-/// The plot of `points`, about the recording `title`.
+/// The plot of `points` as SVG; `title` names the recording.
 pub(super) fn svg(points: &[Point], title: &str, layout: &str) -> String {
     let sweep = Sweep::new(points);
     let over_disks = sweep.is_over_disks();

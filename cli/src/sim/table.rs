@@ -1,6 +1,6 @@
-//! The table of a sweep: what is the same in all rows stands once above it.
+//! The table of a sweep. Values that are the same in all rows stand once, above the table.
 
-/// Most characters of a line, as far as the columns allow.
+/// Longest line, in characters, as far as the columns allow.
 const LINE_CHARACTERS_MAX: usize = 100;
 const BETWEEN: &str = "  ";
 
@@ -11,21 +11,21 @@ pub(super) struct Column {
     pub(super) cells: Vec<String>,
 }
 
-/// What a column is of.
+/// What a column shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A word that was asked for.
+    /// An option that is a word.
     Word,
-    /// A number that was asked for.
+    /// An option that is a number.
     Size,
-    /// What came out.
+    /// A result.
     Figure,
-    /// What came out, and is in the table always.
+    /// A result that always stays in the table.
     Kept,
 }
 
 impl Column {
-    /// Of one row, what was asked for stands above what came out.
+    /// Whether the column's single value stands above the table. With one row, only options do.
     fn is_above(&self) -> bool {
         let is_same = self.cells.iter().all(|cell| *cell == self.cells[0]);
         let is_asked = matches!(self.kind, Kind::Word | Kind::Size);
@@ -46,7 +46,7 @@ impl Column {
     }
 }
 
-/// The lines of the table of `columns`, all of as many cells, and of at least one.
+/// The lines of the table. All columns have the same number of cells, at least one.
 pub(super) fn lines(columns: &[Column]) -> Vec<String> {
     let (above, columns): (Vec<&Column>, Vec<&Column>) =
         columns.iter().partition(|column| column.is_above());
