@@ -1,5 +1,9 @@
-//! The environment that a program is started with: foretell's own, entry by entry, followed by the entries for the interposing library.
-//! Entries are not interpreted: duplicates, and entries without `=`, keep their contents and places. The same C code as at every later exec decides whether the program gets the library (`preload/src/executable.c`). The library hides its own two entries from the program. `FORETELL_SOCKET` stays visible, because programs give hints through it.
+//! The environment that a program is started with: foretell's own, entry by entry, followed by the entries for the
+//! interposing library.
+//!
+//! Entries are not interpreted: duplicates, and entries without `=`, keep their contents and places. The same C code as at
+//! every later exec decides whether the program gets the library (`preload/src/executable.c`). The library hides its own two
+//! entries from the program. `FORETELL_SOCKET` stays visible, because programs give hints through it.
 
 use std::ffi::{CStr, CString};
 use std::fs::Metadata;

@@ -1,4 +1,5 @@
 //! How `foretell run` starts its program: as `execvp` does, with the environment passed on entry by entry.
+//!
 //! A. In place: this process becomes the program.
 //! B. As a child: for a run that reports something at its end.
 //!

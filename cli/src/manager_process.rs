@@ -1,5 +1,9 @@
 //! The manager of `foretell run`, in a process of its own.
-//! A thread that waits for a device cannot be ended before the device answers, and a process cannot end before its threads. The manager has many threads that wait for devices, but `foretell run` must end when its program does. So the manager is a process of its own, forked off before anything else is started. If it must wait for a device at its end, nobody waits for it.
+//!
+//! A thread that waits for a device cannot be ended before the device answers, and a process cannot end before its threads. The
+//! manager has many threads that wait for devices, but `foretell run` must end when its program does. So the manager is a
+//! process of its own, forked off before anything else is started. If it must wait for a device at its end, nobody waits for
+//! it.
 //!
 //! A. [`ManagerProcess`] is a child that reports. It ends when a pipe is closed, which also happens when `foretell run` is
 //!    killed. It is in the process group of `foretell run` and has all signals blocked. A signal to the group is therefore
@@ -70,8 +74,8 @@ pub(crate) struct ManagerProcess {
 }
 
 impl ManagerProcess {
-    /// Forks the manager off, with /dev/null in place of `outputs`: their readers must not wait for a manager that is stuck. Call it
-    /// while this process has a single thread, with all signals blocked.
+    /// Forks the manager off, with /dev/null in place of `outputs`: their readers must not wait for a manager that is stuck.
+    /// Call it while this process has a single thread, with all signals blocked.
     ///
     /// # Errors
     /// The system is out of processes or descriptors, or the manager cannot start.

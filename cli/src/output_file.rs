@@ -1,5 +1,7 @@
 //! A file that a command checks at its start and writes at its end.
-//! A wrong path is reported before the work. No file is created and none is changed until the content is complete, so a command that is ended early leaves nothing half-written.
+//!
+//! A wrong path is reported before the work. No file is created and none is changed until the content is complete, so a command
+//! that is ended early leaves nothing half-written.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek, Write};

@@ -1,9 +1,12 @@
-//! What happens on a panic, which is a fault of foretell's own. The user gets one line that says what to report, and a stack trace only on request.
+//! What happens on a panic, which is a fault of foretell's own. The user gets one line that says what to report, and a stack
+//! trace only on request.
 //!
 //! * A: In the main thread it ends the command in order: mounts are unmounted, and no file is left half-written.
 //! * B: In a serving thread it ends only the current request, with an error. The code that starts the threads sees to that.
 //! * C: Running out of memory ends the process at once, with one line: there is no unwinding.
-//! A panic at one place in the code is printed once, even if several threads reach it. The manager of `foretell run` has no standard error: it keeps its lines and sends them with its report.
+//!
+//! A panic at one place in the code is printed once, even if several threads reach it. The manager of `foretell run` has no
+//! standard error: it keeps its lines and sends them with its report.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::backtrace::Backtrace;
@@ -110,7 +113,8 @@ fn checked(block: *mut u8, bytes: usize) -> *mut u8 {
     if block.is_null() { no_memory_left(bytes) } else { block }
 }
 
-// SAFETY: every call is the heap's own, with the arguments it came with, and what that returns is returned, or does not return at all.
+// SAFETY: every call is the heap's own, with the arguments it came with, and what that returns is returned, or does not return
+// at all.
 unsafe impl GlobalAlloc for FiniteHeap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,9 +1,12 @@
 //! `foretell run`: runs a program with its reads prefetched.
-//! The program gets the interposing library by `LD_PRELOAD`, and a manager to talk to, which is another process. There are two forms:
+//!
+//! The program gets the interposing library by `LD_PRELOAD`, and a manager to talk to, which is another process. There are two
+//! forms:
 //!
 //! A. In place: if nothing is to be reported at the end, this process becomes the program.
 //! B. Beside: the program is a child in the same process group. This process waits for it, passes signals on, reports, and ends
 //!    as the program ended, so the summary is complete when this process ends.
+//!
 //! If the manager cannot start, or the library does not fit the program, the program runs without them.
 
 use std::ffi::OsString;

@@ -1,5 +1,9 @@
-//! Signals of a process that stands in for another: it takes them, passes them on, and ends by them. Also which standard descriptors were closed at its start.
-//! `foretell run` blocks all signals and takes them synchronously, so no handler ever runs. A signal to the process group (from the terminal, or by `kill -- -GROUP`) reaches the program by itself. A signal to foretell alone (`kill PID`, a timer) is passed on.
+//! Signals of a process that stands in for another: it takes them, passes them on, and ends by them. Also which standard
+//! descriptors were closed at its start.
+//!
+//! `foretell run` blocks all signals and takes them synchronously, so no handler ever runs. A signal to the process group (from
+//! the terminal, or by `kill -- -GROUP`) reaches the program by itself. A signal to foretell alone (`kill PID`, a timer) is
+//! passed on.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -319,7 +319,7 @@ fn an_interrupted_demo_puts_everything_away_also_that_of_one_that_was_killed() {
     assert_eq!((mounts(), left_in(folder.path())), (0, 0));
 }
 
-/// How many demos have a folder there.
+/// The number of demos with a folder there.
 fn left_in(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).expect("listed").map(|entry| entry.expect("an entry"));
     entries
@@ -327,8 +327,7 @@ fn left_in(folder: &Path) -> usize {
         .count()
 }
 
-/// Whether the array of a demo in `folder` answers: that of one that was killed does not, whatever of it the kernel still
-/// has.
+/// Whether the array of a demo in `folder` answers. A killed demo's array does not, even if the kernel still has the mount.
 fn is_served(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).expect("listed").flatten();
     let mut arrays = entries.map(|entry| entry.path().join("array"));

@@ -1,4 +1,4 @@
-//! `foretell run --release` and `--explain`: what is kept in the kernel's cache, and why.
+//! `foretell run --release` and `--explain`: which data stays in the kernel's cache, and why.
 
 mod common;
 
@@ -98,8 +98,7 @@ fn what_will_be_read_last_is_released_and_the_output_is_the_same() {
     let options = ["--release", "--budget", "3MiB", "--explain", path];
     assert_eq!(array.cksum(4, Some(&options)), array.cksum(4, None));
     let evicted = decisions(&log).iter().filter(|fields| fields[1] == "evict").count();
-    // Half of the data fits, so in each pass the other half goes; some of it may be read by the
-    // program before foretell gets to it.
+    // Half of the data fits, so in each pass the other half is released. The program may read some of it before foretell does.
     assert!(evicted > 100, "{evicted} blocks were let go");
 }
 

@@ -65,7 +65,7 @@ fn it_measures_and_reports() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let options = ["--first-byte", "1ms", "--rounds", "2", "--json", "figures.json"];
-    // What the user has set for his own store is not asked, nor is a proxy.
+    // The user's own endpoint and proxy settings are not used.
     let mut command = demo(folder.path(), &options);
     command.envs([("AWS_ENDPOINT_URL", "http://127.0.0.1:1"), ("AWS_ACCESS_KEY_ID", "user")]);
     let output = command.env("http_proxy", "http://127.0.0.1:1").output().expect("it runs");
@@ -88,11 +88,11 @@ fn it_measures_and_reports() {
         }
         assert!(way["least_s"].as_f64() <= way["most_s"].as_f64());
     }
-    // What the page cache has is not asked for; what nobody knows is asked for one by one.
+    // Data in the page cache costs no request; undisclosed ranges are requested one by one.
     let of = |way: usize, name: &str| cases[0]["ways"][way]["median"][name].as_u64();
     assert_eq!(of(4, "requests"), Some(0), "{figures}");
     assert!(of(0, "requests") >= Some(64), "{figures}");
-    // How many are under way depends on how fast this machine asks; one by one it does not.
+    // How many requests are in flight depends on this machine's speed, but it is more than one.
     for way in [1, 2] {
         assert!(of(way, "in_flight_max") > Some(1), "{figures}");
     }
@@ -147,7 +147,7 @@ fn killed_it_leaves_nothing_mounted_and_its_folder_goes_with_the_next() {
     assert_eq!(left_in(folder.path()).len(), 1, "{:?}", left_in(folder.path()));
     let next = begun(folder.path());
     assert_eq!(left_in(folder.path()).len(), 1, "{:?}", left_in(folder.path()));
-    // One that runs is left alone.
+    // The folder of a running demo is left alone.
     let other = begun(folder.path());
     wait_until("another folder", || left_in(folder.path()).len() == 2);
     assert!(has_mounts(folder.path()));

@@ -119,8 +119,8 @@ fn the_manager_is_killed() {
 fn with_fault(fault: &str) -> (std::process::Output, serde_json::Value) {
     let folder = sample_folder();
     let files = sample_files(folder.path());
-    // Long enough for the manager to get to know the shell, which then reads something itself: a short program may
-    // be over by then.
+    // The sleep gives the manager time to register the shell, which then reads something itself: a short program may end before
+    // that.
     let script = "sleep 0.3; while read -r line; do :; done < \"$1\"; \
                   grep -n '3 of' \"$@\"; cat \"$@\" | cksum; exit 3";
     let mut line = vec!["sh".to_owned(), "-c".into(), script.into(), "reader".into()];
@@ -257,7 +257,7 @@ fn the_program_ends_without_waiting_for_prefetches() {
         command.args(["array", action]).args(folders).args(options).stdout(Stdio::null());
         assert!(command.status().expect("it runs").success());
     };
-    // Each read takes a second and more: 40 files on one disk are busy for a minute.
+    // Each read takes more than a second: 40 files keep one disk busy for a minute.
     let slow = ["mount", "--disks", "1", "--time-scale", "50", "--layout", "aged"];
     array(&slow, &[backing.path(), mnt.path()]);
     let mut run = under_foretell("true").args(sample_files_of(backing.path(), mnt.path())).spawn();

@@ -1,5 +1,5 @@
-//! What foretell does not change at an exec: programs that the library does not fit, environments, sandboxes, and what is
-//! left behind when a run is over.
+//! What foretell leaves unchanged at an exec: programs that the library does not fit, environments, sandboxes, and programs
+//! that outlive a run.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn programs_under_a_filter_are_not_killed() {
             assert_eq!(run(how, what), 1, "{how} {what}");
         }
     }
-    // Not noticed by who executes, but by what is executed, before it makes a call of its own.
+    // The executing program does not notice such a filter. The executed program notices it, before its first own call.
     run("raw", "sockets");
 }
 
@@ -92,7 +92,7 @@ fn manual_pages_are_shown() {
     let shown = format!("man -l {} | cat", page.display());
     let script = format!("{shown}; echo ${{PIPESTATUS[*]}}");
     let output = assert_same(&["bash", "-c", &script], |_| {});
-    // A container's man may be one that only tells how to get the pages.
+    // A container's man may only print how to install the pages.
     if !text(&output.stdout).contains("text") {
         skipped("man shows no pages");
     }
@@ -129,7 +129,7 @@ fn programs_with_an_older_glibc_run() {
         "#include <unistd.h>\nint main(void) { return write(1, \"old\\n\", 4) == 4 ? 5 : 1; }\n";
     fs::write(&source, lines).expect("written");
     let program = folder.path().join("old");
-    // Nothing of this machine's newer start-up code, which the older C library could not serve.
+    // Without this machine's start-up code, which is too new for the older C library.
     let start = "void _start(void) { __asm__(\"\"); extern int main(void); extern void _exit(int); _exit(main()); }\n";
     fs::write(&source, format!("{lines}{start}")).expect("written");
     let built = Command::new("cc")
@@ -160,7 +160,7 @@ fn the_environment_is_the_programs_own() {
     let script =
         "env -i sh -c 'env'; unset LD_PRELOAD FORETELL_SOCKET; bash -c 'env | sort | grep -v ^_'";
     assert_same(&["sh", "-c", script], |_| {});
-    // All but the one by which hints are given.
+    // All variables except FORETELL_SOCKET, through which hints are given.
     let lines = |mut command: Command| {
         let output = command.output().expect("it runs");
         text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
@@ -196,7 +196,7 @@ fn the_kernels_copy_of_the_environment_begins_with_the_programs_own() {
     let stdout = text(&output.stdout);
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..2], ["B=1", "A=2"]);
-    // What is left behind preloads nothing where it is copied to.
+    // The leftover entries preload nothing when they are copied.
     let others: Vec<&str> =
         lines[2..].iter().map(|line| line.split('=').next().unwrap_or_default()).collect();
     assert_eq!(others, ["FORETELL_L", "FORETELL_PRIVATE"]);
@@ -249,7 +249,7 @@ fn the_summary_counts_programs_that_were_not_seen() {
     };
     assert!(run(&[&program]).ends_with("; 1 program not seen\n"));
     assert!(run(&["bash", "-c", &script]).ends_with("; 3 programs not seen\n"));
-    // What is not executed is not counted.
+    // A program that cannot be executed is not counted.
     let missing = ["bash", "-c", "exec /nonexistent 2>/dev/null"];
     assert!(!run(&missing).contains("not seen"));
     let search =
@@ -316,8 +316,8 @@ fn private_copy(folder: &Path) -> PathBuf {
     fs::create_dir(&copies).expect("made");
     let binary = Path::new(env!("CARGO_BIN_EXE_foretell"));
     for name in ["foretell", "libforetell_preload.so"] {
-        // By another process: a program that this one has open for writing cannot be executed, not even
-        // by a test beside this one that forks meanwhile.
+        // Copied by another process: a program that this one has open for writing cannot be executed, and a fork of a parallel
+        // test would keep it open.
         let copied = Command::new("cp").arg(binary.with_file_name(name)).arg(&copies).status();
         assert!(copied.expect("it runs").success());
     }
@@ -342,7 +342,7 @@ fn who_may_not_read_the_library_is_told_nothing() {
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("65534\n".into(), String::new()));
 }
 
-/// Waits until the manager at this address has ended, which it does a little after the program that foretell has become.
+/// Waits until the manager at this address has ended. It ends shortly after the program that foretell became.
 fn wait_for_manager(address: &str) {
     let name = address.trim().rsplit('/').next().unwrap_or_default();
     let pid = name.split('-').next().unwrap_or_default();
@@ -391,7 +391,7 @@ fn a_server_that_outlives_the_run_hands_nothing_on() {
     };
     let mut run = Command::new(copies.join("foretell"));
     run.args(["run", "-q", "--", "tmux"]);
-    // The first window waits, so that the server does not end.
+    // The first window keeps running, so that the server does not end.
     assert!(tmux(&mut run, &["new", "-d", "sleep 1000"]).status.success());
     let address = tmux(&mut Command::new("tmux"), &["show-environment", "-g", "FORETELL_SOCKET"]);
     wait_for_manager(&text(&address.stdout));
@@ -443,7 +443,7 @@ fn programs_start_with_the_environments_that_python_makes() {
     assert_same(&["python3", "-c", script], |_| {});
 }
 
-/// Closing a file takes the locks of the process from it, so a file that is locked is not looked at.
+/// Closing a descriptor of a file drops the process's locks on it, so a locked file is not inspected.
 #[test]
 fn a_program_that_has_locked_itself_keeps_the_lock() {
     if !have("python3") {

@@ -1,5 +1,5 @@
-//! What `foretell run` takes of limits that the program has too: processes, address space, descriptors, memory; and files that
-//! it keeps open.
+//! How much `foretell run` uses of limits that it shares with the program: processes, address space, descriptors, memory, and
+//! open files.
 
 mod common;
 
@@ -18,7 +18,7 @@ use foretell_protocol::Client;
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`, said aloud, where there can be none.
+    /// `None`, with a message, if no group can be made.
     fn new(processes: u32) -> Option<Self> {
         let hierarchies = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
         for hierarchy in hierarchies {
@@ -38,7 +38,7 @@ impl Group {
 }
 
 impl Group {
-    /// Waits until nothing is left in it: the manager may be a moment behind the program, and so may whoever reaps it.
+    /// Waits until the group is empty: the manager may end shortly after the program, and be reaped later still.
     fn is_left(&self) {
         let used = || fs::read_to_string(self.0.join("pids.current")).unwrap_or_default();
         wait_until("the end of what was started", || used().trim() == "0");
@@ -74,7 +74,7 @@ impl Drop for Slow {
     fn drop(&mut self) {
         let mut unmount = foretell();
         unmount.args(["array", "unmount"]).arg(self.0.path());
-        // A manager that has ended may still wait for a disk.
+        // A manager that is ending may still wait for a disk.
         wait_until("the array's end", || unmount.output().expect("it runs").status.success());
     }
 }
@@ -95,7 +95,7 @@ fn what_forks_without_foretell_forks_with_it() {
         (0..300).map(|number| format!("{}/{number}\n", slow.0.path().display())).collect();
     let hints = backing.path().join("list");
     fs::write(&hints, list).expect("written");
-    // As many as the limit leaves a shell, less those that a run beside the program has in any case.
+    // The number of processes that the limit leaves to a shell, minus those of a run beside the program.
     let forks = LIMIT - 15;
     let script = format!(
         "echo $$ > {}/cgroup.procs; \"$@\" bash -c 'for i in {{1..{forks}}}; do sleep 1 & done; wait'",
@@ -225,13 +225,13 @@ fn connections_that_cannot_be_accepted_cost_no_processor() {
     let connections: Vec<Client> =
         (0..200).filter_map(|_| Client::connect(address.trim()).ok()).collect();
     assert!(connections.len() > 100, "they wait in the socket's queue");
-    // It takes in those that it has room for first.
+    // Wait until the manager has accepted the connections that it has room for.
     std::thread::sleep(Duration::from_millis(500));
     let before = ticks(manager);
     std::thread::sleep(Duration::from_secs(2));
     let used = ticks(manager) - before;
     assert!(used < 20, "{used} ticks in two seconds of nothing to do");
-    // Each of those that were not taken in is, when others are closed.
+    // When connections close, the waiting ones are accepted.
     drop(connections);
     let mut hint = foretell();
     hint.args(["hint", "/etc/passwd"]).env("FORETELL_SOCKET", address.trim());
@@ -264,7 +264,7 @@ fn a_file_with_more_to_fetch_than_fits_is_not_kept_open() {
     };
     evict(&file);
     let (run, manager) = waiting(&options, folder.path());
-    // It fetches what fits, and waits for the program to read it.
+    // The manager prefetches what fits, and waits for the program to read it.
     std::thread::sleep(Duration::from_secs(1));
     wait_until("the file to be closed", || !has_open(manager, &file));
     goes(run, folder.path());
@@ -316,7 +316,7 @@ fn a_file_system_can_be_unmounted_when_what_fits_is_fetched() {
     fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("made");
     let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status();
     assert!(made.expect("it runs").success());
-    // Unmounted in any case, and what it says is the test's.
+    // Unmount in any case, then check the messages.
     let script = "set -e; mount -o loop \"$1\" \"$2\"; trap 'umount -l \"$2\"' EXIT; \
                   [ -e \"$2/big\" ] || head -c 33554432 /dev/zero > \"$2/big\"; \
                   \"$3\" hint \"$2/big\" || :; head -c 4096 \"$2/big\" > /dev/null; sleep 2; \
@@ -340,7 +340,7 @@ fn a_file_system_can_be_unmounted_when_what_fits_is_fetched() {
 
 #[test]
 fn a_loop_of_wrappers_is_seen_by_none() {
-    // One after the other in one process, with limits that the program sees as they were set.
+    // Nested wrappers in one process. The program sees the limits as they were set.
     let line =
         ["sh", "-c", "ulimit -n 77; ulimit -c 0; exec sh -c 'ulimit -n; ulimit -c; ulimit -u'"];
     assert_same(&line, |_| {});
@@ -354,7 +354,7 @@ fn a_loop_of_wrappers_is_seen_by_none() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{id}\n"));
 }
 
-/// Whatever the limit is, a mount is served, or refused in a line.
+/// At any limit, a mount is served, or refused in one line.
 #[test]
 fn a_mount_that_has_too_few_threads_is_refused() {
     if !have_fuse() {

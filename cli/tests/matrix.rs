@@ -1,7 +1,7 @@
-//! Programs of all kinds, run directly, by a script and by make: nobody can tell whether foretell is there.
+//! Programs of all kinds, run directly, by a script and by make: they behave the same with and without foretell.
 //!
-//! Where the library cannot go along the summary counts the program, so each test also shows that the decision was made and
-//! that no kind is left alone that need not be.
+//! The summary counts programs without the library. So each test also checks that the library is left out exactly where it must
+//! be.
 
 mod common;
 
@@ -20,7 +20,7 @@ enum Library {
     Behind,
 }
 
-/// A folder with a text to read, which everybody may enter.
+/// A folder with a text to read, which all users may enter.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("changed");
@@ -50,7 +50,7 @@ fn compile(folder: &Path, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
     }
 }
 
-/// What a command line gives: output, errors, exit code.
+/// The result of a command line: output, errors, exit code.
 fn outcome(mut command: Command, folder: &Path) -> (String, String, Option<i32>) {
     command.current_dir(folder).stdin(Stdio::null());
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
@@ -150,7 +150,7 @@ fn address_sanitizer_of_clang() {
     assert_compiled_same(&clang, &["-fsanitize=address"], Library::Along);
 }
 
-/// By whatever name it is installed.
+/// Under any of its usual names.
 fn clang() -> String {
     let versions = (11..30).rev().map(|version| format!("clang-{version}"));
     let names = std::iter::once("clang".to_owned()).chain(versions);
@@ -192,7 +192,7 @@ fn go_programs() {
         \tout, err := exec.Command(\"cat\", os.Args[1]).CombinedOutput()\n\
         \tfmt.Println(len(out), err)\n\
         \tos.Exit(3)\n}\n";
-    // With C in it, it is linked dynamically, and finds what the kernel gave it by itself.
+    // With C in it, a Go program is linked dynamically, and finds the kernel's data on the stack by itself.
     let with_c = "package main\n// #include <stdlib.h>\nimport \"C\"\nfunc init() { C.abs(1) }\n";
     for (cgo, library) in [("0", Library::Behind), ("1", Library::Along)] {
         let folder = folder();
@@ -268,7 +268,7 @@ fn scripts() {
     assert_same(folder.path(), &["./script"], Library::Along);
     write_script(&folder.path().join("with-env"), &format!("#! /usr/bin/env sh\n{body}"));
     assert_same(folder.path(), &["./with-env"], Library::Along);
-    // The shell executes what the kernel does not know.
+    // The shell interprets a file that the kernel cannot execute.
     write_script(&folder.path().join("without"), body);
     assert_same(folder.path(), &["sh", "-c", "./without"], Library::Along);
 }
@@ -277,14 +277,14 @@ fn scripts() {
 fn scripts_of_other_interpreters() {
     let folder = folder();
     let Some(program) = compile(folder.path(), "musl-gcc", &[]) else { return };
-    // The kernel hands the interpreter the script's own name, which it reads.
+    // The kernel passes the script's own name to the interpreter, which reads it.
     write_script(&folder.path().join("script"), &format!("#!{}\ntext\n", program.display()));
     assert_same(folder.path(), &["./script"], Library::Behind);
     write_script(&folder.path().join("script-of-script"), "#!./script\n");
     assert_same(folder.path(), &["./script-of-script", "text"], Library::Behind);
 }
 
-/// By another process, as scripts are written.
+/// Copies in another process, for the same reason as `common::script`.
 fn copy(from: &Path, to: &Path) -> Option<()> {
     Command::new("cp").arg(from).arg(to).status().ok()?.success().then_some(())
 }

@@ -123,7 +123,7 @@ fn a_bucket_is_mounted_with_the_environments_credentials() {
     assert!(mounted.status.success(), "{}", text(&mounted.stderr));
     let compared = Command::new("diff").arg("-r").args([sample.path(), mnt.path()]).status();
     assert!(compared.expect("diff runs").success());
-    // A program under the manager works on it as anywhere.
+    // A program under `foretell run` works on the mount as anywhere else.
     let files = sample_files(mnt.path());
     let summed = |mut command: Command| {
         let output = command.args(&files).output().expect("it runs");
@@ -136,7 +136,7 @@ fn a_bucket_is_mounted_with_the_environments_credentials() {
     assert!(unmount(mnt.path()).status.success());
 }
 
-/// The files below a folder for a web server, and a list of them; of every other one it has the size.
+/// The files below a folder for a web server, and a list of them that has the size of every other file.
 fn put_all(files: &Files, folder: &Path) -> String {
     let mut list = String::from("# what there is\n");
     for (number, path) in sample_files(folder).iter().enumerate() {
@@ -183,7 +183,8 @@ fn a_web_server_is_mounted_by_a_list_of_what_it_has() {
         let compared = Command::new("diff").arg("-r").args([sample.path(), &copy]).status();
         assert!(compared.expect("diff runs").success());
         fs::remove_dir_all(&copy).expect("it was made");
-        // Replaced on the server, of one size and of another. Files whose sizes are listed are asked for whenever they are opened.
+        // Files are replaced on the server by ones of the same size, and of another size. A file with a listed size is
+        // requested whenever it is opened.
         for (number, path) in sample_files(sample.path()).iter().take(6).enumerate() {
             if ttl != "0s" && number % 2 > 0 {
                 continue;
@@ -201,7 +202,7 @@ fn a_web_server_is_mounted_by_a_list_of_what_it_has() {
             );
             put(&files, &format!("/data/{name}"), &before);
             if ttl != "0s" {
-                continue; // From now on the ttl is heeded.
+                continue; // The old size stays valid for the ttl.
             }
             assert!(fs::read(mnt.path().join(name)).expect("it is there") == before, "{name}");
         }
@@ -302,17 +303,17 @@ fn what_was_fetched_once_comes_from_the_local_disk() {
     let kept = count(&first, "held_blocks");
     assert!(kept > 0, "{first}");
     let second = read(&[]);
-    // What was on its way to the disk may have come there since.
+    // Writes to the disk that were in flight may have completed since.
     assert!(count(&second, "found_blocks") >= kept, "{second}");
     assert!(count(&second, "hit_blocks") > 0, "{second}");
-    // Nothing is left if that is wished.
+    // --tier-wipe leaves nothing.
     assert_eq!(count(&read(&["--tier-wipe"]), "hit_blocks"), 0);
     assert_eq!(count(&read(&[]), "found_blocks"), 0);
     let alone = mount(folder.path().to_str().expect("UTF-8"), mnt.path(), &["--tier-wipe"]);
     assert_eq!(alone.status.code(), Some(2));
 }
 
-/// What the mount says of itself.
+/// The mount's statistics.
 fn stats(mountpoint: &Path) -> serde_json::Value {
     let stats = fs::read(mountpoint.join(".foretell/stats")).expect("it is there");
     serde_json::from_slice(&stats).expect("JSON")
@@ -369,7 +370,7 @@ fn damage_to_the_local_disk_is_told_and_harms_nobody() {
 struct Small(tempfile::TempDir);
 
 impl Small {
-    /// None where it cannot be mounted: the test is skipped.
+    /// `None` if it cannot be mounted: the test is skipped.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("mount");
@@ -517,7 +518,7 @@ fn a_mount_in_the_background_keeps_nothing_of_its_caller_open() {
     }
     let (folder, mnt) = (sample_folder(), tempfile::tempdir().expect("a folder"));
     let command = env!("CARGO_BIN_EXE_foretell");
-    // Whoever reads from the pipe sees its end when the command has returned.
+    // The reader of the pipe sees its end when the command has returned.
     let script = "exec 9>&1; \"$1\" mount \"$2\" \"$3\" >/dev/null";
     let output = Command::new("timeout")
         .args(["60", "sh", "-c", script, "sh", command])
@@ -652,7 +653,7 @@ fn figures_of_a_mount_that_can_be_written_have_the_mode_of_any_new_file() {
     let mode = |path: &Path| {
         std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).expect("it is there")) & 0o777
     };
-    // Modes are what programs wish, whatever the mask of the mount's own process.
+    // Files get the modes that programs ask for, whatever the mask of the mount's own process.
     let script = "umask 027; echo text > \"$1\"/made; umask 0; echo text > \"$1\"/open";
     let made = Command::new("sh").args(["-c", script, "sh"]).arg(mnt.path()).status();
     assert!(made.expect("sh runs").success());
@@ -687,10 +688,10 @@ fn what_was_written_is_there_when_the_mount_is_killed() {
     killer.join().expect("it was killed");
     assert!(!written.is_empty());
     let there = fs::read(folder.path().join("file")).expect("it is there");
-    // The last write may have been made and not been answered.
+    // The last write may have been done but not answered.
     assert!(there.starts_with(&written) && there.len() <= written.len() + 20_000);
     drop(file);
-    // What is left of it gives way to the next.
+    // A new mount replaces the dead one.
     let source = folder.path().to_str().expect("UTF-8");
     let again = mount(source, mnt.path(), &["--read-write"]);
     assert!(again.status.success(), "{}", text(&again.stderr));

@@ -1,4 +1,5 @@
-//! Folders that are mounted, from the outside: what links in them lead to, what lies in their own mount, room, and small numbers.
+//! Mounted folders, from the outside: links in them, folders that contain their own mount, full disks, and 32-bit inode
+//! numbers.
 
 mod common;
 
@@ -12,13 +13,13 @@ use std::time::{Duration, Instant};
 use common::{foretell, have, have_fuse, is_mounted, skipped, wait_until};
 use foretell_testbed::store::{Store, StoreOptions};
 
-/// Longer than anything takes.
+/// Longer than any operation takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NOBODY: u32 = 65_534;
-/// What serves a folder.
+/// The kinds of servers of a folder.
 const KINDS: [&[&str]; 3] = [&["mount"], &["mount", "--read-write"], &["array", "mount"]];
 
-/// A mount in the foreground, which is killed and unmounted when this goes.
+/// A mount in the foreground, killed and unmounted on drop.
 struct Mounted(Child, std::path::PathBuf);
 
 impl Mounted {
@@ -43,7 +44,7 @@ fn path_text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// What a program says and how it ends, which is soon; if not, the mount at `at` is taken down, so that it ends at all.
+/// A program's output and exit status. If it does not end soon, the mount at `at` is removed, so that it can end.
 fn soon(command: &mut Command, at: &Path) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("it runs");
@@ -59,9 +60,9 @@ fn soon(command: &mut Command, at: &Path) -> Output {
     output.expect("it ran")
 }
 
-/// Ends what only the kernel can end: a mount that waits for itself.
+/// Aborts a mount that waits for itself, through the kernel.
 fn abort(at: &Path) {
-    // Its device is said by the table of mounts; to ask the mount itself would be to wait, too.
+    // The device is in the table of mounts; asking the mount itself would hang too.
     let connections = Path::new("/sys/fs/fuse/connections");
     if fs::read_dir(connections).is_ok_and(|mut entries| entries.next().is_none()) {
         let _ = Command::new("mount").args(["-t", "fusectl", "none"]).arg(connections).status();
@@ -86,7 +87,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A folder `data` with a link to the folder that it and the mount point `mnt` lie in.
+/// A folder `data` with a link to its parent, in which the mount point `mnt` lies too.
 fn above_itself() -> tempfile::TempDir {
     let top = tempfile::tempdir().expect("a folder");
     let data = top.path().join("data");
@@ -122,7 +123,7 @@ fn a_folder_with_a_link_above_its_own_mount_is_read_to_its_end() {
     }
 }
 
-/// Its own mount is bound into the folder, all of it and a file: a daemon that looks there would ask itself.
+/// The mount is bound into its own folder, as a whole and as one file: a server that looked there would wait for itself.
 #[test]
 fn a_mount_that_comes_to_lie_in_its_own_folder_is_not_entered() {
     if !have_fuse() || !is_root() {
@@ -150,7 +151,7 @@ fn a_mount_that_comes_to_lie_in_its_own_folder_is_not_entered() {
             let read = soon(Command::new("cat").arg(mnt.join(inside)), &mnt);
             assert!(!read.status.success() && read.stdout.is_empty(), "{kind:?}: {inside}");
         }
-        // Whatever it is doing, it is gone when it is killed.
+        // In any state, the mount ends when it is killed.
         let searches: Vec<Child> = (0..8)
             .map(|_| {
                 let mut command = Command::new("find");
@@ -178,7 +179,7 @@ fn a_mount_that_comes_to_lie_in_its_own_folder_is_not_entered() {
     }
 }
 
-/// Another mount of foretell below the folder is not entered either: it may come back here. One of another kind is.
+/// Another foretell mount below the folder is not entered either: it might lead back here. A mount of another kind is.
 #[test]
 fn other_file_systems_below_a_folder_are_shown() {
     if !have_fuse() || !is_root() {
@@ -216,7 +217,7 @@ fn who_reads_through_roots_mount_gets_nothing_from_outside_of_the_folder() {
     fs::create_dir(at("outside")).expect("made");
     fs::write(at("outside/file"), "secret").expect("written");
     fs::set_permissions(at("outside/file"), PermissionsExt::from_mode(0o600)).expect("set");
-    // Whoever may write in the folder has put these there.
+    // Links that any user with write permission in the folder can make.
     for kind in KINDS {
         let (data, mnt) = (at("data"), at("mnt"));
         for folder in [&data, &mnt, &data.join("sub"), &data.join("later")] {
@@ -244,13 +245,13 @@ fn who_reads_through_roots_mount_gets_nothing_from_outside_of_the_folder() {
         for name in ["absolute", "sub/relative", "folder/file", "near/file"] {
             assert_eq!(as_nobody(name), "", "{kind:?}: {name}");
         }
-        // What the mount knows as a folder is a link by now.
+        // A folder that the mount knows has become a link.
         fs::rename(data.join("later"), data.join("before")).expect("renamed");
         symlink(at("outside"), data.join("later")).expect("linked");
         for name in ["later/file", "later/."] {
             assert!(!as_nobody(name).contains("secret"), "{kind:?}: {name}");
         }
-        // And so is the folder itself: the mount is of what it was.
+        // The mounted folder itself has become a link too: the mount still shows the original folder.
         fs::rename(&data, at("moved")).expect("renamed");
         symlink(at("outside"), &data).expect("linked");
         assert_eq!(as_nobody("file"), "", "{kind:?}");
@@ -425,7 +426,7 @@ fn a_program_of_32_bits_lists_a_mount_of_small_numbers() {
         assert_eq!(names.len(), 3002, "{kind:?}");
         let number = |name: &str| fs::symlink_metadata(mnt.path().join(name)).expect("there").ino();
         let before: Vec<u64> = names.iter().map(|name| number(name)).collect();
-        // The kernel forgets what nobody uses, if it can be asked to.
+        // The kernel drops unused inodes, if this is permitted.
         let _ = fs::write("/proc/sys/vm/drop_caches", "2");
         assert_eq!(lists(), names, "{kind:?}");
         let after: Vec<u64> = names.iter().map(|name| number(name)).collect();

@@ -1,4 +1,4 @@
-//! The pages of the documentation say what the command does.
+//! The documentation matches the command.
 //!
 //! `docs/reference/commands.md` shows the help of every command, as it is printed;
 //! `FORETELL_UPDATE_GOLDEN=1 cargo test -p foretell --test pages` writes it anew. `docs/reference/json.md` names every key.
@@ -31,7 +31,7 @@ struct Shown {
     help: String,
 }
 
-/// What the command of these words prints as its help, as wide as where there is no terminal.
+/// The help of the command of these words, at the width without a terminal.
 fn help(words: &[&str]) -> String {
     let mut command = common::foretell();
     command.args(words).arg("--help").stdin(Stdio::null()).env_remove("COLUMNS");
@@ -48,7 +48,7 @@ fn subcommands(help: &str) -> Vec<&str> {
     names.filter(|&name| !name.is_empty() && name != "help").collect()
 }
 
-/// Adds the command of these words and all below it. Those that only lead to others are left out.
+/// Adds the command of these words and its subcommands. A command that only has subcommands is left out.
 fn collect(words: &[&str], shown: &mut Vec<Shown>) {
     let help = help(words);
     let below = subcommands(&help);

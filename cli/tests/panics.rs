@@ -1,4 +1,4 @@
-//! A panic in any thread of any command is one line, and the command goes on, or ends in order.
+//! A panic in any thread of any command prints one line, and the command goes on or ends in order.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{foretell, have_fuse, is_mounted};
 
-/// Has the thread that passes the point of this name panic.
+/// Makes the thread that passes the fault point of this name panic.
 const POINT: &str = "FORETELL_TEST_PANIC";
 
 fn armed(point: &str) -> Command {
@@ -20,7 +20,7 @@ fn armed(point: &str) -> Command {
     command
 }
 
-/// That all that was said is one line about a panic in a thread whose name begins so.
+/// Checks that the only line is about a panic in a thread whose name has this beginning.
 fn assert_one_line(said: &[u8], thread: &str) {
     let said = String::from_utf8_lossy(said);
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -89,7 +89,7 @@ fn a_worker_of_the_simulator() {
     assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2, "nothing half-written");
 }
 
-/// What `foretell run` says and does around a program that reads and exits with 5.
+/// The messages and result of `foretell run` around a program that reads and exits with 5.
 fn run(point: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("f");
@@ -115,12 +115,12 @@ fn threads_of_the_manager_and_of_the_run_itself() {
             lines.lines().partition(|line| line.contains("internal error"));
         assert_eq!(told.len(), 1, "{lines}");
         assert_told(told[0], thread);
-        // The summary, which is what panics last.
+        // The summary, where the last of these panics happens.
         assert_eq!(rest.len(), usize::from(point != "run-report"), "{lines}");
     }
 }
 
-/// Something that serves, until it is ended.
+/// A serving command.
 struct Server {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -138,7 +138,7 @@ impl Server {
         Server { child, said, first }
     }
 
-    /// Ends it, and returns whether it has ended in order, and what it said of errors.
+    /// Ends the server. Returns whether it ended in order, and its standard error.
     fn end(mut self) -> (bool, Vec<u8>) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -180,14 +180,14 @@ fn threads_of_a_mount_cost_one_request() {
         let (source, mountpoint, bytes) = folders();
         let server = Server::start(point, arguments, &[source.path(), mountpoint.path()]);
         let file = mountpoint.path().join("f");
-        // The first may fail; programs know that of file systems.
+        // The first read may fail, with an error that programs expect of file systems.
         let _ = fs::read(&file);
         let mut read = fs::read(&file);
         for _ in 0..20 {
             if read.is_ok() {
                 break;
             }
-            // What the kernel remembers of the failure.
+            // Wait until the kernel has forgotten the failure.
             std::thread::sleep(Duration::from_millis(100));
             read = fs::read(&file);
         }
@@ -198,7 +198,7 @@ fn threads_of_a_mount_cost_one_request() {
     }
 }
 
-/// By a ring or by threads, as this machine has it.
+/// With io_uring or with threads, depending on this machine.
 #[test]
 fn threads_that_read_for_a_mount_cost_one_request() {
     if !have_fuse() {
@@ -215,7 +215,7 @@ fn threads_that_read_for_a_mount_cost_one_request() {
         let (is_in_order, said) = server.end();
         assert!(is_in_order, "{point}");
         let said = String::from_utf8_lossy(&said);
-        // Beside it stands what the mount says of every read that fails.
+        // Other lines are the mount's usual ones about failed reads.
         let panics = said.lines().filter(|line| line.contains("internal error"));
         panics.for_each(|line| {
             assert_told(line, point);
@@ -241,7 +241,7 @@ fn a_mount_whose_main_thread_panics_is_unmounted() {
     }
 }
 
-/// The status that the server answers a request for a list of its bucket with.
+/// The server's status code for a request that lists its bucket.
 fn status_of(address: &str, bucket: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let request = format!(

@@ -16,7 +16,7 @@ use common::{
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// How long something may take that takes no time.
+/// Longest wait for something that normally takes no time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program in both forms.
@@ -52,7 +52,7 @@ fn in_place_the_program_is_the_process_that_was_started() {
     assert_ne!(told(beside_foretell("sh")), plain, "there it is a child");
 }
 
-/// A shell that executes foretell hands its children on, which may end while foretell starts.
+/// A shell that executes foretell leaves its children to it, and these may end while foretell starts.
 #[test]
 fn in_place_children_from_before_are_the_programs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -133,7 +133,7 @@ fn in_place_a_core_is_the_programs_own() {
         return skipped("no core is dumped here");
     }
     assert_eq!(dumped(under_foretell("sh"), folders[1].path()), plain);
-    // Beside, the summary says it, and there is no second core.
+    // In the form beside, the summary mentions the core, and there is no second one.
     let mut run = foretell();
     run.args(["run", "--", "sh"]);
     let (_, cores, text) = dumped(run, folders[2].path());
@@ -147,12 +147,12 @@ fn the_manager_in_place_ends_with_the_program() {
     let manager = manager_of(&String::from_utf8_lossy(&output.expect("it runs").stdout));
     wait_until("the manager's end", || {
         let stat = fs::read_to_string(format!("/proc/{manager}/stat")).unwrap_or_default();
-        // One that nobody has waited for yet is there, without anything of its own.
+        // A zombie still has an entry.
         stat.is_empty() || stat.rsplit(") ").next().is_some_and(|state| state.starts_with('Z'))
     });
 }
 
-/// A program that says what signals it gets.
+/// A program that prints the signals that it gets.
 struct Listening {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -190,7 +190,7 @@ fn every_signal_to_foretell_alone_reaches_the_program() {
             true => beside_foretell(program),
             false => under_foretell(program),
         });
-        // All but those that no process can block, that end the program here, and the C library's own.
+        // All signals except those that cannot be blocked, that end this program, or that the C library uses.
         let ordinary = (1..32).filter(|&signal| {
             ![libc::SIGKILL, libc::SIGSTOP, libc::SIGTERM, libc::SIGCHLD].contains(&signal)
         });
@@ -216,7 +216,7 @@ fn a_signal_to_the_process_group_reaches_the_program_once() {
             // SAFETY: no memory is passed; the group is that of a child that has not been waited for.
             let sent = unsafe { libc::kill(-listening.child.id().cast_signed(), signal) };
             assert_eq!((sent, listening.line()), (0, format!("{signal} 0")));
-            // What foretell would pass on comes before what it is sent later.
+            // A wrongly passed-on signal would arrive before this later one.
             kill(&listening.child, libc::SIGRTMAX());
             assert_eq!(listening.line(), format!("{} 0", libc::SIGRTMAX()));
         }
@@ -245,7 +245,7 @@ fn foretell_stops_and_goes_on_with_the_program() {
     for signal in [Signal::STOP, Signal::TSTP] {
         let mut run = beside_foretell("sh");
         run.args(["-c", "echo $$; read -r line; exit 9"]);
-        // A group that no shell watches, as the test's own may be, is not stopped by SIGTSTP.
+        // SIGTSTP does not stop an orphaned process group, which the test's own may be.
         run.process_group(0);
         let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
@@ -291,14 +291,14 @@ fn whoever_writes_the_programs_input_sees_it_close_it() {
         let mut run = run.stdin(Stdio::piped()).spawn().expect("it runs");
         let mut stdin = run.stdin.take().expect("a pipe");
         wait_until("the script", || folder.path().join("closed").exists());
-        // In the parent form foretell lets go of it after the program has begun, which may be later.
+        // In the form beside, foretell closes it after the program has begun, which may be later.
         wait_until("an error", || stdin.write_all(b"x").is_err());
         fs::write(folder.path().join("go"), "").expect("written");
         assert_eq!(run.wait().expect("it ends").code(), Some(4));
     }
 }
 
-/// Or whoever reads what is written at the end would wait for a manager that is stuck.
+/// Otherwise the readers of the outputs would wait for a manager that is stuck.
 #[test]
 fn the_manager_has_no_output_open() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -371,7 +371,7 @@ fn the_environment_is_handed_on_entry_by_entry() {
     };
     let plain = entries(None);
     assert!(plain.len() > 10);
-    // Behind the last entry's zero byte there is nothing.
+    // Nothing follows the last entry's zero byte.
     let plain = &plain[..plain.len() - 1];
     for run in both("/bin/cat") {
         let hinted = entries(Some(run));
@@ -383,7 +383,7 @@ fn the_environment_is_handed_on_entry_by_entry() {
     }
 }
 
-/// A process namespace of its own, in which what it runs has number 1.
+/// A command in its own process namespace, in which it is process 1.
 fn as_init() -> Option<Command> {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]);

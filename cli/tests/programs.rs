@@ -66,7 +66,7 @@ fn a_c_compiler() {
     let source = source.to_string_lossy().into_owned();
     let assembly = assert_same(&["cc", "-O2", "-S", "-o", "-", &source], |_| {});
     assert!(assembly.stdout.len() > 200);
-    // All the way to a program, through assembler and linker.
+    // From source to executable, through assembler and linker.
     let plain = folder.path().join("plain");
     let hinted = folder.path().join("hinted");
     let build = |command: &mut Command, output: &Path| {

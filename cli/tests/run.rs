@@ -18,7 +18,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The exit code, and one line that says why.
+/// Checks the exit code and the one-line message.
 fn assert_fails(arguments: &[&str], code: i32, part: &str) {
     let output = output(arguments);
     let text = stderr(&output);
@@ -112,7 +112,7 @@ fn the_program_inherits_what_foretell_did() {
 
 #[test]
 fn a_program_without_a_standard_descriptor_has_none_under_foretell_either() {
-    // By a shell, which closes them: `Command` cannot.
+    // A shell closes the descriptors: `Command` cannot.
     let ends = |program: &[&str], closed: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec \"$@\" {closed}"), "sh"]).args(program);

@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The columns but for the time.
+/// The columns except the time.
 fn table(output: &Output) -> Vec<Vec<String>> {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar where there is no terminal");
@@ -66,7 +66,7 @@ fn the_table_is_there_though_the_disk_of_its_file_is_full() {
         let error = text(&output.stderr);
         assert!(error.starts_with(&format!("foretell: {option}: /dev/full: ")), "{error}");
     }
-    // Each is told, also where nobody reads the table.
+    // Each failure is reported, even if the table has no reader.
     let mut command = foretell();
     command.args(["sim", "replay"]).arg(&path).args(replay).args(plot).args(full);
     let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -108,7 +108,7 @@ fn every_key_that_is_written_has_its_words() {
 
 #[test]
 fn what_hints_save_is_of_the_same_policy() {
-    // Read-ahead helps one of the two, which is not to be called saved by hints.
+    // Read-ahead helps one of the two policies; that gain must not count as saved by hints.
     let runs: Vec<String> = (0..400).map(|at| format!("{}\n", at % 8 + at / 8 * 800)).collect();
     let (_folder, path) = recording(runs.concat());
     let options = ["--format", "blocks", "--policy", "lru,tip1", "--hints", "none,all"];
@@ -308,7 +308,7 @@ fn wrong_usage_names_what_is_right() {
     }
 }
 
-/// Two files below /data, found again nowhere, and a library.
+/// Two files below /data, which do not exist, and a library.
 const STRACE: &str = "\
 7 100.000000 openat(AT_FDCWD, \"/lib/x.so\", O_RDONLY) = 3 <0.000010>
 7 100.001000 read(3, \"\"..., 832) = 832 <0.002000>
@@ -352,7 +352,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     assert_eq!(text(&output.stdout), plot);
     let written = fs::read(json).expect("written");
     let rows: Value = serde_json::from_slice(&written).expect("JSON");
-    // Asked for in the other way.
+    // The same with the other option.
     let sweeps = ["hints=none,files", "disks=1", "disks=2", "cache=256MiB"];
     let sweeps: Vec<&str> = sweeps.iter().flat_map(|sweep| ["--sweep", sweep]).collect();
     let output = sim_replay(&path, &[&sweeps[..], &["--root", "/data", "--json", "-"]].concat());
@@ -431,7 +431,7 @@ fn what_a_recording_lacks_is_told() {
         assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), told));
         assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
     }
-    // What a process has read of itself is nobody's file.
+    // A process's own /proc entry is no file on a disk.
     let left_out = "foretell: note: 4 KiB were read from no disk, under 1 name (devices, terminals, pipes, /proc, /sys, /run, memory): left out\n";
     let recorded = STRACE.replace("/data/f", &name).replace("/data/g", "/proc/4194305/maps");
     for (library, told) in [(&*name, ""), ("/data/x", gone)] {
@@ -500,7 +500,7 @@ fn whether_times_were_recorded_is_told() {
 #[test]
 fn hints_that_were_not_recorded_are_left_out() {
     let (_folder, path) = recording(STRACE);
-    // What stands twice is run once.
+    // A value that is given twice is run once.
     let hints = ["--hints", "none,recorded,none,all", "--disks", "1,1", "--json", "-"];
     let output = sim_replay(&path, &hints);
     let told = "t: there is no posix_fadvise(WILLNEED) or readahead in it: the hints recorded are left out\n";
@@ -508,7 +508,7 @@ fn hints_that_were_not_recorded_are_left_out() {
     let rows: Value = serde_json::from_slice(&output.stdout).expect("an array");
     assert_eq!((&rows[0]["hints"], &rows[1]["hints"]), (&"none".into(), &"all".into()));
     assert_eq!(rows.as_array().map(Vec::len), Some(2));
-    // What several runs come to is an array, whatever is left out.
+    // Several requested runs are an array, even if only one is left.
     let output = sim_replay(&path, &["--hints", "none,recorded", "--json", "-"]);
     let rows: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(rows.as_array().map(Vec::len), Some(1));
@@ -784,7 +784,7 @@ fn what_is_read_or_written_already_is_not_written() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
-/// `foretell`, with a standard output that nobody reads.
+/// `foretell` with a standard output that has no reader.
 fn unread(command: &mut std::process::Command) -> Option<i32> {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -808,7 +808,7 @@ fn files_are_whole_or_not_there() {
     command.args(["--hints", "none", "--json"]).arg(&json).arg("--trace").arg(&blocks);
     assert_eq!(unread(&mut command), Some(libc::SIGPIPE));
     assert!(serde_json::from_slice::<Value>(&fs::read(&json).expect("written")).is_ok());
-    // What is standard output already is written to as that.
+    // A path that leads to standard output is written as a stream.
     let file = folder.path().join("all");
     let mut command = foretell();
     command.args(["sim", "replay", "--json", "/dev/stdout"]).arg(&path);
@@ -829,7 +829,7 @@ fn files_are_whole_or_not_there() {
     // SAFETY: a system call with a process of ours, which has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     assert_eq!(child.wait().expect("a child").signal(), Some(libc::SIGTERM));
-    // A file may not be as long.
+    // Files may not be that long.
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_foretell"));
     command.args(["sim", "replay", "--json"]).arg(&json).arg(&path);
@@ -949,7 +949,7 @@ fn help_fits_any_width() {
         let longest = wrapped.map(|line| line.chars().count()).max();
         assert!(longest.is_some_and(|columns| (60..=100).contains(&columns)), "{long}");
         assert!(!long.contains("--think "), "{long}");
-        // What follows is not wrapped when there is room: no end of a line is in the text itself.
+        // With enough width nothing is wrapped: the text itself has no line breaks within a paragraph.
         let wide = help("5000");
         let lines: Vec<&str> = wide.lines().collect();
         for pair in lines.windows(2) {
@@ -985,13 +985,13 @@ fn collective_reads_have_a_row_for_each_combination() {
     let rate = |row: &Value| row["throughput_mib_s"].as_f64().expect("a number");
     assert!(rate(&rows[4]) > 2.0 * rate(&rows[0]), "depth pays: {rows:?}");
     assert_eq!(rows[4]["memory_bytes"], 2u64 << 20);
-    // A file of owners that is the same as a pattern, on a device without places, and what is recommended.
+    // A file of owners equal to a pattern, on a device without seeks, and the recommended depth.
     let (_folder, owners) = recording((0..128).map(|b| format!("{} ", b % 8)).collect::<String>());
     let patterns = format!("interleaved,{}", owners.display());
     let rows = run(&["--pattern", &patterns, "--disk", "network", "--method", "prefetch"]);
     assert_eq!((rows.len(), rate(&rows[0])), (2, rate(&rows[1])));
     assert_eq!(rows[0]["depth"], rows[0]["recommended_depth"]);
-    // What is given twice is one row; the question of the collective call is answered.
+    // A value given twice is one row; --crossover adds its figures.
     let rows = run(&["--pattern", "block-1d,block-1d", "--procs", "8,8", "--crossover"]);
     assert_eq!(rows.len(), 2);
     let crossover = &rows[0]["crossover"];
@@ -1005,7 +1005,7 @@ fn collective_reads_have_a_row_for_each_combination() {
         (&16.into(), true)
     );
     assert_eq!(rows[0]["net_startup_ns"], 25);
-    // Who has most of a file has most of it ahead: 121 blocks and 7 of one each, of which 8 + 7 are ahead at depth 8.
+    // One processor has 121 blocks, and seven have one each: at depth 8, 8 + 7 blocks are ahead.
     let shares = (0..128).map(|b| format!("{} ", if b < 8 { b } else { 0 })).collect::<String>();
     let (_folder, owners) = recording(shares);
     let rows =
@@ -1065,7 +1065,7 @@ fn collective_reads_that_cannot_be_are_refused() {
     let error = text(&output.stderr);
     assert!(error.contains("--pattern") && error.contains("\"x\" is no processor's number"));
     assert!(error.contains("it must list the owner of each block") && error.lines().count() == 1);
-    // What is beyond a processor's portion is that.
+    // A depth above a processor's portion counts as the portion.
     let deep =
         ["--file-size", "1MiB", "--method", "prefetch", "--depth", "16,99999999999", "--json", "-"];
     let output = sim_collective(&deep);

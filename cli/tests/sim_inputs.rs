@@ -1,4 +1,4 @@
-//! What `foretell sim` makes of files that are large, foreign, compressed, or of things that are no files.
+//! `foretell sim` with inputs that are large, foreign or compressed, and with pipes and devices.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn refusal(output: &Output) -> String {
     said
 }
 
-/// The only row of a replay, and what is noted beside it.
+/// The only row of a replay, and its notes.
 fn replayed(path: &Path, more: &[&str]) -> (Value, String) {
     let words = [&["replay", "--json", "-", "--hints", "none"][..], more].concat();
     let output = sim(&words, path);
@@ -66,7 +66,7 @@ fn a_few_lines_of_very_many_blocks_are_refused_before_any_work() {
 
 #[test]
 fn memory_follows_the_lines_of_a_recording() {
-    // 2^26 blocks, which take 1 GiB where each is held by itself.
+    // 2^26 blocks, which would take 1 GiB if each were stored.
     let lines: String = (0..16).map(|at| format!("{at} 1 {at} 0 {}\n", 2u64 << 30)).collect();
     let (_folder, path) = recording(format!("# foretell trace 1\n{lines}"));
     let mut command = Command::new("sh");
@@ -75,7 +75,7 @@ fn memory_follows_the_lines_of_a_recording() {
     command.args(["sim", "cache", "--format", "foretell", "--capacity", "100", "--block", "512"]);
     command.args(["--policy", "belady", "--hints", "all", "--trace"]).arg(path);
     let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().expect("it runs");
-    // What MIN needs for each block is more than that. The reads are not.
+    // MIN's state per block exceeds the limit; the reads do not.
     let said = text(&output.stderr);
     assert!(said.contains("no memory left: ") || output.status.success(), "{said}");
     let (_folder, path) = recording("# foretell trace 1\n1 1 1 0 2147483648\n".to_owned() + &lines);
@@ -136,7 +136,7 @@ fn programs_that_read_devices_are_recorded_and_run_again() {
     assert!(said.contains("20 MiB were read from no disk"), "{said}");
 }
 
-/// A pipe with a name on a disk is no file of it.
+/// A named pipe is no file on a disk.
 #[test]
 fn what_is_read_of_a_pipe_with_a_name_is_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -263,7 +263,7 @@ fn what_is_no_file_or_no_text_is_one_line() {
     }
 }
 
-/// Nobody writes into it: the command waits, as any program does, and can be ended.
+/// The pipe has no writer: the command waits, as any program does, and can be ended.
 #[test]
 fn a_pipe_is_read_as_a_file_is() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -19,7 +19,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// A store that is ready: its process, the rest of what it says, its address.
+/// A store that is ready: its process, the rest of its output, its address.
 fn serve(folder: &Path, options: &[&str]) -> (Child, BufReader<ChildStdout>, SocketAddr) {
     let mut child = foretell()
         .args(["store", "serve"])
@@ -38,7 +38,7 @@ fn serve(folder: &Path, options: &[&str]) -> (Child, BufReader<ChildStdout>, Soc
     (child, output, address)
 }
 
-/// What a plain GET gets, head and all.
+/// The response to a plain GET, with its head.
 fn get(address: SocketAddr, path: &str, more: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{more}\r\n");
@@ -86,7 +86,7 @@ fn an_interrupted_store_leaves_answers_and_nothing_else_unfinished() {
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
     let mut rest = Vec::new();
-    // An end or a reset, whichever.
+    // Either the end of the stream or a reset.
     let _ = stream.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"0123456789"));
     let mut report = String::new();

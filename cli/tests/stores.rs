@@ -1,4 +1,4 @@
-//! `foretell mount` of object stores and web servers: where settings come from, and what servers say.
+//! `foretell mount` of object stores and web servers: sources of settings, and answers of servers.
 
 mod common;
 #[path = "../../cache/tests/server/mod.rs"]
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A mount without any settings but these, of a user at this home.
+/// A mount with only these settings, for a user with this home folder.
 fn mount(source: &str, mountpoint: &Path, home: &Path, variables: &[(&str, &str)]) -> Command {
     let mut command = foretell();
     for (name, _) in std::env::vars_os() {
@@ -35,7 +35,7 @@ fn mount(source: &str, mountpoint: &Path, home: &Path, variables: &[(&str, &str)
     command
 }
 
-/// What a mount that must fail says, without the program's name.
+/// The message of a mount that must fail, without the program's name.
 fn refused(source: &str, home: &Path, variables: &[(&str, &str)]) -> String {
     let mnt = tempfile::tempdir().expect("a folder");
     let output = mount(source, mnt.path(), home, variables).output().expect("foretell runs");
@@ -45,7 +45,7 @@ fn refused(source: &str, home: &Path, variables: &[(&str, &str)]) -> String {
     said
 }
 
-/// What `f` has in a mount with these settings.
+/// The content of `f` in a mount with these settings.
 fn read(source: &str, home: &Path, variables: &[(&str, &str)], options: &[&str]) -> Vec<u8> {
     let mnt = tempfile::tempdir().expect("a folder");
     let mut command = mount(source, mnt.path(), home, variables);
@@ -89,7 +89,7 @@ fn an_endpoint_without_a_scheme_is_one_line_whatever_names_it() {
     }
 }
 
-/// A store with one object in a bucket, and the home of somebody who may read it.
+/// A store with one object in a bucket, and the home folder of a user who may read it.
 struct Known {
     _folder: tempfile::TempDir,
     home: tempfile::TempDir,
@@ -164,7 +164,7 @@ fn a_role_is_taken_on_by_way_of_another_profile() {
     if !have_fuse() {
         return;
     }
-    // Who takes on roles, as AWS answers; the key that it gives is the one that the store knows.
+    // An AWS STS server for AssumeRole; it returns the key that the store accepts.
     let roles = Server::start(|_, stream| {
         let answer = "<AssumeRoleResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\
             <AssumeRoleResult><AssumedRoleUser><Arn>arn:aws:sts::1:assumed-role/r/s</Arn>\
@@ -294,7 +294,7 @@ fn bucket(bytes: &'static [u8]) -> Server {
     })
 }
 
-/// Sends the part of `whole` that is asked for, or what HEAD does.
+/// Sends the requested part of `whole`, or the answer to HEAD.
 fn part(asked: &Asked, stream: &mut TcpStream, whole: &[u8], head: &str) {
     let mut fields = vec![("last-modified", DATE), ("etag", "\"same\"")];
     if asked.is_head() {

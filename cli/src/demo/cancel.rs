@@ -1,4 +1,4 @@
-//! Ctrl-C during the demo: the search under way is ended, and everything is put away in order.
+//! Ctrl-C during the demo: ends the running search, after which the demo cleans up.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,9 +12,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::signals;
 
-/// Whether the user has had enough, and what is running in the meantime.
+/// Whether the user has cancelled, and the child that is running.
 pub(super) struct Cancel {
-    /// What this process did with signals before.
+    /// This process's signal state from before.
     inherited: signals::Inherited,
     cancelled: AtomicBool,
     running: Mutex<Option<OwnedFd>>,
@@ -24,7 +24,7 @@ pub(super) struct Cancel {
 pub(super) struct Watch<'a>(&'a Cancel);
 
 impl Cancel {
-    /// Takes this process's signals from now on. To be called while there is one thread.
+    /// Takes this process's signals from now on. Call it while the process has a single thread.
     pub(super) fn listen() -> Arc<Self> {
         let inherited = signals::block(&signals::OF_A_SERVER);
         let (cancelled, running) = (AtomicBool::new(false), Mutex::new(None));
@@ -51,9 +51,8 @@ impl Cancel {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program that hears of signals what this one did before it [listened](Cancel::listen), and of SIGTERM in any
-    /// case, in a process group of its own: Ctrl-C is for the demo, which ends the program itself while it is
-    /// [watched](Cancel::watch).
+    /// Starts a program in its own process group, with the signal state from before [`listen`](Cancel::listen) and SIGTERM
+    /// enabled. Ctrl-C reaches only the demo, which ends the program itself while it is [watched](Cancel::watch).
     pub(super) fn spawn(&self, mut command: Command) -> io::Result<Child> {
         let inherited = self.inherited;
         command.process_group(0);
@@ -68,7 +67,7 @@ impl Cancel {
         command.spawn()
     }
 
-    /// Ends `child` too when the user cancels.
+    /// From now on, cancelling ends `child` too.
     pub(super) fn watch(&self, child: &Child) -> Watch<'_> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
         *self.running() = pidfd;

@@ -1,4 +1,4 @@
-//! When and on what something was measured.
+//! The date and the machine of a measurement, and the machine's programs.
 
 use std::path::PathBuf;
 
@@ -28,14 +28,14 @@ impl Machine {
     }
 }
 
-/// Where a program of the machine is.
+/// The path of a program of this machine.
 pub(super) fn program(name: &str) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| {
-            Failure::failed(format!("there is no {name} in PATH; it comes with the package {name}"))
+            Failure::failed(format!("{name} is not in PATH; install the package {name}"))
         })
 }
 

@@ -1,7 +1,11 @@
-//! `foretell demo`: what foretell does, shown on this machine on something slow that is emulated.
+//! `foretell demo`: shows what foretell does, on this machine, on an emulated slow device.
 //!
-//! Each demo has a folder: `array`, disks; `store`, an object store that is mounted. What they share is here, and in `page`, how a
-//! report looks.
+//! | module | what it holds |
+//! |---|---|
+//! | `array` | the demo on an array of disks |
+//! | `store` | the demo on a mounted object store |
+//! | `page` | how a report looks |
+//! | `outputs`, `cancel`, `scratch`, `machine` | files and lines written, Ctrl-C, the temporary folder, facts about this machine |
 
 mod array;
 mod cancel;
@@ -23,7 +27,7 @@ use crate::failure::Failure;
 use cancel::Cancel;
 use outputs::Outputs;
 
-/// Real seconds in one of the array's clock, and how long the store waits, if nothing is said.
+/// The defaults: real seconds per second of the array's clock, and the store's latency.
 const TIME_SCALE: f64 = 0.125;
 const FIRST_BYTE: Duration = Duration::from_millis(30);
 
@@ -73,7 +77,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<ExitCode, Failure> {
 }
 
 impl DemoArgs {
-    /// Sees that no option is of the other demo.
+    /// Refuses options of the other demo.
     fn check(&self) -> Result<(), Failure> {
         let of_disks =
             [("--time-scale", self.time_scale.is_some()), ("--layout", self.layout.is_some())];
@@ -85,11 +89,11 @@ impl DemoArgs {
         match self.store {
             true => given(of_disks).map_or(Ok(()), |name| {
                 Err(Failure::usage(format!(
-                    "{name} is of the disk array; leave it out with --store"
+                    "{name} is for the disk array; leave it out with --store"
                 )))
             }),
             false => given(of_store).map_or(Ok(()), |name| {
-                Err(Failure::usage(format!("{name} is of the object store; add --store")))
+                Err(Failure::usage(format!("{name} is for the object store; add --store")))
             }),
         }
     }

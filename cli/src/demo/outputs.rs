@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::failure::{Failure, draws_progress, written};
 use crate::output_file::{self, OutputFile};
 
-/// The files that are written at the end, seen to be writable at the beginning.
+/// The files that a demo writes at its end, opened at its beginning so that a wrong path shows at once.
 pub(super) struct Outputs {
     page: OutputFile,
     report: PathBuf,
@@ -20,7 +20,8 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn open(report: &Path, json: Option<&Path>) -> Result<Self, Failure> {
         if report.as_os_str() == "-" {
-            let line = "--report -: the page does not go with the table; name a file";
+            let line =
+                "--report: the page cannot go to standard output, where the table is; name a file";
             return Err(Failure::usage(line));
         }
         let page = Some(("--report", report));
@@ -33,7 +34,7 @@ impl Outputs {
         Ok(Outputs { page, report: report.to_owned(), json })
     }
 
-    /// Writes the page, tells people with `conclude`, which is given where the page is, and writes the figures behind that.
+    /// Writes the page, calls `conclude` with its path to print the result, then writes the figures.
     pub(super) fn write(
         self,
         html: &str,
@@ -56,21 +57,21 @@ pub(super) fn progress(steps: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {elapsed} (left {eta})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    // That takes a thread.
+    // The ticks take a thread.
     if !bar.is_hidden() {
         bar.enable_steady_tick(std::time::Duration::from_millis(250));
     }
     bar
 }
 
-/// What is being done, for who looks on.
+/// Prints a line about progress, if standard error is a terminal.
 pub(super) fn say_progress(line: &str) {
     if io::stderr().is_terminal() {
         eprintln!("{line}");
     }
 }
 
-/// One line on standard output.
+/// Prints one line on standard output.
 pub(super) fn say(line: &str) -> Result<(), Failure> {
     written(writeln!(io::stdout(), "{line}"))
 }

@@ -1,7 +1,7 @@
-//! The folder of a demo, which goes with it: also with one that was killed, when the next one begins.
+//! The temporary folder of a demo. It is removed at the end; one left by a killed demo is removed when the next demo begins.
 //!
-//! A demo holds a lock on a file in its folder. The kernel takes it away with the process, however that ends: a folder
-//! whose lock nobody holds was left by a demo that was killed, and what is mounted there is dead.
+//! A demo holds a lock on a file in its folder. The kernel releases the lock when the process ends, however it ends. A folder
+//! with an unlocked file was therefore left by a killed demo, and mounts in it are dead.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,10 +11,10 @@ use foretell_mount::point;
 
 use crate::failure::Failure;
 
-/// What the folders of all demos begin with.
+/// The beginning of all demo folders' names.
 const PREFIX: &str = "foretell-demo-";
 const LOCK: &str = "lock";
-/// Where the demos mount what they show, in their folders.
+/// The mount points of the demos, in their folders.
 pub(super) const ARRAY: &str = "array";
 pub(super) const STORE: &str = "mount";
 
@@ -25,11 +25,13 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// A folder below that for temporary files, from which what killed demos have left is removed.
+    /// Makes a folder for temporary files, after removing those of killed demos.
     pub(super) fn new() -> Result<Self, Failure> {
         remove_abandoned(&std::env::temp_dir());
         let none = |error| {
-            Failure::failed(format!("no temporary folder: {error}; TMPDIR names another place"))
+            Failure::failed(format!(
+                "cannot make a temporary folder: {error}; set TMPDIR to another place"
+            ))
         };
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().map_err(none)?;
         let lock = hold(folder.path()).map_err(none)?;
@@ -41,7 +43,7 @@ impl Scratch {
     }
 }
 
-/// Locks a folder. Under the name that others look for, the file is locked from the first.
+/// Locks a folder. The lock file gets its name only after it is locked, so no other demo ever sees it unlocked.
 fn hold(folder: &Path) -> std::io::Result<File> {
     let made = folder.join("lock.new");
     let lock = File::create_new(&made)?;
@@ -50,11 +52,11 @@ fn hold(folder: &Path) -> std::io::Result<File> {
     Ok(lock)
 }
 
-/// Removes the folders of this user's demos that were killed. What cannot be removed stays: it is in nobody's way.
+/// Removes the folders of this user's killed demos. A folder that cannot be removed stays and does no harm.
 fn remove_abandoned(below: &Path) {
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
         let is_of_a_demo = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        // In a folder that anybody may write to, others may have put anything under that name.
+        // In a folder that all users can write, others may have put anything under that name.
         let is_ours = || {
             let known = entry.metadata();
             known.is_ok_and(|known| {
@@ -67,7 +69,7 @@ fn remove_abandoned(below: &Path) {
     }
 }
 
-/// Removes a folder and what is mounted in it: the lock last, so that what cannot be removed now is tried again.
+/// Removes a folder and its mounts. The lock goes last, so that the next demo tries again if something cannot be removed now.
 fn remove(folder: &Path) {
     for mountpoint in [ARRAY, STORE].map(|name| folder.join(name)) {
         let _ = foretell_testbed::unmount_path(&mountpoint);
@@ -77,7 +79,7 @@ fn remove(folder: &Path) {
     let are_left = entries.filter(|entry| entry.file_name() != LOCK).filter(|entry| {
         let (path, name) = (entry.path(), entry.file_name());
         let removed = match entry.file_type() {
-            // What is still mounted there is nobody's to be removed.
+            // Never removes files of what may still be mounted there.
             Ok(_) if name == ARRAY || name == STORE => fs::remove_dir(path),
             Ok(kind) if kind.is_dir() => fs::remove_dir_all(path),
             _ => fs::remove_file(path),
@@ -89,7 +91,7 @@ fn remove(folder: &Path) {
     }
 }
 
-/// Whether a demo has locked it, and none holds the lock.
+/// Whether the folder has a lock file that no demo holds.
 fn is_abandoned(folder: &Path) -> bool {
     File::open(folder.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
 }

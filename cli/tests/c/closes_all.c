@@ -1,4 +1,4 @@
-/* Closes every descriptor, as daemons do, also behind the library's back, and reads on. */
+/* Closes every descriptor, as daemons do, also by a raw system call that the library cannot see, and reads on. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

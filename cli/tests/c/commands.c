@@ -26,7 +26,7 @@ static void commands(void)
     signal(SIGINT, SIG_IGN);
     printf("ignored: %x\n", (unsigned)system("grep ^SigI /proc/self/status; kill -2 $$; echo on"));
     signal(SIGINT, SIG_DFL);
-    /* What is meant for the command does not end the program. */
+    /* A signal meant for the command does not end the program. */
     printf("interrupted: %x\n", (unsigned)system("kill -2 $PPID; kill -3 $PPID; kill -2 $$"));
     struct sigaction now;
     sigset_t mask;
@@ -49,7 +49,7 @@ static void copy(FILE *stream)
         fputs(line, stdout);
 }
 
-/* By way of a pointer, since the compiler knows that pclose is meant for such streams. */
+/* Through a pointer, because the compiler warns of pclose on a stream that is not from popen. */
 static int (*volatile close_stream)(FILE *) = fclose;
 
 static void pipes(const char *path)

@@ -1,5 +1,4 @@
-/* Environments that are none, and such as no shell makes: what exec says of them, and what comes out at
- * the other end. */
+/* Missing and odd environments that no shell makes: what exec returns, and what the executed program gets. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +19,7 @@ static void show(char **argv)
 {
     for (char **entry = environ; *entry != NULL; entry++)
         puts(*entry);
-    /* Programs that find the auxiliary vector by walking there from their arguments. */
+    /* As programs that find the auxiliary vector by walking from their arguments. */
     char **end = argv;
     while (*end++ != NULL)
         ;
@@ -146,7 +145,7 @@ int main(int argc, char **argv)
         show(argv);
         return 0;
     }
-    /* An entry at the end of the last page that is there, without an end. */
+    /* An entry that fills the last mapped page and has no zero byte. */
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(pages + 4096, 4096, PROT_NONE);
     memcpy(pages + 4096 - 11, "LD_PRELOAD=", 11);

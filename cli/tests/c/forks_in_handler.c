@@ -1,5 +1,5 @@
 /* Forks in a signal handler that interrupts reads; the child returns from the handler into whatever was
- * interrupted, and reads on. Prints how many children ended otherwise than they should. */
+ * interrupted, and reads on. Prints how many children ended wrongly. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

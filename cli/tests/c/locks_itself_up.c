@@ -1,4 +1,4 @@
-/* Gives up all system calls but read, write and exit, and reads on. */
+/* Enters seccomp's strict mode, which leaves read, write and exit, and reads on. */
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>

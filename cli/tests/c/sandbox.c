@@ -33,7 +33,7 @@ static const int of_sockets[] = {SYS_socket, SYS_memfd_create};
 
 static struct sock_filter filter[128];
 
-/* What is in the list gets one answer, all else the other. */
+/* Listed system calls get one answer, all others the other. */
 static struct sock_fprog program(const int *list, size_t count, unsigned listed, unsigned others)
 {
     unsigned short length = 0;

@@ -1,4 +1,4 @@
-/* Says each signal that it is sent, and the value that came with it; ends at SIGTERM, with exit code 44. */
+/* Prints each signal that it gets, with its value; ends at SIGTERM with exit code 44. */
 #define _GNU_SOURCE 1
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Says how each child ended that it has, also from before it was executed. */
+/* Prints how each of its children ended, including those from before it was executed. */
 #include <stdio.h>
 #include <sys/wait.h>
 

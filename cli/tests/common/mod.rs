@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: running programs with and without foretell, and comparing.
+//! Shared code of the end-to-end tests: running programs with and without foretell, and comparing the results.
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
@@ -21,7 +21,7 @@ pub(crate) fn under_foretell(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The same with figures that are written at the end, so that the program is a child.
+/// The same with figures at the end, so that the program is a child.
 pub(crate) fn beside_foretell(program: impl AsRef<OsStr>) -> Command {
     let mut command = foretell();
     command.args(["run", "--quiet", "--json", "/dev/null", "--"]).arg(program);
@@ -48,7 +48,7 @@ pub(crate) fn have_fuse() -> bool {
     usable && helper
 }
 
-/// Says so where a test runner shows it: on the terminal, past the captured output.
+/// Prints that a test is skipped, on the terminal and past the captured output.
 pub(crate) fn skipped(why: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("a test").to_owned();
@@ -84,8 +84,7 @@ pub(crate) fn sample_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a command line with and without foretell, in both of its forms, and asserts that nobody could tell; returns the
-/// output.
+/// Runs a command line without foretell and in both forms of it, asserts that the results are the same, and returns the output.
 pub(crate) fn assert_same<S: AsRef<OsStr>>(
     command_line: &[S],
     adjust: impl Fn(&mut Command),
@@ -127,7 +126,7 @@ pub(crate) fn is_mounted(mountpoint: &Path) -> bool {
     table.contains(&format!(" {} ", mountpoint.display()))
 }
 
-/// Waits until something is there, but not for ever.
+/// Waits until `path` exists, up to a limit.
 pub(crate) fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if there() {
@@ -144,8 +143,8 @@ pub(crate) fn manager_of(address: &str) -> u32 {
     number.and_then(|number| number.parse().ok()).expect("an address has the manager's number")
 }
 
-/// Writes a script that can be executed. By another process: what this one has open for writing cannot be executed, not even when
-/// it is closed, as long as a child that a test beside this one has forked has not executed its program.
+/// Writes an executable script, in another process. A file that this process has open for writing cannot be executed, and a
+/// child forked meanwhile by a parallel test keeps it open until it executes its program.
 pub(crate) fn write_script(path: &Path, text: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", "cat >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);

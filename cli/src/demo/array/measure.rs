@@ -1,8 +1,8 @@
 //! One measurement: a set searched cold without foretell, cold with it, and warm, each time by the
 //! machine's own `grep` over a freshly mounted array.
 //!
-//! Cold means a new mount: the kernel knows nothing of its files. Warm is the same search repeated on
-//! the mount that the plain run has filled. All times are taken on the array's clock.
+//! Cold means a new mount, of which the kernel has cached nothing. Warm is the same search again on the mount of the plain run,
+//! which is then cached. All times are taken on the array's clock.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,19 +13,19 @@ use super::results::{Run, Timeline};
 use super::sets::FileSet;
 use crate::demo::cancel::Cancel;
 
-/// What is searched for: in no file of any machine but this program's.
+/// The string that is searched for. It is in no file except this program's own.
 pub(super) const NEEDLE: &str = "zq-foretell-demo-needle-qz";
 
 /// Warm runs, of which the median counts.
 const WARM_RUNS: usize = 3;
 
-/// Where things are, and the switch that ends it all.
+/// The paths of a measurement, and the switch that cancels it.
 pub(super) struct Bench<'a> {
     pub(super) backing: &'a Path,
     pub(super) mountpoint: &'a Path,
     pub(super) grep: &'a Path,
     pub(super) scratch: &'a Path,
-    /// Ends it all when the user has had enough.
+    /// Ends the measurement when the user cancels.
     pub(super) cancel: &'a Cancel,
 }
 
@@ -115,8 +115,7 @@ impl Bench<'_> {
         Ok(command)
     }
 
-    /// Runs `command` and returns its elapsed time on the array's clock, whose statistics begin with
-    /// it.
+    /// Resets the array's statistics, runs `command`, and returns its elapsed time on the array's clock and its outcome.
     fn time(&self, array: &Array, mut command: Command) -> Result<(f64, Outcome), String> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         array.reset_statistics();

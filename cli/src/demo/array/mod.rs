@@ -1,9 +1,8 @@
-//! What foretell does, shown on an emulated disk array.
+//! The demo on an emulated disk array.
 //!
-//! Four sets of small text files, five sizes of array; each set is searched with the machine's own
-//! `grep` for a string that is not there, cold without foretell, cold with it, and warm. The kernel,
-//! its page cache, `grep` and foretell are real; the disks' service times are modelled, in real time
-//! shortened by a scale.
+//! Four sets of small text files, on arrays of five sizes. Each set is searched with the machine's own `grep` for a string that
+//! is not there: cold without foretell, cold with it, and warm. The kernel, its page cache, `grep` and foretell are real. The
+//! disks' service times are modelled, and scaled down.
 
 mod measure;
 mod report;
@@ -33,7 +32,8 @@ const DISK: &str = "hp97560";
 /// Numbers of disks, as in the papers' figures.
 const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
 
-/// Real seconds in one of the array's clock: no machine can follow a quicker clock, nobody would see the end of a slower one.
+/// Allowed time scales, in real seconds per second of the array's clock. No machine keeps up with a faster clock, and with a
+/// slower one the demo takes hours.
 const TIME_SCALES: RangeInclusive<f64> = 0.001..=10.0;
 
 /// Measures, prints the table and writes the report.
@@ -43,7 +43,7 @@ pub(super) fn demo(
     cancel: &Cancel,
 ) -> Result<ExitCode, Failure> {
     let grep = program("grep")?;
-    crate::library::find().map_err(Failure::failed)?; // Or the searches with hints could not run.
+    crate::library::find().map_err(Failure::failed)?; // The searches with hints need the library.
     let scratch = Scratch::new()?;
     let [backing, mountpoint] = ["files", scratch::ARRAY].map(|name| scratch.path().join(name));
     for folder in [&backing, &mountpoint] {
@@ -112,7 +112,7 @@ fn measure_all(
     options: &ArrayOptions,
 ) -> Result<Vec<Run>, Failure> {
     let arrays = arrays(options);
-    // A search takes as long as there are blocks.
+    // A search takes time in proportion to its blocks.
     let blocks: u64 = sets.iter().map(|set| set.blocks).sum();
     let progress = progress(arrays.len() as u64 * blocks);
     progress.suspend(|| say(&header()))?;

@@ -1,10 +1,10 @@
-//! What the demo measured. Serialised as it is for `--json`; the report is drawn from it.
+//! The results of the demo on the array. They are serialised as they are for `--json`; the report is drawn from them.
 
 use serde::Serialize;
 
 use crate::demo::machine::Machine;
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
     /// The conditions.
@@ -13,10 +13,10 @@ pub(crate) struct Results {
     pub(crate) runs: Vec<Run>,
 }
 
-/// What was the same for all runs.
+/// The conditions, the same for all runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Conditions {
-    /// When, and on what.
+    /// The date and the machine.
     #[serde(flatten)]
     pub(crate) machine: Machine,
     /// The modelled disk.
@@ -27,9 +27,9 @@ pub(crate) struct Conditions {
     pub(crate) layout: String,
     /// Real seconds in one second of the array's clock; all times are of that clock.
     pub(crate) time_scale: f64,
-    /// The program that searched, and the string that is not there.
+    /// The program that searched.
     pub(crate) program: String,
-    /// The string searched for.
+    /// The string that it searched for; no file has it.
     pub(crate) needle: String,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Run {
     pub(crate) lower_bound_s: f64,
     /// Whether output, messages and exit code were the same without and with foretell.
     pub(crate) identical: bool,
-    /// Prefetched blocks by what became of them.
+    /// Prefetched blocks that were useful, late or wasted.
     pub(crate) useful: u64,
     /// As above.
     pub(crate) late: u64,
@@ -81,29 +81,29 @@ pub(crate) struct Timeline {
     pub(crate) busy_share: Vec<Vec<f64>>,
 }
 
-/// A run of which a larger share was delayed is not to be relied upon. Answering each read costs some time on any machine: on an
-/// idle one with two cores the share is 5 to 10 %.
+/// Largest delayed share of a reliable run. Answering each read takes some time on any machine: on an idle one with two cores
+/// the share is 5 to 10 %.
 const DELAYED_SHARE_MAX: f64 = 0.15;
 
 impl Run {
-    /// The share of the plain run that neither disks nor program took: a program that waits for each read is done
-    /// in the time of the warm run and of all disks, one after another. What is above that is the machine's: it had
-    /// other work to do, or could not keep up with the array's clock.
+    /// The share of the plain run's time that neither the disks nor the program took. A program that waits for each read takes
+    /// the time of the warm run plus the busy time of all disks. Time above that is the machine's: it had other work, or could
+    /// not keep up with the array's clock.
     pub(crate) fn delayed_share(&self) -> f64 {
         (1.0 - (self.warm_s + self.plain_busy_s) / self.plain_s).max(0.0)
     }
 
-    /// Whether that is so much that foretell seems to save more than it does.
+    /// Whether the delayed share is so large that foretell seems to save more than it does.
     pub(crate) fn is_delayed(&self) -> bool {
         self.delayed_share() > DELAYED_SHARE_MAX
     }
 
-    /// How much less time the hinted run took, as a share of the plain one.
+    /// The share of the plain run's time that the hinted run saved.
     pub(crate) fn saved_share(&self) -> f64 {
         1.0 - self.hinted_s / self.plain_s
     }
 
-    /// The hinted run in lower bounds.
+    /// The hinted run's time as a multiple of the lower bound.
     pub(crate) fn of_lower_bound(&self) -> f64 {
         self.hinted_s / self.lower_bound_s
     }

@@ -13,15 +13,14 @@ use std::path::{Path, PathBuf};
 /// Bytes of a block, in which the papers count sizes.
 pub(super) const BLOCK_BYTES: u64 = 8 * 1024;
 
-/// What a set should be like.
+/// The number of files and blocks that a set should have.
 struct Wanted {
     name: &'static str,
     files: usize,
     blocks: u64,
 }
 
-/// As many files and blocks as the sets of TIP 1994, table 1, and named after them; what is in them is
-/// whatever text this machine has.
+/// Files and blocks as in the sets of TIP 1994, table 1, with names after these. The content is text of this machine.
 const WANTED: [Wanted; 4] = [
     Wanted { name: "x11-like", files: 139, blocks: 198 },
     Wanted { name: "mail-like", files: 158, blocks: 218 },
@@ -29,10 +28,10 @@ const WANTED: [Wanted; 4] = [
     Wanted { name: "man-like", files: 834, blocks: 892 },
 ];
 
-/// A file above this is left out: the sets are of small files.
+/// Larger files are left out: the sets are of small files.
 const FILE_BLOCKS_MAX: u64 = 16;
 
-/// Stop looking for candidates at this many; enough for a choice.
+/// Most candidates that are collected; enough to choose from.
 const CANDIDATES_MAX: usize = 20_000;
 
 /// A set of files as gathered.
@@ -47,7 +46,7 @@ pub(super) struct FileSet {
 /// Gathers the sets into `folder`.
 ///
 /// # Errors
-/// In words, if the machine has too little text or the folder cannot be written.
+/// The machine has too little text, or the folder cannot be written.
 pub(super) fn gather(folder: &Path) -> Result<Vec<FileSet>, String> {
     let mut candidates = candidates();
     let enough = WANTED.iter().map(|wanted| wanted.files).sum::<usize>();
@@ -69,7 +68,7 @@ fn gather_set(
     let set_folder = folder.join(wanted.name);
     let failed = |error: io::Error| {
         let folder = folder.display();
-        format!("cannot copy files to {folder}: {error}; TMPDIR names another place")
+        format!("cannot copy files to {folder}: {error}; set TMPDIR to another place")
     };
     fs::create_dir(&set_folder).map_err(failed)?;
     let mut set = FileSet { name: wanted.name, files: Vec::new(), blocks: 0 };
@@ -79,7 +78,7 @@ fn gather_set(
         // The largest file that leaves a block for each of the others, up to twice the mean.
         let most = (blocks_left - (files_left - 1)).min((2 * blocks_left).div_ceil(files_left));
         let fits = candidates.iter().position(|candidate| candidate.blocks <= most);
-        // Few small files are left: the smallest there is.
+        // If none fits, the smallest.
         let smallest = || (0..candidates.len()).min_by_key(|&index| candidates[index].blocks);
         let Some(index) = fits.or_else(smallest) else { break };
         let candidate = candidates.remove(index);
@@ -99,7 +98,7 @@ fn gather_set(
     Ok(set)
 }
 
-/// Whether no other file could be copied either.
+/// Whether the error is the target disk's, so that copying any other file would fail too.
 fn is_of_the_disk(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)

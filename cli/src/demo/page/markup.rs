@@ -1,11 +1,10 @@
-//! Escaping, and figures as a reader wants them. Everything returned here is safe in HTML and SVG,
-//! in text and in quoted attributes.
+//! Escaping of text, and formatting of figures. Everything returned here is safe in HTML and SVG, in text and in quoted
+//! attributes.
 
-/// Shown for what was not measured or makes no sense.
+/// Shown for a figure that was not measured or is meaningless.
 pub(in crate::demo) const NONE: &str = "–";
 
-/// `text` with everything escaped that HTML or SVG gives a meaning, and without control characters,
-/// which neither may contain.
+/// `text` with the special characters of HTML and SVG escaped, and without control characters, which neither may contain.
 pub(in crate::demo) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -43,7 +42,7 @@ pub(in crate::demo) fn seconds(value: f64) -> String {
     format!("{}\u{a0}s", digits(value))
 }
 
-/// A share in percent, if it is one; a minus sign, no plus sign. Only all of it is 100 %.
+/// A share in per cent, if it is finite, with a minus sign but no plus sign. Only a complete share is 100 %.
 pub(in crate::demo) fn share(value: f64) -> Option<String> {
     if !value.is_finite() {
         return None;
@@ -55,7 +54,7 @@ pub(in crate::demo) fn share(value: f64) -> Option<String> {
     Some(format!("{text}\u{a0}%"))
 }
 
-/// A ratio, if it is one, as "1.06 ×".
+/// A ratio, if it is finite and not negative, as "1.06 ×".
 pub(in crate::demo) fn times(value: f64) -> Option<String> {
     usable(value).map(|value| format!("{value:.2}\u{a0}×"))
 }

@@ -1,6 +1,5 @@
-//! A report's page: what the reports of all demos have in common. A page stands by itself, without scripts and
-//! without anything fetched, and is put together from strings; everything that comes from the machine passes through
-//! [`markup::escape`].
+//! The page of a report, as all demos use it. A page is complete in itself: it has no scripts and fetches nothing. It is put
+//! together from strings; everything that comes from the machine passes through [`markup::escape`].
 
 pub(in crate::demo) mod markup;
 mod style;
@@ -34,14 +33,14 @@ pub(in crate::demo) fn document(page: &Page<'_>) -> String {
     )
 }
 
-/// What must be seen before anything else, with a list of `<li>`.
+/// An alarm at the top of the page, with a list of `<li>`.
 pub(in crate::demo) fn alarm(what: &str, meaning: &str, items: &str) -> String {
     format!(
         "<div class=\"alarm\" role=\"alert\"><p><b>{what}.</b> {meaning}</p><ul>{items}</ul></div>\n"
     )
 }
 
-/// A few figures in large type: class, figure, what it is.
+/// A few figures in large type: class, figure and label of each.
 pub(in crate::demo) fn keys(items: &[(&str, String, String)]) -> String {
     let item = |(class, value, label): &(&str, String, String)| {
         format!("<li class=\"{class}\"><b>{value}</b><span>{label}</span></li>\n")
@@ -50,7 +49,7 @@ pub(in crate::demo) fn keys(items: &[(&str, String, String)]) -> String {
     format!("<ul class=\"keys\">\n{items}</ul>\n")
 }
 
-/// A bar that is so long as its part of a greatest value, with the value in words and a remark.
+/// A bar whose length is the share `value / max`, with the value as text and a remark.
 pub(in crate::demo) fn bar(
     class: &str,
     (value, max): (f64, f64),
@@ -67,8 +66,8 @@ pub(in crate::demo) fn bar(
     )
 }
 
-/// What was real and what modelled (heading and text of each), the conditions (term and text), and how to measure again: the command, and
-/// what it writes as JSON.
+/// The section of conditions: what was real and what was modelled (heading and text of each), the conditions (term and text),
+/// and how to measure again (the command, and what it writes as JSON).
 pub(in crate::demo) fn conditions(
     grounds: &[(&str, String)],
     items: &[(&str, String)],

@@ -1,4 +1,4 @@
-//! What the demo's store holds: one large object, and many small ones of text. The same bytes each time.
+//! The data of the demo's store: one large object, and many small text objects. The bytes are the same each time.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 pub(super) const OBJECT: &str = "samples.bin";
 pub(super) const OBJECT_BYTES: u64 = 256 << 20;
 
-/// Ranges of it that are read, and how long each is: the most that the kernel fetches for one call of `posix_fadvise`.
+/// Number of ranges read, and bytes of each: the most that the kernel fetches for one call of `posix_fadvise`.
 pub(super) const RANGES: usize = 64;
 pub(super) const RANGE_BYTES: usize = 128 << 10;
 
-/// The small ones: in this folder, so many, each of so many bytes.
+/// The small objects: their folder, their number, and the range of their sizes.
 pub(super) const NOTES: &str = "notes";
 pub(super) const NOTES_COUNT: usize = 200;
 const NOTE_BYTES: std::ops::Range<u64> = 2 << 10..32 << 10;
 
-/// What is searched for, and one of how many has it.
+/// The string that is searched for; one object in so many has it.
 pub(super) const NEEDLE: &str = "zq-foretell-demo-needle-qz";
 const NEEDLE_EVERY: usize = 20;
 
-/// Words of the small ones.
+/// Words of the small objects.
 const WORDS: [&str; 16] = [
     "the", "store", "is", "far", "away", "and", "each", "answer", "takes", "its", "time", "so",
     "ask", "for", "many", "once",
 ];
 
-/// Bytes that are written at a time.
+/// Bytes written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Steele, Lea and Flood's SplitMix64.
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// What was made, in a folder that is to be the bucket.
+/// The data, in the folder that will be the bucket.
 pub(super) struct Data {
     pub(super) folder: PathBuf,
     /// Bytes of all small objects.
@@ -56,17 +56,17 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Makes it in `folder`, which is empty.
+    /// Makes the data in `folder`, which is empty. `go_on` is called now and then, and can stop it.
     ///
     /// # Errors
-    /// In words: there is no room, mostly. `go_on` is asked now and then.
+    /// The folder cannot be written, usually because the disk is full, or `go_on` says no.
     pub(super) fn make(
         folder: &Path,
         go_on: impl Fn() -> Result<(), String>,
     ) -> Result<Self, String> {
         let failed = |error: io::Error| {
             let folder = folder.display();
-            format!("cannot make the demo's data in {folder}: {error}; TMPDIR names another place")
+            format!("cannot make the demo's data in {folder}: {error}; set TMPDIR to another place")
         };
         let mut random = Random(1);
         let mut object = File::create(folder.join(OBJECT)).map_err(failed)?;
@@ -108,7 +108,7 @@ fn note(random: &mut Random, has_needle: bool) -> String {
     text
 }
 
-/// As many pieces of the large object as are read, each once, in no order.
+/// Offsets of [`RANGES`] distinct pieces of the large object, in random order.
 fn offsets(random: &mut Random) -> Vec<u64> {
     let mut pieces: Vec<u64> = (0..OBJECT_BYTES / RANGE_BYTES as u64).collect();
     for place in 0..RANGES {

@@ -1,5 +1,5 @@
-//! Two things that programs do, each in several ways, through a mount that is made anew for each of them. What was read is compared with
-//! the folder that the store serves, and what `grep` printed with what it prints there.
+//! Measures two tasks, each in several ways, on a new mount for each way. The bytes read are compared with the store's folder,
+//! and `grep`'s output with its output on that folder.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use super::results::{Case, Kind, Sample, Way};
 use super::served::Served;
 use crate::demo::cancel::Cancel;
 
-/// Where things are, and the switch that ends it all.
+/// The paths and options of a measurement, and the switch that cancels it.
 pub(super) struct Bench<'a> {
     pub(super) data: &'a Data,
     pub(super) mountpoint: &'a Path,
@@ -26,10 +26,10 @@ pub(super) struct Bench<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// How what will be read is said before.
+/// How hints are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hints {
-    /// It is not.
+    /// Not at all.
     None,
     /// A call of `posix_fadvise(WILLNEED)` for each range.
     Advice,
@@ -39,7 +39,8 @@ pub(super) enum Hints {
     Run,
 }
 
-/// One measurement of a round: the ways that it is of, by their places in the case, and what came of each.
+/// One measurement of a round: the index of each measured way in the case, with its sample; and the store's mean lateness in
+/// seconds.
 type Measured = Result<(Vec<(usize, Sample)>, f64), String>;
 
 /// What a search printed and how it ended.
@@ -50,7 +51,7 @@ struct Outcome {
     messages: Vec<u8>,
 }
 
-/// The ways to read the ranges, in the order of their places.
+/// The ways of reading the ranges, in the order of their indices.
 pub(super) fn ranges_case(what: String) -> Case {
     let ways = vec![
         Way::new("without hints", Kind::Plain),
@@ -62,7 +63,7 @@ pub(super) fn ranges_case(what: String) -> Case {
     Case { what, ways }
 }
 
-/// The ways to search, in the order of their places.
+/// The ways of searching, in the order of their indices.
 pub(super) fn search_case(what: String) -> Case {
     let ways = vec![
         Way::new("without hints", Kind::Plain),
@@ -78,7 +79,7 @@ impl Bench<'_> {
         Served::begin(&self.data.folder, self.mountpoint, &self.options)
     }
 
-    /// Reads the ranges one after another; without hints also again. Says how late the store was, too.
+    /// Reads the ranges one after another; without hints, reads them a second time too. Also returns how late the store was.
     pub(super) fn ranges(&self, hints: Hints) -> Measured {
         let mut served = self.serve()?;
         let file = served.within(|| File::open(self.mountpoint.join(OBJECT)))?;
@@ -91,9 +92,9 @@ impl Bench<'_> {
         let mut samples = Vec::new();
         let mut bytes = vec![0; self.data.offsets.len() * RANGE_BYTES];
         for &way in ways {
-            bytes.fill(0); // What was read before does not count.
+            bytes.fill(0); // Bytes of an earlier read must not pass the comparison.
             if way == 3 {
-                // What the kernel has goes; what foretell has stays.
+                // Drops the kernel's page cache of the file and keeps foretell's cache.
                 fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| error.to_string())?;
             }
             let watch = self.cancel.watch(served.process());
@@ -136,7 +137,7 @@ impl Bench<'_> {
         Ok(true)
     }
 
-    /// Searches all small objects; without hints also again.
+    /// Searches all small objects; without hints, searches a second time too.
     pub(super) fn search(&self, hints: Hints) -> Measured {
         let right =
             self.searched(&self.data.folder, Hints::None).map_err(|error| error.to_string())?;
@@ -153,7 +154,7 @@ impl Bench<'_> {
         Ok((samples, served.end()?))
     }
 
-    /// What a shell does with `grep -n -F NEEDLE notes/*`: it lists, and runs the program.
+    /// Does what a shell does with `grep -n -F NEEDLE notes/*`: lists the folder and runs the program.
     fn searched(&self, folder: &Path, hints: Hints) -> io::Result<Outcome> {
         let listed = std::fs::read_dir(folder.join(NOTES))?;
         let names = listed.map(|entry| Ok(Path::new(NOTES).join(entry?.file_name())));
@@ -178,13 +179,13 @@ impl Bench<'_> {
     }
 }
 
-/// Says on the file's own descriptor what of it will be read.
+/// Gives all ranges as hints, by one ioctl on the file's descriptor.
 fn hint(file: &File, offsets: &[u64]) -> io::Result<()> {
     let segment = |&offset_bytes: &u64| Segment { offset_bytes, length_bytes: RANGE_BYTES as u64 };
     let segments = offsets.iter().map(segment).collect();
     let hint = Ioctl::Hint(IoctlHint { path: Vec::new(), segments, any_order: false });
     let (command, bytes) = hint.encode().ok_or(io::ErrorKind::InvalidInput)?;
-    // SAFETY: the command says how many bytes there are to be read.
+    // SAFETY: the command's number has the length of `bytes`.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), command.into(), bytes.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

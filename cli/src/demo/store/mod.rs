@@ -1,9 +1,9 @@
-//! What foretell does, shown on an emulated object store that is mounted.
+//! The demo on an emulated object store that is mounted.
 //!
-//! Two things that programs do with an object store: read ranges of a large object at random, one after another, and search many small
-//! objects. Each is measured as it is, with what will be read said before, and again when it is in memory; in turns, the
-//! middle of several rounds counts. The kernel, its page cache, FUSE, the S3 client, `grep` and foretell are real; when the store answers, and
-//! how fast, is modelled.
+//! Two tasks: read ranges of a large object one after another in random order, and search many small objects. Each is measured
+//! without hints, with hints, and again when the data is in memory. The ways take turns, and the median of several rounds
+//! counts. The kernel, its page cache, FUSE, the S3 client, `grep` and foretell are real; the store's latency and bandwidth are
+//! modelled.
 
 mod data;
 mod measure;
@@ -28,14 +28,14 @@ use measure::{Bench, Hints, ranges_case, search_case};
 use results::{Conditions, Results, Sample, Way};
 use served::BUCKET;
 
-/// How often each way is measured, if nothing is said, and the most that can be asked for.
+/// Rounds per way: the default, and the most.
 pub(super) const ROUNDS: usize = 5;
 pub(super) const ROUNDS_MAX: u64 = 1000;
 
-/// A round makes some three hundred requests, most of them one after another.
+/// The largest latency. A round makes some three hundred requests, most of them one after another.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(2);
 
-/// How a round begins: the next one begins with the next of them.
+/// The measurements of a round: index of the case, and hints. Each round starts with the next one.
 const TURNS: [(usize, Hints); 5] =
     [(0, Hints::None), (0, Hints::Advice), (0, Hints::Ioctl), (1, Hints::None), (1, Hints::Run)];
 
@@ -61,7 +61,7 @@ pub(super) fn demo(
     outputs.write(&report::html(&results), &results, |report| conclude(&results, report))
 }
 
-/// The store of the project's measurements, with another wait.
+/// The store's options: the defaults, with this latency.
 pub(super) fn options(first_byte: Duration) -> Result<StoreOptions, Failure> {
     let options = StoreOptions {
         bucket: Some(BUCKET.into()),
@@ -72,7 +72,7 @@ pub(super) fn options(first_byte: Duration) -> Result<StoreOptions, Failure> {
     if first_byte > FIRST_BYTE_MAX {
         let (given, most) = (first_byte.as_secs_f64(), FIRST_BYTE_MAX.as_secs_f64());
         return Err(Failure::usage(format!(
-            "--first-byte of {given} s: nobody would see the end; give {most} s at most"
+            "--first-byte: with {given} s the demo would take hours; give {most} s at most"
         )));
     }
     Ok(options)
@@ -133,7 +133,7 @@ fn header() -> String {
     )
 }
 
-/// Only all of it is 100%.
+/// A share in per cent; 100% only if it is complete.
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     let places = usize::from((99.0..100.0).contains(&percent));

@@ -1,5 +1,5 @@
-//! The page of the store's demo. It says, in this order: whether all bytes were right (at the very top if not), the result in one
-//! sentence, what foretell did, a bar for each way of each thing that was done, every figure, and the conditions.
+//! The page of the store's demo. It says, in this order: whether all bytes were right (at the very top if not), the result in
+//! one sentence, what foretell did, a bar for each way of each task, every figure, and the conditions.
 
 use super::results::{Case, Conditions, Kind, Results, Sample, Way};
 use crate::demo::page::markup::{NONE, count, counted, digits, escape, share, usable};
@@ -34,7 +34,7 @@ pub(super) fn html(results: &Results) -> String {
     })
 }
 
-/// What must be seen first, if there is anything of the kind.
+/// An alarm about wrong bytes, or nothing.
 fn differences(results: &Results) -> String {
     let different = results.ways().filter(|(_, way)| !way.is_identical());
     let item = |(case, way): (&Case, &Way)| {
@@ -173,7 +173,7 @@ fn section(case: &Case, (heading, text): &(String, String)) -> String {
     )
 }
 
-/// What it is called, as print has it.
+/// The way's name, typeset.
 fn name(way: &Way) -> String {
     escape(&way.name.replace('\'', "’"))
 }
@@ -277,7 +277,7 @@ fn conditions(conditions: &Conditions) -> String {
     )
 }
 
-/// The program's name: the first word of how it calls itself.
+/// The program's name: the first word of its `--version`, or `grep`.
 fn program_name(conditions: &Conditions) -> String {
     escape(conditions.program.split_whitespace().next().unwrap_or("grep"))
 }

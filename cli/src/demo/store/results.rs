@@ -1,80 +1,80 @@
-//! What the demo measured on the store. Serialised as it is for `--json`; the report is drawn from it.
+//! The results of the demo on the store. They are serialised as they are for `--json`; the report is drawn from them.
 
 use serde::Serialize;
 
 use crate::demo::machine::Machine;
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
     /// The conditions.
     pub(crate) conditions: Conditions,
-    /// What was done, each in several ways.
+    /// The tasks, each in several ways.
     pub(crate) cases: Vec<Case>,
 }
 
-/// What was the same for all of it.
+/// The conditions, the same for all results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Conditions {
-    /// When, and on what.
+    /// The date and the machine.
     #[serde(flatten)]
     pub(crate) machine: Machine,
-    /// How long each answer of the store waits.
+    /// Latency to the first byte of each response.
     pub(crate) first_byte_s: f64,
-    /// Bytes a second of each answer.
+    /// Bandwidth of each response, in bytes per second.
     pub(crate) per_response_bytes_per_s: u64,
-    /// How late first bytes were against that: the mean of the measurement in which it was most.
+    /// How late first bytes were against that latency: the largest of the measurements' means.
     pub(crate) first_byte_late_s: f64,
-    /// How often each was measured.
+    /// Rounds per way.
     pub(crate) rounds: usize,
-    /// Ranges, their length, and that of their object.
+    /// Number of ranges, their length, and the length of their object.
     pub(crate) ranges: usize,
     /// As above.
     pub(crate) range_bytes: u64,
     /// As above.
     pub(crate) object_bytes: u64,
-    /// Small objects, and all their bytes.
+    /// Number of small objects, and their bytes in all.
     pub(crate) notes: usize,
     /// As above.
     pub(crate) notes_bytes: u64,
-    /// The program that searched, and what for.
+    /// The program that searched, and the string it searched for.
     pub(crate) program: String,
     /// As above.
     pub(crate) needle: String,
 }
 
-/// One thing that a program does, in several ways.
+/// One task, done in several ways.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Case {
-    /// What it is, in words.
+    /// The task in words.
     pub(crate) what: String,
-    /// The ways; the first is the one without hints, with which others are compared.
+    /// The ways. The first has no hints, and the others are compared with it.
     pub(crate) ways: Vec<Way>,
 }
 
-/// What a way does about the waiting.
+/// The kind of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Nothing: each read asks the store.
+    /// No hints: each read asks the store.
     #[default]
     Plain,
-    /// What will be read is said before.
+    /// Hints are given before the reads.
     Hinted,
-    /// It was read before.
+    /// The data was read before.
     Again,
 }
 
-/// One way to do it.
+/// One way of doing a task.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Way {
-    /// What it is called, in words.
+    /// Its name.
     pub(crate) name: String,
     /// Its kind.
     pub(crate) kind: Kind,
-    /// One for each round.
+    /// One sample per round.
     pub(crate) samples: Vec<Sample>,
-    /// That of the middle time.
+    /// The sample with the median time.
     pub(crate) median: Sample,
     /// The shortest and the longest time.
     pub(crate) least_s: f64,
@@ -87,13 +87,13 @@ pub(crate) struct Way {
 pub(crate) struct Sample {
     /// Elapsed.
     pub(crate) elapsed_s: f64,
-    /// What the store was asked for meanwhile.
+    /// Requests to the store meanwhile.
     pub(crate) requests: u64,
-    /// The most of them under way at once.
+    /// The most of them in flight at once.
     pub(crate) in_flight_max: u64,
     /// Bytes of data that it sent.
     pub(crate) bytes_sent: u64,
-    /// Whether what was read, or printed, was right.
+    /// Whether the bytes read, or printed, were right.
     pub(crate) identical: bool,
 }
 
@@ -102,7 +102,7 @@ impl Way {
         Way { name: name.into(), kind, ..Way::default() }
     }
 
-    /// Adds a round.
+    /// Adds a round's sample.
     pub(crate) fn add(&mut self, sample: Sample) {
         self.samples.push(sample);
         let mut sorted = self.samples.clone();
@@ -118,14 +118,14 @@ impl Way {
 }
 
 impl Case {
-    /// The ways with how much less time each took than the first, as a share of that; none for the first itself.
+    /// The ways, each with the share of the first way's time that it saved; `None` for the first.
     pub(crate) fn compared(&self) -> impl Iterator<Item = (&Way, Option<f64>)> {
         let plain_s = self.ways.first().map_or(f64::NAN, |way| way.median.elapsed_s);
         let saved = move |way: &Way| 1.0 - way.median.elapsed_s / plain_s;
         self.ways.iter().enumerate().map(move |(index, way)| (way, (index > 0).then(|| saved(way))))
     }
 
-    /// The way with hints that was fastest, with what it saved.
+    /// The fastest way with hints, with the share that it saved.
     pub(crate) fn best(&self) -> Option<(&Way, f64)> {
         let hinted = self.compared().filter(|(way, _)| way.kind == Kind::Hinted);
         let saved = hinted.filter_map(|(way, saved)| Some((way, saved?)));

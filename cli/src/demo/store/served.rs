@@ -1,6 +1,6 @@
-//! A store that is served and mounted, for one measurement: nobody remembers anything at its beginning.
+//! A store that is served and mounted for one measurement, with all caches empty at its beginning.
 //!
-//! The store is in this process, and `foretell mount` a child, as it is for whoever uses it. It ends with this process, however that ends.
+//! The store is in this process; `foretell mount` is a child process, as for a user. The child ends when this process ends.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use crate::background;
 /// The bucket that is served.
 pub(super) const BUCKET: &str = "demo";
 
-/// What could lead the mount elsewhere, besides all of `AWS_...`.
+/// Variables that could lead the mount to another server, besides all of `AWS_...`.
 const PROXIES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
 /// See the [module](self).
@@ -33,7 +33,7 @@ pub(super) struct Served<'a> {
 
 impl<'a> Served<'a> {
     /// # Errors
-    /// In words: what stands in the way of the store or the mount.
+    /// The store or the mount cannot be started.
     pub(super) fn begin(
         folder: &Path,
         mountpoint: &'a Path,
@@ -49,10 +49,9 @@ impl<'a> Served<'a> {
         &self.mount.child
     }
 
-    /// Does something in the mount.
-    ///
-    /// Not in the thread that began the mount: who looks up a name cannot be ended before the answer comes, not even by SIGKILL,
-    /// and the mount is told to end when that thread does.
+    /// Does `work` in the mount, in a thread other than the one that started the mount. A thread that looks up a name cannot be
+    /// ended before the answer comes, not even by SIGKILL. The mount ends when the thread that started it does, so that thread
+    /// must stay free.
     pub(super) fn within<R: Send>(
         &mut self,
         work: impl FnOnce() -> io::Result<R> + Send,
@@ -64,7 +63,8 @@ impl<'a> Served<'a> {
         result.map_err(|(error, is_served)| self.mount.why(&error, is_served))
     }
 
-    /// The same, and says how long it took and what the store did meanwhile. What was right is for others to say.
+    /// As [`within`](Self::within); also returns a sample: the elapsed time, and what the store did meanwhile. The caller sets
+    /// `identical`.
     pub(super) fn time<R: Send>(
         &mut self,
         work: impl FnOnce() -> io::Result<R> + Send,
@@ -88,15 +88,15 @@ impl<'a> Served<'a> {
         Ok((sample, result))
     }
 
-    /// Unmounts it. Returns how late the store was on average, in seconds.
+    /// Unmounts the store. Returns how late its first bytes were on average, in seconds.
     pub(super) fn end(mut self) -> Result<f64, String> {
         self.mount.end()?;
         Ok(self.store.stop().first_byte_late_us_mean / 1e6)
     }
 }
 
-/// Whether something is mounted there, and somebody answers. A read that was under way when nobody did any longer fails as one from a
-/// broken disk does: only what the file system says of itself tells the two apart.
+/// Whether a mount is there and its process answers. A read fails with EIO both for a read error and for a mount whose process
+/// has ended; only `statfs` tells the two apart.
 fn is_served(mountpoint: &Path) -> bool {
     statfs(mountpoint).is_ok_and(|figures| figures.f_type == libc::FUSE_SUPER_MAGIC)
 }
@@ -106,7 +106,7 @@ struct Mount<'a> {
     child: Child,
     mountpoint: &'a Path,
     has_ended: bool,
-    /// Of its standard output, which stays open.
+    /// Keeps the child's standard output open.
     _output: BufReader<ChildStdout>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Mount<'a> {
             ("AWS_REGION", "us-east-1"),
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own: Ctrl-C is for the demo, which ends the mount itself.
+        // Its own group: Ctrl-C reaches only the demo, which ends the mount itself.
         command.process_group(0);
         // SAFETY: a plain system call, allowed between fork and exec.
         unsafe {
@@ -148,7 +148,7 @@ impl<'a> Mount<'a> {
         }
     }
 
-    /// What a process that has ended, or is about to, said last.
+    /// The last line on standard error of a process that has ended or is about to.
     fn last_words(&mut self) -> Option<String> {
         let mut messages = String::new();
         self.child.stderr.take()?.read_to_string(&mut messages).ok()?;
@@ -156,14 +156,14 @@ impl<'a> Mount<'a> {
         Some(line.strip_prefix("foretell: ").unwrap_or(line).to_owned())
     }
 
-    /// Why something could not be done in it.
+    /// Says why an action in the mount failed.
     fn why(&mut self, error: &io::Error, is_served: bool) -> String {
-        // Who sees that nobody serves it any longer may be faster than the process is gone.
+        // The error may be noticed before the process has ended.
         if !is_served && let Some(process) = background::process(self.child.id()) {
             background::ends(&process);
         }
         match self.child.try_wait() {
-            Ok(Some(status)) => format!("foretell mount has ended ({status}) before the demo did"),
+            Ok(Some(status)) => format!("foretell mount ended ({status}) before the demo did"),
             _ => format!("cannot read what is mounted: {error}"),
         }
     }
@@ -174,24 +174,24 @@ impl<'a> Mount<'a> {
         }
         self.has_ended = true;
         let process: Option<OwnedFd> = background::process(self.child.id());
-        // It may have ended, and is not reaped yet: the number is still its own.
+        // The process may have ended, but it is not reaped: its pid cannot belong to another one.
         kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
         if !process.is_some_and(|process| background::ends(&process)) {
             self.child.kill().ok();
         }
         let status = self.child.wait().map_err(|error| format!("foretell mount: {error}"))?;
-        // If it was killed, the mount is still there.
+        // If the process was killed, the mount is still there.
         point::unmount_path(self.mountpoint, &KIND).ok();
         match status.success() {
             true => Ok(()),
-            false => Err(format!("foretell mount has ended ({status}) before the demo did")),
+            false => Err(format!("foretell mount ended ({status}) before the demo did")),
         }
     }
 }
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // Something else went wrong, and is told.
+        // Another failure is being reported already.
         self.end().ok();
     }
 }

@@ -16,12 +16,12 @@ const CELLS_MAX: usize = 16_000;
 /// Levels of busy; less than half a percent counts as idle.
 const LEVELS: usize = 6;
 const IDLE_BELOW: f64 = 0.005;
-/// A closer look is worth its place from so many bins on.
+/// Least number of bins for a closer view of the beginning.
 const CLOSE_BINS_MIN: f64 = 30.0;
 /// The number of disks that is shown beside the largest: both strips are easy to follow.
 const FEW_DISKS: usize = 4;
 
-/// The strips of `set` on few and on most disks, with what there is to say about them.
+/// The section: the strips of `set` on few and on most disks, with their text.
 pub(super) fn section(set: &Set<'_>) -> String {
     let chosen = chosen(set);
     if chosen.is_empty() {
@@ -57,7 +57,7 @@ fn drawable(timeline: &Timeline) -> bool {
     bins && timeline.bin_s.is_finite() && timeline.bin_s > 0.0
 }
 
-/// How many disks were busy on average while the program ran, if that is known.
+/// The mean number of busy disks while the program ran, if it is known.
 pub(super) fn mean_busy(timeline: &Timeline, elapsed_s: f64) -> Option<f64> {
     if !drawable(timeline) {
         return None;

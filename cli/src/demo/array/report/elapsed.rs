@@ -38,7 +38,7 @@ const SERIES: [Series; 3] = [
     BOUND,
 ];
 
-/// The plots of all sets, with what there is to say about them.
+/// The section: the plots of all sets, with their text.
 pub(super) fn section(sets: &[Set<'_>]) -> String {
     if sets.is_empty() {
         return String::new();
@@ -87,7 +87,7 @@ fn plot(runs: &[&Run], name: &str) -> String {
     svg
 }
 
-/// From data to places.
+/// Maps data to coordinates.
 struct Scale {
     points: usize,
     top: f64,
@@ -134,7 +134,7 @@ fn joined(points: &[(f64, f64)]) -> String {
     points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Where no run can be: under the lower bound.
+/// The shaded area under the lower bound, in which no run can lie.
 fn area(runs: &[&Run], scale: &Scale) -> String {
     let bound = points(&BOUND, runs, scale);
     let (Some(first), Some(last)) = (bound.first(), bound.last()) else { return String::new() };
@@ -162,7 +162,7 @@ fn line(series: &Series, runs: &[&Run], scale: &Scale) -> String {
     svg
 }
 
-/// Each line's name at its right end; apart from each other where the ends are not.
+/// Each line's name at its right end. Names are moved apart where the ends are close.
 fn labels(runs: &[&Run], scale: &Scale) -> String {
     let mut ends: Vec<(&Series, (f64, f64))> = SERIES
         .iter()

@@ -1,14 +1,12 @@
 //! The demo's report: one HTML page that stands by itself, without scripts and without anything
 //! fetched.
 //!
-//! It says, in this order: whether output was the same (at the very top if it was not), the result
-//! in one sentence, what foretell did, elapsed time by number of disks, the order of service on one
-//! disk, each disk's busy time over time, every figure, and under which conditions all this was
-//! measured.
+//! It says, in this order: whether output was the same (at the very top if it was not), the result in one sentence, what
+//! foretell did, elapsed time by number of disks, the order of service on one disk, each disk's busy time over time, every
+//! figure, and the conditions of the measurement.
 //!
-//! The page itself is [`page`]'s. No figure is used that was not measured (a set that is
-//! missing is left out, a ratio that makes no sense is a dash), and everything that comes from the
-//! machine passes through [`escape`].
+//! [`page`] makes the page itself. Only measured figures are shown: a missing set is left out, and a meaningless ratio is a
+//! dash. Everything that comes from the machine passes through [`escape`].
 //!
 //! | module | draws |
 //! |---|---|
@@ -17,7 +15,7 @@
 //! | `orders` | one disk: without and with foretell, by order of service |
 //! | `busy` | each disk's busy time over time |
 //! | `figures` | the table of all runs, the conditions |
-//! | `names` | nothing: what program and order are called |
+//! | `names` | nothing: it has the names of program and order |
 
 mod busy;
 mod elapsed;
@@ -56,7 +54,7 @@ pub(crate) fn html(results: &Results) -> String {
     })
 }
 
-/// What must be seen first, if there is anything of the kind: runs whose output was not the same.
+/// An alarm about runs whose output was not the same, or nothing.
 fn differences(runs: &[Run]) -> String {
     let different: Vec<&Run> = runs.iter().filter(|run| !run.identical).collect();
     if different.is_empty() {
@@ -75,7 +73,7 @@ fn item(run: &Run) -> String {
     format!("<li>{} on {disks}, {}</li>", escape(&run.set), escape(&order_name(run)))
 }
 
-/// What is said next, if there is anything of the kind: runs that this machine was too busy, or too slow, for.
+/// An alarm about runs for which this machine was too busy or too slow, or nothing.
 fn delayed(runs: &[Run]) -> String {
     let delayed: Vec<&Run> = runs.iter().filter(|run| run.is_delayed()).collect();
     if delayed.is_empty() {

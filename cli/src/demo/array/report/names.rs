@@ -1,9 +1,9 @@
-//! What the program and the order of service are called in the report.
+//! The names of the program and of the order of service in the report.
 
 use crate::demo::array::results::{Conditions, Run};
 use crate::demo::page::markup::escape;
 
-/// The program's name: the first word of how it calls itself.
+/// The program's name: the first word of its `--version`, without a folder.
 pub(super) fn program_name(conditions: &Conditions) -> String {
     let word = conditions.program.split_whitespace().next().unwrap_or("the program");
     escape(word.rsplit('/').next().unwrap_or(word))

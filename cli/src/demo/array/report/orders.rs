@@ -1,4 +1,4 @@
-//! One disk: how much the order matters in which it serves what waits for it.
+//! One disk: how much its order of service matters.
 
 use super::names::order_name;
 use super::select::Set;
@@ -6,7 +6,7 @@ use crate::demo::array::results::Run;
 use crate::demo::page::bar;
 use crate::demo::page::markup::{NONE, counted, escape, seconds, share, usable};
 
-/// The bars of all sets that were measured in more than one order, with what there is to say.
+/// The section: the bars of all sets that were measured in several orders, with their text.
 pub(super) fn section(sets: &[Set<'_>]) -> String {
     let figures: String = sets.iter().filter_map(figure).collect();
     if figures.is_empty() {
@@ -38,7 +38,7 @@ fn figure(set: &Set<'_>) -> Option<String> {
     ))
 }
 
-/// One order: without, and with foretell.
+/// The bars of one order: without and with foretell.
 fn group(run: &Run, max: f64) -> String {
     let change = share(-run.saved_share()).unwrap_or(NONE.into());
     let order = escape(&order_name(run));

@@ -37,7 +37,7 @@ pub(super) fn largest<'s, 'a>(sets: &'s [Set<'a>]) -> Option<&'s Set<'a>> {
 }
 
 impl<'a> Set<'a> {
-    /// One run for each number of disks, fewest first; that of the main order where there is one.
+    /// One run for each number of disks, fewest first; in the main order, if there is such a run.
     pub(super) fn by_disks(&self) -> Vec<&'a Run> {
         let mut runs = self.runs.clone();
         runs.sort_by_key(|run| (run.disks, !run.order.eq_ignore_ascii_case(MAIN_ORDER)));
