@@ -36,7 +36,7 @@ KEYS = {"aws_access_key_id": "foretell", "aws_secret_access_key": "foretell-secr
 
 
 def turns_ns(acts: list[Callable[[], None]], count: int, turns: int = 15) -> list[list[float]]:
-    """Nanoseconds of the processor for each of `count` things that each of `acts` does; they take turns."""
+    """Processor time in nanoseconds per item, for each of `acts`, which do `count` items each and take turns."""
     found: list[list[float]] = [[] for _ in acts]
     for _ in range(turns):
         for act, figures in zip(acts, found, strict=True):
@@ -94,7 +94,7 @@ def hits(folder: Path) -> None:
 
 
 def lines(folder: Path) -> None:
-    """Lines of a file that the page cache has, by each way to read them."""
+    """Lines of a file in the page cache, by each way of reading them."""
     line = b"x" * 59 + b"\n"
     count = LINES_BYTES // len(line)
     path = folder / "lines"
@@ -119,7 +119,7 @@ def lines(folder: Path) -> None:
 
 
 def by_foretell(endpoint: str, ranges: Array) -> tuple[float, float]:
-    """Reads a second, and bytes fetched by bytes asked for."""
+    """Reads per second, and bytes fetched per byte requested."""
     settings = {"aws_endpoint": endpoint, **KEYS}
     store = foretell.Store("s3://data", depth=IN_FLIGHT, settings=settings)
     file = store.open("object")
@@ -133,7 +133,7 @@ def by_foretell(endpoint: str, ranges: Array) -> tuple[float, float]:
 
 
 def by_read_ranges(endpoint: str, ranges: Array) -> tuple[float, float]:
-    """The same through the iterator."""
+    """The same reads through the iterator."""
     settings = {"aws_endpoint": endpoint, **KEYS}
     store = foretell.Store("s3://data", depth=IN_FLIGHT, settings=settings)
     begun = time.perf_counter()
@@ -144,7 +144,7 @@ def by_read_ranges(endpoint: str, ranges: Array) -> tuple[float, float]:
 
 
 def by_obstore(endpoint: str, ranges: Array) -> tuple[float, float]:
-    """The same by obstore, asynchronous."""
+    """The same reads by obstore, asynchronously."""
     import obstore
     from obstore.store import S3Store
 
@@ -173,7 +173,7 @@ def by_obstore(endpoint: str, ranges: Array) -> tuple[float, float]:
 
 
 def store(folder: Path, pairs: int) -> None:
-    """Random reads of an object, none twice, disclosed; clients take turns."""
+    """Disclosed random reads of an object, none twice; clients take turns."""
     (folder / "data").mkdir()
     piece = random.Random(1).randbytes(1 << 20)
     with (folder / "data" / "object").open("wb") as out:

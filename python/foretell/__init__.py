@@ -1,4 +1,4 @@
-"""Reads of object stores and slow folders, fetched before they are asked for.
+"""Read object stores and slow folders, with data fetched before the program asks for it.
 
 >>> import foretell
 >>> store = foretell.Store("s3://bucket")

@@ -1,8 +1,8 @@
-"""Reads of many ranges, each given when it has come.
+"""Reads of many ranges, each returned when it completes.
 
-Ranges are taken from their source, and disclosed, as in order (`_ranges`). But a run of ranges is *ready* as soon as its file
-is open, whatever comes before it, and some reads of what is ready are begun at once. What is begun and what has come and is
-not given yet are `UNDER_WAY` together, so that memory is bounded.
+Ranges are taken from their source and disclosed as in `_ranges`. But a run of ranges is *ready* as soon as its file is open,
+even if an earlier file is not, and reads of ready runs are begun several at a time. At most `UNDER_WAY` reads are in flight or
+completed and not yet returned, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from foretell._store import Store, Stream
 
-# Reads that are under way at once.
+# Reads that are in flight, or completed and not yet returned.
 UNDER_WAY = 64
 
 
@@ -42,7 +42,7 @@ class Reader:
         self._indices = count()
         self._source = Source(store, source, window)
         self._buffers = None if into is None else iter(into)
-        # Ranges that were taken and are not begun.
+        # Ranges that were taken from the source and are not begun.
         self._pending = 0
         self._to_open: deque[Coming] = deque()
         self._opening: dict[int, Coming] = {}
@@ -86,7 +86,7 @@ class Reader:
         try:
             file = run.coming.file()
         except OSError:
-            return  # It is raised when its turn comes.
+            return  # The error is raised when the range's turn comes.
         if not self._streams or self._changes >= CHANGES_PER_STREAM:
             self._streams.append(Stream(self._store))
             self._changes = 0
@@ -95,7 +95,7 @@ class Reader:
         file.hint(run.ranges, stream=run.stream)
 
     def _begin(self) -> None:
-        """Begin all that may be."""
+        """Begin openings and reads, up to the limits."""
         while len(self._begun) + len(self._come) < UNDER_WAY:
             if not self._source.is_exhausted and self._pending <= self._source.window // 2:
                 self._fill()
@@ -144,7 +144,7 @@ class Reader:
                 self._disclose(run)
 
     def next(self) -> tuple[int, bytes | memoryview] | None:
-        """Give what has come next."""
+        """Return the next completed range: its index and bytes; `None` at the end."""
         while True:
             self._begin()
             if self._come:
@@ -159,12 +159,12 @@ class Reader:
         return index, cast("bytes", found) if view is None else view[: cast("int", found)]
 
     def settle(self) -> None:
-        """Wait until nothing is written to anybody's buffers any more."""
+        """Wait until no read in flight can write to the caller's buffers."""
         while self._begun and self._buffers is not None and self._process == os.getpid():
             self._take()
 
     def close(self) -> None:
-        """Give up what is disclosed and not read."""
+        """Give up hints that were not read."""
         while self._streams:
             self._streams.popleft().close()
 

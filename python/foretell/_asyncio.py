@@ -1,4 +1,4 @@
-"""Waiting in an event loop: no thread waits, one descriptor of the loop tells what has come."""
+"""Waiting in an event loop: no thread waits; one descriptor of the loop reports completed reads and openings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from foretell import _foretell
 if TYPE_CHECKING:
     from foretell._store import File, Store
 
-# Files that an event loop opens at once: each has a thread while it does.
+# Files that an event loop opens at once; each takes a thread meanwhile.
 OPENINGS = 32
-# Reads of an event loop that are under way at once: each may be a connection.
+# Reads of an event loop in flight at once; each may take a connection.
 READS = 128
 
 
 class Waiting:
-    """What tasks of one event loop wait for."""
+    """The openings and reads that tasks of one event loop wait for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._process = os.getpid()
@@ -33,11 +33,12 @@ class Waiting:
 
     @classmethod
     def here(cls) -> Waiting:
-        """Give that of the running loop."""
+        """Return the instance of the running loop."""
         loop = asyncio.get_running_loop()
         waiting = _WAITING.get(loop)
         if waiting is None or waiting._process != os.getpid():
-            # Those of loops that ended with reads under way, whose futures know the loop. No lock: a fork could leave it so.
+            # Drop instances of loops that were closed with reads in flight, whose futures keep the loop alive. Without a
+            # lock, because a fork could leave it locked.
             for reference in _WAITING.keyrefs():
                 other = reference()
                 if other is not None and other.is_closed():
@@ -70,7 +71,7 @@ class Waiting:
             return File(store, path, opening)
 
     async def read(self, file: File, offset: int, length: int) -> bytes:
-        """Read, at once if all is in memory."""
+        """Read up to `length` bytes at `offset`; returns at once if all are in memory."""
         async with self._may_read:
             token = next(self._tokens)
             found: object = file._begin_read(self._completions, token, offset, length, None)

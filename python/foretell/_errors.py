@@ -1,8 +1,8 @@
-"""The exceptions. All are `OSError`: `errno`, `strerror` (one line) and `filename` (the path within the store) are set."""
+"""The exceptions. All are `OSError` and set `errno`, `strerror` (one line) and `filename` (the path within the store)."""
 
 
 class Error(OSError):
-    """A store could not do what it was asked for. The others are kinds of it."""
+    """A request to a store failed. The base class of the other exceptions."""
 
 
 class NotFound(Error, FileNotFoundError):
@@ -10,23 +10,23 @@ class NotFound(Error, FileNotFoundError):
 
 
 class PermissionDenied(Error, PermissionError):
-    """It may not be read with these credentials."""
+    """These credentials do not allow reading the file."""
 
 
 class Busy(Error):
-    """The store asked for fewer requests (429, 503) until the deadline."""
+    """The store kept asking for fewer requests (429, 503) until the deadline."""
 
 
 class Changed(Error):
-    """The file is not the version any more that was opened. Open it again."""
+    """The file has changed since it was opened. Open it again."""
 
 
 class Timeout(Error, TimeoutError):
-    """The store gave no answer before the deadline."""
+    """The store did not answer before the deadline."""
 
 
 def of_system(error: OSError, path: str) -> Error:
-    """The same of an error of the operating system, for a path within a store."""
+    """Turn an error of the operating system into ours, for a path within a store."""
     kind = Error
     if isinstance(error, FileNotFoundError):
         kind = NotFound

@@ -1,4 +1,4 @@
-"""What a store has: names, and what is known of each without opening it."""
+"""Listings of a store: names, and facts about each without opening it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from foretell import _errors
 if TYPE_CHECKING:
     from foretell import _foretell
 
-# Objects that are asked for at once, while a listing is told.
+# Objects that are looked up at once during a listing.
 ASKED_AT_ONCE = 16
 
 
@@ -25,11 +25,11 @@ class Entry:
     """A file or folder of a store.
 
     Attributes:
-        name: Its path within the store.
-        kind: What it is.
-        size: Bytes of a file; 0 of a folder.
-        modified: When it was made or changed last: seconds since 1970, if the store says so.
-        tag: What the store calls this version of a file (an ETag), or what tells it from others in a folder of the machine.
+        name: Path within the store.
+        kind: ``"file"`` or ``"folder"``.
+        size: Size of a file in bytes; 0 for a folder.
+        modified: Time of the last change, in seconds since 1970; `None` if the store does not tell it.
+        tag: Identifies this version of a file: the store's ETag, or a text made of inode and times for a local folder.
 
     """
 
@@ -41,12 +41,12 @@ class Entry:
 
 
 def joined(folder: str, name: str) -> str:
-    """The path of what a folder has by this name."""
+    """Join a folder's path and a name."""
     return f"{folder}/{name}" if folder else name
 
 
 def info(store: _foretell.Store, path: str) -> Entry:
-    """See `Store.info`, of a store of objects."""
+    """See `Store.info`; for an object store."""
     try:
         if path:
             return Entry(path, "file", *store._file(path))
@@ -54,19 +54,19 @@ def info(store: _foretell.Store, path: str) -> Entry:
         try:
             is_folder = store._is_folder(path)
         except _errors.Error as error:
-            if error.errno != errno.ENOTSUP:  # A web server does not tell what it has.
+            if error.errno != errno.ENOTSUP:  # A web server cannot be listed.
                 raise
             is_folder = False
         if not is_folder:
             raise absent from None
     else:
-        if not store._is_folder(path):  # Nothing is above it that could lack it.
+        if not store._is_folder(path):  # The root: there is no parent folder to lack it.
             raise _errors.NotFound(2, "there is no such bucket", path)
     return Entry(path, "folder")
 
 
 def entries(store: _foretell.Store, path: str, recursive: bool) -> Iterator[Entry]:
-    """See `Store.list`, of a store of objects."""
+    """See `Store.list`; for an object store."""
     if recursive and not path and store._has_keys_without_a_root():
         for entry in entries(store, path, False):
             if entry.kind == "folder":
@@ -93,7 +93,7 @@ def entries(store: _foretell.Store, path: str, recursive: bool) -> Iterator[Entr
 
 
 def _folders(store: _foretell.Store, paths: list[str]) -> set[str]:
-    """Which of these names stand for folders: the key has a slash more, so that no object has the name itself."""
+    """Return which of these empty files are folders: their key ends with a slash, so no object has the name itself."""
 
     def is_folder(path: str) -> bool:
         try:
@@ -111,7 +111,7 @@ def _folders(store: _foretell.Store, paths: list[str]) -> set[str]:
 
 
 class Folder:
-    """The same of a folder of the machine: what is neither file nor folder is left out."""
+    """Listings of a local folder. Only files and folders are listed."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -133,7 +133,7 @@ class Folder:
         return entry
 
     def entries(self, path: str, recursive: bool) -> Iterator[Entry]:
-        """See `Store.list`. Links to folders are told, and not followed."""
+        """See `Store.list`. Links to folders are never followed, and are listed only if not `recursive`."""
         try:
             with os.scandir(self._place(path)) as found:
                 children = list(found)
@@ -142,7 +142,7 @@ class Folder:
         for child in children:
             try:
                 entry = _entry(joined(path, child.name), child.stat())
-            except OSError:  # A link that leads nowhere, or what has gone meanwhile.
+            except OSError:  # A dangling link, or a file that was removed meanwhile.
                 continue
             if entry is None:
                 continue

@@ -1,7 +1,6 @@
-"""Options of s3fs, gcsfs, adlfs and fsspec's own HTTP file system, as settings of a store.
+"""Converts options of s3fs, gcsfs, adlfs and fsspec's own HTTP file system into settings of a store.
 
-Each is used, or refused by its name, or has no meaning where foretell reads (`PASSED_OVER`): then nothing that is read depends
-on it.
+Each option is used, refused by its name, or ignored (`PASSED_OVER`). An option is ignored only if no read depends on it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# Caches, block sizes and concurrency of the other client, and what concerns writing.
+# Options about the other client's caches, block sizes and concurrency, and about writing.
 PASSED_OVER = {
     "access",
     "assume_container_exists",
@@ -42,10 +41,10 @@ PASSED_OVER = {
     "use_listings_cache",
 }
 
-# Of botocore's `Config`: how its client goes about its requests.
+# Of botocore's `Config`: tuning of its client's requests.
 _TUNING = {"max_pool_connections", "retries", "tcp_keepalive"}
 
-# Of s3fs' `s3_additional_kwargs`: what goes with writes.
+# Of s3fs' `s3_additional_kwargs`: arguments of writes.
 _OF_WRITES = {
     "ACL",
     "ServerSideEncryption",
@@ -69,14 +68,14 @@ _INSTEAD = {
 
 
 class _Options:
-    """What is left of the options to be used, and the settings so far."""
+    """The options that are not used yet, and the settings made so far."""
 
     def __init__(self, client: str, options: Mapping[str, Any], inside: str = "") -> None:
         self.client = client
         self.inside = inside
         self.left = {name: value for name, value in options.items() if value is not None}
         self.settings: dict[str, str] = {}
-        # Names that were asked for.
+        # Names of supported options.
         self.known: set[str] = set()
 
     def take(self, name: str) -> Any:
@@ -84,10 +83,10 @@ class _Options:
         return self.left.pop(name, None)
 
     def within(self, name: str) -> _Options:
-        """The options that are one option's value."""
+        """Return the options inside one option's value, a dictionary."""
         given = self.take(name) or {}
         if not isinstance(given, Mapping):
-            raise ValueError(f"the option {name}={given!r} of {self.client} is no dictionary")
+            raise ValueError(f"the option {name}={given!r} of {self.client} is not a dictionary")
         return _Options(self.client, given, f"{self.inside}{name}.")
 
     def set(self, setting: str, value: Any) -> None:
@@ -99,7 +98,7 @@ class _Options:
             self.set(setting, self.take(name))
 
     def pass_over(self, name: str, *harmless: object) -> None:
-        """Drop an option if it has one of these values, which change nothing."""
+        """Ignore an option if it has one of these values, which change nothing."""
         if self.left.get(name) in harmless:
             del self.left[name]
 
@@ -109,7 +108,7 @@ class _Options:
         raise ValueError(f"the option {self.inside}{name} of {self.client} is not supported: {why}")
 
     def finish(self) -> dict[str, str]:
-        """The settings. What nothing has been made of is refused."""
+        """Return the settings. Refuses options that were not used."""
         for name, value in self.left.items():
             if name not in PASSED_OVER and (value or self.inside):
                 self.refuse(name)
@@ -259,9 +258,9 @@ def _http(options: _Options) -> dict[str, str]:
             if given.left["ssl"] not in (True, False):
                 given.refuse("ssl")
             _verify(options, given.take("ssl"))
-    client.take("trust_env")  # Proxies of the environment are used.
+    client.take("trust_env")  # The environment's proxies are used in any case.
     client.finish()
-    options.take("encoded")  # Addresses go out as they are written.
+    options.take("encoded")  # Addresses are sent as they are written.
     return options.finish()
 
 
@@ -279,10 +278,10 @@ _BY_SCHEME: dict[str, tuple[str, Callable[[_Options], dict[str, str]]]] = {
 
 
 def settings(scheme: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a store of that kind for these options.
+    """Return the settings of a store of this scheme for these options.
 
     Raises:
-        ValueError: If an option is none that can be used; it names the option.
+        ValueError: An option is not supported; the message names it.
 
     """
     client, convert = _BY_SCHEME[scheme]

@@ -1,8 +1,8 @@
-"""Reads of many ranges, each disclosed a while before its turn.
+"""Reads of many ranges in order, each disclosed before its turn.
 
-Ranges are taken from their source in batches, so that a source may be endless, and pass three queues in order: files
-being *opened*, *runs* of ranges of one file that are not disclosed yet since their file is not open, and *pending* ranges.
-Files stay open as long as ranges of them are pending, and some longer.
+Ranges are taken from their source in batches, so a source may be endless. There are three queues, in the order of the source:
+files being *opened*; *runs* of ranges of one file, which are disclosed once their file is open; and *pending* ranges, which
+are still to be read. A file stays open while ranges of it are pending, and the last `KEPT_OPEN` files longer.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
     Triple: TypeAlias = tuple[str | os.PathLike[str], int, int] | Sequence[object]
 
-# Files that are opened at once, and those that are kept open though nothing of them is pending.
+# Files that are opened at once, and files that are kept open for later ranges.
 OPENINGS = 64
 KEPT_OPEN = 128
-# Ranges of the first batch; each is twice as long as the one before, up to half of the window.
+# Ranges in the first batch. Each batch is twice as long as the one before, up to half of the window.
 FIRST_BATCH = 32
-# Changes from one file to another within a stream; it keeps each of these files open.
+# Runs per stream. A stream keeps the files of all its runs open.
 CHANGES_PER_STREAM = 1024
 
 
 class Coming:
-    """A file that will be open."""
+    """A file that is opened in the background."""
 
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Coming:
         self.is_queued = False
 
     def begin(self, told: tuple[_foretell.Completions, int] | None = None) -> None:
-        """Begin to open it; `told` as in `Store.begin_open`, unless that fails, so that it `is_ready` at once."""
+        """Begin to open it; `told` as in `Store.begin_open`. If that fails, nobody is told, and it `is_ready` at once."""
         if self._opening is None and self._file is None and self._error is None:
             try:
                 self._opening = self._store.begin_open(self.path, told)
@@ -52,18 +52,18 @@ class Coming:
                 self._error = error
 
     def is_ready(self) -> bool:
-        """Whether `file` will not wait."""
+        """Whether `file` returns or raises without waiting."""
         if self._opening is not None:
             return self._opening.is_ready()
         return self._file is not None or self._error is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is known that `file` raises."""
+        """Whether opening has already failed, so that `file` raises."""
         return self._error is not None
 
     def file(self) -> File:
-        """Wait until it is open."""
+        """Wait until the file is open; raises if it cannot be opened."""
         from foretell._store import File
 
         if self._file is None:
@@ -91,23 +91,25 @@ class Run:
         self.ranges: list[tuple[int, int]] = []
         self.stream: Stream | None = None
         self.is_disclosed = False
-        # If they are read in any order: how many are begun, the place of each in the source, where each goes.
+        # For reads in any order: how many are begun, the index of each range in the source, and its buffer.
         self.begun = 0
         self.indices: list[int] = []
         self.views: list[memoryview] = []
 
 
 def triple(item: Sequence[object]) -> tuple[str, int, int]:
-    """Path, offset and length."""
+    """Check and convert an item of a source: path, offset and length."""
     try:
         path, offset, length = item
         return os.fsdecode(path), operator.index(offset), operator.index(length)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise TypeError(f"{item!r} is no (path, offset, length) with whole bytes") from None
+        raise TypeError(
+            f"{item!r} is not (path, offset, length), with integers for the last two"
+        ) from None
 
 
 class Source:
-    """Runs of ranges, taken in batches. What is wrong with the source is raised after what came before it."""
+    """Runs of ranges, taken in batches. An error of the source is raised only after the ranges before it."""
 
     def __init__(self, store: Store, source: Iterator[Sequence[object]], window: int) -> None:
         self._store = store
@@ -129,7 +131,7 @@ class Source:
         return coming
 
     def take(self) -> list[Run]:
-        """Take a batch."""
+        """Take a batch of ranges from the source, as runs."""
         runs: list[Run] = []
         run: Run | None = None
         count = 0
@@ -151,22 +153,22 @@ class Source:
         return runs
 
     def end(self, error: Exception) -> None:
-        """Take no more from it."""
+        """Take no more from the source, and remember the error."""
         self._error = self._error or error
         self.is_exhausted = True
 
     def check(self) -> None:
-        """Raise what was wrong with it; what came before has been given."""
+        """Raise the source's error, if there was one."""
         if self._error is not None:
             raise self._error
 
 
 def buffer_for(length: int, buffers: Iterator[Buffer]) -> memoryview:
-    """Take the next buffer; as much of it as is wanted."""
+    """Take the next buffer, cut to `length` bytes."""
     try:
         buffer = next(buffers)
     except StopIteration:
-        raise ValueError("there are fewer buffers than ranges") from None
+        raise ValueError("`into` has fewer buffers than there are ranges") from None
     view = memoryview(buffer).cast("B")
     if len(view) < length:
         raise ValueError(f"a buffer of {len(view)} bytes for a range of {length}")
@@ -208,7 +210,7 @@ class Reader:
             try:
                 run.coming.file()
             except OSError:
-                # It is raised when its turn comes.
+                # The error is raised when the range's turn comes.
                 self._undisclosed.popleft()
                 continue
             self._disclose(run)
@@ -226,7 +228,7 @@ class Reader:
         run.coming.file().hint(run.ranges, stream=self._stream)
 
     def next(self) -> tuple[File, int, int] | None:
-        """File, offset and length of the next read; what follows it is disclosed."""
+        """Return file, offset and length of the next read, after disclosing the ranges that follow."""
         source = self._source
         if not source.is_exhausted and len(self._pending) <= source.window // 2:
             self._fill()
@@ -245,7 +247,7 @@ class Reader:
         return file, offset, length
 
     def close(self) -> None:
-        """Give up what is disclosed and not read."""
+        """Give up hints that were not read."""
         while self._streams:
             self._streams.popleft().close()
 

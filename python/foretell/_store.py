@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Store(_foretell.Store):
-    """Files of a folder or an object store, read through a cache in memory.
+    """A folder or an object store, whose files are read through a cache in memory.
 
-    Reads that were disclosed (`hint`, `read_ranges`) are fetched ahead, many at once. A file that is read in order is
-    fetched ahead without.
+    Reads that were disclosed (by `hint` or `read_ranges`) are fetched ahead, many at once. A file that is read from
+    beginning to end is fetched ahead without hints.
 
-    A store may be used by many threads. It can be pickled: what is pickled is how it was made, `settings` included. In a
-    child of this process (fork) it is made anew when it is first used; files that were open are opened again, and
-    streams that were open do nothing there.
+    A store may be used by many threads. It can be pickled: the pickle has the arguments of its constructor, including
+    `settings`. In a forked child it is made anew at its first use: open files are opened again, and open streams do
+    nothing there.
     """
 
     url: str
-    """The address it was made with."""
+    """The address that the store was made with."""
 
     _reduced: tuple[str, int, int, int | None, float, dict[str, str]]
     _folder: _listing.Folder | None
@@ -50,25 +50,26 @@ class Store(_foretell.Store):
         timeout: float = 60.0,
         settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Make a store of what `url` stands for.
+        """Make a store of the folder or the address `url`.
 
         Args:
             url: ``s3://bucket/prefix``, ``gs://…``, ``az://container/prefix``, ``http(s)://host/path``,
                 ``file:///folder``, or the path of a folder. Credentials, region and endpoint come from the usual
-                variables of the environment (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …). Names in a folder do not
-                lead out of it by ``..``. Links in it are followed wherever they lead, as by `open`, with the rights of
-                this process: do not open names that others choose in a folder that others may write.
-            budget: Memory for data: bytes, or a text such as ``"256MiB"``.
-            block: Bytes of a block, the unit that is kept, or such a text: a power of two from 4096 to 16777216.
-            depth: Requests ahead of the program at once; 128 for object stores, 32 for folders.
-            timeout: Seconds that a read waits for an object store, which is asked again meanwhile.
-            settings: Of the object store, before those of the environment: ``{"aws_endpoint": …,
-                "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for what anybody may read.
+                environment variables (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, …). Names in a folder cannot leave it
+                by ``..``. Links in it are followed wherever they lead, with the rights of this process: if others may
+                write in the folder, do not open names that they choose.
+            budget: Memory for cached data: bytes, or a string such as ``"256MiB"``.
+            block: Size of a block, the unit of caching: bytes, or such a string; a power of two from 4096 to 16777216.
+            depth: Most prefetch requests in flight; 128 by default for object stores, 32 for folders.
+            timeout: Seconds that a read waits for an object store, with retries.
+            settings: Settings of the object store, which go before those of the environment: ``{"aws_endpoint": …,
+                "aws_access_key_id": …}``; ``{"skip_signature": "true"}`` for public data.
 
         Raises:
-            ValueError: If an argument makes no sense.
-            MemoryError: If there is no memory for the budget.
-            NotFound, Error: If there is no such folder.
+            ValueError: An argument is out of range or contradicts another.
+            TypeError: A setting is not a string, or a size is neither an integer nor a string.
+            MemoryError: There is no memory for the budget.
+            NotFound, Error: The folder does not exist or cannot be used.
 
         """
         place = given = os.fsdecode(url)
@@ -82,23 +83,23 @@ class Store(_foretell.Store):
         if is_folder:
             place = os.path.abspath(rest if separator else place)
         if is_folder and settings:
-            raise ValueError("a folder has no settings")
+            raise ValueError("a folder has no settings; leave `settings` out")
         if depth is not None and depth < 1:
             raise ValueError(f"a depth of {depth}: it must be 1 or more")
         if not 0 < timeout < 1e9:
-            raise ValueError(f"a timeout of {timeout} s")
+            raise ValueError(f"a timeout of {timeout} s: it must be more than 0 and less than 1e9")
         budget_bytes, block_bytes = size_bytes(budget), size_bytes(block)
         if budget_bytes < 0 or block_bytes < 0:
-            raise ValueError("a budget or block below zero")
+            raise ValueError("a budget or block below zero: give a number of bytes")
         for name, setting in (settings or {}).items():
             if not isinstance(setting, str):
-                raise TypeError(f"the setting {name} is {setting!r}: settings are texts")
+                raise TypeError(f"the setting {name} is {setting!r}: write it as a string")
         items = list((settings or {}).items())
         self = super().__new__(
             cls, place, is_folder, budget_bytes, block_bytes, depth, float(timeout), items
         )
         self.url = given
-        # The path of a folder is absolute here: it is the same wherever it is made again.
+        # A folder's path is absolute here, so that a copy in another process has the same folder.
         self._folder = _listing.Folder(place) if is_folder else None
         self._reduced = (place, budget_bytes, block_bytes, depth, timeout, dict(items))
         return self
@@ -121,25 +122,26 @@ class Store(_foretell.Store):
         self.close()
 
     def close(self) -> None:
-        """Give up the memory, as soon as no file or stream of it is open. No more can be opened."""
+        """Release the memory once no file or stream of the store is open. No more can be opened."""
         self._close()
 
     def open(self, path: str | os.PathLike[str]) -> File:
-        """Open the file at `path`, as it is now, for reading; waits for the store's answer.
+        """Open the current version of the file at `path` for reading; waits for the store's answer.
 
         Raises:
-            NotFound, PermissionDenied, Busy, Timeout, Error: What the store says.
+            NotFound, PermissionDenied, Busy, Timeout, Error: The store's answer.
+            RuntimeError: The store is closed.
 
         """
         return File(self, os.fsdecode(path))
 
     def info(self, path: str | os.PathLike[str]) -> Entry:
-        """What there is at `path`, without opening it; waits for the store's answer.
+        """Look up the file or folder at `path` without opening it; waits for the store's answer.
 
-        A name that is a file and a folder is a file.
+        A name that is both a file and a folder is reported as a file.
 
         Raises:
-            NotFound, PermissionDenied, Busy, Timeout, Error: What the store says.
+            NotFound, PermissionDenied, Busy, Timeout, Error: The store's answer.
 
         """
         name = os.fsdecode(path)
@@ -148,17 +150,17 @@ class Store(_foretell.Store):
     def list(
         self, path: str | os.PathLike[str] = "", *, recursive: bool = False
     ) -> Iterator[Entry]:
-        """What the folder at `path` has, in no particular order; waits for the store's answers, of many names each.
+        """List the folder at `path`, in no particular order; waits for the store's answers, which have many names each.
 
         Args:
             path: A folder; "" is the store itself.
-            recursive: All files below it, in place of its own files and folders. Folders that hold nothing, and links to
-                folders, are told too where a store has such.
+            recursive: List all files below the folder, instead of its own files and folders. Folders that an object store
+                has as keys with a slash at the end are listed too.
 
-        Names that no path can stand for (``a//b`` in a bucket) are left out, with a warning.
+        Names that no path can express (``a//b`` in a bucket) are left out, with a warning.
 
         Raises:
-            NotFound, PermissionDenied, Busy, Timeout, Error: What the store says. Web servers do not tell what they have.
+            NotFound, PermissionDenied, Busy, Timeout, Error: The store's answer. Web servers cannot be listed.
 
         """
         name = os.fsdecode(path).rstrip("/")
@@ -173,20 +175,20 @@ class Store(_foretell.Store):
         stream: Stream | None = None,
         ordered: bool = True,
     ) -> Stream:
-        """Disclose what will be read; returns the stream that it was disclosed by.
+        """Disclose future reads of a file; returns the stream that holds the hints.
 
-        It is advice: wrong hints cost bandwidth and nothing else. As long as the stream is kept, its hints are; when it is
-        closed, or no longer referred to, what was fetched for it and not read is given up.
+        Hints are advice: wrong ones cost bandwidth and nothing else. They last as long as the stream. When it is closed or
+        no longer referenced, data that was fetched for it and not read is given up.
 
         Args:
-            path: A file; if it is a path, it is opened, which waits for the store's answer.
-            ranges: Offsets and lengths in bytes: pairs, or an array of integers of shape (n, 2), which is fastest
-                if they are of 64 bits. All of the file if it is left out.
-            stream: Append to that one. Otherwise a new one is made.
-            ordered: Whether they will be read in this order.
+            path: A file; a path is opened, which waits for the store's answer.
+            ranges: Offsets and lengths in bytes: pairs, or an array of integers of shape (n, 2), which is fastest with
+                64-bit integers. The whole file if left out.
+            stream: The stream to append to; a new one is made by default.
+            ordered: Whether the ranges will be read in this order.
 
         Raises:
-            ValueError, TypeError: If the ranges are none.
+            ValueError, TypeError: The ranges are invalid, or the stream is closed or of another store.
             OSError: As `open`.
 
         """
@@ -255,59 +257,58 @@ class Store(_foretell.Store):
         window: int = 1024,
         ordered: bool = True,
     ) -> Generator[Any, None, None]:
-        """Read many ranges, each disclosed a while before its turn.
+        """Read many ranges, each disclosed before its turn.
 
         Args:
-            source: ``(path, offset, length)`` each, offset and length in bytes; it may be endless. Or one path.
-            ranges: With one path: pairs, or an array of integers of shape (n, 2).
-            into: A buffer for each range, at least as long. Otherwise `bytes` are made.
-            window: Ranges that are taken from the source ahead of the one that is read, at most. Memory is for these, for
-                what is read, and for the store's budget, however many there are.
-            ordered: In the order of the source; or, if false, as they come: 64 are read at once, and no range waits for one
-                that is slow, nor for a file that is slow to open.
+            source: Triples ``(path, offset, length)``, with offset and length in bytes; may be endless. Or a single path.
+            ranges: The ranges of a single path: pairs of offset and length in bytes, or an array of integers of shape (n, 2).
+            into: A buffer for each range, at least as long as the range. By default `bytes` are made.
+            window: Most ranges that are taken from the source ahead of the one being read. Memory is bounded by these, the
+                ranges being read, and the store's budget, whatever the length of the source.
+            ordered: True returns ranges in the order of the source. False returns them as they complete: 64 are read at
+                once, and none waits for a slow range or a file that is slow to open.
 
         Yields:
-            The bytes of each range: fewer only at the end of a file. With `into`, the part of its buffer that was filled. Not
-            ordered, ``(index, bytes)``: the how-manieth range of the source it is, from 0.
+            The bytes of each range, fewer than asked for only at the end of a file. With `into`, the filled part of its
+            buffer. With ``ordered=False``, ``(index, bytes)``, where `index` counts the ranges of the source from 0.
 
-        Its `close` gives up what is disclosed and not read, and so does the end of the last reference to it.
+        Closing the generator, or dropping the last reference to it, gives up hints that were not read.
 
-        A file is opened once for its ranges that lie near each other; paths further on are opened meanwhile, up to 64 at
-        once.
+        A file is opened once for ranges that lie near each other in the source. Later files are opened meanwhile, up to 64
+        at once.
 
-        Not ordered and with `into`, buffers are taken up to `window` ahead, and giving the iteration up waits for what is on
-        its way into them, unless it is Ctrl-C that ends it.
+        With ``ordered=False`` and `into`, buffers are taken up to `window` ranges ahead. Closing the generator then waits for
+        reads in flight, which write into the buffers; Ctrl-C does not wait.
 
         Raises:
-            ValueError, TypeError: If a range is none, or the buffers do not suffice; and what the source raises: after what
-                came before it.
-            OSError: As `open` and `File.read`, when the turn comes; there is nothing after it.
+            ValueError, TypeError: A range is invalid, or there are too few or too small buffers. Raised, like errors of the
+                source, after the ranges before it.
+            OSError: As `open` and `File.read`, when the range's turn comes; the iteration ends with it.
 
         """
         if window < 1:
             raise ValueError(f"a window of {window}: it must be 1 or more")
         if isinstance(source, (str, os.PathLike)):
             if ranges is None:
-                raise TypeError("one path needs ranges")
+                raise TypeError("a single path needs `ranges`")
             path = os.fsdecode(source)
             triples: Iterator[Sequence[object]] = ((path, *pair) for pair in pairs(ranges))
         else:
             if ranges is not None:
-                raise TypeError("ranges go with one path")
+                raise TypeError("`ranges` need a single path; triples have their own ranges")
             triples = iter(source)
         if ordered:
             return _ranges.read_ranges(self, triples, into, window)
         return _any_order.read_any(self, triples, into, window)
 
     async def open_async(self, path: str | os.PathLike[str]) -> File:
-        """As `open`, without holding up the event loop. 32 files are opened at once, with a thread each."""
+        """As `open`, without blocking the event loop. Up to 32 files are opened at once, with a thread each."""
         return await Waiting.here().open(self, os.fsdecode(path))
 
     async def read_async(self, path: str | os.PathLike[str], offset: int, length: int) -> bytes:
-        """Read up to `length` bytes at `offset` of the file at `path`, without holding up the event loop.
+        """Read up to `length` bytes at byte `offset` of the file at `path`, without blocking the event loop.
 
-        It opens the file, waits for the bytes, and closes it: use `open_async` and `File.read_at_async` for many reads of a
-        file.
+        Opens the file, reads, and closes it. For many reads of a file use `open_async` and `File.read_at_async`.
 
         Raises:
             OSError: As `open` and `File.read`.
@@ -317,12 +318,12 @@ class Store(_foretell.Store):
             return await file.read_at_async(offset, length)
 
     def stats(self) -> dict[str, int]:
-        """What was done so far, in this process.
+        """Return counts of this process so far.
 
-        ``hit_blocks``, ``joined_blocks`` and ``demanded_blocks`` are blocks that a read found in memory, on their way, and
-        nowhere; of these, ``passed_by_blocks`` went past the cache. ``prefetched_blocks`` were fetched ahead:
-        ``useful_blocks`` were read after they had come, ``late_blocks`` while on their way, ``wasted_blocks`` never.
-        ``requests``, ``requests_ahead`` and ``requests_failed`` were sent to the store; ``fetched_bytes`` came.
+        Blocks that were read: ``hit_blocks`` were in memory, ``joined_blocks`` in flight, ``demanded_blocks`` neither;
+        ``passed_by_blocks`` bypassed the cache. ``prefetched_blocks`` were fetched ahead: ``useful_blocks`` were read after
+        they arrived, ``late_blocks`` while in flight, ``wasted_blocks`` never. ``requests`` counts requests to the store,
+        ``requests_ahead`` those for prefetches, ``requests_failed`` those that failed; ``fetched_bytes`` arrived.
         """
         return self._stats()
 
@@ -340,10 +341,9 @@ def _unpickled(
 
 
 class Stream(_foretell.Stream):
-    """Discloses what will be read. See `Store.hint`.
+    """A sequence of hints. See `Store.hint`.
 
-    `cancel` gives up what was disclosed and not read; more may be disclosed. `close` does so for good, and so does the end
-    of a ``with`` block.
+    `cancel` gives up hints that were not read; more may follow. `close`, or the end of a ``with`` block, does so for good.
     """
 
     def __enter__(self) -> Self:
@@ -359,24 +359,24 @@ class Stream(_foretell.Stream):
 
 
 class File(_foretell.File):
-    """One version of a file, open for reading: what `io.RawIOBase` has, and reads at an offset.
+    """One version of a file, open for reading, with the methods of `io.RawIOBase` and reads at an offset.
 
-    ``read(size=-1)``, ``readinto(buffer)``, ``seek``, ``tell`` and ``close`` are as those of Python's raw files, except that a
-    read gives fewer bytes than asked for only at the end of the file. ``read_at(offset, length)`` and
-    ``pread_into(buffer, offset)`` do not touch the position, and may be called by many threads at once. Bytes go straight
-    into the buffer, which is any that is writable and contiguous, and other threads of Python run meanwhile.
+    ``read(size=-1)``, ``readinto(buffer)``, ``seek``, ``tell`` and ``close`` work as those of Python's raw files, except that
+    a read returns fewer bytes than asked for only at the end of the file. ``read_at(offset, length)`` and
+    ``pread_into(buffer, offset)``, in bytes, do not use the position, and many threads may call them at once. A buffer is any
+    object with a writable and contiguous buffer. Other Python threads run while a read waits.
 
-    ``name`` is the path, ``size`` the bytes that it had when it was opened. Lines are read out of a buffer, so
+    ``name`` is the path, and ``size`` the size in bytes when the file was opened. Lines are buffered, so
     ``for line in file`` needs no `io.BufferedReader`.
 
-    It can be pickled: it is opened again where it is unpickled, with the same position, and is `Changed` if it is another
-    version by then.
+    A file can be pickled. Unpickling opens it again at the same position, and raises `Changed` if it is another version by
+    then.
 
-    Ctrl-C ends a read that waits. Its buffer must not be used for other things afterwards, since what is still on its
-    way may be written there; a `bytearray` cannot be resized until then.
+    Ctrl-C ends a waiting read. Its buffer must not be reused afterwards, because data in flight may still be written there;
+    a `bytearray` cannot be resized until then.
 
-    Raises, all reads: `Changed` if the file is another than was opened, `Timeout`, `Busy`, `PermissionDenied`, `Error`: what
-    the store says; `ValueError` if the file is closed.
+    All reads raise `Changed` if the file is no longer the opened version, `Timeout`, `Busy`, `PermissionDenied` or `Error`
+    as the store answers, and `ValueError` if the file is closed.
     """
 
     mode = "rb"
@@ -406,25 +406,25 @@ class File(_foretell.File):
     def hint(
         self, ranges: Ranges | None = None, stream: Stream | None = None, ordered: bool = True
     ) -> Stream:
-        """As `Store.hint`, of this file."""
+        """Disclose reads of this file; as `Store.hint`."""
         stream = stream if stream is not None else Stream(self._store)
         stream._hint(self, None if ranges is None else as_hint(ranges), ordered)
         return stream
 
     async def read_at_async(self, offset: int, length: int) -> bytes:
-        """As `read_at`, without holding up the event loop: at once if all is in memory, else when it has come.
+        """As `read_at`, without blocking the event loop.
 
-        No thread waits. 128 reads of an event loop are under way at once, and others wait for their turn. If the task is
-        cancelled, what comes is thrown away.
+        No thread waits. Up to 128 reads of an event loop are in flight at once; further ones wait for their turn. If the task
+        is cancelled, the data is discarded.
         """
         return await Waiting.here().read(self, offset, length)
 
     def readall(self) -> bytes:
-        """Read all that is left."""
+        """Read the rest of the file."""
         return self.read()
 
     def read1(self, size: int | None = -1, /) -> bytes:
-        """Read up to `size` bytes, or a block."""
+        """Read up to `size` bytes, or one block by default."""
         return self.read(self._store.block_bytes if size is None or size < 0 else size)
 
     def readinto1(self, buffer: Buffer, /) -> int:
@@ -432,7 +432,7 @@ class File(_foretell.File):
         return self.readinto(buffer)
 
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
-        """Read up to and with the next `char`, which may be several bytes, or all that is left; `blocks` bytes at a time."""
+        """Read up to and including the next `char` (one or more bytes), or the rest; reads `blocks` bytes at a time."""
         if char == b"\n":
             return self.readline()
         start, found = self.tell(), bytearray()
@@ -447,7 +447,7 @@ class File(_foretell.File):
         return bytes(found)
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Read lines, until they are `hint` bytes or more."""
+        """Read lines, until they have `hint` bytes or more in all."""
         lines, count = [], 0
         for line in self:
             lines.append(line)
@@ -458,7 +458,7 @@ class File(_foretell.File):
 
     @property
     def loc(self) -> int:
-        """Where the next read begins, as `tell`."""
+        """The position in bytes, as `tell`."""
         return self.tell()
 
     @loc.setter
@@ -490,7 +490,7 @@ class File(_foretell.File):
         self._check_open()
 
     def fileno(self) -> NoReturn:
-        """Raise: it has no number that the system knows."""
+        """Raise: the file has no descriptor."""
         raise io.UnsupportedOperation("fileno")
 
     def write(self, data: Buffer, /) -> NoReturn:

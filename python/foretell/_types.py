@@ -1,4 +1,4 @@
-"""Types of arguments, and what they are turned into."""
+"""Types of arguments, and their conversion."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ for _power, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}iB"] = 1024**_power
     _UNITS[f"{_letter}B"] = _UNITS[f"{_letter.lower()}B"] = 1000**_power
 
-# Rows of an array of ranges that become Python objects at a time.
+# Rows of an array of ranges that are turned into Python objects at a time.
 _ROWS = 4096
 
 
 def size_bytes(size: SupportsIndex | str) -> int:
-    """Bytes that `size` stands for: a whole number, or a text such as "256MiB" or "1GB"."""
+    """Parse a size in bytes: an integer, or a string such as "256MiB" or "1GB"."""
     if not isinstance(size, str):
         try:
             return operator.index(size)
         except TypeError:
-            raise TypeError(f"{size!r} is no size: write 268435456, 256MiB or 1GB") from None
+            raise TypeError(f"{size!r} is not a size: write 268435456, 256MiB or 1GB") from None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size)
     if found is None or found[2] not in _UNITS:
-        raise ValueError(f"{size!r} is no size: write 268435456, 256MiB or 1GB")
+        raise ValueError(f"{size!r} is not a size: write 268435456, 256MiB or 1GB")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
 def as_hint(ranges: Ranges) -> Ranges:
-    """The same ranges, as the compiled part takes them."""
+    """Convert ranges for the compiled part: an int64 buffer of shape (n, 2) as it is, else pairs."""
     try:
         view = memoryview(cast("Buffer", ranges))
     except TypeError:
@@ -50,7 +50,7 @@ def as_hint(ranges: Ranges) -> Ranges:
 
 
 def pairs(ranges: Ranges) -> Iterator[Sequence[int]]:
-    """Each range, offset and length in bytes."""
+    """Iterate over the ranges as pairs of offset and length, in bytes."""
     ranges = as_hint(ranges)
     if isinstance(ranges, memoryview):
         for start in range(0, len(ranges), _ROWS):

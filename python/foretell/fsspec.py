@@ -1,8 +1,8 @@
 """foretell as a file system of fsspec: ``foretell://s3://bucket/key``.
 
-It reads, lists and tells of files through `foretell.Store`, with one client and one identity, and needs fsspec alone. The
-address may be of the chained form too (``foretell::s3://bucket/key``): for that fsspec wants the other client to be installed
-(`s3fs`, `gcsfs`, `adlfs`), though foretell does not use it. Web servers are listed by fsspec's own HTTP file system, which
+It reads, lists and looks up files through `foretell.Store`, with one client and one identity, and needs only fsspec. The
+chained form of addresses works too (``foretell::s3://bucket/key``): for it fsspec requires the other client (`s3fs`, `gcsfs`,
+`adlfs`) to be installed, although foretell does not use it. Web servers are listed by fsspec's own HTTP file system, which
 needs `aiohttp`.
 
 >>> import fsspec
@@ -11,8 +11,8 @@ needs `aiohttp`.
 >>> fs = fsspec.filesystem("foretell", target_protocol="s3", budget="1GiB")
 >>> fs.glob("bucket/2026/*.parquet")
 
-Options of the other client (``target_options``) are used, or refused by their name, or have no meaning here (its caches, block
-sizes, concurrency). What is read is the current version of an object. Nothing can be written.
+Options of the other client (``target_options``) are used, refused by their name, or ignored (its caches, block sizes and
+concurrency). The current version of an object is read. Nothing can be written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCHEMES = {
     "https": "http",
 }
 
-# What fsspec hands to every file system, and to every `open`.
+# Arguments that fsspec passes to every file system, and to every `open`.
 _OF_FSSPEC = {
     "use_listings_cache",
     "listings_expiry_time",
@@ -68,7 +68,7 @@ _OF_OPEN = {
 
 
 class ForetellFile(File):
-    """A file as `ForetellFileSystem.open` gives it: a `foretell.File`, with what libraries ask of fsspec's files."""
+    """A file of `ForetellFileSystem.open`: a `foretell.File` with the attributes that libraries expect of fsspec's files."""
 
     fs: ForetellFileSystem
     path: str
@@ -77,7 +77,7 @@ class ForetellFile(File):
 
     @classmethod
     def at(cls, fs: ForetellFileSystem, path: str) -> ForetellFile:
-        """Open it."""
+        """Open the file at `path`."""
         store, key = fs.store(path)
         file = cls(store, key)
         file.fs, file.path, file.blocksize = fs, path, fs.blocksize
@@ -85,11 +85,11 @@ class ForetellFile(File):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the file system tells of it now."""
+        """The current `info` of its path."""
         return self.fs.info(self.path)
 
     def info(self) -> dict[str, Any]:
-        """What the file system tells of it now."""
+        """Return the current `info` of its path."""
         self._check_open()
         return self.details
 
@@ -100,10 +100,10 @@ class ForetellFile(File):
 
     @property
     def cache(self) -> Any:
-        """A cache of fsspec's that keeps nothing: foretell's own is below it."""
+        """An fsspec cache that keeps nothing, because foretell has its own."""
         return self.__dict__.get("cache") or BaseCache(self.blocksize, self._fetch_range, self.size)
 
-    # fsspec's `blockcache` sets these two. It keeps nothing then: reads do not go through it.
+    # fsspec's `blockcache` sets the next two. It then keeps nothing, because reads do not go through it.
 
     @cache.setter
     def cache(self, cache: Any) -> None:
@@ -137,17 +137,17 @@ def _reopened(fs: ForetellFileSystem, path: str, position: int, version: bytes) 
 
 
 class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
-    """Reads files of a bucket, a web server or the machine through foretell.
+    """Reads files of a bucket, a web server or this machine through foretell.
 
     Args:
-        target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file``. The address may tell it instead.
-        target_options: As of fsspec's own file system for that protocol; see the module.
-        fs: Such a file system, instead of the two above: its protocol and options are taken.
-        budget, block, depth, timeout, settings: As those of `foretell.Store`. There is one store for each bucket or host
-            that is used, each with such a budget; for ``file`` there is one. Settings come before options.
+        target_protocol: ``s3``, ``gs``, ``az``, ``http``, ``https`` or ``file``; or it is part of the address.
+        target_options: Options as for fsspec's own file system of that protocol; see the module.
+        fs: Such a file system, in place of the two above: its protocol and options are taken.
+        budget, block, depth, timeout, settings: As for `foretell.Store`. There is one store per bucket or host, each with
+            this budget; ``file`` has a single one. Settings take precedence over options.
 
     Raises:
-        ValueError: If an option is not supported, by its name.
+        ValueError: An option is not supported; the message names it.
 
     """
 
@@ -166,13 +166,13 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         settings: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        # Hugging Face's `datasets` gives these to whatever file system is below one of its own for compressed files.
+        # Hugging Face's `datasets` passes these to any file system below its own one for compressed files.
         if set(kwargs.get("client_kwargs") or {}) <= {"requote_redirect_url", "trust_env"}:
             kwargs.pop("client_kwargs", None)
         unknown = sorted(set(kwargs) - _OF_FSSPEC)
         if unknown:
             raise ValueError(
-                f"foretell has no option {unknown[0]}; options of the other client go into target_options"
+                f"foretell has no option {unknown[0]}; give options of the other client in target_options"
             )
         super().__init__(**kwargs)
         if fs is not None:
@@ -183,7 +183,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             protocols = [target_protocol or "file"]
         known = [_SCHEMES[name] for name in protocols if name in _SCHEMES]
         if not known:
-            raise ValueError(f"foretell reads {', '.join(_SCHEMES)}; not {protocols[0]}")
+            raise ValueError(f"foretell cannot read {protocols[0]}; it reads {', '.join(_SCHEMES)}")
         self._scheme = known[0]
         self._target_protocol = protocols[0]
         configured = fsspec.config.conf.get(self._target_protocol, {})
@@ -202,10 +202,10 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
 
     @property
     def fs(self) -> fsspec.AbstractFileSystem:
-        """Fsspec's own file system for the same addresses. It lists folders of the machine and web servers.
+        """Fsspec's own file system for the same addresses. It lists local folders and web servers.
 
         Raises:
-            AttributeError: If the client for it is not installed: then there is no such attribute.
+            AttributeError: The client for it is not installed, so there is no such attribute.
 
         """
         if self._target is None:
@@ -224,7 +224,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             path = path.removeprefix(prefix)
         scheme, separator, rest = path.partition("://")
         if separator and _SCHEMES.get(scheme) == "http":
-            return path  # All of an address counts.
+            return path  # The whole address is the path.
         if separator and scheme in _SCHEMES:
             path = rest
         return path.rstrip("/") or ("/" if path.startswith("/") else "")
@@ -235,30 +235,30 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return {"target_protocol": scheme} if separator and scheme in _SCHEMES else {}
 
     def unstrip_protocol(self, name: str) -> str:
-        """Give the path with its protocols."""
+        """Return the path with its protocols."""
         name = self._strip_protocol(name)
         inner = name if self._scheme == "http" else f"{self._target_protocol}://{name}"
         return f"foretell://{inner}"
 
     def store(self, path: str) -> tuple[Store, str]:
-        """Give the store of `path`, and the path within it."""
+        """Return the store of `path`, and the path within it."""
         path = self._strip_protocol(path)
         if self._scheme == "file":
             url, key = "/", os.path.abspath(path).lstrip("/")
         elif self._scheme == "http":
             split = urlsplit(path)
-            # To a store, a name that is an address is that address, as it is written.
+            # A store takes a name that is an address as that address, as written.
             url, key = f"{split.scheme}://{split.netloc}", path.partition("#")[0]
         else:
             bucket, _, key = path.partition("/")
             if not bucket:
-                raise NotFound(2, "foretell cannot tell which buckets there are: name one", path)
-            # With an account, as the driver of Hadoop writes it.
+                raise NotFound(2, "foretell cannot list buckets: name one", path)
+            # With an account, in Hadoop's form.
             url = f"{'abfss' if '@' in bucket else self._scheme}://{bucket}"
         store = self._stores.get(url)
         if store is None:
             store = Store(url, settings=self._settings, **self._options)
-            store = self._stores.setdefault(url, store)  # Other threads use the same.
+            store = self._stores.setdefault(url, store)  # Another thread's, if it was faster.
         return store, key
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> ForetellFile:
@@ -270,7 +270,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return ForetellFile.at(self, self._strip_protocol(path))
 
     def _told(self, entry: Entry, name: str) -> dict[str, Any]:
-        """An entry as fsspec's file systems tell it."""
+        """Return an entry in fsspec's form."""
         if entry.kind == "folder":
             return {"name": name, "size": 0, "type": "directory"}
         told: dict[str, Any] = {"name": name, "size": entry.size, "type": "file"}
@@ -282,15 +282,15 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return told
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """Name, size in bytes, and type of what is there.
+        """Return the name, size in bytes, and type of a file or folder.
 
-        Of objects also ``ETag``, ``LastModified`` and ``mtime`` (seconds since 1970), if they have such.
+        Objects also have ``ETag``, ``LastModified`` and ``mtime`` (seconds since 1970), if the store tells them.
         """
         path = self._strip_protocol(path)
         if self._scheme == "file":
             told = dict(self.fs.info(path, **kwargs))
             found = os.stat(told["name"]) if told["type"] == "file" else None
-            if found is not None:  # In whole numbers, so that no change is too small.
+            if found is not None:  # In whole nanoseconds, so that no change is missed.
                 told.update(mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns)
             return told
         if self._scheme != "http" and path.strip("/") == "":
@@ -301,7 +301,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return self._told(store.info(key), path)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
-        """Whether there is such a file or folder. What a store answers besides that there is none is raised."""
+        """Whether there is such a file or folder. Errors other than "not found" are raised."""
         try:
             self.info(path, **kwargs)
         except FileNotFoundError:
@@ -330,7 +330,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             return self.fs
         except AttributeError as error:
             raise NotImplementedError(
-                f"foretell cannot list web servers, and fsspec's client is not there: {error}"
+                f"foretell cannot list web servers; install fsspec's client for that: {error}"
             ) from None
 
     def find(
@@ -342,7 +342,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         prefix: str = "",
         **kwargs: Any,
     ) -> Any:
-        """List all files below a folder; of objects a thousand for each request. `prefix` is what names begin with there."""
+        """List all files below a folder, a thousand objects per request; only names that begin with `prefix`, if given."""
         path = self._strip_protocol(path)
         if self._scheme in ("file", "http"):
             lister = self._lister()
@@ -360,7 +360,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         if withdirs and path and self.isdir(path):
             found[path] = self.info(path)
         for _, folders, files in self.walk(path, maxdepth, detail=True):
-            # A name that is a file and a folder is told as a file.
+            # A name that is both a file and a folder is reported as a file.
             for told in [*(folders.values() if withdirs else ()), *files.values()]:
                 found[told["name"]] = told
         if not found and self.isfile(path):
@@ -392,13 +392,13 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
             except NotFound:
                 return {}
         if withdirs:
-            # A name that is a file and a folder is told as a file.
+            # A name that is both a file and a folder is reported as a file.
             told = {name: {"name": name, "size": 0, "type": "directory"} for name in folders}
             files = {**told, **files}
         return dict(sorted(files.items()))
 
     def glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
-        """Find files by a pattern. In addresses of web servers a question mark stands for itself."""
+        """Find files by a pattern. In addresses of web servers, a question mark is no wildcard."""
         if self._scheme == "http":
             return self._lister().glob(self._strip_protocol(path), maxdepth=maxdepth, **kwargs)
         return super().glob(path, maxdepth=maxdepth, **kwargs)
@@ -406,7 +406,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
     def expand_path(
         self, path: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any
     ) -> list[str]:
-        """Give the paths that patterns and folders stand for."""
+        """Return the paths that match patterns, or that folders contain."""
         if self._scheme == "http" and not recursive:
             given = [path] if isinstance(path, (str, os.PathLike)) else list(path)
             if not any(letter in os.fspath(one) for one in given for letter in "*["):
@@ -414,24 +414,27 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return list(super().expand_path(path, recursive, maxdepth, **kwargs))
 
     def modified(self, path: str) -> datetime.datetime:
-        """When a file was made or changed last."""
+        """Return when a file was created or last changed."""
         told = self.info(path)
         if told.get("mtime") is None:
             raise NotImplementedError(f"the store does not tell when {path} was changed")
         return datetime.datetime.fromtimestamp(told["mtime"], datetime.UTC)
 
     def created(self, path: str) -> Any:
-        """When a file of the machine was made. Stores of objects tell `modified` alone."""
+        """Return when a local file was created. Object stores tell only `modified`."""
         if self._scheme != "file":
-            raise NotImplementedError("the store tells only when an object was changed: modified")
+            raise NotImplementedError(
+                "the store does not tell when an object was created; use modified"
+            )
         return self.fs.created(self._strip_protocol(path))
 
     def cat(
         self, path: str | list[str], recursive: bool = False, on_error: str = "raise", **kwargs: Any
     ) -> Any:
-        """Read whole files, the next ones meanwhile: the bytes of one path, or a dictionary if it stands for several.
+        """Read whole files, with the next ones fetched meanwhile: the bytes of one path, or a dictionary for several paths.
 
-        What cannot be read raises; or is an exception in the dictionary (``on_error="return"``), or left out (``"omit"``).
+        A file that cannot be read raises, is an exception in the dictionary (``on_error="return"``), or is left out
+        (``"omit"``).
         """
         paths = self.expand_path(path, recursive=recursive)
         if isinstance(path, (str, os.PathLike)) and paths == [self._strip_protocol(path)]:
@@ -445,7 +448,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return found
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Have `fs` forget its listings. There are no others: each file is opened as it is then."""
+        """Drop the listings of `fs`. foretell itself caches none, and always opens the current version of a file."""
         if self._target is not None:
             self._target.invalidate_cache(None if path is None else self._strip_protocol(path))
 
@@ -458,10 +461,10 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         on_error: str = "return",
         **kwargs: Any,
     ) -> list[bytes | Exception]:
-        """Read a range of each path: all are disclosed, then read in order. Bytes, or exceptions with ``on_error="return"``.
+        """Read a range of each path: all are disclosed, then read in order.
 
-        Starts and ends are whole numbers, those of numpy too, or `None`; one for all paths, or one for each. They mean what
-        they mean to `cat_file`.
+        Returns a list of bytes, or of exceptions too with ``on_error="return"``. Starts and ends are integers (also numpy's)
+        in bytes, or `None`; one for all paths, or one for each. They have the same meaning as for `cat_file`.
         """
         if max_gap is not None:
             raise NotImplementedError("max_gap")
@@ -498,7 +501,7 @@ class ForetellFileSystem(ChainedFileSystem):  # type: ignore[misc]
         return results
 
     def _opened(self, paths: Iterable[str]) -> dict[str, File | Exception]:
-        """Each file open, or why it is not; many are opened at once."""
+        """Open all files, many at once. Returns each open file, or the exception of its opening."""
         comings: dict[str, _ranges.Coming] = {}
         files: dict[str, File | Exception] = {}
         for path in dict.fromkeys(paths):
@@ -537,9 +540,9 @@ for _name in (
 
 
 def _for_each(limits: Any, count: int) -> list[Any]:
-    """One limit for each path, of one for all of them or as many as there are."""
+    """Return a list of limits, one per path, from a single limit or a list."""
     if limits is None or hasattr(limits, "__index__") or not isinstance(limits, Iterable):
-        try:  # An array of numpy has `__index__` too, and is a number only if it has no dimension.
+        try:  # A numpy array has `__index__` too, but is a number only if it has no dimension.
             return [None if limits is None else operator.index(limits)] * count
         except TypeError:
             if not isinstance(limits, Iterable):
@@ -551,7 +554,7 @@ Read = tuple[File, int, int]
 
 
 def _read_of(file: File | Exception, start: Any, end: Any) -> Read | Exception:
-    """File, offset and length of what `cat_file` gives for these limits."""
+    """Return file, offset and length of what `cat_file` reads for these limits."""
     if isinstance(file, Exception):
         return file
     try:
@@ -561,13 +564,13 @@ def _read_of(file: File | Exception, start: Any, end: Any) -> Read | Exception:
         return error
     begin = begin if begin >= 0 else max(0, file.size + begin)
     stop = stop if stop >= 0 else file.size + stop
-    # An end before the start stands for all that is left, as with fsspec's files.
+    # An end before the start stands for the rest of the file, as with fsspec's files.
     length = stop - begin if stop >= begin else max(file.size - begin, 0)
     return file, begin, length
 
 
 def _disclose(reads: Sequence[Read | Exception], streams: dict[int, Stream]) -> None:
-    """Disclose what will be read, neighbours of one file together; a stream for each store."""
+    """Disclose the reads, adjacent ones of a file together, with one stream per store."""
     index = 0
     while index < len(reads):
         read = reads[index]

@@ -1,8 +1,8 @@
-//! What has ended of what was begun and nobody waits for: reads and openings, each with a number that its beginner gave.
+//! Completed reads and openings that no thread waits for, each with a token that the caller gave.
 //!
-//! Threads of back ends put it there, without the interpreter. Who has begun them takes it, after a wait
-//! ([`Completions::wait`]), or when its event loop finds that `fileno` can be read. The queue belongs to one process: a child
-//! has those of its parent's locks that its parent's threads held.
+//! Threads of back ends put results into a queue, without the interpreter. The caller takes them after a wait
+//! ([`Completions::wait`]), or when its event loop finds `fileno` readable. The queue belongs to one process, because a forked
+//! child inherits locks that its parent's threads held.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -17,15 +17,15 @@ use crate::errors;
 use crate::process::OfProcess;
 use crate::wait::{Keeper, LOOK_EVERY, signal};
 
-/// What has ended.
+/// A completed operation.
 pub(crate) enum Ended {
-    /// The answer can be taken from the `Opening`.
+    /// The `Opening` has its answer.
     Open,
     Read(Arc<Keeper>, Result<usize, ReadError>),
 }
 
 impl Ended {
-    /// The bytes, or how many went into a buffer, or the exception; nothing of an opening.
+    /// The bytes, the number of bytes written into a buffer, or the exception; `None` for an opening.
     pub(crate) fn result(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Ended::Open => Ok(py.None()),
@@ -38,11 +38,11 @@ impl Ended {
     }
 }
 
-/// Where it is put.
+/// The queue of completed operations.
 pub(crate) struct Queue {
     ended: Mutex<Vec<(u64, Ended)>>,
     came: Condvar,
-    /// A byte for each time that the queue was empty.
+    /// Gets a byte whenever the queue stops being empty.
     bell: UnixStream,
 }
 
@@ -51,21 +51,22 @@ impl Queue {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In whatever thread; does not wait.
+    /// Adds a result. Any thread may call it, and it does not wait.
     pub(crate) fn put(&self, token: u64, what: Ended) {
         let mut ended = self.lock();
         let is_first = ended.is_empty();
         ended.push((token, what));
         drop(ended);
         if is_first {
-            // There is room for a byte: those before have been taken. If the other end is closed, nobody listens any more.
+            // There is room for a byte, because earlier ones were taken with the queue. If the other end is closed, there is no
+            // reader.
             let _ = (&self.bell).write(&[1]);
             self.came.notify_one();
         }
     }
 }
 
-/// What has ended, for one who takes it.
+/// The caller's end of a queue.
 #[pyclass(frozen, module = "foretell._foretell")]
 pub(crate) struct Completions {
     queue: OfProcess<Arc<Queue>>,
@@ -89,15 +90,15 @@ impl Completions {
         Ok(Completions { queue: OfProcess::new(Arc::new(queue)), ear })
     }
 
-    /// A descriptor that can be read when there is something to take.
+    /// A descriptor that is readable when there are results.
     fn fileno(&self) -> i32 {
         self.ear.as_raw_fd()
     }
 
-    /// Takes what has ended: numbers, and results or exceptions. Does not wait.
+    /// Takes all results: tokens, each with a result or an exception. Does not wait.
     fn take(&self, py: Python<'_>) -> PyResult<Vec<(u64, Py<PyAny>)>> {
         let queue = self.queue()?;
-        // First: whatever comes after this is taken now or rings again.
+        // Empty the descriptor first: a later result is either taken below or makes it readable again.
         while matches!((&self.ear).read(&mut [0; 64]), Ok(count) if count > 0) {}
         let ended = py.detach(|| std::mem::take(&mut *queue.lock()));
         let taken = ended.into_iter().map(|(token, ended)| {
@@ -107,7 +108,7 @@ impl Completions {
         Ok(taken.collect())
     }
 
-    /// Waits until there is something to take. Ctrl-C ends it.
+    /// Waits until there are results. Ctrl-C ends the wait.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         let queue = self.queue()?;
         py.detach(|| {

@@ -1,4 +1,4 @@
-//! Which error becomes which exception: the one place that says so.
+//! The mapping of errors to exceptions. All of it is here.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use pyo3::types::PyType;
 
 use crate::panics;
 
-/// Numbers of Linux's `errno.h`, for what has none of its own.
+/// Numbers of Linux's `errno.h`, for errors without their own number.
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
@@ -47,12 +47,12 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `place` is the store's address.
+/// The exception for a failed open; `place` is the store's address.
 pub(crate) fn of_open(py: Python<'_>, error: &OpenError, place: &str) -> PyErr {
     let cause = &error.cause;
     let has_buckets = ["s3://", "gs://", "az://"].iter().any(|scheme| place.starts_with(scheme));
     let message = match cause {
-        // Stores do not say which.
+        // Stores do not say whether the object or the bucket is missing.
         BackendError::NotFound if has_buckets => {
             format!("not found in {place}, or there is no such bucket")
         }
@@ -71,12 +71,12 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError, place: &str) -> PyErr {
     exception(py, cause, &message, &error.path)
 }
 
-/// What a `Lost` is after a panic, which was its cause.
+/// The message of a `Lost` that a panic caused.
 fn lost() -> Option<String> {
     panics::last().map(|said| format!("foretell itself failed: {said}; please report this line"))
 }
 
-/// Of a call in which foretell panicked.
+/// The exception of a call in which foretell panicked.
 pub(crate) fn of_panic(py: Python<'_>) -> PyErr {
     let message = lost().unwrap_or_else(|| "foretell itself failed".to_owned());
     let class = py.import("foretell._errors").and_then(|module| module.getattr("Error"));
@@ -86,7 +86,7 @@ pub(crate) fn of_panic(py: Python<'_>) -> PyErr {
     }
 }
 
-/// A path that no object has, since it is not UTF-8.
+/// The exception for a path that no object can have, because it is not UTF-8.
 pub(crate) fn of_name(py: Python<'_>, path: &OsStr) -> PyErr {
     let message = format!("no object has such a name: {path:?} is not UTF-8");
     let class = py.import("foretell._errors").and_then(|module| module.getattr("NotFound"));
@@ -121,8 +121,7 @@ pub(crate) fn of_cache(error: &CacheError) -> PyErr {
     }
 }
 
-/// The exception that the cause of this name becomes; with a place, when a file of a store there is opened. For tests of the
-/// table.
+/// The exception for the cause of this name; with `place`, for an open in a store at that address. For tests.
 #[pyfunction]
 #[pyo3(name = "_error_of", signature = (cause, place=None))]
 pub(crate) fn error_of(py: Python<'_>, cause: &str, place: Option<&str>) -> PyResult<Py<PyAny>> {

@@ -1,5 +1,5 @@
-//! Panics for tests, where `FORETELL_TEST_FAULT` asks for them: `open` when a file is opened, `read` in a thread that reads. Builds
-//! without debug assertions have none of it.
+//! Panics for tests, on request of `FORETELL_TEST_FAULT`: `open` when a file is opened, `read` in a reading thread. Builds
+//! without debug assertions do not have this module.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Object for Faulty {
     }
 }
 
-/// The same, unless the environment asks for a fault.
+/// Returns `opened`, or panics or replaces it if the environment asks for a fault.
 pub(crate) fn opened(opened: Opened) -> Opened {
     match std::env::var("FORETELL_TEST_FAULT").as_deref() {
         Ok("open") => panic!("a test asked for it"),

@@ -1,4 +1,4 @@
-//! A file open, as Python's raw files are.
+//! An open file, with the interface of Python's raw files.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl File {
         &self.store
     }
 
-    /// The file of this process. A child opens it anew; it must be the same version.
+    /// The open file of this process. A forked child opens it again; the version must be the same.
     pub(crate) fn open_here(&self, py: Python<'_>) -> PyResult<Open> {
         let known = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let known = known.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
@@ -66,7 +66,7 @@ impl File {
         })
     }
 
-    /// The next line, of at most so many bytes.
+    /// The next line, of at most `most` bytes.
     fn line(&self, py: Python<'_>, most: u64) -> PyResult<Py<PyBytes>> {
         let at = self.position.load(Ordering::Relaxed);
         let line = self.with(py, |file| {
@@ -118,13 +118,13 @@ impl File {
         self.path.clone()
     }
 
-    /// What tells the version that is open from others, wherever it is opened again.
+    /// Identifies the open version, also in other processes.
     #[getter]
     fn _version(&self) -> &[u8] {
         self.store.get().shared_version(&self.version)
     }
 
-    /// Bytes, when it was opened.
+    /// Size in bytes when the file was opened.
     #[getter]
     fn size(&self) -> u64 {
         self.size_bytes
@@ -136,20 +136,20 @@ impl File {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Gives it up. Streams that have disclosed ranges of it keep it open until they are closed.
+    /// Closes the file. Streams with hints for it keep it open until they are closed.
     fn close(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(open);
         self.lines.clear();
     }
 
-    /// Where the next read begins: bytes from the start.
+    /// The position of the next read, in bytes from the start.
     fn tell(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |_| Ok(self.position.load(Ordering::Relaxed)))
     }
 
-    /// Moves to `offset` bytes from the start (`whence` 0), from where it is (1), or from the end (2). Returns where that is,
-    /// bytes from the start; it may be beyond the end.
+    /// Moves the position to `offset` bytes from the start (`whence` 0), from the current position (1), or from the end (2).
+    /// Returns the new position, in bytes from the start; it may be beyond the end.
     #[pyo3(signature = (offset, whence=0, /))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
         let from = match whence {
@@ -170,11 +170,12 @@ impl File {
         Ok(to)
     }
 
-    /// Reads up to `size` bytes, or all that is left, from where it is; waits for them. Fewer only at the end of the file.
+    /// Reads `size` bytes, or the rest of the file, from the position; waits for them. Returns fewer only at the end of the
+    /// file.
     #[pyo3(signature = (size=None, /))]
     fn read(&self, py: Python<'_>, size: Option<i64>) -> PyResult<Py<PyBytes>> {
         let at = self.position.load(Ordering::Relaxed);
-        // None and negative numbers stand for all that is left.
+        // None and negative numbers stand for the rest of the file.
         let length = size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX);
         let length = length.min(self.remaining());
         let bytes = self.with(py, |file| wait::read_bytes(py, file, length, at))?;
@@ -182,7 +183,7 @@ impl File {
         Ok(bytes)
     }
 
-    /// Reads up to the end of the line, or `size` bytes; waits for them.
+    /// Reads to the end of the line, but at most `size` bytes; waits for them.
     #[pyo3(signature = (size=None, /))]
     fn readline(&self, py: Python<'_>, size: Option<i64>) -> PyResult<Py<PyBytes>> {
         self.line(py, size.and_then(|size| u64::try_from(size).ok()).unwrap_or(u64::MAX))
@@ -198,7 +199,7 @@ impl File {
         Ok((!line.as_bytes(py).is_empty()).then_some(line))
     }
 
-    /// Reads into `buffer`, from where it is, as many bytes as it has; waits for them. Returns how many: fewer only at the
+    /// Fills `buffer` from the position; waits for the bytes. Returns their number, less than the buffer's length only at the
     /// end of the file.
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -209,15 +210,14 @@ impl File {
         Ok(count)
     }
 
-    /// Reads up to `length` bytes at `offset`, bytes from the start; waits for them. Fewer only at the end of the file.
-    /// Does not touch the position, and may be called by many threads at once.
+    /// Reads `length` bytes at `offset` bytes from the start; waits for them. Returns fewer only at the end of the file. Does
+    /// not use the position, and many threads may call it at once.
     fn read_at(&self, py: Python<'_>, offset: i64, length: i64) -> PyResult<Py<PyBytes>> {
         let (offset, length) = (whole("offset", offset)?, whole("length", length)?);
         self.with(py, |file| wait::read_bytes(py, file, length, offset))
     }
 
-    /// As `readinto`, at `offset`, bytes from the start. Does not touch the position, and may be called by many threads at
-    /// once.
+    /// As `readinto`, at `offset` bytes from the start. Does not use the position, and many threads may call it at once.
     fn pread_into(
         &self,
         py: Python<'_>,
@@ -233,8 +233,8 @@ impl File {
         visit.call(&self.store)
     }
 
-    /// Begins a read, without waiting: the bytes if all are in memory, else `None`, and `completions` will have them,
-    /// with `token`. With a buffer `length` is not asked for, and what comes is how many bytes went into it.
+    /// Begins a read, without waiting. Returns the bytes if all are in memory. Otherwise returns `None`, and `completions` gets
+    /// them with `token`. With a buffer, `length` is ignored, and the result is the number of bytes written.
     fn _begin_read(
         &self,
         py: Python<'_>,

@@ -1,15 +1,23 @@
-//! The managed cache for Python: what is compiled of the package `foretell`.
+//! The managed cache for Python: the compiled part of the package `foretell`.
 //!
-//! The classes here are the bases of those in `foretell/*.py`, where the documentation for users is, and all that can as
-//! well be said in Python. Here is what must be quick, and what waits.
+//! The classes here are the bases of those in `foretell/*.py`, which have the documentation for users and everything that can
+//! be written in Python. Here is the code that must be fast, and the code that waits.
 //!
-//! By module: `store` and `file` are the classes, `lines` how a file gives lines, `listing` what a store has, `stream` what discloses,
-//! `wait` how a read waits and is given up, `completions` where what nobody waits for ends, `process` what a fork leaves of it,
-//! `errors` which error becomes which exception, `panics` what becomes of a panic, `faults` panics for tests.
+//! | module | what it holds |
+//! |---|---|
+//! | `store`, `file`, `stream`, `listing` | the classes |
+//! | `lines` | lines of a file |
+//! | `wait` | how a read waits, and how it is given up |
+//! | `completions` | results of reads and openings that no thread waits for |
+//! | `process` | values that belong to one process, across forks |
+//! | `errors`, `panics` | which error becomes which exception; panics |
+//! | `faults` | panics for tests |
 //!
-//! Rules. The interpreter is let go of before anything that may wait. Locks of this crate are held only by who has the
-//! interpreter and does not let go of it meanwhile, so that they are free when a process forks; others are in what belongs to
-//! one process.
+//! Rules:
+//!
+//! 1. The interpreter is released before anything that may wait.
+//! 2. A thread takes a lock of this crate only while it holds the interpreter, and does not release the interpreter before the
+//!    lock. So these locks are free when a process forks. All other locks are in values that belong to one process.
 
 mod completions;
 mod errors;
@@ -27,7 +35,7 @@ mod wait;
 use foretell_heap::Heap;
 use pyo3::prelude::*;
 
-/// What is allocated here, and not by the interpreter.
+/// Allocations of this crate; the interpreter's are its own.
 #[global_allocator]
 static HEAP: Heap = Heap;
 

@@ -1,21 +1,21 @@
-//! How a file gives lines: out of a window of its bytes, which is read anew where a line goes beyond it.
+//! Lines of a file, from a window of its bytes. A new window is read when a line goes beyond the old one.
 //!
-//! The file's position alone says where the next line begins, so a window is never wrong: it holds bytes of the one version that is
-//! open, from some place on.
+//! Only the file's position says where the next line begins. A window is therefore never stale: it holds bytes of the open
+//! version, from some offset on.
 
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Bytes of the first window, and of the longest that is read because lines are read in order.
+/// Bytes of the first window, and of the largest one for lines in order. A longer line gets a larger window.
 const WINDOW_MIN_BYTES: u64 = 16 << 10;
 const WINDOW_MAX_BYTES: u64 = 256 << 10;
 
 struct Window {
     start: u64,
     bytes: Py<PyBytes>,
-    /// Bytes of the next one, if lines go on beyond this.
+    /// Bytes of the next window, if lines go on beyond this one.
     next_bytes: u64,
 }
 
@@ -24,8 +24,8 @@ struct Window {
 pub(crate) struct Lines(Mutex<Option<Window>>);
 
 impl Lines {
-    /// The line that begins at byte `at` of a file of `size` bytes: up to and with `\n`, to the end of the file, or so many bytes.
-    /// `read` reads so many bytes at a place; it may let go of the interpreter.
+    /// The line that begins at byte `at` of a file of `size` bytes. It ends with `\n`, at the end of the file, or after `most`
+    /// bytes. `read` takes an offset and a length, and may release the interpreter.
     pub(crate) fn line(
         &self,
         py: Python<'_>,
@@ -37,7 +37,7 @@ impl Lines {
         if left == 0 {
             return Ok(PyBytes::new(py, b"").unbind());
         }
-        // Nobody waits for the lock while this thread reads; another thread has a window of its own meanwhile.
+        // The window is taken out, so no thread waits for the lock while this one reads; another thread reads its own window.
         let known = self.lock().take();
         let mut window = match known {
             Some(window) if window.covers(py, at) => window,
@@ -57,14 +57,14 @@ impl Lines {
                 *self.lock() = Some(window);
                 return Ok(line);
             }
-            // The rest of the line is beyond: a window that begins with the line.
+            // The line goes beyond the window: read a window that begins with the line.
             searched = there.len();
             window.next_bytes = window.next_bytes.max(2 * searched as u64);
             window = window.read_on(at, &read)?;
         }
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub(crate) fn clear(&self) {
         let window = self.lock().take();
         drop(window);

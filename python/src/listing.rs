@@ -1,6 +1,6 @@
-//! What a store of objects has, and what it tells of a file.
+//! Listings of an object store, and facts about its objects.
 //!
-//! Answers are waited for in a thread of their own, so that Ctrl-C ends the wait.
+//! A separate thread waits for each answer, so that Ctrl-C ends the wait.
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::wait::in_thread;
 
-/// Bytes, seconds since 1970, and the store's own name of the version.
+/// Size in bytes, time of change in seconds since 1970, and the store's tag of the version.
 pub(crate) type Told = (u64, Option<f64>, Option<String>);
 
 pub(crate) fn told(file: &FileInfo) -> Told {
@@ -29,7 +29,7 @@ pub(crate) fn told(file: &FileInfo) -> Told {
 
 type Pages = Arc<Mutex<Box<dyn Listing>>>;
 
-/// A listing under way.
+/// A listing in progress.
 #[pyclass(frozen, module = "foretell._foretell", name = "Listing")]
 pub(crate) struct Listed {
     pub(crate) pages: OfProcess<Pages>,
@@ -46,7 +46,7 @@ impl Listed {
 
 #[pymethods]
 impl Listed {
-    /// The next entries: names, and what is known of files; nothing of folders. None at the end.
+    /// The next entries: names, with the facts of a file or `None` for a folder. An empty list at the end.
     fn next_entries(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<Told>)>> {
         guarded(py, || {
             let pages = Arc::clone(self.pages()?);
@@ -61,7 +61,7 @@ impl Listed {
         })
     }
 
-    /// How many keys are left out so far since no path can name them, and the first of them.
+    /// Number of keys left out so far because no path can name them, and the first of them.
     fn left_out(&self, py: Python<'_>) -> PyResult<(u64, Option<String>)> {
         let pages = self.pages()?;
         let left_out =
@@ -74,7 +74,7 @@ fn named(entry: Entry) -> (String, Option<Told>) {
     let told = match entry.found {
         Found::File(file) => Some(told(&file)),
         Found::Folder => None,
-        // Stores of objects tell of nothing else.
+        // Object stores have nothing else.
         _ => Some((0, None, None)),
     };
     (entry.name, told)

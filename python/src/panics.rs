@@ -1,7 +1,7 @@
-//! What becomes of a panic: an exception of one line, and nothing on standard error.
+//! Panics become exceptions with a message of one line; nothing is printed on standard error.
 //!
-//! A panic is a fault of foretell. In a call it is caught here ([`guarded`]) and becomes a `foretell.Error`. In a thread of a back end
-//! what was asked for fails as lost, and the error of that says what the panic said ([`last`]).
+//! A panic is a fault of foretell. In a call it is caught here ([`guarded`]) and becomes a `foretell.Error`. In a thread of a
+//! back end the request fails as lost, and its error has the panic's message ([`last`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::sync::{Mutex, TryLockError};
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 
 use crate::errors;
 
-/// What the last panic of this process said, and where.
+/// Message and place of this process's last panic.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Keeps what panics of this library say, in place of writing it to standard error.
+/// Keeps the message of a panic instead of printing it.
 pub(crate) fn install() {
     set_hook(Box::new(|panic| {
         let said = panic.payload_as_str().unwrap_or("it does not say why");
@@ -21,7 +21,7 @@ pub(crate) fn install() {
             let file = location.file().rsplit('/').next().unwrap_or_default();
             format!(" ({file}:{})", location.line())
         });
-        // Never waits: a fork may have left it locked.
+        // Does not wait for the lock: a fork may have left it taken.
         match LAST.try_lock() {
             Ok(mut last) => *last = Some(format!("{said}{place}")),
             Err(TryLockError::Poisoned(last)) => {
@@ -32,7 +32,7 @@ pub(crate) fn install() {
     }));
 }
 
-/// What the last panic said, if there was one.
+/// The message of the last panic, if there was one.
 pub(crate) fn last() -> Option<String> {
     match LAST.try_lock() {
         Ok(last) => last.clone(),
@@ -41,8 +41,8 @@ pub(crate) fn last() -> Option<String> {
     }
 }
 
-/// Does something for Python. If it panics, that is an exception.
+/// Calls `act` for Python; a panic becomes an exception.
 pub(crate) fn guarded<T>(py: Python<'_>, act: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    // What `act` has left half done is foretell's own, behind locks that are used again although they are poisoned.
+    // State that `act` left half changed is foretell's own, behind locks that ignore poisoning.
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|_| Err(errors::of_panic(py)))
 }

@@ -1,7 +1,7 @@
-//! What belongs to one process.
+//! Values that belong to one process.
 //!
-//! A child that was forked has the memory of its parent, and not its threads: whoever waits for one of them waits for
-//! ever, and a lock that one of them held is never given up. So the child must touch nothing of it, not even to destroy it.
+//! A forked child has the memory of its parent, but not its threads. A wait for one of these threads never ends, and a lock
+//! that one of them held is never released. So the child must not touch such a value, not even to drop it.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
-/// How many forks lie between this process and the one that began. A process's number would do, but each look at it is a call of
-/// the kernel, which takes a tenth of a short read.
+/// Number of forks from the first process to this one. The pid would do too, but reading it is a system call, which takes a
+/// tenth of a short read.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn forked() {
@@ -29,14 +29,14 @@ unsafe extern "C" {
 fn forks() -> u32 {
     static COUNTED: Once = Once::new();
     COUNTED.call_once(|| {
-        // SAFETY: what is called in a child adds to an atomic, and does nothing else.
+        // SAFETY: the function that runs in a child only adds to an atomic.
         let failed = unsafe { pthread_atfork(None, None, Some(forked)) };
         assert_eq!(failed, 0, "there is no memory");
     });
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Something that is used, and destroyed, in the process that has made it alone.
+/// A value that is used and dropped only in the process that made it.
 pub(crate) struct OfProcess<T: Send> {
     forks: u32,
     value: ManuallyDrop<T>,
@@ -47,7 +47,7 @@ impl<T: Send> OfProcess<T> {
         OfProcess { forks: forks(), value: ManuallyDrop::new(value) }
     }
 
-    /// `None` in a child.
+    /// The value; `None` in a child.
     pub(crate) fn get(&self) -> Option<&T> {
         (self.forks == forks()).then_some(&self.value)
     }
@@ -60,7 +60,8 @@ impl<T: Send> Drop for OfProcess<T> {
         }
         // SAFETY: it is not used again.
         let value = unsafe { ManuallyDrop::take(&mut self.value) };
-        // It may wait, for threads that end or for the engine. If the interpreter is ending, so is all the rest.
+        // Dropping may wait, for threads or for the engine, so the interpreter is released. If the interpreter is ending, the
+        // value is leaked: the process ends anyway.
         let mut value = Some(value);
         if Python::try_attach(|py| py.detach(|| drop(value.take()))).is_none() {
             std::mem::forget(value);

@@ -1,6 +1,6 @@
-//! A store, with a cache of its own, and files that are being opened.
+//! A store with its own cache, and files that are being opened.
 //!
-//! What a store is made of is written down in it, so that a child of the process makes it anew when it first uses it.
+//! A store keeps a recipe of itself. A forked child makes it anew from the recipe when it first uses it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -32,7 +32,7 @@ enum Kind {
     Objects,
 }
 
-/// What a store is made of.
+/// The arguments from which a store is made.
 struct Recipe {
     kind: Kind,
     /// An address, which is UTF-8, or the path of a folder.
@@ -43,21 +43,21 @@ struct Recipe {
     settings: Vec<(String, String)>,
 }
 
-/// What a store's files come from.
+/// The back end of a store.
 #[derive(Clone)]
 enum Source {
     Folder(Arc<LocalBackend>),
     Objects(Arc<ObjectBackend>),
 }
 
-/// One process's store.
+/// The parts of a store that belong to one process.
 pub(crate) struct Live {
     cache: Cache,
     pub(crate) session: Session,
     source: Source,
 }
 
-/// Opens a file; waits. The name of an object is UTF-8, as the caller has checked.
+/// Opens a file, and waits. The caller has checked that an object's name is UTF-8.
 fn open(session: &Session, source: &Source, path: &OsStr) -> Opened {
     let found = match source {
         Source::Folder(folder) => folder.open_path(Path::new(path)),
@@ -65,7 +65,7 @@ fn open(session: &Session, source: &Source, path: &OsStr) -> Opened {
     };
     #[cfg(debug_assertions)]
     let found = found.map(crate::faults::opened);
-    // A name in a folder that is not UTF-8 is told in errors as well as can be. Versions of two files there are never the same.
+    // A folder's name that is not UTF-8 is approximated in errors. Two files there never have the same version.
     let path = path.to_string_lossy();
     match found {
         Ok(opened) => Ok(session.open_found(&path, opened)),
@@ -114,7 +114,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// What is used in this process, made anew if this is a child of who made it.
+    /// The parts for this process, made anew in a forked child.
     pub(crate) fn live(&self, py: Python<'_>) -> PyResult<Arc<OfProcess<Live>>> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = live.as_ref() else {
@@ -126,7 +126,7 @@ impl Store {
         Ok(Arc::clone(live.as_ref().expect("it is there")))
     }
 
-    /// Opens a file; waits.
+    /// Opens a file, and waits.
     pub(crate) fn open_now(&self, py: Python<'_>, path: OsString) -> PyResult<Opening> {
         if self.recipe.kind == Kind::Objects || path.is_empty() {
             return self.begin(py, path, None);
@@ -146,7 +146,7 @@ impl Store {
         self.recipe.place.to_string_lossy().into_owned()
     }
 
-    /// The part of a file's version that a worker may compare, wherever it runs.
+    /// The part of a file's version that can be compared in other processes and on other machines.
     pub(crate) fn shared_version<'a>(&self, version: &'a [u8]) -> &'a [u8] {
         match self.recipe.kind {
             Kind::Folder => LocalBackend::shared_version(version),
@@ -154,12 +154,12 @@ impl Store {
         }
     }
 
-    /// A name as objects have it.
+    /// The name of an object, which must be UTF-8.
     fn key(&self, py: Python<'_>, path: &OsStr) -> PyResult<String> {
         path.to_str().map(str::to_owned).ok_or_else(|| errors::of_name(py, path))
     }
 
-    /// Asks the store of objects something, in a thread, and waits.
+    /// Calls `ask` with the object store in a new thread, and waits.
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -200,10 +200,10 @@ impl Store {
         std::thread::Builder::new()
             .name("foretell-open".to_owned())
             .spawn(move || {
-                // Dropped last, and if it panics: whoever is told finds an answer, or that there will be none.
+                // Dropped last, also on a panic: the notified caller finds the answer, or that there is none.
                 let _tell = Tell(told);
                 let answer = answer;
-                // Whoever asked may not wait any more. The file is closed in that case.
+                // The caller may have stopped waiting. Then the file is closed here.
                 let _ = answer.send(open(&session, &source, &at));
             })
             .map_err(|error| errors::of_backend(py, &error.into(), &path.to_string_lossy()))?;
@@ -243,8 +243,8 @@ impl Store {
         Ok(Store { recipe, live: Mutex::new(Some(Arc::new(OfProcess::new(live)))) })
     }
 
-    /// Begins to open a file; does not wait. `told` are completions and the number that they are told when it has been
-    /// opened, or could not be.
+    /// Begins to open a file, without waiting. `told` names the completions and the token that they get when it is open or has
+    /// failed.
     #[pyo3(signature = (path, told=None))]
     fn begin_open(
         &self,
@@ -259,7 +259,7 @@ impl Store {
         guarded(py, || self.begin(py, path, told))
     }
 
-    /// What a store of objects tells of the object at `path`.
+    /// What an object store tells of the object at `path`.
     fn _file(&self, py: Python<'_>, path: OsString) -> PyResult<Told> {
         guarded(py, || {
             let file = self.ask(py, &path, ObjectBackend::find_file)?;
@@ -267,18 +267,18 @@ impl Store {
         })
     }
 
-    /// Whether a store of objects has anything below `path`.
+    /// Whether an object store has anything below `path`.
     fn _is_folder(&self, py: Python<'_>, path: OsString) -> PyResult<bool> {
         guarded(py, || self.ask(py, &path, ObjectBackend::is_folder))
     }
 
-    /// Whether a recursive listing of all of a store of objects would tell names that are none.
+    /// Whether a recursive listing of a whole object store would return invalid names.
     fn _has_keys_without_a_root(&self, py: Python<'_>) -> PyResult<bool> {
         let ask = |store: &ObjectBackend, _: &str| store.has_keys_without_a_root();
         guarded(py, || self.ask(py, OsStr::new(""), ask))
     }
 
-    /// What a store of objects has below `path`: up to the next slash, or all.
+    /// Lists an object store below `path`: up to the next slash, or everything.
     fn _list(&self, py: Python<'_>, path: OsString, is_recursive: bool) -> PyResult<Listed> {
         guarded(py, || {
             let pages =
@@ -288,7 +288,7 @@ impl Store {
         })
     }
 
-    /// Bytes of a block.
+    /// Size of a block, in bytes.
     #[getter]
     fn block_bytes(&self) -> usize {
         self.recipe.options.block_bytes
@@ -332,7 +332,7 @@ enum State {
     Taken,
 }
 
-/// Who is told that a file has been opened, or will not be.
+/// Notifies the caller, on drop, that a file is open or will not be.
 struct Tell(Option<(Arc<Queue>, u64)>);
 
 impl Drop for Tell {
@@ -354,7 +354,7 @@ pub(crate) struct Opening {
 
 #[pymethods]
 impl Opening {
-    /// Whether the answer has come, so that nobody would wait for it. Does not wait.
+    /// Whether the answer has arrived. Does not wait.
     fn is_ready(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Coming(answered) = &*state else { return true };
@@ -372,7 +372,7 @@ impl Opening {
 }
 
 impl Opening {
-    /// Waits until it is open. Once.
+    /// Waits until the file is open, and takes it. Works once.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Arc<foretell_cache::File>> {
         let state = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

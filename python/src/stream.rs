@@ -1,4 +1,4 @@
-//! What discloses reads.
+//! Streams, which hold hints.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::store::Store;
 
-/// Base of `foretell.Stream`. One that was made before a fork does nothing in the child.
+/// Base of `foretell.Stream`. A stream from before a fork does nothing in the child.
 #[pyclass(subclass, frozen, module = "foretell._foretell")]
 pub(crate) struct Stream {
     store: Py<Store>,
@@ -40,7 +40,7 @@ impl Stream {
         })
     }
 
-    /// Discloses ranges of an open file: an (n, 2) buffer of 64-bit integers, or pairs; all of it without.
+    /// Discloses ranges of an open file: an (n, 2) buffer of 64-bit integers, or pairs. Without ranges, the whole file.
     #[pyo3(name = "_hint")]
     fn hint(
         &self,
@@ -68,7 +68,7 @@ impl Stream {
         })
     }
 
-    /// Gives up what was disclosed and not read. More may be disclosed.
+    /// Gives up hints that were not read. More hints may follow.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         let Some(stream) = self.here() else { return Ok(()) };
         guarded(py, || {
@@ -81,7 +81,7 @@ impl Stream {
         })
     }
 
-    /// Gives up what was disclosed and not read, for good.
+    /// Gives up hints that were not read, for good.
     fn close(&self) {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(stream);

@@ -1,10 +1,9 @@
 //! How Python waits for bytes.
 //!
-//! A thread that waits has let go of the interpreter, and looks some twenty times a second whether a signal has come: its
-//! handler runs, and if that raises (Ctrl-C), the read is given up. What a server sends later may still be written
-//! into the memory of that read, so this is kept until then: the buffer stays exported, the `bytes` stay alive. Who lets go
-//! of it then is a thread that must not wait for the interpreter, so it only leaves it to be released ([`LEFT`]) by who
-//! reads next.
+//! A waiting thread has released the interpreter, and checks for signals some twenty times a second. If a signal's handler
+//! raises (Ctrl-C), the read is given up. Data in flight may still be written into the memory of such a read, so the memory is
+//! kept until then: the buffer stays exported, the `bytes` stay alive. The thread that then drops it must not wait for the
+//! interpreter. It puts it into a list ([`LEFT`]), and the next read releases it.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -21,16 +20,16 @@ use pyo3::types::PyBytes;
 use crate::completions::{Ended, Queue};
 use crate::errors;
 
-/// How often who waits looks for signals.
+/// Interval at which a waiting thread checks for signals.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Memory of Python's, with what keeps it.
+/// The Python object that keeps memory alive.
 pub(crate) enum Owner {
     Buffer(#[expect(dead_code, reason = "held for its release alone")] PyUntypedBuffer),
     Bytes(Py<PyBytes>),
 }
 
-/// What reads that were given up have left, the last first. Without a lock, since a fork could leave that locked.
+/// A list of the owners of given-up reads, the last first. Lock-free, because a fork could leave a lock taken.
 static LEFT: AtomicPtr<Left> = AtomicPtr::new(std::ptr::null_mut());
 
 struct Left {
@@ -39,7 +38,7 @@ struct Left {
     next: *mut Left,
 }
 
-/// Leaves it to who reads next; in whatever thread, without the interpreter.
+/// Leaves the owner to the next read. Any thread may call it, without the interpreter.
 fn leave(owner: Owner) {
     let next = LEFT.load(Ordering::Relaxed);
     let left = Box::into_raw(Box::new(Left { owner, next }));
@@ -48,16 +47,16 @@ fn leave(owner: Owner) {
         LEFT.compare_exchange_weak(known, left, Ordering::Release, Ordering::Relaxed)
     {
         known = now;
-        // SAFETY: it is this thread's until the exchange has succeeded.
+        // SAFETY: the entry belongs to this thread until the exchange succeeds.
         unsafe { (*left).next = now };
     }
 }
 
-/// Keeps memory that is read into.
+/// Keeps the memory of a read in flight.
 pub(crate) struct Keeper(Mutex<Option<Owner>>);
 
 impl Keeper {
-    /// Of a read that has ended with so many bytes: these, or how many went into a buffer.
+    /// The result of a completed read of `count` bytes: the bytes object, or the count for a buffer.
     pub(crate) fn result(&self, py: Python<'_>, count: usize) -> PyResult<Py<PyAny>> {
         match self.take().expect("nobody else takes it") {
             Owner::Bytes(bytes) => Ok(bytes.into_any()),
@@ -65,7 +64,7 @@ impl Keeper {
         }
     }
 
-    /// Lets go of the memory, of a read that has ended.
+    /// Releases the memory of a completed read.
     pub(crate) fn release(&self, _: Python<'_>) {
         drop(self.take());
     }
@@ -83,16 +82,16 @@ impl Drop for Keeper {
     }
 }
 
-/// Releases what was left.
+/// Releases the owners of given-up reads that have completed.
 fn release_left(_: Python<'_>) {
     let mut left = LEFT.swap(std::ptr::null_mut(), Ordering::Acquire);
     while !left.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, and who has swapped it out is the only one that knows it.
+        // SAFETY: it was made by `Box::into_raw`, and only the thread that swapped it out has it.
         left = unsafe { Box::from_raw(left) }.next;
     }
 }
 
-/// A buffer that can be written to, as one piece.
+/// A writable, contiguous buffer.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = PyUntypedBuffer::get(object)?;
     if buffer.readonly() {
@@ -104,7 +103,7 @@ pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     Ok(buffer)
 }
 
-/// `bytes` of that length, whose contents are still to be written.
+/// A `bytes` object of that length with uninitialised contents, and its address.
 fn new_bytes(py: Python<'_>, length: usize) -> PyResult<(Py<PyBytes>, *mut u8)> {
     let size = ffi::Py_ssize_t::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
     // SAFETY: a new object, or null with an error set.
@@ -117,7 +116,7 @@ fn new_bytes(py: Python<'_>, length: usize) -> PyResult<(Py<PyBytes>, *mut u8)> 
     Ok((bytes.unbind(), start))
 }
 
-/// Reads into `buffer`; says how many bytes.
+/// Reads into `buffer`; returns the number of bytes.
 pub(crate) fn read_into(
     py: Python<'_>,
     file: &File,
@@ -150,11 +149,11 @@ pub(crate) fn read_bytes(
     }
 }
 
-/// Copying more than this is worth letting go of the interpreter, in bytes.
+/// For copies larger than this, in bytes, the interpreter is released.
 const AT_ONCE_BYTES: usize = 16 << 10;
 
 /// # Safety
-/// The memory is valid for writes as long as the owner lives, and no reference to it exists in Rust.
+/// The memory is valid for writes while the owner lives, and Rust has no reference to it.
 unsafe fn read(
     py: Python<'_>,
     file: &File,
@@ -190,11 +189,11 @@ unsafe fn read(
     }
 }
 
-/// Where bytes go, while the interpreter is let go of.
+/// The address to read to, for use without the interpreter.
 #[derive(Clone, Copy)]
 struct Memory(*mut u8);
 
-// SAFETY: it is an address; who writes there says why it may.
+// SAFETY: it is only an address; each write there has its own justification.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -203,15 +202,15 @@ impl Memory {
     }
 }
 
-/// Where the result of a read goes that was begun.
+/// The destination of a begun read's result.
 enum Slot {
-    /// To who begins it, who has not come back yet.
+    /// The caller that begins the read, until it returns.
     Beginner(Option<Ended>),
     Queue,
 }
 
-/// Begins to read into `owner`'s memory; does not wait. What has come if all was there, or else nothing: `queue` gets it, with
-/// `token`.
+/// Begins to read into `owner`'s memory, without waiting. Returns the result if all bytes were in memory. Otherwise returns
+/// `None`, and `queue` gets the result with `token`.
 ///
 /// # Safety
 /// As of [`read`].
@@ -281,8 +280,7 @@ pub(crate) fn begin_into(
     unsafe { begin(py, file, memory, Owner::Buffer(buffer), offset_bytes, to) }
 }
 
-/// Does something that waits in a thread of its own, and waits for it. Ctrl-C ends the wait, and not the thread. `None` if it
-/// panicked.
+/// Calls `act` in a new thread and waits for it. Ctrl-C ends the wait but not the thread. Returns `None` if `act` panicked.
 pub(crate) fn in_thread<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
@@ -290,12 +288,12 @@ pub(crate) fn in_thread<T: Send + 'static>(
 ) -> PyResult<Option<T>> {
     let (answer, answered) = sync_channel(1);
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let _ = answer.send(act()); // Who asked may have been interrupted.
+        let _ = answer.send(act()); // The caller may have been interrupted.
     })?;
     py.detach(move || answer_of(&answered))
 }
 
-/// Waits for an answer without the interpreter. `None` if who was to give it is gone.
+/// Waits for an answer, without the interpreter. Returns `None` if the sender is gone.
 pub(crate) fn answer_of<T>(answered: &Receiver<T>) -> PyResult<Option<T>> {
     loop {
         match answered.recv_timeout(LOOK_EVERY) {
@@ -309,7 +307,7 @@ pub(crate) fn answer_of<T>(answered: &Receiver<T>) -> PyResult<Option<T>> {
     }
 }
 
-/// Runs the handlers of signals that have come, if this is the main thread. What they raise.
+/// Runs the handlers of pending signals, if this is the main thread. Returns the exception that they raise.
 pub(crate) fn signal() -> Option<PyErr> {
     Python::try_attach(|py| py.check_signals().err()).flatten()
 }

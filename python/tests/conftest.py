@@ -1,4 +1,4 @@
-"""Files, and the slow store that serves them."""
+"""Fixtures: sample files, and the slow store that serves them."""
 
 import contextlib
 import http.server
@@ -44,7 +44,7 @@ def store(data: Path) -> foretell.Store:
 
 
 class Served:
-    """A slow store that runs."""
+    """A running slow store."""
 
     def __init__(self, command: Path, folder: Path, *options: str) -> None:
         words = [str(command), "store", "serve", str(folder), *options]
@@ -60,7 +60,7 @@ class Served:
 
     @property
     def s3fs_options(self) -> dict[str, str]:
-        """The same, as s3fs takes them."""
+        """The same settings, as s3fs takes them."""
         return {
             "key": KEYS["aws_access_key_id"],
             "secret": KEYS["aws_secret_access_key"],
@@ -74,7 +74,7 @@ class Served:
 
 @pytest.fixture(scope="session")
 def command() -> Path:
-    """The command `foretell`: $FORETELL, or what was built last."""
+    """The command `foretell`: $FORETELL, or the last build."""
     root = Path(__file__).parents[2]
     named = os.environ.get("FORETELL")
     if named:
@@ -90,7 +90,7 @@ def command() -> Path:
 
 @pytest.fixture(scope="session")
 def served(command: Path, folder: Path) -> Iterator[Served]:
-    """Slow, and with faults of every kind."""
+    """A slow store with faults of every kind."""
     served = Served(
         command,
         folder,
@@ -102,7 +102,7 @@ def served(command: Path, folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def slow(command: Path, folder: Path) -> Iterator[Served]:
-    """Slow, and without faults, for clients that do not bear them; with a bucket "made" to write to."""
+    """A slow store without faults, for clients that do not tolerate them; with a bucket "made" to write to."""
     (folder / "made").mkdir(exist_ok=True)
     served = Served(command, folder, "--first-byte", "2ms")
     yield served
@@ -111,7 +111,7 @@ def slow(command: Path, folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def silent(command: Path, folder: Path) -> Iterator[Served]:
-    """So slow that nothing comes."""
+    """A store so slow that no answer arrives."""
     served = Served(command, folder, "--first-byte", "600s")
     yield served
     served.stop()
@@ -156,7 +156,7 @@ class Gated:
             def do_GET(self) -> None:
                 first, last = self.headers["Range"].removeprefix("bytes=").split("-")
                 start, end = int(first), min(int(last) + 1, gated.size)
-                # A file's size is told by the answer to a request for its first byte.
+                # The client learns a file's size from the answer to a request for its first byte.
                 self.answer(("read" if end > 1 else "open") + self.path, start, end)
                 self.wfile.write(gated.bytes(start, end - start))
 
@@ -177,7 +177,7 @@ class Gated:
 
     @staticmethod
     def bytes(offset: int, length: int) -> bytes:
-        """What every object holds there."""
+        """The bytes that every object has there."""
         return bytes(number * 7 % 251 for number in range(offset, offset + length))
 
     def shut(self, what: str) -> threading.Event:
@@ -185,12 +185,12 @@ class Gated:
         return gate
 
     def wait_for(self, what: str) -> None:
-        """Wait until it has been asked for."""
+        """Wait until it has been requested."""
         with self.came:
             self.came.wait_for(lambda: what in self.asked)
 
     def stop(self) -> None:
-        """No more is answered, on connections that are there neither."""
+        """Answer no more requests, not even on open connections."""
         for gate in self.gates.values():
             gate.set()
         if self.thread.is_alive():
@@ -211,7 +211,7 @@ def gated() -> Iterator[Gated]:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other client is installed."""
+    """Hide all other clients, as if not installed."""
     pytest.importorskip("fsspec")
     known = sys.modules["fsspec.registry"]._registry
     for name, protocols in {

@@ -1,4 +1,4 @@
-"""Servers of this process: a bucket of S3, and a web server that knows addresses to the letter."""
+"""Servers in this process: an S3 bucket, and a web server that compares addresses literally."""
 
 import hashlib
 import http.server
@@ -14,10 +14,10 @@ WHEN = "Mon, 02 Nov 2026 10:00:00 GMT"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Sends what `found` finds, or a part of it."""
+    """Sends the bytes that `found` returns, or the requested part of them."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # A body is not held back until its head is acknowledged.
+    disable_nagle_algorithm = True  # Otherwise a body waits until its head is acknowledged.
     served: Any
 
     def found(self) -> tuple[int, bytes, dict[str, str]]:
@@ -71,7 +71,7 @@ def serving(handler: type[Handler], served: Any) -> Iterator[str]:
 
 
 class Bucket:
-    """Objects by their keys, in a bucket "b". `requests` are those that came."""
+    """Objects by their keys, in a bucket "b". `requests` has the requests so far."""
 
     def __init__(self, objects: dict[str, bytes] | None = None, page: int = 1000) -> None:
         self.objects = objects or {}
@@ -146,14 +146,14 @@ class BucketHandler(Handler):
 
 @contextmanager
 def bucket(objects: dict[str, bytes] | None = None, page: int = 1000) -> Iterator[Bucket]:
-    """A bucket that is served."""
+    """A running server of a bucket."""
     served = Bucket(objects, page)
     with serving(BucketHandler, served) as served.url:
         yield served
 
 
 class Web:
-    """Bytes by the path and query of a request, to the letter. `requests` are those that came."""
+    """Bytes by the literal path and query of a request. `requests` has the requests so far."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -171,7 +171,7 @@ class WebHandler(Handler):
 
 @contextmanager
 def web(pages: dict[str, bytes]) -> Iterator[Web]:
-    """A web server that is served."""
+    """A running web server."""
     served = Web(pages)
     with serving(WebHandler, served) as served.url:
         yield served

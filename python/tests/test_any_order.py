@@ -1,4 +1,4 @@
-"""Ranges that are given as they come."""
+"""Ranges that are returned as they complete."""
 
 import gc
 import random
@@ -98,7 +98,7 @@ def test_an_iteration_given_up_writes_to_no_buffer_afterwards(gated: Gated) -> N
     gate.set()
     closer.join()
     assert buffers[0] == gated.bytes(0, 100)
-    buffers[0].extend(b"more")  # Nobody has it any more.
+    buffers[0].extend(b"more")  # No read exports it any more.
 
 
 def test_an_iteration_is_forgotten_with_reads_under_way(gated: Gated) -> None:

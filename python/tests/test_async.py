@@ -1,4 +1,4 @@
-"""Reads that are awaited."""
+"""Asynchronous reads."""
 
 import asyncio
 import gc
@@ -50,7 +50,7 @@ def test_many_files(data: Path, served: Served, kind: str) -> None:
 
 
 def test_no_thread_waits(gated: Gated) -> None:
-    """200 reads, of which none is answered, and those that may be under way are."""
+    """200 reads without an answer: exactly the allowed number is in flight."""
     gate = gated.shut("read/slow")
     gated.size = 4096 * 200
     store = foretell.Store(gated.url, depth=4, block=4096, budget="4MiB")
@@ -62,7 +62,7 @@ def test_no_thread_waits(gated: Gated) -> None:
         reads = [asyncio.ensure_future(file.read_at_async(at * 4096, 200)) for at in range(200)]
         await asyncio.to_thread(gated.wait_for, "read/slow")
         more = threads() - before
-        # Those of the server, one for each connection, are not counted.
+        # The server's threads, one per connection, are not counted.
         serving = {thread.ident for thread in threading.enumerate()} - names
         assert more <= len(serving) + 4
         assert not any(read.done() for read in reads)
@@ -81,7 +81,7 @@ def test_a_hit_comes_at_once(store: foretell.Store, data: Path) -> None:
     async def main() -> None:
         read = file.read_at_async(1000, 2000)
         with pytest.raises(StopIteration) as ended:
-            read.send(None)  # Nothing is waited for.
+            read.send(None)  # It returns without waiting.
         assert ended.value.value == plain[1000:3000]
 
     asyncio.run(main())

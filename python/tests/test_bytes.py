@@ -1,4 +1,4 @@
-"""What is read is what the files hold, whatever was disclosed."""
+"""Reads return the files' bytes, whatever was disclosed."""
 
 import random
 import subprocess
@@ -30,7 +30,7 @@ def read_at_random(file: foretell.File, plain: bytes, seed: int, count: int) -> 
 
 
 def disclose(store: foretell.Store, seed: int, stop: threading.Event) -> None:
-    """Disclose what is read, and what is not, beyond the end too; cancel some."""
+    """Disclose right and wrong hints, also beyond the end; cancel some."""
     source = random.Random(seed)
     while not stop.is_set():
         ranges = [(source.randrange(5 << 20), source.randrange(1 << 20)) for _ in range(20)]
@@ -51,7 +51,7 @@ def test_ten_thousand_reads_by_several_threads(data: Path, budget: int | str) ->
 
 def test_reads_of_a_store_with_faults(served: Served, data: Path) -> None:
     failed = prefetched = 0
-    # Of some hundred requests two are broken so that it shows, on average; none is in one of eight rounds.
+    # Of some hundred requests, two on average have a visible fault; one round in eight has none.
     for _ in range(20):
         store = foretell.Store("s3://data", budget="2MiB", depth=16, settings=served.settings)
         check_threads(store, data, threads=4, reads=50)
@@ -144,7 +144,7 @@ def test_readinto_writes_to_the_buffer_itself(store: foretell.Store, data: Path)
             file.pread_into(array[:, ::2], 0)
         with pytest.raises(BufferError, match="read-only"):
             file.pread_into(b"bytes", 0)
-        # It is given back at once.
+        # The memory is released at once.
         buffer = bytearray(100_000)
         assert file.pread_into(buffer, 500_000) == 100_000
         buffer.extend(b"more")
@@ -222,7 +222,7 @@ print(resident() - before)
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    # A range that was kept would be 200 bytes. Tables of the policy grow for a while, by a few million.
+    # A range that is not released would take 200 bytes. The policy's tables grow for a while, by a few million bytes.
     assert int(done.stdout) < 150_000 * 100
 
 

@@ -23,7 +23,7 @@ from foretell.fsspec import ForetellFileSystem  # noqa: E402
 
 
 class Filled(ForetellFileSystem):
-    """Writes by the target's file system; `opened` are the paths that foretell has opened."""
+    """Writes through the target's file system; `opened` has the paths that foretell opened."""
 
     cachable = False
 
@@ -67,7 +67,7 @@ class OverAFolder(abstract.AbstractFixtures):  # type: ignore[misc]
 
 @pytest.fixture(scope="module")
 def target(slow: Served) -> Any:
-    """One for all, for it takes s3fs a second to begin."""
+    """One for all tests, because s3fs takes a second to start."""
     pytest.importorskip("s3fs")
     return fsspec.filesystem("s3", skip_instance_cache=True, **slow.s3fs_options)
 
@@ -107,7 +107,7 @@ class TestGetFromTheStore(OverTheStore, abstract.AbstractGetTests):  # type: ign
 
 
 class Replacing:
-    """What `AbstractOpenTests` and `AbstractPipeTests` have of reading."""
+    """The reading tests of `AbstractOpenTests` and `AbstractPipeTests`."""
 
     def test_what_was_replaced_is_read_anew(self, fs: Filled, fs_target: str) -> None:
         with fs.open(fs_target, "wb") as file:

@@ -1,4 +1,4 @@
-"""Engines that are given foretell's file system, without any other client. What is not installed is skipped, aloud."""
+"""Query engines with foretell's file system and no other client. Engines that are not installed are skipped with a message."""
 
 import io
 import pickle
@@ -31,7 +31,7 @@ def part(number: int) -> Any:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Bucket]:
-    """Parquet and CSV in parts, as engines find them: with a marker of success, and one that stands for the folder."""
+    """Parquet and CSV in parts, as engines find them: with a success marker and a folder marker."""
     objects = {"set/": b"", "set/_SUCCESS": b"", "csv/": b"", "hive/": b""}
     for number in range(PARTS):
         frame = part(number)
@@ -194,7 +194,7 @@ def test_pillow(served: Bucket, fs: Any) -> None:
 
 
 def test_references(served: Bucket, fs: Any) -> None:
-    """As kerchunk makes them: numbers of numpy, several ranges of one object, whole objects."""
+    """References as kerchunk makes them: numpy integers, several ranges of one object, whole objects."""
     served.objects["chunks"] = bytes(range(256)) * 100
     references = {
         "a/0": ["foretell://b/chunks", np.int64(0), np.int64(100)],
@@ -218,7 +218,7 @@ def test_duckdb_on_a_folder_of_a_bucket(fs: Any, whole: Any) -> None:
 
 
 def test_zarr_on_a_web_server() -> None:
-    """That lists nothing: fsspec/filesystem_spec#375."""
+    """A file system without listings: fsspec/filesystem_spec#375."""
     zarr = pytest.importorskip("zarr", minversion="3")
     kept: dict[str, Any] = {}
     values = np.arange(600.0).reshape(20, 30)

@@ -1,4 +1,4 @@
-"""Which error becomes which exception."""
+"""The mapping of errors to exceptions."""
 
 import errno
 import os
@@ -120,12 +120,12 @@ def test_what_anybody_may_read_needs_no_credentials(served: Served, data: Path) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"url": "/", "budget": 1.5}, "1.5 is no size"),
-        ({"url": "/", "block": "much"}, "'much' is no size"),
+        ({"url": "/", "budget": 1.5}, "1.5 is not a size"),
+        ({"url": "/", "block": "much"}, "'much' is not a size"),
         ({"url": "s3://b", "settings": {"aws_allow_http": True}}, "aws_allow_http is True"),
         ({"url": "ftp://host"}, "an address begins with"),
         ({"url": "file://host/folder"}, "another machine"),
-        ({"url": "/", "budget": "much"}, "is no size"),
+        ({"url": "/", "budget": "much"}, "is not a size"),
         ({"url": "/", "budget": 100}, "does not hold one block"),
         ({"url": "/", "block": 5000}, "power of two"),
         ({"url": "/", "depth": 0}, "a depth of 0"),
@@ -167,7 +167,7 @@ def test_ranges(store: foretell.Store) -> None:
         store.hint("small", np.zeros((3, 2), ">i8"))
     for item in [(0, 1), ("small", 0), ("small", "0", 1), ("small", 0.0, 1), (7, 0, 1), 7]:
         for ordered in (True, False):
-            with pytest.raises(TypeError, match=r"is no \(path, offset, length\)"):
+            with pytest.raises(TypeError, match=r"is not \(path, offset, length\)"):
                 list(store.read_ranges([item], ordered=ordered))  # type: ignore
     with pytest.raises(ValueError, match="negative"):
         list(store.read_ranges("small", [(0, -1)]))

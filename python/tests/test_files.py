@@ -1,4 +1,4 @@
-"""Files as libraries use them: lines, and what they ask for besides `read`; and that no panic is seen."""
+"""Files as libraries use them: lines, and methods besides `read`. Also panics, which never reach standard error."""
 
 import csv
 import io
@@ -51,7 +51,7 @@ def test_lines(texts: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_lines_and_reads_in_any_order(texts: Path, name: str) -> None:
-    """Whatever is read before, a line begins at the position, and ends there afterwards."""
+    """After any reads, a line begins at the position, and the position is at its end afterwards."""
     source = random.Random(name)
     size = len(TEXTS[name])
     with foretell.Store(texts).open(name) as file, io.BytesIO(TEXTS[name]) as plain:
@@ -96,7 +96,7 @@ def test_what_libraries_ask_of_a_file(texts: Path) -> None:
         assert file.full_name == f"foretell://file://{path}"
         assert file.blocksize == fs.blocksize
         assert file.cache._fetch(3, 9) == TEXTS["many"][3:9]
-        assert not hasattr(file, "getvalue")  # That is of what is in memory.
+        assert not hasattr(file, "getvalue")  # Only in-memory files have it.
         assert file.read1(10) == plain.read(10)
         assert file.loc == file.tell() == 10
         buffer = bytearray(20)

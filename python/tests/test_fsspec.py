@@ -1,4 +1,4 @@
-"""The fsspec file system: it lists and tells of files by itself, notices what changes, and takes options or refuses them."""
+"""The fsspec file system: listings, lookups, changed files, and options that are used or refused."""
 
 import asyncio
 import multiprocessing
@@ -119,7 +119,7 @@ def test_gets_folders(served: Bucket, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_an_address_says_all() -> None:
-    """No option is needed but where the server is."""
+    """The server's address is the only necessary option."""
     with bucket(dict(OBJECTS)) as served:
         options = {"target_options": served.options}
         with fsspec.open("foretell://s3://b/data/one.csv", **options) as file:
@@ -199,7 +199,7 @@ def test_what_changes_is_noticed_in_a_bucket(served: Bucket, tmp_path: Path) -> 
         "filecache", fs=fs, check_files=True, cache_storage=str(tmp_path / "kept")
     )
     assert cached.cat_file(path) == b"x\n1\n"
-    served.objects["data/one.csv"] = b"x\n9\n"  # As long, within the same second.
+    served.objects["data/one.csv"] = b"x\n9\n"  # The same length, within the same second.
     after = fs.ukey(path), fs.checksum(path), fs.info(path)["ETag"]
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert cached.cat_file(path) == b"x\n9\n"
@@ -231,7 +231,7 @@ def test_what_changes_is_noticed_in_a_folder(tmp_path: Path) -> None:
         "filecache", fs=fs, check_files=True, cache_storage=str(tmp_path / "kept")
     )
     assert cached.cat_file(str(place)) == b"before"
-    # A nanosecond later, which a float of seconds cannot tell, and as long.
+    # A nanosecond later, which seconds as a float cannot express, and the same length.
     (tmp_path / "other").write_bytes(b"after!")
     os.utime(tmp_path / "other", ns=(found.st_atime_ns, found.st_mtime_ns + 1))
     os.replace(tmp_path / "other", place)
@@ -313,7 +313,7 @@ LIMITS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("starts", "ends"), LIMITS, ids=[f"{one}-{end}" for one, end in LIMITS])
 def test_ranges_are_those_of_fsspec(tmp_path: Path, starts: Any, ends: Any) -> None:
-    """As the base class has them, which takes lists or numbers."""
+    """The same results as the base class's, for lists and single numbers."""
     files = {str(tmp_path / name): b"0123456789" + name.encode() for name in ("a", "b")}
     for path, data in files.items():
         Path(path).write_bytes(data)
@@ -492,7 +492,7 @@ def test_it_reads_only(served: Bucket) -> None:
 
 
 def test_what_somebody_else_writes_is_seen_at_once(served: Bucket) -> None:
-    """No listing is kept: fsspec/s3fs#851, #657."""
+    """Listings are not cached: fsspec/s3fs#851, #657."""
     fs = over(served)
     assert not fs.exists("b/data/new.csv")
     assert "b/data/new.csv" not in fs.find("b/data") + fs.ls("b/data", detail=False)
@@ -513,7 +513,7 @@ def test_what_somebody_else_writes_is_seen_at_once(served: Bucket) -> None:
     "name", ["a[1].csv", "a?.csv", "a*.csv", "{a}.csv", "a#b%20.csv", " a ", "a+&=;:,@$"]
 )
 def test_names_that_look_like_something_else(served: Bucket, tmp_path: Path, name: str) -> None:
-    """Such as patterns (fsspec/s3fs#565, danielfrg/s3contents#165); one name of a call is taken as it is."""
+    """Names with wildcard characters (fsspec/s3fs#565, danielfrg/s3contents#165); a single name is taken literally."""
     served.objects = {f"d/{name}": b"it", "d/a1.csv": b"other"}
     fs = over(served)
     assert f"b/d/{name}" in fs.find("b/d")

@@ -1,4 +1,4 @@
-"""fsspec, and libraries that read files that are given to them. Each is skipped, aloud, where it is not installed."""
+"""fsspec, and libraries that read open files. A library that is not installed is skipped with a message."""
 
 import pickle
 import sys
@@ -108,7 +108,7 @@ def test_fsspec_objects_without_s3fs(
 
 
 class Place:
-    """Where libraries write a file by themselves, and read it through foretell."""
+    """A place where libraries write a file themselves, and read it through foretell."""
 
     def __init__(self, folder: Path, store: foretell.Store, url: str, options: Any) -> None:
         self.folder = folder
@@ -121,7 +121,7 @@ class Place:
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    """A folder, or one that the slow store serves; the address is in foretell's form, `options` are for fsspec."""
+    """A local folder or one of the slow store; the address is in foretell's form, `options` are for fsspec."""
     fsspec = pytest.importorskip("foretell.fsspec")
     opened: list[str] = []
     as_it_is = fsspec.ForetellFileSystem._open
@@ -141,7 +141,7 @@ def place(
         options = {"s3": {**slow.s3fs_options, "use_listings_cache": False}}
         store = foretell.Store(f"s3://{name}", settings=slow.settings)
         yield Place(folder / name, store, f"foretell::s3://{name}", options)
-    assert opened  # And not read by another way.
+    assert opened  # It was read through foretell.
 
 
 def test_pandas(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Options of other clients: used, or refused by their names; and one identity for what is listed and what is read."""
+"""Options of other clients: used, or refused by name. Listings and reads use the same identity."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Forks, spawned processes, signals, and what is left of things that nobody refers to."""
+"""Forks, spawned processes, signals, and unreferenced objects."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ from conftest import Gated, Served
 
 import foretell
 
-# Nothing here takes so long, unless it hangs.
+# Longer than anything here takes, unless it hangs.
 HANG_S = 60
 
 
@@ -75,7 +75,7 @@ def test_an_iteration_that_is_given_up_is_forgotten(
 
 
 def in_child(store: foretell.Store, file: foretell.File, stream: foretell.Stream) -> int:
-    """Use everything that the parent had."""
+    """Use all objects of the parent."""
     expected = file.size
     stream.cancel()
     stream.close()
@@ -118,14 +118,14 @@ def test_fork(data: Path, served: Served, kind: str) -> None:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    assert len(file.read()) == 1 << 20  # The parent's goes on.
+    assert len(file.read()) == 1 << 20  # The parent's read goes on.
     assert len(list(inherited)) == 1999
 
 
 @pytest.mark.parametrize("kind", ["folder", "objects"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forks_while_threads_read(data: Path, served: Served, kind: str) -> None:
-    """Whatever lock a thread holds when the process forks, the child does not wait for it."""
+    """The child never waits for a lock that a thread held when the process forked."""
     store = (
         foretell.Store(data, budget="256KiB")
         if kind == "folder"
@@ -183,7 +183,7 @@ def test_workers(data: Path, served: Served, method: str, kind: str) -> None:
         if kind == "folder"
         else foretell.Store("s3://data", settings=served.settings)
     )
-    assert store.open("small").read()  # Its threads are at work.
+    assert store.open("small").read()  # Its threads are running.
     with multiprocessing.get_context(method).Pool(2) as pool:
         paths = [f"sub/{number}.bin" for number in range(20)]
         found = pool.map_async(worker, [(store, path) for path in paths]).get(HANG_S)
@@ -205,13 +205,13 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", sorted(WAITS))
 def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
-    """SIGINT ends a wait for what never comes."""
+    """SIGINT ends a wait for data that never arrives."""
     program = textwrap.dedent(f"""
         import asyncio, http.server, signal, sys, threading, time, foretell
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job ignores it.
 
-        class Silent(http.server.BaseHTTPRequestHandler):  # Says how long the object is, and no more.
+        class Silent(http.server.BaseHTTPRequestHandler):  # Sends the object's length and nothing else.
             def do_GET(self):
                 if self.headers["Range"] != "bytes=0-0":
                     time.sleep(600)
@@ -241,7 +241,7 @@ def test_interrupt(silent: Served, tmp_path: Path, wait: str) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.3)  # It does wait.
+            process.wait(0.3)  # It is waiting.
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=HANG_S)
         assert out == "interrupted\n"
@@ -273,7 +273,7 @@ def test_a_read_that_was_interrupted_gives_its_buffer_back(gated: Gated) -> None
     gate.set()
     assert file.read_at(0, 100) == gated.bytes(0, 100)
     deadline = time.monotonic() + HANG_S
-    while True:  # Until the thread that brings it has let go of it.
+    while True:  # Until the fetching thread has released it.
         file.read_at(0, 1)
         try:
             buffer.extend(b"more")
