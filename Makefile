@@ -18,17 +18,17 @@ run: ## Build, and show what foretell does on an emulated disk array
 	$(CARGO) build --release --locked -p foretell
 	$(TARGET_DIR)/release/foretell demo
 
-test: setup-tests ## Install what the tests need, and run all of them
+test: setup-tests ## Install the tests' requirements, and run all tests
 	@scripts/need build
 	$(CARGO) test --locked --workspace --no-fail-fast
 
 test-python: ## Lint and test the Python package, in a virtual environment of its own (.venv)
 	scripts/test-python
 
-check: ## What continuous integration runs: format, lint, tests, the Python package, docs
+check: ## Run what continuous integration runs: format, lint, tests, the Python package, docs
 	scripts/check
 
-check-deep: ## The longer checks: Miri, sanitizers, longer property tests
+check-deep: ## Run the longer checks: Miri, sanitizers, longer property tests
 	@scripts/need build
 	scripts/check-deep
 
@@ -67,7 +67,7 @@ install: build ## Install below PREFIX (/usr/local)
 	install -Dm644 protocol/include/foretell_ioctl.h "$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
-uninstall: ## Remove what install has put there
+uninstall: ## Remove the installed files
 	rm -f "$(DESTDIR)$(PREFIX)/bin/foretell" "$(DESTDIR)$(PREFIX)/lib/libforetell.so" \
 		"$(DESTDIR)$(PREFIX)/lib/libforetell.a" "$(DESTDIR)$(PREFIX)/include/foretell.h" \
 		"$(DESTDIR)$(PREFIX)/include/foretell_ioctl.h"

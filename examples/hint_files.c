@@ -1,5 +1,5 @@
 /*
- * Tells foretell which files will be read, then reads them and prints their total size.
+ * Gives hints for its arguments, then reads these files and prints their total size.
  *
  *     cc hint_files.c -lforetell -o hint_files
  *     foretell run -- ./hint_files *.h

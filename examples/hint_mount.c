@@ -1,17 +1,17 @@
 /*
- * Reads parts of a file on a foretell mount in an order that only this program knows, having said so first.
+ * Reads parts of a file on a foretell mount, in an order that only this program knows, after giving hints for them.
  *
  *   cc -I /usr/local/include -o hint_mount hint_mount.c
  *   ./hint_mount /mnt/data/big 100 131072
  *
- * Elsewhere than on a mount it does the same, without hints.
+ * On other file systems it does the same, without hints.
  */
 #include <fcntl.h>
 #include <foretell_ioctl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-/* Discloses parts. Returns how many were taken: fewer than there are if it is not the time for more. */
+/* Gives hints for parts. Returns how many the mount accepted; it accepts fewer while it has enough. */
 static size_t hint(int fd, const struct foretell_segment *parts, size_t count)
 {
     size_t taken;
@@ -55,7 +55,7 @@ int main(int argc, char **argv)
         parts[i].length_bytes = length;
     }
     for (size_t i = 0; i < count; i++) {
-        /* At first, and again when all that was taken has been read. */
+        /* At the start, and again when all accepted parts have been read. */
         if (i >= hinted)
             hinted = i + hint(fd, parts + i, count - i);
         ssize_t got = pread(fd, buffer, length, (off_t)parts[i].offset_bytes);
