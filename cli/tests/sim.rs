@@ -334,7 +334,7 @@ fn a_recorded_run_is_run_again_in_every_combination() {
     let options = ["--root", "/data", "--disks", "1,2", "--json", &json_text, "--plot", &plot_text];
     let output = sim_replay(&path, &options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let gone = "foretell: note: cannot find 2 of 2 files: taken to be as large as what was read";
+    let gone = "foretell: note: cannot find 2 of 2 files: their sizes are taken from the reads";
     assert_eq!(text(&output.stderr), format!("{gone}\n"));
     let table = text(&output.stdout);
     let mut lines = table.lines();
@@ -417,8 +417,8 @@ fn what_a_recording_lacks_is_told() {
     let map = format!("7 102.0 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4<{name}>, 0) = 0x7f00\n");
     let whole = STRACE.replace("/data/f", &name);
     let mixed = whole.replace("/data/g", &format!("{root}/g"));
-    let gone = "foretell: note: cannot find 1 of 2 files: taken to be as large as what was read\n";
-    let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads of that are not recorded and not run again\n";
+    let gone = "foretell: note: cannot find 1 of 2 files: their sizes are taken from the reads\n";
+    let mapped = "foretell: note: 8 KiB of files were mapped into memory: reads through mappings are not recorded, and not replayed\n";
     let table = [
         (whole.clone(), String::new()),
         (mixed.clone(), gone.to_owned()),
@@ -451,12 +451,12 @@ fn why_nothing_is_read_below_the_root_is_told() {
     let only_mapped =
         "7 102.1 mmap(NULL, 8192, PROT_READ, MAP_SHARED, 4</usr/x>, 0) = 0x7f00\n".to_owned();
     let why = "; of 3 elsewhere, 2 are below /data/a/b; give that for --root";
-    let fork = "; process 8 was made and has no line: was strace run with -f?";
-    let map = "; 8 KiB of files were mapped into memory: reads of that are not recorded and not run again";
-    let none = "; nor is there one of any other file";
+    let fork = "; process 8 was created but has no line: was strace run with -f?";
+    let map = "; 8 KiB of files were mapped into memory: reads through mappings are not recorded, and not replayed";
+    let none = "; nor any read of other files";
     let unnamed = "7 102.0 openat(9, \"x\", O_RDONLY) = 5\n".to_owned();
-    let of_unnamed = "; 1 file was opened in a folder that the recording does not tell of: what was read of it, if \
-                      anything, is not run again (strace -y tells, and so do all calls, without -e trace=)";
+    let of_unnamed = "; 1 file was opened in a folder that the recording does not name: its reads, if any, are not replayed \
+                      (record with strace -y, or all calls, without -e trace=)";
     let apart = lines.clone() + "7 102.1 pread64(4</x/y>, \"\"..., 4096, 0) = 4096\n";
     let apart = apart.replace("/data/a/b/g", "/c/g");
     for (lines, why) in [
@@ -545,8 +545,8 @@ fn files_without_permission_are_not_called_gone() {
 #[test]
 fn damage_of_a_recording_is_told() {
     let note = |line: &str| format!("foretell: note: {line}\n");
-    let cut = note("the recording ends in the middle of a call: what followed is not in it");
-    let lines = note("1 of 7 lines are no calls that are understood; the first is line 2");
+    let cut = note("the recording ends in the middle of a call: the rest of the run is missing");
+    let lines = note("1 of 7 lines are not understood as calls; the first is line 2");
     let damaged = STRACE.replacen('\n', "\n7 100.0005 read(3, \"\n", 1);
     let table = [
         (STRACE[..STRACE.len() - 15].to_owned(), cut.clone()),

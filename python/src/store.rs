@@ -23,7 +23,7 @@ use crate::panics::guarded;
 use crate::process::OfProcess;
 use crate::wait::{answer_of, in_thread};
 
-/// Of Linux's `errno.h`.
+/// From Linux's `errno.h`.
 const EISDIR: i32 = 21;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

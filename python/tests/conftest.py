@@ -118,8 +118,8 @@ def silent(command: Path, folder: Path) -> Iterator[Served]:
 
 
 class Gated:
-    """A server of objects of `size` bytes, whose answers wait for gates: "open/PATH" before its length is told, "read/PATH"
-    before bytes are sent.
+    """A server of objects of `size` bytes. Its answers wait for gates: "open/PATH" before the length, "read/PATH" before
+    the bytes.
     """
 
     def __init__(self) -> None:

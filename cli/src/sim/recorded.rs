@@ -119,7 +119,7 @@ fn elsewhere(recording: &Recording) -> String {
     });
     let read: Vec<&Path> = read.collect();
     if read.is_empty() {
-        return "nor is there one of any other file".to_owned();
+        return "nor any read of other files".to_owned();
     }
     let own: Vec<&Path> = read.iter().copied().filter(|path| !is_system(path)).collect();
     let (below, folder) = most_below(if own.is_empty() { &read } else { &own });
@@ -179,27 +179,27 @@ fn lacking(recording: &Recording, root: Option<&Path>) -> Vec<String> {
             1 => "1 file".to_owned(),
             all => format!("{all} files"),
         };
-        format!("{why} {files} of {all}: taken to be as large as what was read")
+        format!("{why} {files} of {all}: their sizes are taken from the reads")
     });
     let some_mapped = (mapped > 0).then(|| {
         let mapped = size::display(mapped);
-        format!("{mapped} of files were mapped into memory: reads of that are not recorded and not run again")
+        format!("{mapped} of files were mapped into memory: reads through mappings are not recorded, and not replayed")
     });
     let unnamed = (recording.unnamed_bytes > 0).then(|| {
         let unnamed = size::display(recording.unnamed_bytes);
-        format!("{unnamed} were read from files opened before the recording: they are not run again (strace -y names them)")
+        format!("{unnamed} were read from files opened before the recording: not replayed (strace -y names the files)")
     });
     let opens = recording.unnamed_opens;
     let opened = (opens > 0).then(|| {
         let opened = match opens {
-            1 => "1 file was opened in a folder that the recording does not tell of: what was read of it, if anything,",
-            _ => &format!("{opens} files were opened in folders that the recording does not tell of: what was read of them, if anything,"),
+            1 => "1 file was opened in a folder that the recording does not name: its reads, if any, are",
+            _ => &format!("{opens} files were opened in folders that the recording does not name: their reads, if any, are"),
         };
-        format!("{opened} is not run again (strace -y tells, and so do all calls, without -e trace=)")
+        format!("{opened} not replayed (record with strace -y, or all calls, without -e trace=)")
     });
     let rings = recording.ring_calls;
     let rings = (rings > 0).then(|| {
-        format!("{rings} calls of io_uring or aio: what they read is not recorded, and their time counts as work")
+        format!("{rings} calls of io_uring or aio: their reads are not recorded, and their time counts as work")
     });
     let warned = recording.warnings.iter().map(|warning| format!("its recorder says: {warning}"));
     let all = warned.chain(damage(&recording.state)).chain(unknown).chain(some_mapped);
@@ -220,10 +220,10 @@ fn libraries(recording: &Recording) -> Option<String> {
     let first = found.first()?.file_name()?.to_string_lossy();
     Some(match found.len() {
         1 => format!(
-            "{first} is disclosed as a whole, too: --root FOLDER leaves out what is not below FOLDER"
+            "{first} is disclosed as a whole, too: --root FOLDER leaves out files that are not below FOLDER"
         ),
         all => format!(
-            "{all} libraries, such as {first}, are disclosed as wholes, too: --root FOLDER leaves out what is not below FOLDER"
+            "{all} libraries, such as {first}, are disclosed as wholes, too: --root FOLDER leaves out files that are not below FOLDER"
         ),
     })
 }
@@ -232,31 +232,32 @@ fn libraries(recording: &Recording) -> Option<String> {
 fn damage(state: &State) -> Vec<String> {
     let damaged = state.first_not_understood.map(|first| {
         let State { lines, not_understood, .. } = state;
-        format!("{not_understood} of {lines} lines are no calls that are understood; the first is line {first}")
+        format!("{not_understood} of {lines} lines are not understood as calls; the first is line {first}")
     });
     let cut = state.ends_within_call.then(|| {
-        "the recording ends in the middle of a call: what followed is not in it".to_owned()
+        "the recording ends in the middle of a call: the rest of the run is missing".to_owned()
     });
     let unheard = state.unheard_child.map(|child| {
-        format!("process {} was made and has no line: was strace run with -f?", child.0)
+        format!("process {} was created but has no line: was strace run with -f?", child.0)
     });
     let unopened = (state.unopened > 0).then(|| {
         let files = match state.unopened {
-            1 => "1 file was read whose opening is not in it: that is".to_owned(),
-            files => format!("{files} files were read whose opening is not in it: these are"),
+            1 => "1 file was read without a recorded open: it is".to_owned(),
+            files => format!("{files} files were read without a recorded open: they are"),
         };
-        format!("{files} run again from byte 0 (calls are missing, as with strace -p or -e trace=, or lines)")
+        format!("{files} replayed from byte 0 (calls are missing, as with strace -p or -e trace=, or lines)")
     });
     damaged.into_iter().chain(cut).chain(unopened).chain(unheard).collect()
 }
 
-/// The folder itself that `root` leads to. Where the recording calls it as it is given, it gets that name.
+/// The folder that `root` leads to, with links resolved. Recorded paths that use the given name of the root are changed to the
+/// resolved one.
 fn settle_root(root: &Path, recording: &mut Recording) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| Failure::failed(format!("--root: {}: {error}", root.display()));
     let given = without_dots(&std::path::absolute(root).map_err(failed)?);
     let folder = match fs::canonicalize(root) {
         Ok(folder) => folder,
-        // Who has the recording need not have the files.
+        // The recorded files need not exist on this machine.
         Err(_) if recording.paths.iter().any(|path| path.starts_with(&given)) => return Ok(given),
         Err(error) => return Err(failed(error)),
     };

@@ -128,15 +128,15 @@ fn texts(conditions: &Conditions) -> [(String, String); 2] {
     let program = program_name(conditions);
     let ranges = format!(
         "A program reads {} of {range} of an object of {object}, in an order that only it knows, with one <code>pread</code> after \
-         another. Nothing can be guessed, so without hints each read is a request that is waited for. Then the same after one \
-         <code>posix_fadvise(WILLNEED)</code> for each range, as any program on Linux can call it; after one <code>ioctl</code> with \
-         the whole list, in order, which is fetched within foretell’s budget of memory; and a second time: \
-         from the kernel’s page cache, and, when that was dropped, from foretell’s memory.",
+         another. The order cannot be guessed, so without hints the program waits for each read’s request. The other ways are: \
+         after one <code>posix_fadvise(WILLNEED)</code> for each range, as any program on Linux can call it; after one \
+         <code>ioctl</code> with the whole list in order, which is fetched within foretell’s memory budget; and a second time, \
+         from the kernel’s page cache, and from foretell’s memory after that cache is dropped.",
         counted(conditions.ranges as u64, "range"),
     );
     let search = format!(
         "<code>{program} -n -F {} notes/*</code>, as from a shell: the folder is listed, then <code>{program}</code> opens and reads \
-         {} ({}) one after the other. With foretell the same under <code>foretell run</code>, which takes the names from the \
+         {} ({}) one after the other. With foretell it runs under <code>foretell run</code>, which takes the names from the \
          command line.",
         escape(&conditions.needle),
         counted(conditions.notes as u64, "object"),
@@ -157,7 +157,7 @@ fn section(case: &Case, (heading, text): &(String, String)) -> String {
         let saved = saved.and_then(|saved| share(saved.abs()));
         let saved = saved.map(|saved| format!("{sign}{saved}, "));
         let asked = match (way.median.requests, way.median.in_flight_max) {
-            (0, _) => "the store was not asked".into(),
+            (0, _) => "no requests".into(),
             (requests, at_once) => {
                 format!("{}, {at_once} at once", counted(requests, "request"))
             }
@@ -206,8 +206,9 @@ fn table(cases: &[Case]) -> String {
     let bodies: String = cases.iter().map(body).collect();
     format!(
         "<section>\n<h2>All figures</h2>\n\
-         <p>The middle of all rounds, the shortest and the longest. <i>Requests</i>, how many of them the store had <i>at once</i> \
-         at most, and what it sent are of the middle round. Each way began on a mount that was made for it, with nothing in memory; what is read <i>again</i> is so on the mount without hints.</p>\n\
+         <p>The median, the shortest and the longest time of all rounds. <i>Requests</i>, the most of them in flight <i>at once</i>, \
+         and the bytes sent are those of the median round. Each way began on its own mount, with empty caches; reading <i>again</i> \
+         is done on the mount without hints.</p>\n\
          <div class=\"scroll\" role=\"region\" aria-label=\"All figures\" tabindex=\"0\"><table>\n\
          <thead><tr><th scope=\"col\"></th>{heads}</tr></thead>\n{bodies}</table></div>\n</section>\n"
     )
@@ -245,7 +246,7 @@ fn conditions(conditions: &Conditions) -> String {
     let program = program_name(conditions);
     let rate = conditions.per_response_bytes_per_s as f64 / 1e6;
     let store = format!(
-        "{} to the first byte, {rate:.0}\u{a0}MB/s for each answer",
+        "{} to the first byte, {rate:.0}\u{a0}MB/s for each response",
         time(conditions.first_byte_s)
     );
     let items = [
@@ -254,22 +255,22 @@ fn conditions(conditions: &Conditions) -> String {
         ("Program", escape(&conditions.program)),
         ("Store", format!("emulated: {store}, any number at once")),
         (
-            "It was late by",
+            "Lateness",
             format!("{} on average, in the worst measurement", time(conditions.first_byte_late_s)),
         ),
-        ("Rounds", format!("{}, all ways in turns", conditions.rounds)),
+        ("Rounds", format!("{}, with the ways taking turns", conditions.rounds)),
     ];
     let real = format!(
-        "The Linux kernel with its page cache and its FUSE, <code>foretell mount</code> and its S3 client, the HTTP and TCP between \
-         it and the store, <code>{program}</code>; every byte; the time that all of these take. Store, mount and program \
-         share one machine."
+        "The Linux kernel with its page cache and FUSE, <code>foretell mount</code> and its S3 client, HTTP and TCP between the \
+         mount and the store, <code>{program}</code>, every byte, and the time that all of these take. Store, mount and \
+         program share one machine."
     );
     let modelled = format!(
-        "When an answer begins and how fast it goes: {store}. It comes from this machine’s memory over its own network; no network \
-         between them limits the sum of all answers, as one between machines would."
+        "The store’s latency and bandwidth: {store}. Data comes from this machine’s memory over its loopback network, so no network \
+         limits the sum of all responses, as one between machines would."
     );
-    let compared = "Each way is measured on a new mount with empty caches, the second readings on the one that was read first. What was read is \
-                    compared, byte for byte, with the store’s folder, and what was printed with what is printed there.";
+    let compared = "Each way is measured on a new mount with empty caches; second reads use the mount of the first ones. The bytes read are \
+                    compared with the store’s folder, and printed output with the output on that folder.";
     page::conditions(
         &[("Real", real), ("Modelled", modelled), ("Compared", compared.into())],
         &items,
