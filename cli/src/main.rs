@@ -77,7 +77,8 @@ or with 125 (foretell failed before the program began), 126 (the program cannot 
 
 const RUN_HELP: &str = "\
 The program's output, exit code and signals stay its own; foretell adds one line on standard error \
-at the end. Programs that it cannot work in (static, setuid, musl, ...) run as they would without it.
+at the end. Programs in which it cannot work (static, setuid, musl, ...) run as they would without \
+it.
 
 Each line of a list of --hints is a path, or a JSON object with `path` and any of:
   segments  [[OFFSET, LENGTH], ...] in bytes, in reading order; without it, the whole file

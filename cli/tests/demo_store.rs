@@ -162,11 +162,11 @@ fn killed_it_leaves_nothing_mounted_and_its_folder_goes_with_the_next() {
 fn what_does_not_go_together_is_told_in_a_line() {
     let folder = tempfile::tempdir().expect("a folder");
     for (words, part) in [
-        (&["--store", "--layout", "aged"][..], "--layout is of the disk array"),
-        (&["--store", "--time-scale", "1"], "--time-scale is of the disk array"),
-        (&["--rounds", "2"], "--rounds is of the object store; add --store"),
-        (&["--first-byte", "1ms"], "--first-byte is of the object store; add --store"),
-        (&["--store", "--first-byte", "3s"], "--first-byte of 3 s"),
+        (&["--store", "--layout", "aged"][..], "--layout is for the disk array"),
+        (&["--store", "--time-scale", "1"], "--time-scale is for the disk array"),
+        (&["--rounds", "2"], "--rounds is for the object store; add --store"),
+        (&["--first-byte", "1ms"], "--first-byte is for the object store; add --store"),
+        (&["--store", "--first-byte", "3s"], "--first-byte: with 3 s"),
     ] {
         let mut command = foretell();
         command.arg("demo").args(words).current_dir(&folder).stdin(Stdio::null());

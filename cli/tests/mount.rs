@@ -706,7 +706,7 @@ fn only_folders_can_be_written() {
         let refused = mount(source, mnt.path(), &["--read-write"]);
         let stderr = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("only a folder can; leave the option out"), "{stderr}");
+        assert!(stderr.contains("only a folder can be written; leave the option out"), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let folder = mnt.path().to_str().expect("UTF-8");

@@ -20,8 +20,7 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn open(report: &Path, json: Option<&Path>) -> Result<Self, Failure> {
         if report.as_os_str() == "-" {
-            let line =
-                "--report: the page cannot go to standard output, where the table is; name a file";
+            let line = "--report -: the page cannot go to standard output, where the table is; name a file";
             return Err(Failure::usage(line));
         }
         let page = Some(("--report", report));

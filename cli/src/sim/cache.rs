@@ -19,6 +19,12 @@ use crate::failure::{Failure, note};
 use crate::size;
 
 const HELP: &str = "\
+Examples:
+  foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\
+      --hints none
+  foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
+      --depth 0 --json - | jq .misses
+
 Each capacity is run with each policy, from an empty cache. Fetching takes no time: with hints and \
 without --depth 0, a prefetching policy misses little or nothing, and its cost is in the column \
 prefetches. In a cache of one block, the block being read leaves no room for a prefetch. Only tip1 \
@@ -31,13 +37,7 @@ Formats, all of them also compressed with gzip or zstd:
 
 Columns: reads counts block reads, each a hit or a miss; prefetches counts fetches ahead of a read; \
 seconds is the time that the run took here. --json has one object with them, or an array of several \
-runs.
-
-Examples:
-  foretell sim cache --trace t.gz --format blocks --capacity 100,1000 --policy lru,belady \\
-      --hints none
-  foretell sim cache --trace t.gz --format vscsi --capacity 1000 --policy tip2 --hints all \\
-      --depth 0 --json - | jq .misses";
+runs.";
 
 /// The text below the options.
 pub(super) fn help() -> String {

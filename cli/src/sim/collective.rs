@@ -34,7 +34,7 @@ simulated. Files are striped over the disks block by block.
 Methods:
   demand              a block at a time, when it is needed
   prefetch            each processor's next blocks, as many as --depth says
-  disk-directed       a collective call: each disk sorts all requests and sends blocks to their owners
+  disk-directed       a collective call: each disk sorts all requests, and sends blocks to owners
   two-phase           a collective call: each processor reads a contiguous part, then all exchange
   two-phase-extended  as two-phase, in parts of one block per disk; a free processor takes the next
 

@@ -33,7 +33,7 @@ const DISK: &str = "hp97560";
 const DISKS: [usize; 5] = [1, 2, 4, 8, 15];
 
 /// Allowed time scales, in real seconds per second of the array's clock. No machine keeps up with a faster clock, and with a
-/// slower one the demo takes hours.
+/// slower one the demo takes more than an hour.
 const TIME_SCALES: RangeInclusive<f64> = 0.001..=10.0;
 
 /// Measures, prints the table and writes the report.

@@ -72,7 +72,7 @@ pub(super) fn options(first_byte: Duration) -> Result<StoreOptions, Failure> {
     if first_byte > FIRST_BYTE_MAX {
         let (given, most) = (first_byte.as_secs_f64(), FIRST_BYTE_MAX.as_secs_f64());
         return Err(Failure::usage(format!(
-            "--first-byte: with {given} s the demo would take hours; give {most} s at most"
+            "--first-byte: with {given} s the demo would take an hour or more; give {most} s at most"
         )));
     }
     Ok(options)
