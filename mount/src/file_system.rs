@@ -19,12 +19,13 @@ use fuser::{
 use rustix::fs::StatVfs;
 
 use crate::deadlines::{Answer, Deadlines};
-use crate::handles::{Handle, OpenFile, OpenFolder};
-use crate::objects::{NAME_MAX_BYTES, Objects, ROOT};
+use crate::handles::{Handle, OpenFolder};
+use crate::hints::OpenFile;
+use crate::inodes::{CONTROL, OWN_FOLDER, ROOT, STATS_FILE};
+use crate::objects::{NAME_MAX_BYTES, Objects};
 use crate::pool::{self, Pool};
 use crate::service::{
-    ATTRIBUTE_PREFIX, CONTROL, FOREVER, OWN_FOLDER, OWN_NAME, OWN_NAMES, STATS_FILE, Service,
-    name_of_cached, text_of_cached,
+    ATTRIBUTE_PREFIX, FOREVER, OWN_NAME, OWN_NAMES, Service, name_of_cached, text_of_cached,
 };
 
 /// How long a name that stands for nothing is believed to, at most: programs wait for files to come.

@@ -1,21 +1,14 @@
 //! What is open, and whose it is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use foretell_cache::backend::Entry;
-use foretell_cache::{File, Order, Segment, Stream};
 
 use crate::folder::{Directory, OpenContent};
+use crate::hints::{OpenControl, OpenFile};
 use crate::objects::Names;
-use crate::programs::{Program, Queued};
-
-/// Hints of one descriptor that wait for their files to be looked up, at most.
-const WAITING_MAX: u64 = 1 << 16;
-
-/// What a hint takes beside its segments and its path, about.
-const HINT_BYTES: usize = 256;
 
 /// What the kernel has open.
 pub(crate) enum Handle {
@@ -40,45 +33,6 @@ impl Handle {
     }
 }
 
-pub(crate) struct OpenFile {
-    pub(crate) file: Arc<File>,
-    program: Program,
-    /// Made by the first hint.
-    stream: Mutex<Option<Stream>>,
-}
-
-impl OpenFile {
-    pub(crate) fn new(file: Arc<File>, program: Program) -> Self {
-        OpenFile { file, program, stream: Mutex::new(None) }
-    }
-
-    /// Discloses segments of the file. Returns whether there was room for them.
-    #[must_use]
-    pub(crate) fn hint(&self, segments: &[Segment], order: Order) -> bool {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = stream.get_or_insert_with(|| self.program.session.stream());
-        let has_room = self.program.has_room(stream, HINT_BYTES + size_of_val(segments));
-        if has_room {
-            hint(stream, &self.file, segments, order);
-        }
-        has_room
-    }
-
-    pub(crate) fn cancel(&self) {
-        if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
-            stream.cancel();
-        }
-    }
-}
-
-fn hint(stream: &Stream, file: &Arc<File>, segments: &[Segment], order: Order) {
-    match (segments, order) {
-        ([], _) => stream.hint_file(file),
-        (_, Order::Given) => stream.hint_segments(file, segments),
-        (_, Order::Any) => stream.hint_set(file, segments),
-    }
-}
-
 /// A folder that is being listed: the entries that the store told last.
 ///
 /// Entry k of the folder is followed by position k + 3; the first two positions are for `.` and `..`.
@@ -88,89 +42,6 @@ pub(crate) struct OpenFolder {
     pub(crate) entries: Vec<Entry>,
     /// The index of the first of `entries` in the folder.
     pub(crate) first: u64,
-}
-
-/// A descriptor of the control file: hints of many files, in the order in which they were given, although the
-/// files are looked up at once.
-pub(crate) struct OpenControl {
-    pub(crate) program: Program,
-    stream: Stream,
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    /// Hints that have been given.
-    given: u64,
-    /// Of these, those that the stream has.
-    passed_on: u64,
-    /// Looked up before their turn.
-    found: BTreeMap<u64, Found>,
-}
-
-/// A hint whose file has been looked up.
-pub(crate) struct Found {
-    /// None if there is none.
-    pub(crate) file: Option<Arc<File>>,
-    pub(crate) segments: Vec<Segment>,
-    pub(crate) order: Order,
-    /// Until the hint is passed on.
-    pub(crate) queued: Queued,
-}
-
-impl OpenControl {
-    pub(crate) fn new(program: Program) -> Self {
-        let stream = program.session.stream();
-        OpenControl { program, stream, waiting: Mutex::default() }
-    }
-
-    /// The place of a hint among the others, whose file is to be looked up. None if too much waits already, or too much
-    /// has been disclosed that is not past.
-    pub(crate) fn place(&self, path: &str, segments: &[Segment]) -> Option<(u64, Queued)> {
-        let bytes = HINT_BYTES + path.len() + size_of_val(segments);
-        if !self.program.has_room(&self.stream, bytes) {
-            return None;
-        }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.given - waiting.passed_on >= WAITING_MAX {
-            return None;
-        }
-        waiting.given += 1;
-        Some((waiting.given - 1, self.program.queued(bytes)))
-    }
-
-    /// Whether the hint at `place` has not been cancelled.
-    pub(crate) fn is_wanted(&self, place: u64) -> bool {
-        place >= self.waiting.lock().unwrap_or_else(PoisonError::into_inner).passed_on
-    }
-
-    /// The file of the hint at `place` has been looked up.
-    pub(crate) fn found(&self, place: u64, found: Found) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if place < waiting.passed_on {
-            return; // It was cancelled.
-        }
-        let waiting = &mut *waiting;
-        waiting.found.insert(place, found);
-        while let Some(next) = waiting.found.first_entry()
-            && *next.key() == waiting.passed_on
-        {
-            let Found { file, segments, order, queued } = next.remove();
-            if let Some(file) = file {
-                hint(&self.stream, &file, &segments, order);
-            }
-            drop(queued);
-            waiting.passed_on += 1;
-        }
-    }
-
-    /// What was told is given up, and what has not been looked up is not.
-    pub(crate) fn cancel(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.passed_on = waiting.given;
-        waiting.found.clear();
-        self.stream.cancel();
-    }
 }
 
 /// What is open, by the number that the kernel has of it.
@@ -202,72 +73,5 @@ impl Handles {
 
     pub(crate) fn count(&self) -> usize {
         self.open.read().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use foretell_cache::backend::memory::MemoryBackend;
-    use foretell_cache::{Cache, CacheOptions};
-
-    use super::*;
-    use crate::programs::Processes;
-
-    fn program(cache: &Cache, files: MemoryBackend) -> Program {
-        Processes::new(cache.attach(Arc::new(files))).program(std::process::id())
-    }
-
-    #[test]
-    fn hints_are_passed_on_in_the_order_in_which_they_were_given() {
-        let files = MemoryBackend::new();
-        for name in ["a", "b", "c"] {
-            files.put(name, vec![0; 8192]);
-        }
-        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
-        let control = OpenControl::new(program(&cache, files));
-        let place = || control.place("", &[]).unwrap();
-        let [first, second, third] = [place(), place(), place()];
-        let found = |(place, queued): (u64, Queued), name: &str| {
-            let file = control.program.session.open(name).ok();
-            control.found(place, Found { file, segments: vec![], order: Order::Given, queued });
-        };
-        found(third, "c");
-        found(second, "none");
-        assert_eq!(cache.stats().prefetched_blocks, 0, "the first is not there yet");
-        found(first, "a");
-        assert_eq!(cache.stats().prefetched_blocks, 2);
-        let late = place();
-        assert!(control.is_wanted(late.0));
-        control.cancel();
-        assert!(!control.is_wanted(late.0));
-        found(late, "b");
-        assert_eq!(cache.stats().prefetched_blocks, 2, "it was cancelled");
-        found(place(), "b");
-        assert_eq!(cache.stats().prefetched_blocks, 3);
-    }
-
-    #[test]
-    fn what_waits_is_bounded() {
-        let cache = Cache::new(CacheOptions { budget_bytes: 1 << 20, block_bytes: 8192 }).unwrap();
-        let control = OpenControl::new(program(&cache, MemoryBackend::new()));
-        let segments = vec![Segment { offset_bytes: 0, length_bytes: 1 }; 1000];
-        let mut given = Vec::new();
-        while let Some(place) = control.place("a", &segments) {
-            given.push(place);
-        }
-        assert!((1000..10_000).contains(&given.len()), "{}", given.len());
-        control.cancel();
-        assert!(control.place("a", &segments).is_none(), "they are still being looked up");
-        let first = given.len() as u64;
-        given.clear();
-        let mut given: Vec<(u64, Queued)> =
-            (0..WAITING_MAX).map(|_| control.place("a", &[]).unwrap()).collect();
-        assert!(control.place("a", &[]).is_none());
-        // As one is passed on, another may come.
-        let (place, queued) = given.swap_remove(0);
-        assert_eq!(place, first);
-        let (file, segments) = (None, vec![]);
-        control.found(place, Found { file, segments, order: Order::Given, queued });
-        assert!(control.place("a", &[]).is_some());
     }
 }

@@ -15,12 +15,9 @@ use foretell_cache::{File, Session};
 use fuser::{Errno, FileAttr, FileType, INodeNo};
 use rustix::fs::StatVfs;
 
-use crate::numbers::SmallNumbers;
-use crate::service::{BLOCK_BYTES, FIRST};
+use crate::inodes::{BLOCK_BYTES, FIRST, ROOT, SmallNumbers};
 use crate::trouble::Troubles;
 
-/// The root, as FUSE wants it.
-pub(crate) const ROOT: u64 = 1;
 /// The longest name that Linux lets a file have, bytes.
 pub(crate) const NAME_MAX_BYTES: usize = 255;
 /// Links that are followed for one name that is hinted: the kernel's own limit.

@@ -13,15 +13,14 @@ use foretell_protocol::{Ioctl, IoctlError, IoctlHint};
 use fuser::{Errno, FileAttr, FileType, INodeNo, InitFlags, KernelConfig};
 use serde::Serialize;
 
-use crate::handles::{Found, Handle, Handles, OpenControl};
+use crate::handles::{Handle, Handles};
+use crate::hints::{Found, OpenControl};
+use crate::inodes::{BLOCK_BYTES, CONTROL, OWN_FOLDER, STATS_FILE};
 use crate::pool::Pool;
 use crate::programs::Processes;
 use crate::trouble::Troubles;
 
 /// The folder that is not of the store, and what is in it.
-pub(crate) const OWN_FOLDER: u64 = 2;
-pub(crate) const CONTROL: u64 = 3;
-pub(crate) const STATS_FILE: u64 = 4;
 pub(crate) const OWN_NAME: &str = ".foretell";
 /// What of a file is cached: its extended attributes.
 pub(crate) const ATTRIBUTE_PREFIX: &str = "user.foretell.";
@@ -41,10 +40,6 @@ const BUFFERS_KEPT: usize = 32;
 const BUFFER_KEPT_BYTES: usize = 128 << 10;
 /// The longest value of an extended attribute.
 pub(crate) const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
-/// What programs are told is a good size to read.
-pub(crate) const BLOCK_BYTES: u32 = 4096;
-/// Numbers of inodes below are not for files.
-pub(crate) const FIRST: u64 = 64;
 
 /// See the [module](self).
 pub(crate) struct Service {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::fs::{Stat, Timespec};
 
-use crate::service::BLOCK_BYTES;
+use crate::inodes::BLOCK_BYTES;
 
 /// What of a node is to be changed.
 pub(crate) struct Change {

@@ -21,14 +21,13 @@ use fuser::{
 use rustix::fs::AtFlags;
 
 use super::attributes::Change;
-use super::nodes::ROOT;
-use super::tree::{OpenContent, Tree, WriteWay, Written};
+use super::open::OpenContent;
+use super::tree::{Tree, WriteWay, Written};
 use crate::file_system::tell_space;
 use crate::handles::Handle;
+use crate::inodes::{CONTROL, OWN_FOLDER, ROOT, STATS_FILE};
 use crate::pool;
-use crate::service::{
-    CONTROL, FOREVER, OWN_FOLDER, OWN_NAMES, STATS_FILE, Service, name_of_cached, text_of_cached,
-};
+use crate::service::{FOREVER, OWN_NAMES, Service, name_of_cached, text_of_cached};
 
 /// See the [module](self).
 pub(crate) struct FileSystem {

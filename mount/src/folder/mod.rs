@@ -6,10 +6,12 @@ mod content;
 mod extended;
 mod file_system;
 mod nodes;
+mod open;
 mod owner;
 mod pages;
 mod tree;
 
 pub(crate) use file_system::FileSystem;
+pub(crate) use open::{Directory, OpenContent};
 pub(crate) use owner::can_act_for_others;
-pub(crate) use tree::{Directory, OpenContent, Tree};
+pub(crate) use tree::Tree;

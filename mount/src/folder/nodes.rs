@@ -19,12 +19,9 @@ use rustix::io::{Errno, Result};
 
 use super::content::Content;
 use super::pages::KernelPages;
-use crate::numbers::SmallNumbers;
+use crate::inodes::{FIRST, ROOT, SmallNumbers};
 use crate::pool::Line;
-use crate::service::FIRST;
 
-/// The root, as FUSE wants it.
-pub(crate) const ROOT: u64 = 1;
 /// The part of all descriptors that a process may have which are for nodes that nobody has open.
 const DESCRIPTORS_DIVISOR: usize = 4;
 /// Nodes that are looked at in search of one whose descriptor can be closed.

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use foretell_cache::backend::beneath::{self, Beneath, Links};
@@ -26,11 +26,13 @@ use rustix::io::{Errno, ReadWriteFlags, Result};
 
 use super::attributes::{Change, attributes_of, kind_of, timespec};
 use super::content::Version;
-use super::nodes::{Node, Nodes, ROOT, path_of};
+use super::nodes::{Node, Nodes, path_of};
+use super::open::{Directory, Listing, OpenContent};
 use super::owner::{Owner, act_for, write_mapped_for};
-use crate::handles::OpenFile;
-use crate::pool::{Line, Pool};
-use crate::service::{OWN_FOLDER, OWN_NAME, Service};
+use crate::hints::OpenFile;
+use crate::inodes::{OWN_FOLDER, ROOT};
+use crate::pool::Pool;
+use crate::service::{OWN_NAME, Service};
 
 /// Bytes of entries that are taken from a folder at a time.
 const ENTRIES_BYTES: usize = 32 << 10;
@@ -58,74 +60,6 @@ pub(crate) struct Tree {
     pub(crate) notifier: OnceLock<Notifier>,
 }
 
-/// A file that a program has open.
-pub(crate) struct OpenContent {
-    node: Arc<Node>,
-    /// None if it is open for writing alone.
-    pub(crate) open: Option<OpenFile>,
-    writer: Option<SystemFile>,
-    /// See [`OpenedContent::dropped`](super::content::OpenedContent::dropped).
-    dropped: Option<u64>,
-    /// The kernel has the answer to its open.
-    is_answered: AtomicBool,
-    pool: Arc<Pool>,
-}
-
-impl OpenContent {
-    /// Whether the kernel keeps its pages when it is opened.
-    pub(crate) fn keeps_pages(&self) -> bool {
-        self.dropped.is_none()
-    }
-
-    pub(crate) fn is_writable(&self) -> bool {
-        self.writer.is_some()
-    }
-
-    /// Something is asked by it: the answer to its open has arrived.
-    pub(crate) fn is_used(&self) {
-        if let Some(number) = self.dropped
-            && !self.is_answered.load(Ordering::SeqCst)
-            && !self.is_answered.swap(true, Ordering::SeqCst)
-        {
-            self.node.pages.dropped(number);
-        }
-    }
-
-    /// The kernel asks for these bytes, and has been told nothing of them yet.
-    pub(crate) fn is_read(&self, bytes: Range<u64>) {
-        self.is_used();
-        self.node.pages.reading(bytes);
-    }
-
-    /// Those who write to it.
-    pub(crate) fn writers(&self) -> &Arc<Line> {
-        &self.node.writers
-    }
-}
-
-impl Drop for OpenContent {
-    /// By a thread that may wait: for who writes to the file, and for the folder. This may be one that takes in the kernel's requests,
-    /// or one that has the file's content locked.
-    fn drop(&mut self) {
-        if self.dropped.is_some() && !self.is_answered.load(Ordering::SeqCst) {
-            self.node.pages.not_dropped(); // The kernel would have said that it lets go of it.
-        }
-        let (open, writer) = (self.open.take(), self.writer.take());
-        let node = Arc::clone(&self.node);
-        if writer.is_some() {
-            node.pages.writer_goes();
-        }
-        self.pool.run(move || {
-            drop(writer);
-            if open.is_some() {
-                node.content().close();
-            }
-            drop(open);
-            node.handles.fetch_sub(1, Ordering::SeqCst);
-        });
-    }
-}
-
 /// How a program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteWay {
@@ -141,31 +75,6 @@ pub(crate) struct Written {
     pub(crate) count: usize,
     /// Bytes of which the kernel may have older pages.
     pub(crate) old_pages: Option<Range<u64>>,
-}
-
-/// A folder that a program lists.
-pub(crate) struct Directory {
-    node: Arc<Node>,
-    listing: Mutex<Listing>,
-}
-
-/// The lock is for its position.
-struct Listing {
-    descriptor: OwnedFd,
-    /// Where the folder goes on behind its first entry, its second, and so on, if positions are to be as small as inode numbers.
-    places: Option<Vec<u64>>,
-}
-
-impl Directory {
-    fn listing(&self) -> MutexGuard<'_, Listing> {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        self.node.handles.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// How long a write waits until the kernel has dropped older pages.
