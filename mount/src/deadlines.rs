@@ -1,8 +1,8 @@
-//! Answers in time: what a folder does not say within a while is answered with an error, whatever has become of the thread that
-//! has asked it. Stores keep the time themselves.
+//! Fails requests that a folder does not answer in time. Stores limit their own requests.
 //!
-//! A program that waits for a mount cannot be ended, so it must not wait for ever: the folder may lie on a machine that is gone. The
-//! thread may wait on; what it has to say then is dropped.
+//! A program that waits for a mount cannot be killed, so it must not wait for ever: the folder may be on a machine that
+//! is gone. After the deadline the program gets EIO. The thread that asked the folder may wait on; its late answer is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,13 +16,14 @@ use fuser::{
 
 use crate::trouble::Troubles;
 
-/// Answers are late by a part of the time at most, and by this where that is less: they are looked at so often.
+/// How often deadlines are checked: this part of the deadline, but no more often than every 10 ms. An error is late by
+/// that much at most.
 const LATE_BY_DIVISOR: u32 = 4;
 const LATE_BY_MIN: Duration = Duration::from_millis(10);
 
-/// What a program waits for, and can be told an error.
+/// A reply that can be an error.
 pub(crate) trait Reply: Send + 'static {
-    /// The error is told.
+    /// Answers with an error.
     fn fail(self, error: Errno);
 }
 
@@ -45,9 +46,9 @@ replies!(
     ReplyXattr
 );
 
-/// A reply that has not been given perhaps.
+/// A reply that may have been given already.
 trait Pending: Send + Sync {
-    /// Gives it now, as an error. Says whether it had not been given.
+    /// Answers with an error now. Returns whether it had not been answered.
     fn fail(&self) -> bool;
 }
 
@@ -58,7 +59,7 @@ impl<R: Reply> Pending for Mutex<Option<R>> {
     }
 }
 
-/// When an answer is due, and a number that tells it from others.
+/// The deadline, and a number that tells requests with the same deadline apart.
 type Place = (Instant, u64);
 
 #[derive(Default)]
@@ -77,7 +78,7 @@ struct Shared {
 /// See the [module](self).
 pub(crate) struct Deadlines(Option<Arc<Shared>>);
 
-/// A reply that is given once: by whoever has the answer, or when the time is over.
+/// A reply that is given once: by the thread that has the answer, or at the deadline.
 pub(crate) struct Answer<R: Reply> {
     reply: Arc<Mutex<Option<R>>>,
     place: Option<(Arc<Shared>, Place)>,
@@ -88,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Deadlines {
-    /// Answers come within `after`, or a quarter of it later; whenever they do, if it is none.
+    /// Requests fail after `after`, or up to a quarter later. With `None` they never do.
     pub(crate) fn new(after: Option<Duration>, troubles: &Arc<Troubles>) -> Self {
         let shared = |after| {
             let (waiting, troubles) = (Mutex::default(), Arc::clone(troubles));
@@ -107,7 +108,7 @@ impl Deadlines {
             if !waiting.has_thread {
                 let (weak, after) = (Arc::downgrade(shared), shared.after);
                 let thread = std::thread::Builder::new().name("mount-deadlines".to_owned());
-                // Without one, answers come when they do, until there is one.
+                // Without a thread there are no deadlines. The next request tries to start it again.
                 waiting.has_thread = thread.spawn(move || watch(&weak, after)).is_ok();
             }
             drop(waiting);
@@ -117,12 +118,12 @@ impl Deadlines {
     }
 }
 
-/// What `work` returns, unless it panics.
+/// The result of `work`, or `None` if it panics.
 fn contained<R>(work: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Until the mount is gone.
+/// Fails late requests until the mount is gone.
 fn watch(shared: &Weak<Shared>, after: Duration) {
     loop {
         std::thread::sleep((after / LATE_BY_DIVISOR).max(LATE_BY_MIN));
@@ -132,7 +133,7 @@ fn watch(shared: &Weak<Shared>, after: Duration) {
         let not_yet = waiting.pending.split_off(&(now, u64::MAX));
         let late = std::mem::replace(&mut waiting.pending, not_yet);
         drop(waiting);
-        // A panic costs the answer that it happens in, and not those to come. It has been told.
+        // A panic costs only the answer in which it happens. The panic hook has reported it.
         let fail = |reply: &Arc<dyn Pending>| contained(|| reply.fail()).unwrap_or(false);
         if late.values().filter(|reply| fail(reply)).count() > 0 {
             contained(|| shared.troubles.of_silence(after));
@@ -142,18 +143,18 @@ fn watch(shared: &Weak<Shared>, after: Duration) {
 }
 
 impl<R: Reply> Answer<R> {
-    /// Gives it, unless the time is over.
+    /// Gives the reply, unless the deadline has passed.
     pub(crate) fn give(self, give: impl FnOnce(R)) {
         self.try_give(give);
     }
 
-    /// The same. Says whether it was given.
+    /// Like [`give`](Answer::give). Returns whether it was given.
     pub(crate) fn try_give(self, give: impl FnOnce(R)) -> bool {
         let reply = lock(&self.reply).take();
         reply.map(give).is_some()
     }
 
-    /// Adds to it, unless the time is over: then it is `otherwise`.
+    /// Adds to the reply. After the deadline, returns `otherwise`.
     pub(crate) fn add<T>(&self, otherwise: T, add: impl FnOnce(&mut R) -> T) -> T {
         lock(&self.reply).as_mut().map_or(otherwise, add)
     }

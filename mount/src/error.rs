@@ -1,4 +1,4 @@
-//! What can be wrong with a mount: one line each, with the thing's name and the way out.
+//! Errors of mounts: one line each, which names the thing and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The mount point is missing, no folder, or not to be reached.
+    /// The mount point is missing, not a folder, or out of reach.
     #[error("cannot mount at {}: {source}; create an empty folder there first", path.display())]
     MountPoint {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something is in the folder that the mount would hide.
+    /// The mount point is a folder that is not empty; the mount would hide its content.
     #[error("cannot mount at {}: the folder is not empty; name an empty one", path.display())]
     NotEmpty {
         /// The mount point.
         path: PathBuf,
     },
-    /// One is there already.
+    /// A mount of the same kind is already there.
     #[error("{0} is mounted already ({noun}); unmount it with: {unmount} {0}", path.display())]
     AlreadyMounted {
         /// The mount point.
@@ -31,7 +31,7 @@ pub enum MountError {
         /// The command that unmounts it.
         unmount: &'static str,
     },
-    /// A dead FUSE mount, but not one of ours.
+    /// A FUSE mount whose process is gone, of another program.
     #[error(
         "{0} is a dead mount of {owner}, not of foretell; unmount it with: fusermount3 -u -z {0}",
         path.display()
@@ -39,35 +39,35 @@ pub enum MountError {
     StaleForeign {
         /// The mount point.
         path: PathBuf,
-        /// The mount's source as the system lists it.
+        /// Its source in the table of mounts.
         owner: String,
     },
-    /// The kernel's side of FUSE is missing or not allowed.
+    /// The kernel has no FUSE, or does not allow this process to use it.
     #[error("/dev/fuse: {source}; {}", way_out(source))]
     NoFuse {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Mounting without root needs a helper program.
-    #[error("fusermount3 not found, which mounting without root needs; install package fuse3")]
+    /// The helper program that mounts for users other than root is missing.
+    #[error("fusermount3 not found; mounting without root needs it: install the package fuse3")]
     NoFusermount,
-    /// The mount itself failed.
+    /// Mounting failed.
     #[error("cannot mount at {}: {message}", path.display())]
     Mount {
         /// The mount point.
         path: PathBuf,
-        /// What the system said, on one line.
+        /// The system's message, on one line.
         message: String,
     },
-    /// Nothing to unmount.
+    /// There is no such mount at the path.
     #[error("no {noun} is mounted at {}; `findmnt -t fuse` lists what is", path.display())]
     NotMounted {
         /// The path.
         path: PathBuf,
-        /// What is not mounted.
+        /// The kind of mount.
         noun: &'static str,
     },
-    /// Somebody else's.
+    /// Another user has mounted it.
     #[error(
         "{} was mounted by user {user}; only that user and root may unmount it",
         path.display()
@@ -75,10 +75,10 @@ pub enum MountError {
     NotYours {
         /// The mount point.
         path: PathBuf,
-        /// Who has mounted it.
+        /// That user's number.
         user: u32,
     },
-    /// Somebody has a file open below the mount point.
+    /// A program uses the mount.
     #[error(
         "{0} is in use; end the programs that use it (fuser -vm {0}) and unmount again, or detach it: \
          fusermount3 -u -z {0}",
@@ -88,12 +88,12 @@ pub enum MountError {
         /// The mount point.
         path: PathBuf,
     },
-    /// Unmounting failed otherwise.
+    /// Unmounting failed for another reason.
     #[error("cannot unmount {}: {message}", path.display())]
     Unmount {
         /// The mount point.
         path: PathBuf,
-        /// What the system said, on one line.
+        /// The system's message, on one line.
         message: String,
     },
     /// A thread could not be started.
@@ -101,30 +101,28 @@ pub enum MountError {
         "cannot start a thread for the mount: {source}; raise the limit of processes (ulimit -u)"
     )]
     Thread {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is to be mounted cannot be read.
+    /// The source cannot be read.
     #[error("cannot mount {source_name}: {message}")]
     Source {
-        /// A folder, or an address.
+        /// The folder's path or the store's address.
         source_name: String,
         /// Why.
         message: String,
     },
 }
 
-/// The first line of `text` that says something.
+/// The first line of `text` that is not blank.
 pub(crate) fn one_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given").into()
 }
 
-/// What can be done about a device that cannot be opened.
+/// What to do if /dev/fuse cannot be opened.
 fn way_out(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::EACCES) => {
-            "ask for its mode to be 0666, as distributions have it, or for a mount by root"
-        }
+        Some(libc::EACCES) => "ask for its usual mode, 0666, or have root mount",
         _ => "load it with `modprobe fuse`, or give the container that device and CAP_SYS_ADMIN",
     }
 }

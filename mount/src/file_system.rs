@@ -1,7 +1,8 @@
-//! The file system that the kernel sees of a store, which is read-only. `docs/internals/mount.md` says why it is as it is.
+//! Answers the kernel's requests to a read-only mount. `docs/internals/mount.md` gives the reasons.
 //!
-//! What can be answered from memory is answered by the thread that takes the request in; lookups and
-//! listings go to the [`pool`]; reads call when they are done.
+//! * Requests that memory can answer are answered by the thread that takes them in.
+//! * Lookups, opens and listings go to the [`pool`], as the store may take its time.
+//! * A read calls back when its data is there; no thread waits for it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,11 +29,12 @@ use crate::service::{
     ATTRIBUTE_PREFIX, FOREVER, OWN_NAME, OWN_NAMES, Service, name_of_cached, text_of_cached,
 };
 
-/// How long a name that stands for nothing is believed to, at most: programs wait for files to come.
+/// How long the kernel may believe that a name does not exist, at most: programs wait for files to appear. Less if
+/// `ttl` is less.
 const NOTHING_TTL: Duration = Duration::from_secs(1);
 
-/// What a store that does not say how large it is counts in, and how much of it there is: 1 PiB, all free. Programs that ask for
-/// room, or divide by it, find some; the numbers fit into 32 bits.
+/// The size that is reported for a store that does not know its own: 1 PiB, all of it free. Programs that look for
+/// space, or divide by it, find some. The unit makes the numbers fit into 32 bits.
 const SPACE_UNIT_BYTES: u32 = 1 << 20;
 const SPACE_UNITS: u64 = 1 << 30;
 
@@ -43,7 +45,7 @@ pub(crate) struct FileSystem {
     deadlines: Deadlines,
 }
 
-/// A store that is shown as it is.
+/// The store and its inodes.
 pub(crate) struct ReadOnly {
     pub(crate) service: Arc<Service>,
     pub(crate) objects: Objects,
@@ -78,7 +80,7 @@ impl ReadOnly {
         self.objects.attributes(ROOT).expect("invariant: the root is always known")
     }
 
-    /// Tells the kernel entries of a folder from a position on, with `add`, which says whether there is no more room.
+    /// Passes the entries of a folder from a position on to `add`, until `add` returns that the answer is full.
     fn tell_entries(
         &self,
         number_of_folder: u64,
@@ -104,13 +106,13 @@ impl ReadOnly {
         let mut folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
         let mut index = from.saturating_sub(2);
         if index < folder.first {
-            *folder = OpenFolder::default(); // Somebody has gone back.
+            *folder = OpenFolder::default(); // A program has gone back.
         }
         loop {
             let known = folder.first + folder.entries.len() as u64;
             if index < known {
                 let entry = &folder.entries[(index - folder.first) as usize];
-                // The root's own folder is another.
+                // The mount's own `.foretell` hides one of the store.
                 let is_hidden = number_of_folder == ROOT && entry.name == OWN_NAME;
                 if !is_hidden && add(index + 3, Told::Entry(entry)) {
                     return Ok(());
@@ -123,7 +125,8 @@ impl ReadOnly {
                 Ok(entries) if entries.is_empty() => return Ok(()),
                 Ok(entries) => (folder.first, folder.entries) = (known, entries),
                 Err(error) => {
-                    // It is listed anew by whoever goes on. What has been told is told first.
+                    // The next request lists the folder anew. Entries that were already added are answered before the
+                    // error.
                     *folder = OpenFolder::default();
                     return if is_told { Ok(()) } else { Err(error) };
                 }
@@ -131,14 +134,14 @@ impl ReadOnly {
         }
     }
 
-    /// Opens a file for a thread of a program; the store, if that is a folder, may take its time.
+    /// Opens a file for a thread of a program. May wait for the store, if that is a folder.
     fn open(&self, number: u64, thread: u32) -> Result<(Handle, FopenFlags), Errno> {
         if let Some(own) = self.service.open_own(number, thread, self.objects.known()) {
             return Ok((own, FopenFlags::FOPEN_DIRECT_IO));
         }
         let program = self.service.processes.program(thread);
         let file = self.objects.open(number, &program.session)?;
-        // What the kernel has of this inode is of this version.
+        // The kernel's pages of this inode are of the same version.
         Ok((Handle::File(OpenFile::new(file, program)), FopenFlags::FOPEN_KEEP_CACHE))
     }
 
@@ -146,23 +149,23 @@ impl ReadOnly {
         if folder.names.is_none() {
             folder.names = Some(self.objects.list(number)?);
         }
-        self.objects.next_entries(folder.names.as_mut().expect("it was just made"))
+        self.objects.next_entries(folder.names.as_mut().expect("invariant: it was just set"))
     }
 
-    /// What is said of a file in an extended attribute.
+    /// The value of an extended attribute that says what is cached.
     fn extended_attribute(&self, number: u64, name: &OsStr, thread: u32) -> Result<String, Errno> {
         let name = name_of_cached(name).ok_or(Errno::ENODATA)?;
         let program = self.service.processes.program(thread);
         let file =
             self.objects.open(number, &program.session).map_err(|error| match error.code() {
-                libc::ESTALE => error, // The name is looked up anew.
+                libc::ESTALE => error, // The kernel looks the name up anew.
                 _ => Errno::ENODATA,
             })?;
         text_of_cached(name, &file).ok_or(Errno::ENODATA)
     }
 }
 
-/// What a folder's own file system says of its room.
+/// Answers `statfs` with the numbers of a folder's own file system.
 pub(crate) fn tell_space(reply: ReplyStatfs, of: &StatVfs) {
     let (block_bytes, unit_bytes) = (of.f_bsize as u32, of.f_frsize as u32);
     let (name_max, files, files_free) = (of.f_namemax as u32, of.f_files, of.f_ffree);
@@ -170,7 +173,7 @@ pub(crate) fn tell_space(reply: ReplyStatfs, of: &StatVfs) {
     reply.statfs(total, free, available, files, files_free, block_bytes, name_max, unit_bytes);
 }
 
-/// What a folder has.
+/// An entry to be listed.
 enum Told<'a> {
     Dots(&'a str),
     Own(&'a str, u64),
@@ -186,7 +189,7 @@ impl FileSystem {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without, the kernel looks each name up that it is asked for.
+        // Where listings do not tell all, READDIRPLUS would cost a request for each file.
         let names = match self.store.objects.lists_all_of_files() {
             true => InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
             false => InitFlags::empty(),
@@ -209,7 +212,7 @@ impl Filesystem for FileSystem {
         self.pool.run(move || match store.objects.lookup(parent.0, &name) {
             Ok(attr) => {
                 let is_told = reply.try_give(|reply| {
-                    // Attributes never change; what a name stands for may.
+                    // Attributes of an inode never change, but the name may come to stand for another.
                     let ttl = &store.service.ttl;
                     reply.entry_with_ttls(&FOREVER, ttl, &attr, Generation(0));
                 });
@@ -218,7 +221,7 @@ impl Filesystem for FileSystem {
                 }
             }
             Err(error) if error.code() == libc::ENOENT => {
-                // A name that stands for nothing is one too.
+                // The kernel may remember that there is no such name.
                 let none = FileAttr { ino: INodeNo(0), ..store.root() };
                 let ttl = store.service.ttl.min(NOTHING_TTL);
                 reply.give(|reply| reply.entry(&ttl, &none, Generation(0)));
@@ -265,7 +268,7 @@ impl Filesystem for FileSystem {
             Err(error) => reply.error(error),
         };
         match ino.0 {
-            STATS_FILE | CONTROL => answer(), // Even if all threads wait.
+            STATS_FILE | CONTROL => answer(), // Even if all threads of the pool wait.
             _ => self.pool.run(answer),
         }
     }
@@ -304,7 +307,7 @@ impl Filesystem for FileSystem {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // Tells the kernel not to ask again.
+        // After ENOSYS the kernel no longer asks.
         reply.error(Errno::ENOSYS);
     }
 
@@ -387,13 +390,14 @@ impl Filesystem for FileSystem {
             let mut remembered = Vec::new();
             let told = store.tell_entries(ino.0, folder, offset, |next, told| match told {
                 Told::Dots(name) => {
-                    // The kernel does not take these two for lookups.
+                    // The kernel does not count these two as lookups.
                     let own = FileAttr { ino, ..store.root() };
                     let ttl = Duration::ZERO;
                     reply.add(true, |reply| reply.add(ino, next, name, &ttl, &own, Generation(0)))
                 }
                 Told::Own(name, number) => {
-                    let own = Service::own_attributes(number).expect("invariant: it is one");
+                    let own = Service::own_attributes(number)
+                        .expect("invariant: its own names have attributes");
                     reply.add(true, |reply| {
                         reply.add(own.ino, next, name, &FOREVER, &own, Generation(0))
                     })
@@ -405,7 +409,7 @@ impl Filesystem for FileSystem {
                         reply.add(attr.ino, next, name, &ttl, &attr, Generation(0))
                     });
                     match is_full {
-                        true => store.objects.forget(attr.ino.0, 1), // It was not told.
+                        true => store.objects.forget(attr.ino.0, 1), // The kernel was not told of it.
                         false => remembered.push(attr.ino.0),
                     }
                     is_full
@@ -452,7 +456,7 @@ impl Filesystem for FileSystem {
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !name.as_encoded_bytes().starts_with(ATTRIBUTE_PREFIX.as_bytes()) {
-            return reply.error(Errno::ENODATA); // Of the system's own there are many questions.
+            return reply.error(Errno::ENODATA); // The kernel asks often, for its own attributes.
         }
         let (store, name, thread) = (Arc::clone(&self.store), name.to_owned(), req.pid());
         let reply = self.deadlines.of(reply);
@@ -467,7 +471,7 @@ impl Filesystem for FileSystem {
     }
 
     fn listxattr(&self, _req: &Request, _ino: INodeNo, size: u32, reply: ReplyXattr) {
-        // What is said of files is not to be copied with them.
+        // Attributes are not listed, so that programs do not copy them with the file.
         match size {
             0 => reply.size(0),
             _ => reply.data(&[]),

@@ -1,7 +1,8 @@
-//! A file system whose panics cost the one request that they happen in.
+//! A file system in which a panic costs only the request in which it happens.
 //!
-//! A panic would end the session's thread, and with the last of them the mount. Here it ends where the request does: its reply is dropped
-//! on the way, which tells the program EIO. What was locked meanwhile is taken over as it is, as everywhere in this crate.
+//! Without this, a panic would end a thread of the session, and the last one to end would end the mount. Here the
+//! request's reply is dropped as the stack unwinds, which gives the program EIO. Locks that were held are taken over as
+//! they are, as everywhere in this crate.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,11 +22,11 @@ use fuser::{
 /// See the [module](self).
 pub(crate) struct Guarded<F>(pub(crate) F);
 
-/// Each method is the file system's own, guarded.
+/// Each method calls the file system's own and catches its panics.
 macro_rules! guarded {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(fn $name(&self, $($argument: $type),*) {
-            // The panic has been told, and the reply is gone.
+            // The panic hook has reported it, and the reply was dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 point("mount-session");
                 self.0.$name($($argument),*);

@@ -1,4 +1,4 @@
-//! What is open, and whose it is.
+//! What programs have open, by the numbers that the kernel knows.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,20 +10,20 @@ use crate::folder::{Directory, OpenContent};
 use crate::hints::{OpenControl, OpenFile};
 use crate::objects::Names;
 
-/// What the kernel has open.
+/// An open file or folder.
 pub(crate) enum Handle {
     File(OpenFile),
     Folder(Mutex<OpenFolder>),
-    /// A file that is made when it is opened.
+    /// A file whose text is made at the open.
     Text(Vec<u8>),
     Control(Arc<OpenControl>),
-    /// Of a folder that can be written.
+    /// A file of a writable folder.
     Content(OpenContent),
     Directory(Directory),
 }
 
 impl Handle {
-    /// The file, if it is one that hints can be for.
+    /// The file, if hints can be about it.
     pub(crate) fn open_file(&self) -> Option<&OpenFile> {
         match self {
             Handle::File(open) => Some(open),
@@ -33,18 +33,18 @@ impl Handle {
     }
 }
 
-/// A folder that is being listed: the entries that the store told last.
+/// A folder that is being listed: the last page of entries that the store gave.
 ///
-/// Entry k of the folder is followed by position k + 3; the first two positions are for `.` and `..`.
+/// Positions 1 and 2 follow `.` and `..`; position k + 3 follows entry k.
 #[derive(Default)]
 pub(crate) struct OpenFolder {
     pub(crate) names: Option<Names>,
     pub(crate) entries: Vec<Entry>,
-    /// The index of the first of `entries` in the folder.
+    /// The index in the folder of the first of `entries`.
     pub(crate) first: u64,
 }
 
-/// What is open, by the number that the kernel has of it.
+/// All open handles, by number.
 #[derive(Default)]
 pub(crate) struct Handles {
     next: AtomicU64,
@@ -64,7 +64,7 @@ impl Handles {
 
     pub(crate) fn remove(&self, number: u64) {
         let handle = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        // Lookups of its hints may be under way, and hold it.
+        // Lookups of its hints may be running, and hold it.
         if let Some(Handle::Control(control)) = handle.as_deref() {
             control.cancel();
         }

@@ -1,4 +1,8 @@
-//! Hints by ioctl: the stream of each descriptor, and hints by name that wait for their files to be looked up.
+//! Hints by ioctl. Each descriptor has one stream of hints.
+//!
+//! * A file's own descriptor gives hints about that file ([`OpenFile`]).
+//! * A descriptor of `.foretell/control` gives hints by name ([`OpenControl`]). Their files are looked up in parallel;
+//!   the hints reach the stream in the order in which they were given.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,16 +11,16 @@ use foretell_cache::{File, Order, Segment, Stream};
 
 use crate::programs::{Program, Queued};
 
-/// Hints of one descriptor that wait for their files to be looked up, at most.
+/// Hints of one descriptor that may wait for their files to be looked up.
 const WAITING_MAX: u64 = 1 << 16;
 
-/// What a hint takes beside its segments and its path, about.
+/// Memory for a hint beside its segments and its path: an estimate, in bytes.
 const HINT_BYTES: usize = 256;
 
 pub(crate) struct OpenFile {
     pub(crate) file: Arc<File>,
     program: Program,
-    /// Made by the first hint.
+    /// Opened by the first hint.
     stream: Mutex<Option<Stream>>,
 }
 
@@ -25,7 +29,7 @@ impl OpenFile {
         OpenFile { file, program, stream: Mutex::new(None) }
     }
 
-    /// Discloses segments of the file. Returns whether there was room for them.
+    /// Discloses segments of the file. Returns whether the process had room for them.
     #[must_use]
     pub(crate) fn hint(&self, segments: &[Segment], order: Order) -> bool {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,8 +56,7 @@ fn hint(stream: &Stream, file: &Arc<File>, segments: &[Segment], order: Order) {
     }
 }
 
-/// A descriptor of the control file: hints of many files, in the order in which they were given, although the
-/// files are looked up at once.
+/// A descriptor of the control file.
 pub(crate) struct OpenControl {
     pub(crate) program: Program,
     stream: Stream,
@@ -62,21 +65,21 @@ pub(crate) struct OpenControl {
 
 #[derive(Default)]
 struct Waiting {
-    /// Hints that have been given.
+    /// Hints given so far.
     given: u64,
-    /// Of these, those that the stream has.
+    /// Hints that the stream has got so far.
     passed_on: u64,
-    /// Looked up before their turn.
+    /// Hints whose files were found before those of earlier hints.
     found: BTreeMap<u64, Found>,
 }
 
 /// A hint whose file has been looked up.
 pub(crate) struct Found {
-    /// None if there is none.
+    /// `None` if there is no such file.
     pub(crate) file: Option<Arc<File>>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) order: Order,
-    /// Until the hint is passed on.
+    /// Kept until the stream has the hint.
     pub(crate) queued: Queued,
 }
 
@@ -86,8 +89,8 @@ impl OpenControl {
         OpenControl { program, stream, waiting: Mutex::default() }
     }
 
-    /// The place of a hint among the others, whose file is to be looked up. None if too much waits already, or too much
-    /// has been disclosed that is not past.
+    /// Takes in a hint and returns its place in the order; its file is to be looked up. `None` if the process has no
+    /// room for it, or too many hints of this descriptor wait already.
     pub(crate) fn place(&self, path: &str, segments: &[Segment]) -> Option<(u64, Queued)> {
         let bytes = HINT_BYTES + path.len() + size_of_val(segments);
         if !self.program.has_room(&self.stream, bytes) {
@@ -106,7 +109,7 @@ impl OpenControl {
         place >= self.waiting.lock().unwrap_or_else(PoisonError::into_inner).passed_on
     }
 
-    /// The file of the hint at `place` has been looked up.
+    /// The file of the hint at `place` has been looked up. Passes on all hints whose turn has come.
     pub(crate) fn found(&self, place: u64, found: Found) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if place < waiting.passed_on {
@@ -126,7 +129,7 @@ impl OpenControl {
         }
     }
 
-    /// What was told is given up, and what has not been looked up is not.
+    /// Cancels the hints that the stream has and those that wait.
     pub(crate) fn cancel(&self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.passed_on = waiting.given;
@@ -193,7 +196,7 @@ mod tests {
         let mut given: Vec<(u64, Queued)> =
             (0..WAITING_MAX).map(|_| control.place("a", &[]).unwrap()).collect();
         assert!(control.place("a", &[]).is_none());
-        // As one is passed on, another may come.
+        // Each hint that is passed on makes room for another.
         let (place, queued) = given.swap_remove(0);
         assert_eq!(place, first);
         let (file, segments) = (None, vec![]);

@@ -15,7 +15,7 @@ pub(crate) const STATS_FILE: u64 = 4;
 /// The least number of anything else. Lower ones are reserved.
 pub(crate) const FIRST: u64 = 64;
 
-/// The block size that `stat` reports (`st_blksize`), in bytes: the kernel's page.
+/// The block size that `stat` reports (`st_blksize`), in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 
 /// Numbers for 32-bit programs, whose `stat` and `readdir` fail with EOVERFLOW, or end early, at larger ones. `K` identifies an inode.

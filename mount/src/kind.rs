@@ -1,11 +1,11 @@
-//! What is mounted, as messages and the table of mounts call it.
+//! The names of a kind of mount in messages and in the table of mounts.
 
-/// What is mounted, in the table of mounts and in messages.
+/// A kind of mount: a store or an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// What its sources begin with in the table of mounts; nothing else does.
+    /// The prefix of its sources in the table of mounts. No other kind of mount has it.
     pub name: &'static str,
-    /// What it is called in messages.
+    /// The noun for it in messages.
     pub noun: &'static str,
     /// The command that unmounts it.
     pub unmount: &'static str,

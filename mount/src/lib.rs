@@ -1,9 +1,17 @@
-//! The managed cache as a file system: object stores, mounted read-only, and folders that can be written.
+//! The managed cache as a file system: object stores and folders, mounted read-only, and folders that programs can
+//! write.
 //!
-//! How it works is in `docs/internals/mount.md`, what programs may rely on in `docs/reference/semantics.md`. By module: [`point`] is a mount's
-//! life, whatever is served; `table` the system's list of mounts; `mount` puts a store there; `file_system` is what the kernel
-//! asks, `objects` the names; `folder` is both for a folder that can be written; `service` what they have in common, `handles` what
-//! is open and hinted, `pool` who waits for the store, `trouble` what people are told, `guarded` what a panic costs.
+//! `docs/internals/mount.md` explains the design; `docs/reference/semantics.md` lists what programs may rely on. By
+//! module:
+//!
+//! * [`point`] is a mount's life, whatever is served; `table` is the kernel's list of mounts.
+//! * `mount` makes a mount from its options.
+//! * `file_system` answers the kernel for a read-only mount; `objects` holds its inodes and names.
+//! * `folder` does both for a folder that programs can write.
+//! * `service` is what both file systems share; `handles` is what programs have open; `inodes` numbers inodes.
+//! * `hints` keeps the hints of each descriptor; `programs` limits the memory of each process's hints.
+//! * `pool` has the threads that wait for the store; `deadlines` fails requests that take too long.
+//! * `trouble` puts errors into words; `guarded` confines a panic to the request in which it happens.
 
 mod deadlines;
 mod error;

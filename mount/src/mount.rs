@@ -1,4 +1,4 @@
-//! A mount of a store, from its options to its end.
+//! A mount of a store or a folder, from its options to its end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,35 +18,37 @@ use crate::point::{Ending, FreePoint, Handle, MountOptions, MountPoint};
 use crate::service::Service;
 use crate::trouble::Troubles;
 
-/// Threads that take in the kernel's requests.
+/// Threads that take in the kernel's requests. Two: one takes in a request while the other answers from memory.
 const SESSION_THREADS: usize = 2;
 
-/// What a mount is in the table of mounts.
+/// The kind of these mounts in the table of mounts.
 pub const KIND: Kind = Kind { name: "foretell", noun: "store", unmount: "foretell unmount" };
 
-/// How a store is mounted.
+/// Options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreMountOptions {
-    /// What it is called in the table of mounts: its address.
+    /// Its source in the table of mounts: the store's address.
     pub source: String,
-    /// Memory for data, and the size of blocks.
+    /// The cache's memory for data, and its block size.
     pub cache: CacheOptions,
-    /// How long a name may stand for what it stood for when the store was asked last.
+    /// How long a name is believed to stand for the same object without asking the store again.
     pub ttl: Duration,
-    /// All users may use it.
+    /// Whether all users may use the mount.
     pub is_for_all: bool,
-    /// How long a program waits for a folder that does not answer; of a store, which [keeps the time](Backend) itself, none. A folder that
-    /// can be written has programs wait as long as it likes: what they write would be done, or not.
+    /// How long a program waits for a read-only folder that does not answer; `None` waits for ever. Stores need none,
+    /// as each [back end](Backend) limits its own requests. [`mount_writable`](StoreMount::mount_writable) ignores it:
+    /// after an error a program would not know whether its write was done.
     pub timeout: Option<Duration>,
-    /// Inode numbers fit into 32 bits: they are the same as long as it is mounted, and others the next time.
+    /// Whether inode numbers fit into 32 bits. Such numbers stay the same until the mount ends; the next mount may give
+    /// others.
     pub are_numbers_small: bool,
 }
 
-/// Asks a store for its first names: better said now than by each program that will use a mount of it. One that cannot
-/// list is not asked.
+/// Asks a store for its first names, so that a wrong address fails now and not in each program that uses the mount. A
+/// store that cannot list passes.
 ///
 /// # Errors
-/// That there is no such bucket or folder, that it does not let us in, or that it does not answer.
+/// There is no such bucket or folder, the store denies access, or it does not answer.
 pub fn check(backend: &dyn Backend, source: &str) -> Result<Contents, MountError> {
     let message = match backend.list("").and_then(|mut names| names.next_entries()) {
         Ok(entries) if entries.is_empty() => return Ok(Contents::None),
@@ -59,12 +61,12 @@ pub fn check(backend: &dyn Backend, source: &str) -> Result<Contents, MountError
     Err(MountError::Source { source_name: source.to_owned(), message })
 }
 
-/// What a store has.
+/// Whether a store has any objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Nothing.
+    /// None.
     None,
-    /// Something, or it does not say.
+    /// Some, or the store cannot tell.
     Some,
 }
 
@@ -87,11 +89,11 @@ fn mount_options(options: &StoreMountOptions, is_read_only: bool) -> MountOption
     }
 }
 
-/// A store that is mounted. Dropping it unmounts it.
+/// A mounted store or folder. Dropping it unmounts it.
 pub struct StoreMount {
     mount: MountPoint,
     service: Arc<Service>,
-    /// How many inodes the kernel holds.
+    /// Counts the inodes that the kernel holds.
     known_inodes: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -102,11 +104,11 @@ impl std::fmt::Debug for StoreMount {
 }
 
 impl StoreMount {
-    /// Mounts a store at the empty folder `mountpoint`. What could not be read is told to `tell` in a line each, in whatever
-    /// thread, which must not wait; programs see an error number.
+    /// Mounts a store read-only at the empty folder `mountpoint`. Programs see error numbers only; `tell` gets a line
+    /// for each failure. It is called from any thread and must not wait.
     ///
     /// # Errors
-    /// What stands in the way: the options, the mount point, FUSE. The store is not asked: that is for [`check`].
+    /// The options, the mount point or FUSE do not allow it. The store is not asked; [`check`] does that.
     pub fn mount(
         backend: Arc<dyn Backend>,
         mountpoint: &Path,
@@ -116,11 +118,11 @@ impl StoreMount {
         Self::mount_tiered((backend, None), mountpoint, options, tell)
     }
 
-    /// The same of a store that is perhaps behind a [tier](Tier::over): what the tier does is in the mount's report then, and its troubles are
-    /// told as the store's are.
+    /// Like [`mount`](StoreMount::mount), for a store that may be behind a [tier](Tier::over). The report then includes
+    /// the tier's counts, and `tell` gets the tier's failures too.
     ///
     /// # Errors
-    /// As `mount`.
+    /// As [`mount`](StoreMount::mount).
     pub fn mount_tiered(
         (backend, tier): (Arc<dyn Backend>, Option<Arc<Tier>>),
         mountpoint: &Path,
@@ -149,17 +151,17 @@ impl StoreMount {
         Ok(StoreMount { mount, service, known_inodes })
     }
 
-    /// Mounts a folder at the empty folder `mountpoint`, so that it can be written: what programs write is in the folder's files before
-    /// they are told so. Otherwise as [`mount`](StoreMount::mount). `depth` is how many reads of the folder there may be at once, if it is not left to
-    /// the [back end](LocalBackend::new).
+    /// Mounts a folder at the empty folder `mountpoint` so that programs can write it. A write is in the folder's file
+    /// before it returns to the program. `depth` limits reads of the folder that are in flight at once; without it the
+    /// [back end](LocalBackend::new) decides.
     ///
-    /// This process itself must not have files of the mount mapped for writing: the kernel unmaps what was written with the
-    /// memory of who has mapped it locked, and waits for the mount.
+    /// This process must not map files of the mount for writing. When it unmaps written pages, the kernel locks the
+    /// memory of the process and waits for the mount, which would need that memory: a deadlock.
     ///
-    /// What programs make has the modes that they wish if this process has no mask (`umask`) of its own.
+    /// This process should have no umask of its own, as it would be taken from the modes that programs ask for.
     ///
     /// # Errors
-    /// As `mount`, and that the folder cannot be read.
+    /// As [`mount`](StoreMount::mount), or the folder cannot be read.
     pub fn mount_writable(
         (folder, depth): (&Path, Option<usize>),
         mountpoint: &Path,
@@ -174,7 +176,7 @@ impl StoreMount {
             && rustix::process::geteuid().is_root()
             && !folder::can_act_for_others()
         {
-            let message = "to do things for other users takes CAP_SETUID and CAP_SETGID, \
+            let message = "acting for other users needs CAP_SETUID and CAP_SETGID, \
                            which this process lacks; leave --allow-other out";
             return Err(source(message.to_owned()));
         }
@@ -192,12 +194,12 @@ impl StoreMount {
         let known = Arc::clone(&tree);
         let file_system = folder::FileSystem::new(Arc::clone(&tree));
         let mount = point.serve(file_system, &mount_options(options, false))?;
-        tree.notifier.set(mount.notifier()).ok(); // It is set once.
+        tree.notifier.set(mount.notifier()).ok(); // Only here.
         let known_inodes = Box::new(move || known.nodes.known());
         Ok(StoreMount { mount, service, known_inodes })
     }
 
-    /// Where it is mounted, as an absolute path.
+    /// The mount point, as an absolute path.
     pub fn mountpoint(&self) -> &Path {
         self.mount.path()
     }
@@ -207,30 +209,31 @@ impl StoreMount {
         self.mount.handle()
     }
 
-    /// What the cache has done so far.
+    /// The cache's counts so far.
     pub fn stats(&self) -> Stats {
         self.service.cache.stats()
     }
 
-    /// What `.foretell/stats` says.
+    /// The content of `.foretell/stats`.
     pub fn report(&self) -> Vec<u8> {
         self.service.report((self.known_inodes)())
     }
 
-    /// Waits until somebody unmounts it, or asks for it by a handle.
+    /// Waits until the mount is unmounted, or a handle asks for that.
     pub fn wait(&self) -> Ending {
         self.mount.wait()
     }
 
-    /// Why it is no longer served, if nobody unmounted it.
+    /// Why serving failed, if it ended by itself.
     pub fn failure(&self) -> Option<String> {
         self.mount.failure()
     }
 
-    /// Unmounts it. Says whether a program still uses it, which is served until it lets go or this process ends.
+    /// Unmounts it. Returns whether a program still uses it. Such a program is served until it closes its files or this
+    /// process ends.
     ///
     /// # Errors
-    /// What the system says. The mount is still there, and ends with this process.
+    /// The system refuses. The mount is still there, and ends with this process.
     pub fn unmount(mut self) -> Result<bool, MountError> {
         self.mount.unmount()
     }

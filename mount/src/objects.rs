@@ -1,7 +1,7 @@
 //! The names of an object store as folders and files.
 //!
-//! A file's inode stands for one version of it: its number is a hash of folder, name and version. It is kept
-//! as long as the kernel holds it. So the attributes of an inode never change, and the data does not either.
+//! A file's inode stands for one version of it, so its attributes and its data never change. Its number is a hash of
+//! folder, name and version. An inode is kept as long as the kernel holds it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,16 +18,16 @@ use rustix::fs::StatVfs;
 use crate::inodes::{BLOCK_BYTES, FIRST, ROOT, SmallNumbers};
 use crate::trouble::Troubles;
 
-/// The longest name that Linux lets a file have, bytes.
+/// The longest name of a file on Linux, in bytes.
 pub(crate) const NAME_MAX_BYTES: usize = 255;
-/// Links that are followed for one name that is hinted: the kernel's own limit.
+/// Links that are followed for one hinted name. 40, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 struct Node {
     parent: u64,
     name: Box<str>,
     found: Found,
-    /// How often the kernel has been told of it, and has not forgotten.
+    /// How many times the kernel was told of it, less how many times it forgot it.
     lookups: u64,
 }
 
@@ -35,11 +35,11 @@ struct Node {
 pub(crate) struct Objects {
     backend: Arc<dyn Backend>,
     nodes: Mutex<HashMap<u64, Node>>,
-    /// By [`number`], if numbers are to be small.
+    /// Small numbers by [`number`], if inode numbers must fit into 32 bits.
     small: Option<SmallNumbers<u64>>,
     troubles: Arc<Troubles>,
     owner: (u32, u32),
-    /// The time of what has none.
+    /// The time that is shown for objects without one.
     began: SystemTime,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Objects {
 pub(crate) struct Names {
     listing: Box<dyn Listing>,
     path: String,
-    /// What no file can be called, but for what the listing itself leaves out.
+    /// Names that no file can have, beside those that the listing itself leaves out.
     left_out: LeftOut,
 }
 
@@ -68,12 +68,13 @@ impl Objects {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inodes that the kernel holds.
+    /// The number of inodes that the kernel holds.
     pub(crate) fn known(&self) -> usize {
         self.nodes().len()
     }
 
-    /// The store is asked for `name` in the folder `parent`. The kernel holds what it is told of until it [forgets](Objects::forget) it.
+    /// Asks the store for `name` in the folder `parent`. The kernel holds the inode until it [forgets](Objects::forget)
+    /// it.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
         let name = name.to_str().filter(|name| is_name(name)).ok_or(Errno::ENOENT)?;
         let path = below(self.path(parent)?, name);
@@ -82,13 +83,13 @@ impl Objects {
         Ok(self.remember(parent, &Entry { name: name.to_owned(), found }))
     }
 
-    /// The number of an entry of the folder `parent`, unless another has it.
+    /// The number of an entry of the folder `parent`, unless another entry has that number already.
     pub(crate) fn number(&self, parent: u64, entry: &Entry) -> u64 {
         let number = number(parent, entry);
         self.small.as_ref().map_or(number, |small| small.of(number))
     }
 
-    /// The kernel is told of an entry of the folder `parent`.
+    /// Makes or finds the inode of an entry of the folder `parent`, for the kernel to hold.
     pub(crate) fn remember(&self, parent: u64, entry: &Entry) -> FileAttr {
         let mut nodes = self.nodes();
         let mut number = self.number(parent, entry);
@@ -103,11 +104,11 @@ impl Objects {
                 node.lookups += 1;
                 return self.attributes_of(number, &entry.found);
             }
-            number = number.wrapping_add(1).max(FIRST); // Another has the same hash.
+            number = number.wrapping_add(1).max(FIRST); // Another entry has the same hash.
         }
     }
 
-    /// The kernel does not hold it any longer, as often as it has been told of it.
+    /// The kernel takes back `lookups` of the times that it was told of an inode. With none left, the inode goes.
     pub(crate) fn forget(&self, number: u64, lookups: u64) {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.get_mut(&number) {
@@ -157,7 +158,8 @@ impl Objects {
         self.open_found(&self.path(number)?, &found, session)
     }
 
-    /// Opens the file at a path below the root, as it is now: links are followed as the kernel would, if they stay below the root.
+    /// Opens the file that a path below the root stands for now. Links are followed as the kernel would, if they stay
+    /// below the root.
     pub(crate) fn open_path(&self, path: &str, session: &Session) -> Result<Arc<File>, Errno> {
         let path = path.trim_matches('/');
         if !path.split('/').all(is_name) {
@@ -177,14 +179,14 @@ impl Objects {
         }
     }
 
-    /// Where a path leads that has links in it; none if that is nowhere, or not below the root.
+    /// Resolves the links in a path. `None` if it leads nowhere, or out of the root.
     fn without_links(&self, path: &str) -> Option<String> {
         let mut rest: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
         let mut path = String::new();
         let mut followed = 0;
         while let Some(name) = rest.pop() {
             if name == ".." {
-                // None of what is before it is a link.
+                // No part before it is a link.
                 if path.is_empty() {
                     return None;
                 }
@@ -212,7 +214,7 @@ impl Objects {
         Some(path)
     }
 
-    /// Where a link leads.
+    /// The target of a link.
     pub(crate) fn read_link(&self, number: u64) -> Result<PathBuf, Errno> {
         let found = self.nodes().get(&number).ok_or(Errno::ESTALE)?.found.clone();
         let Found::Link(link) = found else { return Err(Errno::EINVAL) };
@@ -220,7 +222,7 @@ impl Objects {
         self.backend.read_link(&path, &link).map_err(|cause| self.troubles.of_name(&path, &cause))
     }
 
-    /// What the store says of its room.
+    /// The store's space, if it can tell.
     pub(crate) fn space(&self) -> Result<Option<StatVfs>, Errno> {
         self.backend.space().map_err(|cause| self.troubles.of_name("", &cause))
     }
@@ -230,7 +232,7 @@ impl Objects {
             Found::File(file) => file,
             Found::Unasked => return Err(Errno::ESTALE), // The kernel looks the name up anew.
             Found::Folder => return Err(Errno::EISDIR),
-            Found::Link(_) => return Err(Errno::ELOOP), // The kernel follows them.
+            Found::Link(_) => return Err(Errno::ELOOP), // The kernel follows links.
         };
         match self.backend.open_found(path, file) {
             Ok(opened) => Ok(session.open_found(path, opened)),
@@ -238,7 +240,7 @@ impl Objects {
         }
     }
 
-    /// Whether listings say of files what a lookup does.
+    /// Whether listings tell as much about files as lookups do.
     pub(crate) fn lists_all_of_files(&self) -> bool {
         self.backend.lists_all_of_files()
     }
@@ -252,7 +254,7 @@ impl Objects {
         }
     }
 
-    /// The next entries of a listing; none at the end.
+    /// The next entries of a listing. An empty list is the end.
     pub(crate) fn next_entries(&self, names: &mut Names) -> Result<Vec<Entry>, Errno> {
         loop {
             let entries = names.listing.next_entries();
@@ -279,7 +281,7 @@ impl Objects {
         }
     }
 
-    /// Its path below the root.
+    /// The path of an inode below the root.
     pub(crate) fn path(&self, number: u64) -> Result<String, Errno> {
         let nodes = self.nodes();
         let mut names = Vec::new();
@@ -294,7 +296,7 @@ impl Objects {
     }
 }
 
-/// A hash that tells an entry of the folder `parent` from all others.
+/// A hash that distinguishes an entry of the folder `parent` from all others: by folder, name and version.
 fn number(parent: u64, entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
     (parent, &entry.name).hash(&mut hasher);

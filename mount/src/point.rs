@@ -1,10 +1,12 @@
-//! A FUSE mount's life: checks, mounting, serving, unmounting, and what is left of a crash.
+//! A FUSE mount's life: checks, mounting, serving, unmounting, and cleaning up after a crash.
 //!
-//! Whoever serves a file system brings it; a [`MountPoint`] has it served in threads of its own until somebody unmounts
-//! it, or [asks](Handle::request_unmount) for that. If a program still uses the mount after a moment's patience, it is taken out of
-//! sight (detached) and goes on serving that program until it lets go or this process ends. Should this
-//! process be killed, the kernel ends the connection: readers get an error,
-//! and the mount point answers "not connected" until somebody mounts there again, which removes it.
+//! The caller brings a file system. A [`MountPoint`] serves it in threads of its own until it is unmounted, or until
+//! somebody [asks](Handle::request_unmount) for that.
+//!
+//! * **In use.** Unmounting waits half a second for programs that still use the mount. Then it detaches the mount:
+//!   nothing can open it any more, and programs with open files are served until they close them or this process ends.
+//! * **Crash.** If this process is killed, the kernel ends the connection. Readers get an error, and the mount point
+//!   answers ENOTCONN until it is unmounted or something is mounted there again.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -21,26 +23,27 @@ use crate::guarded::Guarded;
 use crate::kind::Kind;
 use crate::table::{self, Force, mount_at};
 
-/// How long unmounting waits for programs that are just letting go.
+/// How long unmounting waits for programs that are about to close their files.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How it is mounted.
+/// Options of a FUSE mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the table of mounts says is mounted there: a folder, an address.
+    /// The source in the table of mounts: a folder, or an address.
     pub source: String,
-    /// Nobody can write.
+    /// Whether nobody can write.
     pub is_read_only: bool,
-    /// All users may use it, as far as the permissions of files let them; without root that needs a line in `/etc/fuse.conf`.
+    /// Whether all users may use it, within the permissions of its files. Without root this needs a line in
+    /// `/etc/fuse.conf`.
     pub is_for_all: bool,
     /// Threads that take in the kernel's requests.
     pub threads: usize,
 }
 
-/// Why a mount is no longer served.
+/// Why [`MountPoint::wait`] has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Somebody unmounted it.
+    /// The mount is gone.
     Unmounted,
     /// [`Handle::request_unmount`] was called.
     Requested,
@@ -49,7 +52,7 @@ pub enum Ending {
 #[derive(Debug, Default)]
 struct Life {
     session_ended: bool,
-    /// Why it ended, if not by an unmount.
+    /// The error that ended it, if it was not unmounted.
     failure: Option<String>,
     unmount_requested: bool,
 }
@@ -71,18 +74,18 @@ impl Shared {
     }
 }
 
-/// Speaks to a mount from any thread; cheap to clone, and harmless when the mount is gone.
+/// Controls a mount from any thread. Cheap to clone, and harmless when the mount is gone.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Shared>);
 
 impl Handle {
-    /// Makes [`MountPoint::wait`] return, so that whoever waits there unmounts.
+    /// Makes [`MountPoint::wait`] return, so that its caller unmounts.
     pub fn request_unmount(&self) {
         self.0.change(|life| life.unmount_requested = true);
     }
 }
 
-/// A place where a file system can be mounted: an empty folder.
+/// An empty folder where a file system can be mounted.
 #[derive(Debug)]
 pub struct FreePoint {
     path: PathBuf,
@@ -90,11 +93,11 @@ pub struct FreePoint {
 }
 
 impl FreePoint {
-    /// Makes sure that `path` is an empty folder with nothing of this kind mounted, and that the system can mount there.
-    /// What has crashed there is removed.
+    /// Checks that `path` is an empty folder where nothing of this kind is mounted, and that the system can mount
+    /// there. A crashed mount of this kind is removed first.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The reason why nothing can be mounted there.
     pub fn prepare(path: &Path, kind: Kind) -> Result<Self, MountError> {
         let unusable = |source| MountError::MountPoint { path: path.into(), source };
         let place = absolute(path).map_err(unusable)?;
@@ -112,22 +115,22 @@ impl FreePoint {
         Ok(FreePoint { path: place, kind })
     }
 
-    /// It, as an absolute path.
+    /// The folder, as an absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Serves `file_system` there.
+    /// Mounts and serves `file_system` there.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system refuses.
     pub fn serve<F: Filesystem + 'static>(
         self,
         file_system: F,
         options: &MountOptions,
     ) -> Result<MountPoint, MountError> {
         let FreePoint { path, kind } = self;
-        // Without its threads the session ends after the mount was announced.
+        // Without enough threads the session would end just after it was reported as mounted.
         check_threads(options.threads).map_err(|source| MountError::Thread { source })?;
         let config = config(&kind, options);
         let session = Session::new(Guarded(file_system), &path, &config);
@@ -139,7 +142,7 @@ impl FreePoint {
         let (shared, notifier) = (Arc::<Shared>::default(), session.notifier());
         let ending = Arc::clone(&shared);
         let serve = move || {
-            // However the session ends, nothing is served any longer.
+            // Whether it returns or panics, nothing is served any more.
             let ended = catch_unwind(AssertUnwindSafe(|| session.run()));
             ending.change(|life| {
                 life.failure = match ended {
@@ -155,12 +158,12 @@ impl FreePoint {
     }
 }
 
-/// A file system that is mounted and served. Dropping it unmounts it.
+/// A mounted file system that is being served. Dropping it unmounts it.
 pub struct MountPoint {
     shared: Arc<Shared>,
     path: PathBuf,
     kind: Kind,
-    /// Device number of the mount, to recognise it.
+    /// The mount's device number, which identifies it.
     device: Option<String>,
     session: Option<JoinHandle<()>>,
     notifier: Notifier,
@@ -173,12 +176,12 @@ impl std::fmt::Debug for MountPoint {
 }
 
 impl MountPoint {
-    /// Where it is, as an absolute path.
+    /// The mount point, as an absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it has not been [unmounted](MountPoint::unmount) here.
+    /// Whether it has not been [unmounted](MountPoint::unmount) through this value.
     pub fn is_served(&self) -> bool {
         self.session.is_some()
     }
@@ -188,17 +191,17 @@ impl MountPoint {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// What tells the kernel that something of its caches is no longer right.
+    /// Tells the kernel that something in its caches is out of date.
     pub fn notifier(&self) -> Notifier {
         self.notifier.clone()
     }
 
-    /// Why the session ended by itself, if it did.
+    /// The error that ended the session, if it ended by itself.
     pub fn failure(&self) -> Option<String> {
         self.shared.life().failure.clone()
     }
 
-    /// Waits until somebody unmounts it, or asks for it by a handle.
+    /// Waits until it is unmounted, or a handle asks for that.
     pub fn wait(&self) -> Ending {
         let mut life = self.shared.life();
         loop {
@@ -212,11 +215,11 @@ impl MountPoint {
         }
     }
 
-    /// Unmounts it, if that has not been done. Says whether a program still uses it: it is out of sight then, and
-    /// serves that program on.
+    /// Unmounts it, if it is mounted. Returns whether a program still uses it: then it is detached, and serves that
+    /// program on.
     ///
     /// # Errors
-    /// What the system says. The mount is still there, and ends with this process.
+    /// The system refuses. The mount is still there, and ends with this process.
     pub fn unmount(&mut self) -> Result<bool, MountError> {
         let Some(session) = self.session.take() else { return Ok(false) };
         self.detach()?;
@@ -227,7 +230,7 @@ impl MountPoint {
         Ok(!has_ended)
     }
 
-    /// Takes the mount away from the tree of folders, if it is still there.
+    /// Removes the mount from the tree of folders, if it is still there.
     fn detach(&self) -> Result<(), MountError> {
         let patience_ends = Instant::now() + BUSY_PATIENCE;
         loop {
@@ -259,20 +262,20 @@ impl MountPoint {
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        // Nobody is left to be told of an error.
+        // There is nobody to report an error to.
         self.unmount().ok();
     }
 }
 
-/// Unmounts what of this kind is at `path`, which another process may be serving; that process notices.
+/// Unmounts a mount of this kind at `path`. If another process serves it, that process notices.
 ///
 /// # Errors
-/// That nothing of this kind is there, that another user has mounted it, that it is in use (and has not crashed), and what
-/// the system says.
+/// No mount of this kind is there, another user has mounted it, a program uses it (unless it has crashed), or the
+/// system refuses.
 pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     let not_mounted = || MountError::NotMounted { path: path.into(), noun: kind.noun };
     let place = absolute(path).map_err(|_| not_mounted())?;
-    // Whoever still holds a file of a dead one will get nothing from it any more.
+    // A dead mount has nothing for programs that still hold its files.
     let force = if is_dead(&place) { Force::Detach } else { Force::Refuse };
     match mount_at(&place) {
         Some(mount) if mount.is_of(kind) => match mount.user {
@@ -285,11 +288,11 @@ pub fn unmount_path(path: &Path, kind: &Kind) -> Result<(), MountError> {
     }
 }
 
-/// Checks that so many threads can be started at once, and one more for requests to a store or a folder.
+/// Checks that `threads` threads can be started, and one more for requests to a store or a folder.
 fn check_threads(threads: usize) -> io::Result<()> {
     let gate = Mutex::new(());
     std::thread::scope(|scope| {
-        let _closed = gate.lock(); // Until all are started.
+        let _closed = gate.lock(); // Until all have started.
         for _ in 0..=threads {
             let thread = std::thread::Builder::new().name("mount-check".into());
             thread.spawn_scoped(scope, || drop(gate.lock()))?;
@@ -308,7 +311,7 @@ fn config(kind: &Kind, options: &MountOptions) -> Config {
     ];
     match options.is_read_only {
         true => config.mount_options.push(MountOption::RO),
-        // What a user may write is not to be root's by its mode, nor a device.
+        // A user who may write here must not get root's rights by set-user bits, or devices.
         false => config.mount_options.extend([MountOption::NoDev, MountOption::NoSuid]),
     }
     config.acl = if options.is_for_all { SessionACL::All } else { SessionACL::Owner };
@@ -316,7 +319,7 @@ fn config(kind: &Kind, options: &MountOptions) -> Config {
     config
 }
 
-/// Resolves a path whose last part may be a dead mount, or that of another user, which cannot be looked at.
+/// Resolves a path. Its last part may be a dead mount or another user's, which cannot be looked at.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::EACCES)) => {
@@ -330,18 +333,18 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether what is mounted there has crashed. What the kernel knows of the folder itself it may still tell.
+/// Whether a mount there has crashed. `statfs` asks its process, while the kernel may answer `stat` from memory.
 fn is_dead(place: &Path) -> bool {
     rustix::fs::statfs(place).is_err_and(|error| error == rustix::io::Errno::NOTCONN)
 }
 
-/// Unmounts what has crashed.
+/// Removes a crashed mount.
 fn remove_stale(path: &Path, kind: &Kind) -> Result<(), MountError> {
     match mount_at(path) {
         Some(mount) if !mount.is_of(kind) => {
             Err(MountError::StaleForeign { path: path.into(), owner: mount.source })
         }
-        // `None`: somebody else has just removed it.
+        // Somebody else has just removed it.
         None => Ok(()),
         Some(_) => table::unmount(path, Force::Detach),
     }
@@ -356,7 +359,7 @@ fn check_fuse() -> Result<(), MountError> {
     Ok(())
 }
 
-/// Whether this process may do all.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

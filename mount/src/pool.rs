@@ -1,36 +1,39 @@
-//! Threads that wait for the store: lookups and listings, so that who takes in the kernel's requests need not.
+//! Threads that wait for the store, so that the threads that take in the kernel's requests need not.
 //!
-//! Should one of them ever look into a mount that it serves, it is told so at once ([`is_own`]): it would wait for itself, and no
-//! signal ends that.
+//! * Threads are started as tasks come, up to a limit.
+//! * Tasks that a program waits for come first. Tasks for hints run when no such task is queued, on half of the threads
+//!   at most.
+//! * Dropping the pool drops queued tasks and does not wait for running ones: a store that does not answer would hold
+//!   it up.
 //!
-//! There are as many as there is work for, up to a limit. What a program waits for comes before what is done for hints, which
-//! never has all threads. They are not waited for when the mount goes: a store that does not answer would hold it up.
+//! If a pool's thread makes a request to a mount of this process, the mount refuses it at once ([`is_own`]). Otherwise
+//! the thread would wait for itself, which not even SIGKILL ends.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Threads that are at work for hints, at most.
+/// Threads that run tasks for hints at the same time: half of all.
 const LATER_MAX: usize = 32;
 
-/// Threads at most. Each waits for an answer of the store: so many lookups go on at once.
+/// Threads in a pool. Each waits for one answer of the store, so this is also how many lookups are in flight.
 const THREADS_MAX: usize = 64;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// The threads of all pools.
+/// The thread numbers of all pools.
 static THREADS: Mutex<Option<HashSet<u32>>> = Mutex::new(None);
 
 fn threads() -> MutexGuard<'static, Option<HashSet<u32>>> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a thread is one that the kernel's requests are answered by.
+/// Whether a thread belongs to a pool.
 pub(crate) fn is_own(thread: u32) -> bool {
     threads().as_ref().is_some_and(|threads| threads.contains(&thread))
 }
 
-/// This thread is one of them, as long as it is there.
+/// Registers this thread until it is dropped.
 struct Own(u32);
 
 impl Own {
@@ -47,21 +50,21 @@ impl Drop for Own {
     }
 }
 
-/// Tasks of which one at a time is done, in the order in which they came: others do not wait in threads.
+/// Tasks that run one at a time, in order of arrival. Waiting ones take no thread.
 #[derive(Default)]
 pub(crate) struct Line(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     tasks: VecDeque<Task>,
-    /// A thread does them, or will.
+    /// A thread runs them, or is about to.
     is_served: bool,
 }
 
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
-    /// Nobody waits for these.
+    /// Tasks for hints, which no program waits for.
     later: VecDeque<Task>,
     at_later: usize,
     threads: usize,
@@ -80,7 +83,7 @@ struct Shared {
 pub(crate) struct Pool(Arc<Shared>);
 
 impl Queue {
-    /// The next task, and whether nobody waits for it.
+    /// The next task, and whether it is one for hints.
     fn next(&mut self) -> Option<(Task, bool)> {
         if let Some(task) = self.tasks.pop_front() {
             return Some((task, false));
@@ -95,23 +98,24 @@ impl Queue {
 }
 
 impl Pool {
-    /// Has a thread do `task`, which a program waits for. If there is none to be had, this one does it.
+    /// Runs `task`, which a program waits for, on a thread of the pool. If the pool has no thread and none can be
+    /// started, this thread runs it.
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         let mut queue = self.0.lock();
         queue.tasks.push_back(Box::new(task));
         self.wake(queue);
     }
 
-    /// Has a thread do `task` when there is one to spare.
+    /// Runs `task`, which no program waits for, when a thread is free.
     pub(crate) fn run_later(&self, task: impl FnOnce() + Send + 'static) {
         let mut queue = self.0.lock();
         queue.later.push_back(Box::new(task));
         if queue.at_later < LATER_MAX {
-            self.wake(queue); // Otherwise one of those that are at work takes it.
+            self.wake(queue); // Otherwise a thread takes it when it is done with another.
         }
     }
 
-    /// Has a thread do `task` after those that are in `line`.
+    /// Runs `task` after those that are in `line`.
     pub(crate) fn run_in(&self, line: &Arc<Line>, task: impl FnOnce() + Send + 'static) {
         let mut waiting = line.lock();
         waiting.tasks.push_back(Box::new(task));
@@ -161,7 +165,7 @@ impl Line {
                 return;
             };
             drop(waiting);
-            let _ = catch_unwind(AssertUnwindSafe(task)); // As the pool does.
+            let _ = catch_unwind(AssertUnwindSafe(task)); // As in the pool.
         }
     }
 }
@@ -188,7 +192,7 @@ impl Shared {
         loop {
             if let Some((task, is_later)) = queue.next() {
                 drop(queue);
-                // One that panics has told nobody; the program hears so from the reply that is dropped.
+                // If it panics, its reply is dropped, which gives the program EIO.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     foretell_fault::point("mount-names");
                     task();

@@ -1,13 +1,14 @@
-//! Who has files open, and what of memory its hints may take.
+//! The processes that have files open, and how much memory their hints may take.
 //!
-//! Hints are matched to the reads of the process that gave them. They take memory until they are past: 16 to 24 bytes for
-//! each range in the cache, and before that, what waits for a file to be looked up. A mount may serve users who do
-//! not trust each other, so that there is a bound for all of them, and for each process a part of what the others leave.
-//! Many processes of one user would leave nothing at all, so each has a little in any case.
+//! Hints are matched to the reads of the process that gave them. A hint takes memory until its ranges have been read or
+//! cancelled: 16 to 24 bytes for each range in the cache, and a queue entry while its file is looked up. Users of a
+//! mount need not trust each other, so two limits hold:
 //!
-//! A process is known by its number and by when it was started: numbers are used again, and what one has shown is not
-//! another's. Of those whose numbers this process cannot see, since they are in another PID namespace, the kernel tells
-//! no more than that (0): all of them are one.
+//! * Each process may take half of what the other processes leave of 256 MiB.
+//! * Each process may take 64 KiB in any case. Otherwise many processes of one user could leave nothing to the others.
+//!
+//! A process is identified by its number and its start time, because the system uses numbers again. The kernel gives
+//! the number 0 to every process in another PID namespace than the mount's, so all of these count as one process.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,36 +16,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foretell_cache::{HintMemory, Session, Store, Stream};
 
-/// Processes that are told apart; of more, some begin anew.
+/// Processes that are remembered. At this number, those that have ended are forgotten; if that frees none, all are.
 const PROCESSES_MAX: usize = 4096;
 
-/// What all hints may take.
+/// Memory for the hints of all processes together, in bytes.
 const HINTS_MAX_BYTES: usize = 256 << 20;
 
-/// A process may have this part of what others leave, as a divisor.
+/// A process may take one in so many parts of what the others leave.
 const SHARE_DIVISOR: usize = 2;
 
-/// What each process may have however little others leave.
+/// Memory that each process may take for hints however little the others leave, in bytes.
 const OWN_LEAST_BYTES: usize = 64 << 10;
 
-/// A process: its number, and when it was started, in ticks since the machine was; 0 if that cannot be told.
+/// A process: its number, and its start time in clock ticks since the machine started (0 if unknown).
 type ProcessId = (u32, u64);
 
-/// One process. A clone is the same.
+/// One process. A clone stands for the same process.
 #[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) session: Session,
     queue: Arc<Queue>,
 }
 
-/// Bytes of hints whose files are not looked up.
+/// Bytes of hints whose files have not been looked up yet.
 struct Queue {
     own_bytes: AtomicUsize,
-    /// Those of all processes.
+    /// The same for all processes together.
     all_bytes: Arc<AtomicUsize>,
 }
 
-/// Bytes of hints that are in the queue as long as it is there.
+/// Bytes of hints in the queue. Dropping it takes them out.
 pub(crate) struct Queued {
     queue: Arc<Queue>,
     bytes: usize,
@@ -56,7 +57,7 @@ impl Program {
         Program { session, queue: Arc::new(Queue { own_bytes, all_bytes }) }
     }
 
-    /// Whether hints of so many bytes may come, through `stream`, which is the program's.
+    /// Whether the process may give `bytes` more of hints. `stream` is one of its streams.
     pub(crate) fn has_room(&self, stream: &Stream, bytes: usize) -> bool {
         let HintMemory { own_bytes, all_bytes } = stream.hint_memory();
         let queued_bytes = self.queue.own_bytes.load(Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl Program {
         own_bytes + queued_bytes + bytes <= share.max(OWN_LEAST_BYTES)
     }
 
-    /// Takes hints of so many bytes into the queue.
+    /// Counts hints of `bytes` as queued.
     pub(crate) fn queued(&self, bytes: usize) -> Queued {
         let queue = Arc::clone(&self.queue);
         queue.own_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -82,7 +83,7 @@ impl Drop for Queued {
     }
 }
 
-/// The processes that have had something open.
+/// The processes that have opened something on this mount.
 pub(crate) struct Processes {
     store: Store,
     known: Mutex<HashMap<ProcessId, Program>>,
@@ -94,7 +95,7 @@ impl Processes {
         Processes { store, known: Mutex::default(), queued_bytes: Arc::default() }
     }
 
-    /// The process that the thread `thread` is of.
+    /// The process of a thread.
     pub(crate) fn program(&self, thread: u32) -> Program {
         let number = process_of(thread).unwrap_or(thread);
         let process = (number, started(number).unwrap_or(0));
@@ -110,19 +111,20 @@ impl Processes {
     }
 }
 
-/// The thread group of a thread.
+/// The process (thread group) of a thread, from /proc.
 fn process_of(thread: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }
 
-/// When a process was started.
+/// The start time of a process, in clock ticks since the machine started.
 fn started(process: u32) -> Option<u64> {
     start_in(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The same, by its line in /proc: the 22nd field. The second is its name in brackets, and may be anything.
+/// The 22nd field of a line of `/proc/PID/stat`. The second field is the program's name in brackets and may hold any
+/// characters.
 fn start_in(stat: &str) -> Option<u64> {
     let (_, from_third) = stat.rsplit_once(')')?;
     from_third.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
@@ -146,7 +148,7 @@ mod tests {
         let streams = [one.session.stream(), other.session.stream()];
         let half = HINTS_MAX_BYTES / 2;
         assert!(one.has_room(&streams[0], half) && !one.has_room(&streams[0], half + 1));
-        // What waits for its file, and what the cache has.
+        // Queued hints and hints in the cache both count.
         let queued = one.queued(half / 2);
         assert!(!one.has_room(&streams[0], half / 2 + 1));
         assert!(!other.has_room(&streams[1], HINTS_MAX_BYTES * 3 / 8 + 1));
@@ -210,14 +212,14 @@ mod tests {
         let program = processes.program(own);
         let same = |one: &Program, other: &Program| Arc::ptr_eq(&one.queue, &other.queue);
         assert!(same(&program, &processes.program(own)));
-        // As if this process had come to have the number of one that is no more.
+        // As if this process had the number of an earlier one.
         let mut known = processes.known.lock().unwrap();
         let (process, before) = known.drain().next().unwrap();
         assert_eq!(process.0, own);
         known.insert((own, process.1 - 1), before);
         drop(known);
         assert!(!same(&program, &processes.program(own)));
-        // Those that cannot be seen are one.
+        // Processes that the mount cannot see count as one.
         assert!(same(&processes.program(0), &processes.program(0)));
     }
 

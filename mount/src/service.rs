@@ -1,7 +1,7 @@
-//! What the file systems of a mount have in common, whatever they show: the cache, what is open, and `.foretell`.
+//! What both file systems of this crate share: the cache, open handles, ioctls, and the folder `.foretell`.
 //!
-//! `.foretell` at the root is not of the store and is not listed: `control` in it takes hints by ioctl, `stats` says what
-//! the cache does.
+//! `.foretell` is in the root, is no part of the source, and is not listed. Its file `control` takes hints by ioctl,
+//! and its file `stats` has the mount's counts.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,25 +20,27 @@ use crate::pool::Pool;
 use crate::programs::Processes;
 use crate::trouble::Troubles;
 
-/// The folder that is not of the store, and what is in it.
+/// The name of the mount's own folder.
 pub(crate) const OWN_NAME: &str = ".foretell";
-/// What of a file is cached: its extended attributes.
+/// Extended attributes that say what is cached of a file begin so.
 pub(crate) const ATTRIBUTE_PREFIX: &str = "user.foretell.";
 pub(crate) const CACHED_BYTES: &str = "cached_bytes";
 pub(crate) const CACHED_RANGES: &str = "cached_ranges";
 const CACHED_FOR: &str = "cached_for";
 pub(crate) const OWN_NAMES: [(&str, u64); 2] = [("control", CONTROL), ("stats", STATS_FILE)];
 
-/// How long the kernel may keep what never changes.
+/// How long the kernel may keep what never changes: a day.
 pub(crate) const FOREVER: Duration = Duration::from_secs(24 * 3600);
-/// Requests that the kernel may make without anybody waiting for each: reads of advice, mostly.
+/// Requests that the kernel may have in flight without a program waiting for each, mostly reads by `posix_fadvise`. Its
+/// default is 12.
 const BACKGROUND_MAX: u16 = 256;
 /// The largest read, in bytes: the kernel's own limit for FUSE.
 const READ_MAX_BYTES: u32 = 1 << 20;
-/// Buffers that are kept for reads to come, and how large they may be: the kernel's own reads ahead.
+/// Read buffers that are kept for use again, and the largest that is kept, in bytes: the size of the kernel's
+/// read-ahead.
 const BUFFERS_KEPT: usize = 32;
 const BUFFER_KEPT_BYTES: usize = 128 << 10;
-/// The longest value of an extended attribute.
+/// The longest value of an extended attribute, in bytes: Linux's limit.
 pub(crate) const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
 
 /// See the [module](self).
@@ -47,9 +49,9 @@ pub(crate) struct Service {
     pub(crate) processes: Processes,
     pub(crate) troubles: Arc<Troubles>,
     pub(crate) handles: Handles,
-    /// How long a name may stand for what it stood for.
+    /// How long a name is believed to stand for the same object.
     pub(crate) ttl: Duration,
-    /// What is in front of the store, if there is anything.
+    /// The local disk in front of the store, if there is one.
     tier: Option<Arc<Tier>>,
     source: String,
     budget_bytes: u64,
@@ -58,18 +60,18 @@ pub(crate) struct Service {
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-/// `.foretell/stats`.
+/// The content of `.foretell/stats`.
 #[derive(Serialize)]
 struct Report<'a> {
     source: &'a str,
-    /// The process that serves it.
+    /// The process that serves the mount.
     pid: u32,
     uptime_s: f64,
     budget_bytes: u64,
     block_bytes: usize,
     open_handles: usize,
     known_inodes: usize,
-    /// What folders that were listed have, and no file can be called.
+    /// Names in listed folders that no file can have.
     names_left_out: u64,
     #[serde(flatten)]
     cache: Stats,
@@ -106,7 +108,7 @@ impl Service {
         }
     }
 
-    /// What was done so far, as JSON and a line feed.
+    /// The content of `.foretell/stats`: JSON and a line feed.
     pub(crate) fn report(&self, known_inodes: usize) -> Vec<u8> {
         let troubles = self.troubles.last().into_iter();
         let report = Report {
@@ -141,7 +143,8 @@ impl Service {
         }
     }
 
-    /// What is wished of the kernel, and `more`. A refused setting is answered with the nearest possible one, and none is vital.
+    /// Asks the kernel for settings, and for the capabilities `more`. The kernel replaces a setting that it refuses by
+    /// the nearest possible one; none is vital.
     pub(crate) fn configure(config: &mut KernelConfig, more: InitFlags) {
         config.set_max_background(BACKGROUND_MAX).ok();
         config.set_congestion_threshold(BACKGROUND_MAX).ok();
@@ -151,7 +154,7 @@ impl Service {
         }
     }
 
-    /// What `name` stands for in the folder `parent`, if that is for `.foretell` to say.
+    /// Looks up `name` if it is `.foretell` in the root, or in the folder `.foretell`. `None` for all other names.
     pub(crate) fn find_own(
         parent: u64,
         is_root: bool,
@@ -168,7 +171,7 @@ impl Service {
         Some(attributes.ok_or(Errno::ENOENT))
     }
 
-    /// Attributes of `.foretell` and what is in it.
+    /// Attributes of `.foretell` and its files.
     pub(crate) fn own_attributes(number: u64) -> Option<FileAttr> {
         let (kind, perm) = match number {
             OWN_FOLDER => (FileType::Directory, 0o555),
@@ -207,7 +210,7 @@ impl Service {
         }
     }
 
-    /// Takes in an ioctl of a handle. Who hints by name has the name opened with `open_path`.
+    /// Carries out an ioctl on a handle. For a hint by name, `open_path` opens the file, on a thread of `pool`.
     pub(crate) fn ioctl(
         &self,
         handle: &Handle,
@@ -265,7 +268,8 @@ impl Service {
     }
 }
 
-/// An extended attribute that says what of a file is cached, and why; none by this name.
+/// The value of an extended attribute that says what is cached of a file, and why. `None` if there is no such
+/// attribute.
 pub(crate) fn text_of_cached(name: &str, file: &File) -> Option<String> {
     let cached = file.cached();
     match name {
@@ -293,7 +297,7 @@ pub(crate) fn text_of_cached(name: &str, file: &File) -> Option<String> {
     }
 }
 
-/// The name of such an attribute, without what they all begin with.
+/// The name of such an attribute, without the common prefix.
 pub(crate) fn name_of_cached(name: &OsStr) -> Option<&str> {
     let name = name.to_str().and_then(|name| name.strip_prefix(ATTRIBUTE_PREFIX))?;
     matches!(name, CACHED_BYTES | CACHED_RANGES | CACHED_FOR).then_some(name)

@@ -1,9 +1,8 @@
-//! The system's table of mounts: which are ours, and taking them down.
+//! The kernel's table of mounts: which mounts are foretell's, and how to unmount them.
 //!
-//! Ours are those whose source begins with the name of a [`Kind`]; as root, FUSE mounts carry no subtype,
-//! so the source must do. A mount is known by its device number, which no two live mounts share:
-//! whoever unmounts checks it, so that a mount that somebody else has made at the same place since
-//! is left alone.
+//! foretell's mounts are those whose source begins with the name of a [`Kind`]. The subtype would not do, because
+//! mounts by root have none. A mount is identified by its device number, which no two live mounts share. Unmounting
+//! checks it, so that a mount made by somebody else at the same place is left alone.
 
 use std::ffi::CString;
 use std::io;
@@ -20,12 +19,12 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Major and minor device number, as text.
+    /// The major and minor device number, as text.
     pub(crate) device: String,
     pub(crate) path: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: String,
-    /// Who has mounted it, if that is said, as it is of FUSE.
+    /// The user who mounted it, if the table tells, as it does for FUSE.
     pub(crate) user: Option<u32>,
 }
 
@@ -37,7 +36,7 @@ impl Mount {
     }
 }
 
-/// The source under which something is mounted. A comma would end the option that it is part of.
+/// The source of a mount in the table: the kind and `what`. The kind alone if `what` would end the mount option.
 pub(crate) fn source_of(kind: &Kind, what: &str) -> String {
     match what.contains([',', '\\']) {
         false => format!("{}:{what}", kind.name),
@@ -51,7 +50,7 @@ pub(crate) fn mount_at(path: &Path) -> Option<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(parse).rfind(|mount| mount.path == path)
 }
 
-/// Reads a line of the table: see proc_pid_mountinfo(5).
+/// Parses a line of the table, as proc_pid_mountinfo(5) describes it.
 fn parse(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
@@ -68,7 +67,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Turns `\040` and the like back into the bytes they stand for.
+/// Turns escapes such as `\040` back into the bytes that they stand for.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -89,16 +88,16 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// How to unmount something that is in use.
+/// What unmounting does if the mount is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
-    /// Not at all.
+    /// It fails.
     Refuse,
-    /// Out of sight now, gone when no longer in use.
+    /// It detaches the mount, which goes when it is no longer in use.
     Detach,
 }
 
-/// Unmounts whatever is at `path`.
+/// Unmounts the topmost mount at `path`.
 pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), MountError> {
     let failed = |message: String| MountError::Unmount { path: path.into(), message };
     let name = CString::new(path.as_os_str().as_bytes())
@@ -116,12 +115,12 @@ pub(crate) fn unmount(path: &Path, force: Force) -> Result<(), MountError> {
     }
 }
 
-/// The program that may mount and unmount FUSE file systems for users.
+/// The program that mounts and unmounts FUSE file systems for users other than root.
 pub(crate) fn helper() -> Option<&'static str> {
     let answers = |name: &&str| {
         let mut command = Command::new(name);
         command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // One that cannot be started now says why when it is needed.
+        // If it exists but cannot be started now, its error shows when it is needed.
         !command.status().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
     ["fusermount3", "fusermount"].iter().find(|name| answers(name)).copied()

@@ -1,4 +1,4 @@
-//! What could not be served, or kept, for people: of what was asked for a program sees an error number only.
+//! Failures put into words for people. The program that met one sees an error number only.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -9,9 +9,10 @@ use foretell_cache::backend::{BackendError, LeftOut};
 use foretell_cache::tier::TierTrouble;
 use fuser::Errno;
 
-/// The last so many are kept.
+/// Failures that `.foretell/stats` shows, the newest ones.
 const KEPT: usize = 16;
-/// Folders of which it is remembered that they have names that are left out.
+/// Folders for which the number of names left out is remembered. At this number all are forgotten, and may be reported
+/// again.
 const FOLDERS_MAX: usize = 4096;
 
 type Tell = Box<dyn Fn(&str) + Send + Sync>;
@@ -23,11 +24,11 @@ pub(crate) struct Troubles {
     tell: Tell,
 }
 
-/// Names that no file can have.
+/// Names of listed folders that no file can have.
 #[derive(Default)]
 struct NamesLeftOut {
     count: u64,
-    /// As many were told of.
+    /// The number that was reported for each folder.
     told: HashMap<String, u64>,
 }
 
@@ -46,8 +47,8 @@ impl Troubles {
         }
     }
 
-    /// Of a name that was asked for. What a folder's own system says is said again; that there is nothing, or that a store cannot
-    /// list, is no trouble.
+    /// Reports a failure about a name, and returns its error number. The folder's own error numbers are passed on. A
+    /// missing name and a store that cannot list are not failures.
     pub(crate) fn of_name(&self, path: &str, cause: &BackendError) -> Errno {
         let errno = match cause {
             BackendError::NotFound => return Errno::ENOENT,
@@ -62,12 +63,12 @@ impl Troubles {
         errno
     }
 
-    /// Of a folder that has not answered for so long.
+    /// Reports that a folder has not answered for this long.
     pub(crate) fn of_silence(&self, after: Duration) {
         self.note(BackendError::Timeout(after));
     }
 
-    /// Of a folder that was listed. It is told once, and again when there are more.
+    /// Reports the names that were left out of a folder that was listed: once, and again when there are more of them.
     pub(crate) fn of_folder(&self, path: &str, left_out: &LeftOut) {
         let Some(example) = &left_out.example else { return };
         let mut known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,12 +89,12 @@ impl Troubles {
         }
     }
 
-    /// Names that were left out of folders.
+    /// The number of names left out of all listed folders.
     pub(crate) fn names_left_out(&self) -> u64 {
         self.left_out.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
-    /// Of a read.
+    /// Reports a failed read, and returns its error number.
     pub(crate) fn of_read(&self, error: &foretell_cache::ReadError) -> Errno {
         self.note(error);
         match error.cause {
@@ -104,12 +105,12 @@ impl Troubles {
         }
     }
 
-    /// Of the local disk in front of a store, which costs programs time and nothing else.
+    /// Reports trouble with the local disk in front of a store. Programs lose speed only.
     pub(crate) fn of_tier(&self, trouble: &TierTrouble) {
         self.note(format_args!("second tier: {trouble}"));
     }
 
-    /// What there was lately, and how many seconds ago; the newest last.
+    /// The last failures, and how many seconds ago each was; the newest comes last.
     pub(crate) fn last(&self) -> Vec<(f64, String)> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.iter().map(|(at, what)| (at.elapsed().as_secs_f64(), what.clone())).collect()

@@ -1,4 +1,4 @@
-//! What can be wrong with an array: one line each, with the thing's name and the way out.
+//! Errors of arrays: one line each, which names the thing and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ArrayError {
-    /// An option has a value that makes no array.
+    /// An option has a value out of its range.
     #[error("array option {option} = {value} is not possible; it must be {wanted}")]
     Option {
         /// The option's name on the command line, without dashes.
         option: &'static str,
         /// The value given.
         value: String,
-        /// What would be right.
+        /// The values that are allowed.
         wanted: &'static str,
     },
-    /// The folder to serve is missing, no folder, or not to be read.
+    /// The folder to serve is missing, not a folder, or cannot be read.
     #[error("cannot serve {}: {source}; name an existing folder that you may read", path.display())]
     Backing {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// One folder contains the other, so the array would serve itself.
@@ -47,7 +47,7 @@ pub enum ArrayError {
         "cannot start a thread for the array: {source}; raise the limit of processes (ulimit -u)"
     )]
     Thread {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,20 +1,23 @@
-//! The file system that the kernel sees: what costs a read of the disks, and what is free.
+//! Answers the kernel's requests, and decides which of them cost reads of the modelled disks.
 //!
-//! * *Data*: each read that reaches us, i.e. that the page cache couldn't answer, costs reading the
-//!   blocks that hold it, up to the end of the file's last block.
-//! * *Metadata*, if switched on: the first lookup of an inode costs one block at its inode's place,
-//!   and the first reading of a folder one block of the folder. The root's inode, later lookups,
-//!   attributes and link targets are free, and so is a name that isn't there: the folder's block
-//!   would be cached by then.
+//! * *Data.* Each read that the page cache could not answer costs reading the blocks that hold it, up to the end of the
+//!   file's last block.
+//! * *Metadata*, if switched on. The first lookup of an inode costs the block of the inode, and the first listing of a
+//!   folder costs one block of the folder.
+//! * *Free* are the root's inode, later lookups, attributes and link targets. So is a name that does not exist, as the
+//!   folder's block would be cached by then.
 //!
-//! Threads of the session only take requests in; see `pool` and `scheduler` for who does the rest.
+//! Threads of the session only take requests in; `pool` and `scheduler` do the rest.
 //!
-//! What the kernel is asked for: `open` and `opendir` answer "not implemented", after which the
-//! kernel opens by itself and keeps pages and listings from one opening to the next. Lookups in one
-//! folder go on side by side (`PARALLEL_DIROPS`). Listings bring no inodes (no `READDIRPLUS`): that
-//! would give metadata for free. Read-ahead is left at the kernel's 128 KiB, a fair plain case; one
-//! request may be up to 1 MiB. Background requests are as many as the kernel allows: its default of
-//! 12 would keep a deep prefetch queue out of the disks' sight.
+//! Settings asked of the kernel:
+//!
+//! * `open` and `opendir` answer ENOSYS. The kernel then opens by itself, and keeps pages and listings from one open to
+//!   the next.
+//! * Lookups in one folder run in parallel (`PARALLEL_DIROPS`).
+//! * Listings bring no inodes (no `READDIRPLUS`), which would give metadata for free.
+//! * Read-ahead stays at the kernel's 128 KiB, as on most systems. One request may be up to 1 MiB.
+//! * Background requests are as many as the kernel allows. Its default of 12 would hide a deep prefetch queue from the
+//!   disks.
 
 use std::ffi::OsStr;
 use std::io;
@@ -36,11 +39,11 @@ use crate::scheduler::{Reason, Scheduler};
 use crate::status;
 use crate::tree::{Ino, Tree};
 
-/// How long the kernel may keep names and attributes: the array does not change.
+/// How long the kernel may keep names and attributes: a day, as the array does not change.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// The largest read, in bytes: the kernel's own limit for FUSE.
 const READ_MAX_BYTES: u32 = 1 << 20;
-/// The unit in which file systems read, in bytes.
+/// The block size of the file system on the array, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
 /// What reply threads need to carry out a task.
@@ -67,7 +70,7 @@ impl FileSystem {
 }
 
 impl Service {
-    /// Does what can be done now; what must wait for a disk goes to the scheduler.
+    /// Carries out a task as far as possible now. A task that needs a disk goes to the scheduler.
     pub(crate) fn carry_out(&self, task: Task) {
         match task {
             Task::Lookup { parent, name, reply } => self.lookup(parent, &name, reply),
@@ -157,7 +160,7 @@ impl Service {
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // A refused setting is answered with the nearest possible one, and none is vital.
+        // The kernel replaces a setting that it refuses by the nearest possible one; none is vital.
         config.set_max_background(u16::MAX).ok();
         config.set_congestion_threshold(u16::MAX).ok();
         config.set_max_write(READ_MAX_BYTES).ok();
@@ -216,7 +219,7 @@ impl Filesystem for FileSystem {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        // Tells the kernel not to ask again.
+        // After ENOSYS the kernel no longer asks.
         reply.error(Errno::ENOSYS);
     }
 
@@ -262,7 +265,7 @@ impl Filesystem for FileSystem {
     }
 }
 
-/// The error number that a program shall see.
+/// The error number that a program gets.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -1,20 +1,18 @@
-//! Storage that is as slow as wanted: an emulated disk array, and a slow object store ([`store`]).
+//! Storage as slow as wanted, for experiments and tests: an emulated disk array, and a slow object store ([`store`]).
 //!
-//! Development machines have neither a disk array nor a slow network, so foretell's experiments run
-//! over these. The array is a real folder, served at the pace of modelled disks: a read-only FUSE
-//! file system in which every uncached read, and the first lookup of every inode, takes as long as
-//! the device models of `foretell-sim` say, times a scale. The kernel, its page cache, its read-ahead
-//! and the program are all real; only the service time is modelled. Remounting gives a cold cache
-//! without root.
+//! The array is a real folder served at the pace of modelled disks: a read-only FUSE file system. Every uncached read,
+//! and the first lookup of every inode, takes as long as the device models of `foretell-sim` say, times a scale. The
+//! kernel, its page cache, its read-ahead and the program are real; only the service time is modelled. Mounting again
+//! gives a cold cache without root.
 //!
-//! The way of a read of the array, by module:
+//! A read of the array passes these modules:
 //!
-//! * `file_system` gets it from the kernel, asks the layout where the bytes lie and splits that
-//!   into requests to disks;
-//! * `model` queues these and knows, in the array's own time, when each disk has done what;
-//! * `scheduler` keeps the array's time in step with the real one and passes on what is done;
-//! * `pool` then reads the bytes from the folder (`tree`) and answers the kernel;
-//! * `mount` brings all that to life and takes it down.
+//! * `file_system` takes it from the kernel, asks the layout where the bytes lie, and splits that into requests to
+//!   disks.
+//! * `model` queues the requests, and knows in the array's own time when each disk completes which.
+//! * `scheduler` keeps the array's time in step with real time and passes on completed reads.
+//! * `pool` reads the bytes from the folder (`tree`) and answers the kernel.
+//! * `mount` starts all of that and takes it down.
 //!
 //! Times in a [`Report`] are seconds of the array's clock: real seconds divided by the time scale.
 

@@ -1,16 +1,16 @@
-//! The array in its own time: striper queues, drives and what is done when.
+//! The array in its own time: the striper's queues, the drives, and when each request is done.
 //!
-//! No thread, no clock: the scheduler tells the time. A *job* is what one read of the file system
-//! needs, as requests to one or more disks, with a task that is handed back when the last is done.
+//! The model has no thread and no clock; the scheduler tells it the time. A *job* is one read of the file system:
+//! requests to one or more disks, and a task that is handed back when the last request is done.
 //!
-//! For each disk: what arrives waits in the striper's queue (`foretell_policy::queue`, in the
-//! array's order); up to `outstanding` requests are at the drive, which serves whichever it can
-//! begin soonest. A disk that completes a request at time t begins the next at t, however late the
-//! scheduler notices, so that the array's time has no drift. All reads are the queue's class
-//! *demand*: what reaches a file system no longer says who waits for it.
+//! * Requests that arrive for a disk wait in the striper's queue (`foretell_policy::queue`, in the array's order).
+//! * Up to `outstanding` requests are at the drive, which serves next the one that it can begin soonest.
+//! * A disk that completes a request at time t begins the next at t, however late the scheduler notices. So the array's
+//!   time does not drift.
+//! * All reads have the queue's class *demand*, because a file system does not see whether a program waits for a read.
 //!
-//! Invariants: a disk is idle only if nothing waits for it; the caller completes everything due
-//! before it submits, so the model never sees time go back; every job is handed back exactly once.
+//! Invariants: a disk is idle only if nothing waits for it. The caller completes everything due before it submits, so
+//! the model never sees time go back. Every job is handed back exactly once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -35,7 +35,7 @@ struct Part {
     request: Request,
 }
 
-/// A request being served: ends at `end`.
+/// A request in service.
 #[derive(Clone, Copy, Debug)]
 struct InService {
     part: Part,
@@ -45,12 +45,12 @@ struct InService {
 struct Disk {
     device: Box<dyn Device>,
     queue: DeviceQueue<Part>,
-    /// At the drive and not yet begun, oldest first.
+    /// Requests at the drive that it has not begun, oldest first.
     held: Held<Part>,
     serving: usize,
 }
 
-/// The disks of an array and the jobs they work on; `T` is what to do when a job is done.
+/// The disks of an array and their jobs. `T` is the task to hand back when a job is done.
 pub(crate) struct ArrayModel<T> {
     disks: Vec<Disk>,
     jobs: HashMap<JobId, (usize, T)>,
@@ -85,7 +85,7 @@ impl<T> ArrayModel<T> {
         }
     }
 
-    /// Takes a job that arrives at `now`; hands it straight back if it needs no disk.
+    /// Takes in a job that arrives at `now`. Hands its task straight back if it needs no disk.
     pub(crate) fn submit(
         &mut self,
         now: Nanos,
@@ -111,12 +111,12 @@ impl<T> ArrayModel<T> {
         None
     }
 
-    /// When the next request is done.
+    /// When the next request will be done.
     pub(crate) fn next_end(&self) -> Option<Nanos> {
         self.ends.peek().map(|Reverse((end, ..))| *end)
     }
 
-    /// Completes all that is done by `now`, in order, and passes each finished job's task on.
+    /// Completes everything that is done by `now`, in order, and passes on the task of each finished job.
     pub(crate) fn advance(&mut self, now: Nanos, mut done: impl FnMut(T)) {
         while self.next_end().is_some_and(|end| end <= now) {
             let Some(Reverse((end, serial, index))) = self.ends.pop() else { break };
@@ -133,13 +133,13 @@ impl<T> ArrayModel<T> {
         }
     }
 
-    /// Gives up all jobs and returns their tasks: the array is being taken down.
+    /// Gives up all jobs and returns their tasks, when the array is taken down.
     pub(crate) fn abandon(&mut self) -> Vec<T> {
         self.ends.clear();
         self.jobs.drain().map(|(_, (_, task))| task).collect()
     }
 
-    /// Whether no job is under way.
+    /// Whether no job is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
@@ -161,7 +161,7 @@ impl<T> ArrayModel<T> {
         self.jobs.remove(&job).map(|(_, task)| task)
     }
 
-    /// Lets a disk begin at `now` whatever it can.
+    /// Lets a disk begin as many requests at `now` as it can.
     fn begin(&mut self, index: usize, now: Nanos) {
         let disk = &mut self.disks[index];
         while let Some((_, _, part)) = disk.queue.pop() {

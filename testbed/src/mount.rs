@@ -1,11 +1,11 @@
 //! An array's life: its mount, and the threads behind it.
 //!
-//! Threads of a mounted array: two that take in the kernel's requests, one that waits for them to
-//! end, one for the disks' time, three that answer.
+//! A mounted array has these threads: two that take in the kernel's requests, one that waits for them to end, one for
+//! the disks' time, and three that answer.
 //!
-//! Unmounting first lets the disks finish, for two seconds at most; what comes later is answered
-//! without delay. Then the mount goes ([`foretell_mount::point`]), and the threads. If a program still uses the array
-//! then, they go on serving it, no longer at the disks' pace; the report says so.
+//! Unmounting first lets the disks finish, for at most two seconds. Requests that come later are answered without
+//! delay. Then the mount goes ([`foretell_mount::point`]), and the threads. If a program still uses the array, the
+//! threads go on serving it, no longer at the disks' pace, and the report says so.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ use crate::tree::Tree;
 const SESSION_THREADS: usize = 2;
 /// Threads that read the backing folder and answer.
 const REPLY_THREADS: usize = 3;
-/// How long unmounting lets the disks work on what has been asked of them.
+/// How long unmounting lets the disks work on requests in flight.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(2);
-/// Files that a sequential layout places one after another; what is beyond is placed by itself.
+/// Files that a sequential layout places one after another. Each further file has a place of its own.
 const SEQUENTIAL_FILES_MAX: usize = 100_000;
 
-/// What an array is in the table of mounts.
+/// The kind of these mounts in the table of mounts.
 pub(crate) const KIND: Kind =
     Kind { name: "foretell-array", noun: "array", unmount: "foretell array unmount" };
 
-/// Speaks to a mounted array from any thread; cheap to clone, and harmless when the array is gone.
+/// Controls a mounted array from any thread. Cheap to clone, and harmless when the array is gone.
 #[derive(Clone)]
 pub struct ArrayHandle {
     mount: point::Handle,
@@ -46,7 +46,7 @@ pub struct ArrayHandle {
 }
 
 impl ArrayHandle {
-    /// Makes [`Array::wait`] return, so that whoever waits there unmounts.
+    /// Makes [`Array::wait`] return, so that its caller unmounts.
     pub fn request_unmount(&self) {
         self.mount.request_unmount();
     }
@@ -56,23 +56,23 @@ impl ArrayHandle {
         self.scheduler.report()
     }
 
-    /// Begins the statistics anew.
+    /// Resets the statistics.
     pub fn reset_statistics(&self) {
         self.scheduler.reset_statistics();
     }
 
-    /// The time on the array's clock: since mounting, in real time divided by the time scale.
+    /// The time on the array's clock: real time since mounting, divided by the time scale.
     pub fn now(&self) -> Nanos {
         self.scheduler.now()
     }
 }
 
-/// Threads that keep the disks' time and answer.
+/// The threads that keep the disks' time and answer.
 struct Threads {
     scheduler: Arc<Scheduler>,
     pool: pool::Sender,
     threads: Vec<JoinHandle<()>>,
-    /// A program still uses what has been unmounted: they go on.
+    /// A program still uses the array after unmounting, so the threads go on.
     is_left_serving: bool,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Threads {
     }
 }
 
-/// A mounted array; dropping it unmounts it.
+/// A mounted array. Dropping it unmounts it.
 pub struct Array {
     mount: MountPoint,
     threads: Threads,
@@ -104,8 +104,8 @@ impl std::fmt::Debug for Array {
 impl Array {
     /// Serves the folder `backing` at the empty folder `mountpoint`.
     ///
-    /// What an array that crashed has left at `mountpoint` is removed first. With a sequential
-    /// layout the folder is walked once, up to 100,000 files.
+    /// A crashed array at `mountpoint` is removed first. A sequential layout walks the folder once, up to 100,000
+    /// files.
     pub fn mount(
         backing: &Path,
         mountpoint: &Path,
@@ -162,26 +162,26 @@ impl Array {
         self.threads.scheduler.report()
     }
 
-    /// Begins the statistics anew.
+    /// Resets the statistics.
     pub fn reset_statistics(&self) {
         self.threads.scheduler.reset_statistics();
     }
 
-    /// The time on the array's clock: since mounting, in real time divided by the time scale.
+    /// The time on the array's clock: real time since mounting, divided by the time scale.
     pub fn now(&self) -> Nanos {
         self.threads.scheduler.now()
     }
 
-    /// Waits until somebody unmounts the array, or asks for it by a handle.
+    /// Waits until the array is unmounted, or a handle asks for that.
     pub fn wait(&self) -> Ending {
         self.mount.wait()
     }
 
-    /// Unmounts, ends all threads and says what the disks did.
+    /// Unmounts, ends all threads and returns what the disks did.
     ///
-    /// Waits up to two seconds for the disks to finish. If a program still uses the array, the mount
-    /// is taken out of sight and serves that program on; see [`Report::in_use_after_unmount`]. After
-    /// an error the mount is still there, and ends with this process.
+    /// Waits at most two seconds for the disks to finish. If a program still uses the array, the mount is detached and
+    /// serves that program on; see [`Report::in_use_after_unmount`]. After an error the mount is still there, and ends
+    /// with this process.
     pub fn unmount(mut self) -> Result<Report, ArrayError> {
         self.take_down()
     }
@@ -204,13 +204,13 @@ impl Array {
 impl Drop for Array {
     fn drop(&mut self) {
         if self.mount.is_served() {
-            // Nobody is left to be told of an error.
+            // There is nobody to report an error to.
             self.take_down().ok();
         }
     }
 }
 
-/// Unmounts the array at `mountpoint`, which another process may be serving; that process notices.
+/// Unmounts the array at `mountpoint`. If another process serves it, that process notices.
 pub fn unmount_path(mountpoint: &Path) -> Result<(), ArrayError> {
     Ok(point::unmount_path(mountpoint, &KIND)?)
 }

@@ -1,4 +1,4 @@
-//! What an array is made of.
+//! The options of an array.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ use crate::error::ArrayError;
 pub enum LayoutKind {
     /// One file after another, as on a fresh file system.
     Sequential,
-    /// In short runs all over the volume, as on an old one.
+    /// In short runs all over the volume, as on an old file system.
     Aged,
 }
 
 impl LayoutKind {
-    /// All of them, in the order in which help texts list them.
+    /// All layouts, in the order of help texts.
     pub const ALL: [LayoutKind; 2] = [LayoutKind::Sequential, LayoutKind::Aged];
 
     /// The name used on the command line and in reports.
@@ -51,18 +51,18 @@ impl FromStr for LayoutKind {
     }
 }
 
-/// What an array is made of; [`ArrayOptions::default`] is the array of the papers' prototypes.
+/// The options of an array. [`ArrayOptions::default`] is the array of the prototypes in the papers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayOptions {
-    /// Number of disks, 1 to 256.
+    /// Number of disks, from 1 to 256.
     pub disks: usize,
-    /// What each of them is.
+    /// The model of each disk.
     pub disk: DiskParameters,
-    /// Bytes of a file that lie on one disk before the next disk's turn.
+    /// Stripe unit: bytes of a file that lie on one disk before the next disk follows.
     pub stripe_bytes: u64,
-    /// Order in which the striper hands waiting requests to a disk.
+    /// The order in which the striper sends waiting requests to a disk.
     pub order: Order,
-    /// Requests that a disk holds at once, among which it chooses by itself; 1 to 1024.
+    /// Requests that a disk holds at once, from 1 to 1024. It chooses among them by itself.
     pub outstanding: usize,
     /// Real seconds in one second of the array's clock: 0.25 makes disks four times as fast.
     pub time_scale: f64,
@@ -70,7 +70,7 @@ pub struct ArrayOptions {
     pub layout: LayoutKind,
     /// Whether the first lookup of an inode costs a read.
     pub metadata: bool,
-    /// Decides everything that is drawn: places of an aged layout, latencies of flat devices.
+    /// Seed of all random choices: places of an aged layout, latencies of flat devices.
     pub seed: u64,
 }
 
@@ -91,7 +91,7 @@ impl Default for ArrayOptions {
 }
 
 impl ArrayOptions {
-    /// Says what is wrong with the options, if anything is.
+    /// Returns the first option that has a value out of its range.
     pub fn validate(&self) -> Result<(), ArrayError> {
         let check = |good: bool, option, value: String, wanted| {
             if good { Ok(()) } else { Err(ArrayError::Option { option, value, wanted }) }

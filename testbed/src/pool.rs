@@ -1,9 +1,9 @@
-//! The reply threads: everything that touches the backing folder or answers the kernel.
+//! The reply threads, which do everything that touches the backing folder or answers the kernel.
 //!
-//! Neither the threads that read the kernel's requests nor the one that keeps the disks' time may
-//! wait for the backing folder, so both only leave a [`Task`] here. A few threads take tasks in
-//! order. They never wait for the modelled disks themselves: a task that needs one is handed to the
-//! scheduler, which sends the rest of it back here when the time has come.
+//! The threads that take in the kernel's requests and the one that keeps the disks' time may not wait for the backing
+//! folder. They leave a [`Task`] here, and a few threads carry out tasks in order. These never wait for the modelled
+//! disks: they hand a task that needs one to the scheduler, which sends the rest of it back here when its time has
+//! come.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,15 +16,15 @@ use fuser::{FileAttr, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplySta
 use crate::error::ArrayError;
 use crate::tree::Ino;
 
-/// Something to do in the backing folder, and whom to tell.
+/// Something to do in the backing folder, and the reply to give.
 pub(crate) enum Task {
-    /// Find a name; may cost a read of the inode.
+    /// Find a name. May cost a read of the inode.
     Lookup { parent: Ino, name: OsString, reply: ReplyEntry },
-    /// The inode has been read: say what was found.
+    /// The inode has been read: give the answer.
     Entry { attr: FileAttr, reply: ReplyEntry },
     /// Attributes of a known inode.
     Attributes { ino: Ino, reply: ReplyAttr },
-    /// The blocks have been read: pass the bytes.
+    /// The blocks have been read: give the bytes.
     Data { ino: Ino, offset: u64, len: usize, reply: ReplyData },
     /// List a folder from an entry on.
     List { ino: Ino, from: u64, reply: ReplyDirectory },
@@ -45,7 +45,7 @@ struct Queue {
 pub(crate) struct Sender(Arc<(Mutex<Queue>, Condvar)>);
 
 impl Sender {
-    /// Leaves a task; without effect once the pool is closed (the kernel then no longer listens).
+    /// Leaves a task. Does nothing once the pool is closed, as the kernel then no longer listens.
     pub(crate) fn send(&self, task: Task) {
         let (queue, more) = &*self.0;
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ where
         let (sender, carry_out) = (sender.clone(), carry_out.clone());
         std::thread::Builder::new().name(format!("array-reply-{index}")).spawn(move || {
             while let Some(task) = sender.receive() {
-                // The reply of one that panics is dropped, which tells the program so.
+                // If it panics, its reply is dropped, which gives the program EIO.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     foretell_fault::point("array-reply");
                     carry_out(task);

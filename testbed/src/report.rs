@@ -1,12 +1,12 @@
-//! What the disks did: counters, times and a plot's worth of history.
+//! What the disks did: counters, times, and a timeline to plot.
 
 use foretell_policy::Nanos;
 use foretell_sim::device::{Request, Service};
 use serde::{Deserialize, Serialize};
 
-/// Bins of a timeline; one more doubles their width.
+/// Bins of a timeline. When more are needed, their width doubles.
 const BINS_MAX: usize = 2048;
-/// Width of a bin at first.
+/// The first width of a bin, 10 ms.
 const BIN_FIRST: Nanos = Nanos(10_000_000);
 
 /// What an array did since it was mounted or its statistics were reset.
@@ -16,20 +16,20 @@ const BIN_FIRST: Nanos = Nanos(10_000_000);
 pub struct Report {
     /// Real seconds in one second of the array's clock.
     pub time_scale: f64,
-    /// Length of the time reported on.
+    /// Length of the reported time.
     pub elapsed_s: f64,
-    /// Requests to disks, of all of them.
+    /// Requests to all disks.
     pub requests: u64,
-    /// Bytes read from disks.
+    /// Bytes read from all disks.
     pub bytes: u64,
-    /// How often an arm had to move.
+    /// Requests for which an arm moved.
     pub seeks: u64,
-    /// How many reads were for inodes and folders rather than for data.
+    /// Reads for inodes and folders, not for data.
     pub metadata_reads: u64,
-    /// Busy time of the disk that was busiest: no run over this array can be shorter.
+    /// Busy time of the busiest disk. No run over this array can be shorter.
     pub busiest_disk_s: f64,
-    /// Whether a program still used the array when it was unmounted, so that it lives on, out of
-    /// sight, until that program ends.
+    /// Whether a program still used the array when it was unmounted. The detached array then serves that program until
+    /// it ends.
     pub in_use_after_unmount: bool,
     /// Width of a bin in each disk's `busy_share`.
     pub bin_s: f64,
@@ -46,23 +46,23 @@ pub struct DiskReport {
     pub sectors: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Time spent on requests; for a device of several slots, the mean over its slots.
+    /// Time spent on requests. For a device of several slots, the mean over its slots.
     pub busy_s: f64,
-    /// Its part in the controller, or before the first byte of a flat device.
+    /// Of that: in the controller, or before the first byte of a flat device.
     pub overhead_s: f64,
-    /// Its part in moving the arm and switching heads.
+    /// Of that: moving the arm and switching heads.
     pub seek_s: f64,
-    /// Its part in waiting for the platter.
+    /// Of that: waiting for the platter to turn.
     pub rotation_s: f64,
-    /// Its part in reading.
+    /// Of that: transferring data.
     pub transfer_s: f64,
     /// Requests for which the arm moved.
     pub seeks: u64,
-    /// How far it moved in all.
+    /// How far the arm moved in all.
     pub cylinders_travelled: u64,
-    /// Requests that began in what the drive had read ahead.
+    /// Requests whose first sector was in the drive's read-ahead cache.
     pub cache_hits: u64,
-    /// The most requests that waited or were served at once.
+    /// The most requests that were waiting or in service at once.
     pub queue_max: u64,
     /// Share of each bin (see [`Report::bin_s`]) in which the disk was busy, from 0 to 1.
     pub busy_share: Vec<f64>,
@@ -142,7 +142,7 @@ impl Statistics {
         Statistics { since: Nanos::ZERO, bin: BIN_FIRST, metadata_reads: 0, disks }
     }
 
-    /// Forgets everything before `now`; a request under way counts whole when it ends.
+    /// Resets everything at `now`. A request in service counts as a whole when it ends.
     pub(crate) fn reset(&mut self, now: Nanos) {
         for disk in &mut self.disks {
             *disk = DiskStatistics::new(disk.slots);

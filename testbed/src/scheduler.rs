@@ -1,10 +1,9 @@
-//! Keeps the array's time in step with the real one.
+//! Keeps the array's time in step with real time.
 //!
-//! The array's clock runs from the moment of mounting at 1 / `time_scale` of real time. One thread
-//! sleeps until the next request is done and passes its task to the reply pool. Who submits first
-//! completes what is due by then, under the same lock, so that the model sees arrivals and ends in
-//! the order of their times whichever thread comes first. A late wake-up delays an answer, never
-//! the disks (see `model`).
+//! The array's clock starts at mounting and runs at 1 / `time_scale` of real time. One thread sleeps until the next
+//! request is done and passes its task to the reply pool. A thread that submits first completes everything due, under
+//! the same lock, so the model sees arrivals and ends in the order of their times whichever thread comes first. A late
+//! wake-up delays an answer, never the disks (see `model`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,7 +20,7 @@ use crate::options::ArrayOptions;
 use crate::pool::{Sender, Task};
 use crate::report::Report;
 
-/// Real time and the array's.
+/// The array's clock.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     origin: Instant,
@@ -33,14 +32,14 @@ impl Clock {
         Nanos((self.origin.elapsed().as_nanos() as f64 / self.time_scale) as u64)
     }
 
-    /// How long, in real time, until the array's clock shows `time`; zero if it is past.
+    /// The real time until the array's clock shows `time`; zero if it has passed.
     fn until(&self, time: Nanos) -> Duration {
         let real = Duration::from_nanos((time.0 as f64 * self.time_scale).ceil() as u64);
         real.saturating_sub(self.origin.elapsed())
     }
 }
 
-/// Why a job is read.
+/// What a job reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Data,
@@ -52,7 +51,7 @@ struct State {
     stopped: bool,
 }
 
-/// The model, its clock and where finished tasks go.
+/// The model, its clock, and the pool that gets finished tasks.
 pub(crate) struct Scheduler {
     clock: Clock,
     state: Mutex<State>,
@@ -70,20 +69,20 @@ impl Scheduler {
         }
     }
 
-    /// Starts the thread that waits for ends.
+    /// Starts the thread that waits for requests to end.
     pub(crate) fn start(self: &Arc<Self>) -> Result<JoinHandle<()>, ArrayError> {
         let scheduler = Arc::clone(self);
         std::thread::Builder::new()
             .name("array-disks".into())
             .spawn(move || {
                 if catch_unwind(AssertUnwindSafe(|| scheduler.run())).is_err() {
-                    scheduler.stop(); // Programs get what they wait for, without the disks' delay.
+                    scheduler.stop(); // Programs get their answers, without the disks' delay.
                 }
             })
             .map_err(|source| ArrayError::Thread { source })
     }
 
-    /// Queues a job that arrives now; its task goes to the pool when all requests are done.
+    /// Queues a job that arrives now. Its task goes to the pool when all its requests are done.
     pub(crate) fn submit(&self, reason: Reason, requests: &[(DiskIndex, Request)], task: Task) {
         let mut state = self.lock();
         if state.stopped {
@@ -107,12 +106,12 @@ impl Scheduler {
         }
     }
 
-    /// The array's time.
+    /// The time on the array's clock.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
-    /// What the disks did up to now.
+    /// What the disks have done so far.
     pub(crate) fn report(&self) -> Report {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -120,7 +119,7 @@ impl Scheduler {
         state.model.report(now)
     }
 
-    /// Begins the statistics anew.
+    /// Resets the statistics.
     pub(crate) fn reset_statistics(&self) {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -128,12 +127,12 @@ impl Scheduler {
         state.model.statistics_mut().reset(now);
     }
 
-    /// Whether no job is under way.
+    /// Whether no job is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.lock().model.is_idle()
     }
 
-    /// Ends the thread; jobs under way are answered without delay, as are those still to come.
+    /// Ends the thread. Jobs in flight and later ones are answered without delay.
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
@@ -161,16 +160,16 @@ impl Scheduler {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a broken invariant of the model; what is left of it can still
-        // answer, which is better than programs that wait for ever.
+        // A panic under the lock is a broken invariant of the model. Going on still answers programs, which would
+        // otherwise wait for ever.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Asks the kernel not to bundle this thread's wake-ups with others (by default, up to 50 µs).
+/// Asks the kernel not to delay this thread's wake-ups to bundle them with others, which it does by up to 50 µs by
+/// default.
 fn wake_up_precisely() {
     let slack_ns: libc::c_ulong = 1;
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory. If it fails, wake-ups are
-    // only less precise.
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory. If it fails, wake-ups are less precise.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns, 0, 0, 0) };
 }

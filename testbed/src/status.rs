@@ -1,4 +1,4 @@
-//! What a mounted array says of itself to other processes: an extended attribute of its root.
+//! The state of a mounted array for other processes, in an extended attribute of its root.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Report;
 
-/// The attribute: a [`Status`] as JSON.
+/// The attribute's name. Its value is a [`Status`] as JSON.
 pub(crate) const ATTRIBUTE: &str = "user.foretell.array";
 
-/// The most bytes that Linux lets an attribute have.
+/// The longest value of an extended attribute, in bytes: Linux's limit.
 const ATTRIBUTE_MAX_BYTES: usize = 64 * 1024;
 
-/// An array as seen from outside.
+/// The state of a mounted array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The process that serves it.
+    /// The process that serves the array.
     pub pid: u32,
     /// What its disks have done so far, without [`crate::DiskReport::busy_share`].
     pub report: Report,
@@ -31,7 +31,7 @@ pub(crate) fn encode(mut report: Report) -> Vec<u8> {
     serde_json::to_vec(&status).expect("invariant: a report has no keys but strings")
 }
 
-/// Asks the array that is mounted at `mountpoint`; `None` if there is none, or its process is gone.
+/// Asks the array that is mounted at `mountpoint`. `None` if there is none, or its process is gone.
 pub fn status_of(mountpoint: &Path) -> Option<Status> {
     let path = CString::new(mountpoint.as_os_str().as_bytes()).ok()?;
     let name = CString::new(ATTRIBUTE).ok()?;

@@ -1,16 +1,16 @@
 //! The backing folder: inode numbers, attributes, listings and bytes.
 //!
-//! An inode is what the backing file system says it is, and keeps its number, so that hard links
-//! stay recognisable and the place of a file in the layout is the same at every mount. Three
-//! exceptions: the root is 1, as FUSE wants; a file whose number is 1 gets another; files of other
-//! file systems mounted below the folder get numbers that depend on their device.
+//! An inode keeps the number that it has in the backing file system. So hard links stay recognisable, and a file has
+//! the same place in the layout at every mount. There are three exceptions: the root is 1, as FUSE requires; a file
+//! whose number is 1 gets another; files of other file systems that are mounted below the folder get numbers that
+//! depend on their device.
 //!
-//! Names are resolved below the folder ([`beneath`](foretell_cache::backend::beneath)), whatever is put in their place meanwhile.
+//! Names are resolved below the folder ([`beneath`](foretell_cache::backend::beneath)), whatever takes their place
+//! meanwhile.
 //!
-//! Known inodes are kept as (parent, name) until unmounting, however often the kernel forgets them:
-//! the first lookup costs a read, a later one doesn't. Open files are kept in a small cache. A file
-//! that is moved or removed beneath the mount gives the backing folder's own error; a change of
-//! attributes is seen only after remounting.
+//! Inodes that were looked up are kept as (parent, name) until unmounting, however often the kernel forgets them,
+//! because only the first lookup costs a read. Open files are kept in a small cache. If a file is moved or removed in
+//! the backing folder, programs see that folder's error. A change of attributes shows only after mounting again.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -32,11 +32,11 @@ use rustix::fs::{Dir, OFlags, StatVfs};
 
 /// Backing files kept open.
 const OPEN_FILES_MAX: usize = 128;
-/// Listings of folders kept, so that a folder read in parts is listed once.
+/// Listings of folders kept, so that a folder that is read in parts is listed once.
 const LISTINGS_MAX: usize = 64;
-/// Marks numbers that were made up; no common file system uses that bit.
+/// Marks numbers that are hashes. No common file system uses this bit.
 const MADE_UP: u64 = 1 << 63;
-/// Block size that programs are told.
+/// The block size that `stat` reports, in bytes.
 const BLOCK_BYTES: u32 = 4096;
 
 /// An inode number as the kernel sees it.
@@ -46,7 +46,7 @@ pub(crate) struct Ino(pub(crate) u64);
 impl Ino {
     pub(crate) const ROOT: Ino = Ino(1);
 
-    /// What the layout calls this file.
+    /// The file's identity in the layout.
     pub(crate) fn file(self) -> FileId {
         FileId(self.0)
     }
@@ -75,7 +75,7 @@ pub(crate) struct Entry {
     pub(crate) name: OsString,
 }
 
-/// A map that forgets what was used longest ago.
+/// A map that evicts the least recently used entry.
 #[derive(Debug)]
 struct Recent<V> {
     max: usize,
@@ -120,7 +120,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The folder at `root`, which must exist.
+    /// Opens the folder at `root`, which must exist.
     pub(crate) fn new(root: PathBuf) -> io::Result<Self> {
         let metadata = fs::metadata(&root)?;
         fs::read_dir(&root)?;
@@ -141,7 +141,7 @@ impl Tree {
         })
     }
 
-    /// Finds `name` in a folder. The flag says whether the inode had not been looked up before.
+    /// Finds `name` in a folder. The flag says whether this is the inode's first lookup.
     pub(crate) fn lookup(&self, parent: Ino, name: &OsStr) -> io::Result<(FileAttr, bool)> {
         let metadata = self.metadata(&self.path(parent)?.join(name))?;
         let ino = self.number(metadata.dev(), metadata.ino());
@@ -170,12 +170,12 @@ impl Tree {
         attributes(ino, &metadata)
     }
 
-    /// Size of a known file when it was last looked at.
+    /// The size of a known file when its attributes were last read.
     pub(crate) fn size_bytes(&self, ino: Ino) -> io::Result<u64> {
         Ok(self.node(ino)?.size_bytes.load(Ordering::Relaxed))
     }
 
-    /// Whether a folder's content is asked for the first time.
+    /// Whether this is the first listing of a folder.
     pub(crate) fn first_listing(&self, ino: Ino) -> io::Result<bool> {
         Ok(!self.node(ino)?.listed.swap(true, Ordering::Relaxed))
     }
@@ -231,7 +231,7 @@ impl Tree {
         Ok(OsString::from_vec(target.into_bytes()).into())
     }
 
-    /// What the folder's file system says of its room.
+    /// The space of the folder's file system.
     pub(crate) fn space(&self) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(self.beneath.root())?)
     }
@@ -243,13 +243,13 @@ impl Tree {
         }
     }
 
-    /// What is at a path below the folder itself, a link if it is one.
+    /// The metadata of a path below the folder. A link is not followed.
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         fs::File::from(self.beneath_open(path, OFlags::PATH | OFlags::NOFOLLOW)?).metadata()
     }
 
-    /// Every inode below the root, folders before what they hold, in order of names, with its size;
-    /// at most `max` of them. What can't be read is left out.
+    /// Every inode below the root with its size, at most `max` of them. Folders come before their content, names in
+    /// order. What cannot be read is left out.
     pub(crate) fn walk(&self, max: usize) -> Vec<(FileId, u64)> {
         let mut found = vec![(Ino::ROOT.file(), u64::from(BLOCK_BYTES))];
         let mut folders = vec![self.root.clone()];
@@ -293,7 +293,7 @@ impl Tree {
         nodes.get(&ino).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
     }
 
-    /// Where an inode is below the folder.
+    /// The path of an inode below the folder.
     fn path(&self, ino: Ino) -> io::Result<PathBuf> {
         let mut names = Vec::new();
         let mut at = ino;
@@ -312,7 +312,7 @@ impl Tree {
         if let Some(file) = kept {
             return Ok(file);
         }
-        // Without waiting: the name may by now be a pipe.
+        // Without blocking, as the name may stand for a pipe by now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = Arc::new(File::from(self.beneath_open(&self.path(ino)?, flags)?));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(ino, Arc::clone(&file));
@@ -320,7 +320,7 @@ impl Tree {
     }
 }
 
-/// The kind that a listing tells. Some file systems do not say; whoever looks is told then.
+/// The kind in a listing. Some file systems do not tell it; a lookup does.
 fn kind_of(kind: rustix::fs::FileType) -> FileType {
     use rustix::fs::FileType as Kind;
     match kind {
@@ -350,7 +350,7 @@ fn attributes(ino: Ino, metadata: &Metadata) -> io::Result<FileAttr> {
         nlink: metadata.nlink().try_into().unwrap_or(u32::MAX),
         uid: metadata.uid(),
         gid: metadata.gid(),
-        // The kernel's FUSE protocol has 32 bits for a device number, as has the system in use.
+        // FUSE has 32 bits for a device number.
         rdev: metadata.rdev() as u32,
         blksize: BLOCK_BYTES,
         flags: 0,

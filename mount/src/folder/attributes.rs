@@ -1,4 +1,4 @@
-//! Attributes of files, translated between the folder and the kernel.
+//! Translates attributes of files between the folder and the kernel.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use rustix::fs::{Stat, Timespec};
 
 use crate::inodes::BLOCK_BYTES;
 
-/// What of a node is to be changed.
+/// The attributes of a node to be changed.
 pub(crate) struct Change {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
@@ -39,7 +39,7 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
             },
             Err(before) => {
                 let before = before.duration();
-                // As the library has put it together, which takes the kernel's nanoseconds away where they are to be added.
+                // `fuser` has subtracted the kernel's nanoseconds, which should be added; this undoes that.
                 let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
                 Timespec { tv_sec: -whole, tv_nsec: i64::from(before.subsec_nanos()) }
             }
@@ -47,7 +47,7 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-/// The kind of what has a mode.
+/// The kind of file that a mode tells.
 pub(super) fn kind_of(mode: u32) -> FileType {
     match mode & libc::S_IFMT {
         libc::S_IFDIR => FileType::Directory,

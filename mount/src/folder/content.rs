@@ -1,15 +1,20 @@
-//! The bytes of a file of a writable folder: who has them cached, and until when that is right.
+//! What is cached of a file of a writable folder, and when that must be dropped.
 //!
-//! A file keeps its inode while its bytes change. So there is one file of the cache for all that have it open, which is told of
-//! every change ([`File::changed`]), and the kernel's pages are dropped by opening it: when the answer to that open arrives, so that others are
-//! told to keep them only when something was asked by the handle of that answer. What is known is compared with what the folder says of
-//! the file (its [`Version`]), under one lock with the writes, so that one's own writes are not taken for another's:
+//! A file keeps its inode while its bytes change. So there is one file of the cache for all programs that have it open,
+//! and it is told of every change ([`File::changed`]). The kernel drops its pages of the file when the answer to an
+//! open says so. Other opens let it keep its pages only after a request has come in by the handle of that open, which
+//! shows that the answer has arrived.
 //!
-//! * **A. Written through the mount.** The bytes go to the folder's file, then the cache is told of them. What the folder says next is
-//!   taken in, since it cannot be told whether somebody else has written too; who opens the file next begins with nothing cached.
-//! * **B. The folder says something new** at an open, a lookup, or when attributes are asked for: somebody else has changed it. All that is cached is dropped.
-//! * **C. It says what it said before.** Then nothing has changed, unless its times are so fresh that another change might not
-//!   show in them: such a version is not trusted at the next open.
+//! Changes are noticed by comparing the folder's attributes of the file (its [`Version`]) with those seen before.
+//! Writes hold the same lock, so that the mount does not take its own writes for those of others.
+//!
+//! * **A. A write through the mount.** The bytes go to the folder's file, then the cache is told of them. The next
+//!   attributes are accepted as they are, since they cannot show whether somebody else has written too. The next open
+//!   drops all that is cached.
+//! * **B. New attributes** at an open, a lookup or a request for attributes: somebody else has changed the file. All
+//!   that is cached is dropped.
+//! * **C. The same attributes.** Nothing has changed. But if the file's times are so recent that another change might
+//!   leave them the same, the version is not settled, and the next open does not trust it.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -23,12 +28,13 @@ use rustix::fs::Stat;
 
 use super::pages::KernelPages;
 
-/// Times of files are as fine as the kernel's ticks, where they are not finer: 10 ms at most. A change that is older shows.
+/// How old a change must be before a later one must show in the file's times. They advance with the kernel's ticks, of
+/// 10 ms at most.
 const SETTLES_AFTER: Duration = Duration::from_millis(50);
-/// Some file systems have whole seconds, or every second one.
+/// The same for file systems whose times are whole seconds, or even seconds only.
 const COARSE_SETTLES_AFTER: Duration = Duration::from_millis(2050);
 
-/// What the folder says of a file, and says otherwise when its bytes have changed.
+/// The folder's attributes of a file that change whenever its bytes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version([u64; 7]);
 
@@ -45,7 +51,7 @@ impl Version {
         ])
     }
 
-    /// Whether another change would be another version.
+    /// Whether a further change would give another version.
     pub(crate) fn is_settled(&self) -> bool {
         let [.., modified_nanoseconds, seconds, nanoseconds] = self.0;
         let changed = Duration::new(seconds, nanoseconds as u32);
@@ -57,7 +63,8 @@ impl Version {
         now.checked_sub(changed).is_some_and(|age| age >= settles_after)
     }
 
-    /// As the cache knows it: the same bytes for the same version, if that can be told.
+    /// The version's name in the cache. A version that is not settled gets a name of its own, as its bytes may still
+    /// change.
     pub(crate) fn name(&self) -> Arc<[u8]> {
         static UNIQUE: AtomicU64 = AtomicU64::new(1);
         let unique = match self.is_settled() {
@@ -69,7 +76,7 @@ impl Version {
     }
 }
 
-/// The cache's file, as long as somebody has it open.
+/// The cache's file, while a program has it open.
 struct Live {
     file: Arc<File>,
     handles: usize,
@@ -78,38 +85,40 @@ struct Live {
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Content {
-    /// What the folder has said last; none if something was written since, or it is not settled.
+    /// The last version seen. `None` after a write, or if it was not settled.
     version: Option<Version>,
-    /// Nothing has changed since the open by which the kernel drops its pages.
+    /// Whether nothing has changed since the open at which the kernel dropped its pages.
     is_clean: bool,
-    /// Which that is.
+    /// The number of that open.
     drop: u64,
     live: Option<Live>,
 }
 
-/// A file that was opened.
+/// The result of an open.
 pub(crate) struct OpenedContent {
     pub(crate) file: Arc<File>,
-    /// The kernel drops its pages when the answer has arrived, which is to be [said](KernelPages::dropped). None if it keeps them.
+    /// The number of this open if the kernel is to drop its pages. When the answer has arrived,
+    /// [`KernelPages::dropped`] must be called with it. `None` if the kernel keeps its pages.
     pub(crate) dropped: Option<u64>,
 }
 
 impl Content {
-    /// A program opens it to read. `stat` is what the folder says now; `open` gets a descriptor, and what the file is called, if it is not open yet.
+    /// A program opens the file for reading. `stat` is the folder's attributes. If the file is not open yet, `open`
+    /// gives a descriptor and the file's path.
     pub(crate) fn open<E>(
         &mut self,
         (stat, kernel): (&Stat, &KernelPages),
         (backend, session, own): (&LocalBackend, &Session, &Session),
         open: impl FnOnce() -> Result<(OwnedFd, String), E>,
     ) -> Result<OpenedContent, E> {
-        // Nothing fails when it is said what is dropped.
+        // From here on nothing may fail: the open is counted as one that drops pages.
         let opened = if self.live.is_none() { Some(open()?) } else { None };
         let dropped = self.opened(stat, kernel);
         let live = match &mut self.live {
             Some(live) => live,
             None => {
                 let (descriptor, path) =
-                    opened.expect("invariant: it was opened, as it was not live");
+                    opened.expect("invariant: `opened` is set if `live` is not");
                 let version = Version::of(stat).name();
                 let opened = backend.open_changing(descriptor.into(), version, stat.st_size as u64);
                 let file = own.open_found(&path, opened);
@@ -120,7 +129,7 @@ impl Content {
         Ok(OpenedContent { file: session.open_again(&live.file), dropped })
     }
 
-    /// A program opens it. See [`OpenedContent::dropped`].
+    /// A program opens the file. Returns [`OpenedContent::dropped`].
     pub(crate) fn opened(&mut self, stat: &Stat, kernel: &KernelPages) -> Option<u64> {
         let version = Version::of(stat);
         let is_same = self.is_clean && self.version == Some(version);
@@ -128,14 +137,14 @@ impl Content {
         let dropped = (!are_kept).then(|| kernel.drop_all());
         if !is_same {
             self.forget(stat.st_size as u64);
-            self.drop = dropped.expect("invariant: what is not the same is not kept");
+            self.drop = dropped.expect("invariant: pages of another version are dropped");
         }
         self.is_clean = version.is_settled();
         self.version = Some(version).filter(|_| self.is_clean);
         dropped
     }
 
-    /// Who has [opened](Content::open) it does not read any more.
+    /// A handle that had [opened](Content::open) the file for reading is closed.
     pub(crate) fn close(&mut self) {
         if let Some(live) = &mut self.live {
             live.handles -= 1;
@@ -145,12 +154,12 @@ impl Content {
         }
     }
 
-    /// What is cached, if it is open.
+    /// The cache's file, if a program has it open.
     pub(crate) fn file(&self) -> Option<&Arc<File>> {
         self.live.as_ref().map(|live| &live.file)
     }
 
-    /// The folder says this of it, under the lock that keeps writes through the mount away.
+    /// Takes in the folder's attributes. The caller holds the lock that keeps writes through the mount away.
     pub(crate) fn observe(&mut self, stat: &Stat, kernel: &KernelPages) {
         let (version, size_bytes) = (Version::of(stat), stat.st_size as u64);
         let known_bytes = self.live.as_ref().map(|live| live.file.size_bytes());
@@ -172,7 +181,7 @@ impl Content {
         self.version = Some(version).filter(Version::is_settled);
     }
 
-    /// A. Written through the mount.
+    /// A. The file was written through the mount.
     pub(crate) fn wrote(&mut self, bytes: Range<u64>, size_bytes: Option<u64>) {
         (self.version, self.is_clean) = (None, false);
         let known = self.live.as_ref().map_or(0, |live| live.file.size_bytes());

@@ -1,4 +1,4 @@
-//! Extended attributes of files: those of programs are the folder's own.
+//! Extended attributes of files: those that programs set (`user.*`) are passed on to the folder.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -12,11 +12,11 @@ use super::nodes::path_of;
 use super::tree::Tree;
 use crate::service::{ATTRIBUTE_MAX_BYTES, ATTRIBUTE_PREFIX};
 
-/// The extended attributes that are those of the folder's files: security and access lists are of other mounts.
+/// The prefix of attributes that are passed on. Those for security and access control lists are not.
 const ATTRIBUTES: &[u8] = b"user.";
 
 impl Tree {
-    /// What has extended attributes by a name, which is to be one that programs may give to files.
+    /// A descriptor for a file's attribute `name`. Fails if that is not an attribute that programs may set on files.
     fn with_attribute(&self, number: u64, name: &OsStr) -> Result<Arc<OwnedFd>> {
         let bytes = name.as_bytes();
         if !bytes.starts_with(ATTRIBUTES) || bytes.starts_with(ATTRIBUTE_PREFIX.as_bytes()) {

@@ -1,8 +1,8 @@
-//! What the kernel asks of a folder that can be written. All of it is done by threads of the [`pool`], since
-//! the folder may take its time; reads call when they are done.
+//! Answers the kernel's requests to a folder that can be written. Threads of the [`pool`] do the work, since the folder
+//! may take its time. A read calls back when its data is there.
 //!
-//! The kernel keeps pages as long as a file is not changed (`content.rs`), and no data that is to be written: each write is a request. What it
-//! does for locks it does by itself, which is right as long as all programs come through this mount.
+//! The kernel keeps pages while a file is unchanged (`content.rs`). It holds back no writes: each is a request. Locks
+//! are kept by the kernel alone, which is right as long as all programs come through this mount.
 
 use std::ffi::OsStr;
 use std::io;
@@ -49,7 +49,7 @@ fn answer_empty(reply: ReplyEmpty, result: rustix::io::Result<()>) {
     }
 }
 
-/// A value of which the size is asked for, or at most so many bytes.
+/// Answers with the size of a value if `size` is 0, else with the value if it fits.
 fn answer_value(reply: ReplyXattr, size: u32, value: &[u8]) {
     match size as usize {
         0 => reply.size(value.len() as u32),
@@ -63,13 +63,13 @@ impl FileSystem {
         FileSystem { tree }
     }
 
-    /// Has a thread do something with the folder.
+    /// Runs `act` on a thread of the pool.
     fn run(&self, act: impl FnOnce(&Arc<Tree>) + Send + 'static) {
         let tree = Arc::clone(&self.tree);
         self.tree.pool.run(move || act(&tree));
     }
 
-    /// Has a thread find or make something that the kernel is told of.
+    /// Runs `act`, which finds or makes a file, on a thread of the pool, and tells the kernel of it.
     fn tell_entry(
         &self,
         reply: ReplyEntry,
@@ -81,7 +81,7 @@ impl FileSystem {
         });
     }
 
-    /// Has a thread do something with a file that is open.
+    /// Runs `act` with an open file on a thread of the pool.
     fn with_content(
         &self,
         handle: FileHandle,
@@ -93,7 +93,7 @@ impl FileSystem {
                 content.is_used();
                 answer_empty(reply, act(tree, content));
             }
-            Some(_) => reply.ok(), // There is nothing to be done.
+            Some(_) => reply.ok(), // There is nothing to do.
             None => reply.error(Errno::EBADF),
         });
     }
@@ -113,8 +113,9 @@ fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyD
         match read {
             Ok(count) => reply.data(&buffer[..count]),
             Err(error) if error.cause == BackendError::Changed => {
-                // It has become shorter than the cache was told. Not here: this may be who is telling it. The kernel
-                // keeps the handle until it is answered.
+                // The file has become shorter than the cache knew. It is read from the folder, on another thread: this
+                // one may be telling the cache of the change, and hold the lock. The kernel keeps the handle until the
+                // reply.
                 let (tree, pool) = (Arc::clone(&tree), Arc::clone(&tree.pool));
                 pool.run(move || {
                     let handle = tree.service.handles.get(number);
@@ -133,7 +134,7 @@ fn read(tree: &Arc<Tree>, number: u64, (offset, size): (u64, u32), reply: ReplyD
 
 impl Filesystem for FileSystem {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Not asynchronous direct I/O: the parts of a long write would come at once, and be appended in whatever order.
+        // No asynchronous direct I/O: the parts of a long write would come at once, and appends would be out of order.
         Service::configure(config, InitFlags::empty());
         Ok(())
     }
@@ -151,8 +152,9 @@ impl Filesystem for FileSystem {
         self.run(move |tree| match tree.lookup(parent.0, &name) {
             Ok(attributes) => reply.entry(&tree.service.ttl, &attributes, Generation(0)),
             Err(rustix::io::Errno::NOENT) => {
-                // A name that stands for nothing is one too.
-                let own = Service::own_attributes(CONTROL).expect("invariant: it is one");
+                // The kernel may remember that there is no such name.
+                let own = Service::own_attributes(CONTROL)
+                    .expect("invariant: the control file has attributes");
                 let none = FileAttr { ino: INodeNo(0), ..own };
                 reply.entry(&tree.service.ttl, &none, Generation(0));
             }
@@ -163,7 +165,7 @@ impl Filesystem for FileSystem {
     fn forget(&self, _req: &Request, ino: INodeNo, lookups: u64) {
         let forgotten = self.tree.nodes.forget(ino.0, lookups);
         if let Some(forgotten) = forgotten.filter(|node| node.is_removed()) {
-            self.run(move |_| drop(forgotten)); // Its bytes go now, which may take a while.
+            self.run(move |_| drop(forgotten)); // The folder frees the file's bytes, which may take a while.
         }
     }
 
@@ -313,7 +315,7 @@ impl Filesystem for FileSystem {
             return reply.error(Errno::ELOOP);
         }
         if matches!(ino.0, STATS_FILE | CONTROL) {
-            // Even if all threads wait.
+            // Works even if all threads of the pool wait.
             let service = &self.tree.service;
             return match service.open_own(ino.0, thread, self.tree.nodes.known()) {
                 Some(own) => {
@@ -393,7 +395,7 @@ impl Filesystem for FileSystem {
     ) {
         let mut bytes = self.tree.service.buffer(data.len());
         bytes.copy_from_slice(data);
-        // What comes from a mapping has its place, whatever the descriptor that the kernel has picked for it.
+        // A write from a mapping has its offset, whichever descriptor the kernel picked for it.
         let way = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             WriteWay::Mapped
         } else if flags.0 & libc::O_APPEND != 0 {

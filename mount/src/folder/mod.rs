@@ -1,5 +1,10 @@
-//! A folder that can be written through its mount: [`file_system`] is what the kernel asks, [`tree`] what is done to names, [`attributes`] and [`extended`] what is
-//! said of files, [`nodes`] the inodes, [`owner`] whose what is made is, [`content`] the bytes of files and what is cached of them, [`pages`] what the kernel has of them. `docs/internals/mount.md` says why it is as it is.
+//! A folder that programs can write through its mount. `docs/internals/mount.md` gives the reasons.
+//!
+//! * [`file_system`] answers the kernel's requests.
+//! * [`tree`] carries them out on the folder; [`attributes`] and [`extended`] do so for attributes.
+//! * [`open`] is what programs have open; [`nodes`] holds the inodes.
+//! * [`content`] keeps the cache right when a file's bytes change; [`pages`] does so for the kernel's pages.
+//! * [`owner`] acts as the asking user, where root serves the mount.
 
 mod attributes;
 mod content;

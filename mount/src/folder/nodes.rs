@@ -1,9 +1,12 @@
 //! The inodes of a writable folder, as the kernel holds them.
 //!
-//! A node is a file of the folder by its device and number, so it stays the same when it is written, renamed or linked, and has the number
-//! that it has in the folder, where that can be. It is reached by a descriptor (`O_PATH`), which follows it wherever it goes. Descriptors are
-//! bounded: those of nodes that nobody has open are closed, longest known first, and opened again by the last name that the node had. If that
-//! stands for another file by now the answer is ESTALE, upon which the kernel looks the name up anew.
+//! A node stands for one file of the folder, known by device and inode number. It stays the same when the file is
+//! written, renamed or linked, and has the folder's inode number where that is free.
+//!
+//! A node is reached by a descriptor (`O_PATH`), which follows the file wherever it is moved. The number of descriptors
+//! is limited. Those of nodes that no program has open are closed, the longest open first, and opened again by the last
+//! name of the node. If that name stands for another file by then, the answer is ESTALE, and the kernel looks the name
+//! up anew.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -22,14 +25,14 @@ use super::pages::KernelPages;
 use crate::inodes::{FIRST, ROOT, SmallNumbers};
 use crate::pool::Line;
 
-/// The part of all descriptors that a process may have which are for nodes that nobody has open.
+/// The part of the process's descriptors, as a divisor, that nodes may have while no program has them open.
 const DESCRIPTORS_DIVISOR: usize = 4;
-/// Nodes that are looked at in search of one whose descriptor can be closed.
+/// Nodes that are examined to find one whose descriptor can be closed.
 const LOOKED_AT: usize = 16;
-/// Folders above a node, at most: what says so has been renamed in a circle meanwhile.
+/// The depth of a node, at most. A greater depth means that folders were renamed into a circle meanwhile.
 const DEPTH_MAX: usize = 4096;
 
-/// What tells a file of the folder from all others.
+/// Identifies a file of the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     device: u64,
@@ -46,16 +49,16 @@ impl Key {
 pub(crate) struct Node {
     pub(crate) number: u64,
     key: Key,
-    /// The folder and the name that it was found by last.
+    /// The folder and the name by which it was found last.
     place: Mutex<(u64, OsString)>,
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
-    /// Handles that need it, whatever becomes of its name.
+    /// Open handles. While there are any, its descriptor is not closed.
     pub(crate) handles: AtomicUsize,
-    /// Of a file.
+    /// What is cached, if it is a file.
     pub(crate) content: Mutex<Content>,
-    /// What the kernel has of its bytes.
+    /// What the kernel has cached, if it is a file.
     pub(crate) pages: KernelPages,
-    /// Those who write to it.
+    /// The line in which writes to it wait.
     pub(crate) writers: Arc<Line>,
 }
 
@@ -68,14 +71,14 @@ impl Node {
         self.key.kind == libc::S_IFLNK
     }
 
-    /// Whether it has no name any more, and is there by its descriptor.
+    /// Whether the file has no name any more, and exists only by open descriptors.
     pub(crate) fn is_removed(&self) -> bool {
         let descriptor = lock(&self.descriptor);
         let stat = descriptor.as_ref().and_then(|open| rustix::fs::fstat(&**open).ok());
         stat.is_some_and(|stat| stat.st_nlink == 0)
     }
 
-    /// The folder that it was found in last.
+    /// The folder in which it was found last.
     pub(crate) fn parent(&self) -> u64 {
         lock(&self.place).0
     }
@@ -87,7 +90,7 @@ impl Node {
 
 struct Held {
     node: Arc<Node>,
-    /// How often the kernel has been told of it, and has not forgotten.
+    /// How many times the kernel was told of it, less how many times it forgot it.
     lookups: u64,
 }
 
@@ -95,7 +98,7 @@ struct Held {
 struct Table {
     nodes: HashMap<u64, Held>,
     numbers: HashMap<Key, u64>,
-    /// Nodes whose descriptors were opened, oldest first; some may be gone.
+    /// Nodes in the order in which their descriptors were opened; some may be gone.
     opened: VecDeque<u64>,
 }
 
@@ -104,7 +107,7 @@ pub(crate) struct Nodes {
     table: Mutex<Table>,
     device: u64,
     descriptors_max: usize,
-    /// If numbers are to be small.
+    /// If inode numbers must fit into 32 bits.
     small: Option<SmallNumbers<Key>>,
 }
 
@@ -112,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor that stands for what `name` is in a folder, a link itself if it is one; and what it is.
+/// Opens an entry of a folder with `O_PATH`, and tells what it is. A link is not followed.
 fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
     beneath::open_entry(folder, name).map_err(|error| match error {
         beneath::REFUSED => Errno::LOOP,
@@ -120,7 +123,7 @@ fn open_entry(folder: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat)> {
     })
 }
 
-/// What a descriptor stands for, as a path.
+/// A path to the file that a descriptor stands for.
 pub(crate) fn path_of(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
@@ -139,7 +142,7 @@ impl Nodes {
             small: are_numbers_small.then(SmallNumbers::new),
         };
         let node = nodes.node(ROOT, Key::of(&stat), (ROOT, OsStr::new("")), descriptor);
-        // Nothing closes its descriptor.
+        // The root's descriptor is never closed.
         node.handles.store(1, Ordering::Relaxed);
         let mut table = lock(&nodes.table);
         table.numbers.insert(node.key, ROOT);
@@ -167,12 +170,12 @@ impl Nodes {
         })
     }
 
-    /// Whether numbers are to fit into 32 bits.
+    /// Whether inode numbers must fit into 32 bits.
     pub(crate) fn are_numbers_small(&self) -> bool {
         self.small.is_some()
     }
 
-    /// Inodes that the kernel holds.
+    /// The number of inodes that the kernel holds.
     pub(crate) fn known(&self) -> usize {
         lock(&self.table).nodes.len()
     }
@@ -182,20 +185,20 @@ impl Nodes {
         table.nodes.get(&number).map(|held| Arc::clone(&held.node)).ok_or(Errno::STALE)
     }
 
-    /// The node of a file, if the kernel holds it.
+    /// The node of a file, if the kernel holds one.
     pub(crate) fn of(&self, stat: &Stat) -> Option<Arc<Node>> {
         let table = lock(&self.table);
         let number = table.numbers.get(&Key::of(stat))?;
         table.nodes.get(number).map(|held| Arc::clone(&held.node))
     }
 
-    /// The folder is asked for `name` in the folder `parent`. The kernel holds the node until it [forgets](Nodes::forget) it.
+    /// Looks up `name` in the folder `parent`. The kernel holds the node until it [forgets](Nodes::forget) it.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Arc<Node>> {
         let (descriptor, stat) = open_entry(&*self.descriptor(&*self.get(parent)?)?, name)?;
         self.hold_found((parent, name), descriptor, &stat)
     }
 
-    /// The same for what a descriptor (`O_PATH`) stands for, which was found by that name.
+    /// Like [`lookup`](Nodes::lookup), for a file that is open (`O_PATH`) and was found by that name.
     pub(crate) fn hold(
         &self,
         (parent, name): (u64, &OsStr),
@@ -223,7 +226,7 @@ impl Nodes {
         }
         let mut number = self.number(key);
         while table.nodes.contains_key(&number) {
-            number = number.wrapping_add(1).max(FIRST); // Another has it.
+            number = number.wrapping_add(1).max(FIRST); // Another node has that number.
         }
         let node = self.node(number, key, (parent, name), descriptor);
         table.numbers.insert(key, number);
@@ -234,7 +237,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// The number that a file is to have: that of the folder, if it is of the same file system.
+    /// The inode number for a file: the folder's own, if the file is on the same file system.
     fn number(&self, key: Key) -> u64 {
         if let Some(small) = &self.small {
             return small.of(key);
@@ -247,13 +250,14 @@ impl Nodes {
         hasher.finish().max(FIRST)
     }
 
-    /// The number of an entry of a folder that has been told with its inode number only.
+    /// The inode number for an entry of a listing, which tells the folder's number and the kind only.
     pub(crate) fn number_of_entry(&self, parent: &Node, number: u64, kind: u32) -> u64 {
         let key = Key { device: parent.key.device, number, kind };
         lock(&self.table).numbers.get(&key).copied().unwrap_or_else(|| self.number(key))
     }
 
-    /// The kernel does not hold it any longer, as often as it has been told of it. Returns the node if it is forgotten: to drop it may close it.
+    /// The kernel takes back `lookups` of the times that it was told of a node. With none left, the node is returned;
+    /// dropping it may close its descriptor.
     pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
         let mut table = lock(&self.table);
         let held = table.nodes.get_mut(&number)?;
@@ -266,12 +270,12 @@ impl Nodes {
         Some(held.node)
     }
 
-    /// What stands for a node, whatever it is called now.
+    /// The descriptor of a node, opened again if it was closed.
     pub(crate) fn descriptor(&self, node: &Node) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = &*lock(&node.descriptor) {
             return Ok(Arc::clone(descriptor));
         }
-        // The folders above, up to the first one that has a descriptor.
+        // Folders above it, up to one that has a descriptor.
         let mut above = vec![self.get(node.parent())?];
         let mut folder = loop {
             let last = &above[above.len() - 1];
@@ -290,7 +294,7 @@ impl Nodes {
         self.open_again(node, &folder)
     }
 
-    /// Opens a node by the last name that it had in its folder.
+    /// Opens a node by its last name in `folder`.
     fn open_again(&self, node: &Node, folder: &OwnedFd) -> Result<Arc<OwnedFd>> {
         let name = lock(&node.place).1.clone();
         let (descriptor, stat) = open_entry(folder, &name).map_err(|error| match error {
@@ -309,7 +313,7 @@ impl Nodes {
         Ok(descriptor)
     }
 
-    /// One more descriptor is open; returns some that are to be closed.
+    /// Notes that a descriptor was opened. Returns others to be closed.
     fn note_opened(&self, table: &mut Table, number: u64) -> Vec<Arc<OwnedFd>> {
         table.opened.push_back(number);
         let mut closed = Vec::new();
@@ -330,7 +334,7 @@ impl Nodes {
         closed
     }
 
-    /// What is at a place now has come there.
+    /// Notes the new place of the file that was just moved there.
     pub(crate) fn moved(&self, parent: u64, name: &OsStr) {
         let stat = || {
             let folder = self.descriptor(&*self.get(parent)?)?;
@@ -392,7 +396,7 @@ mod tests {
         assert!(open() <= 11, "{}", open());
         files.iter().for_each(|node| assert_eq!(number_below(&nodes, node), node.key.number));
         assert!(open() <= 11, "{}", open());
-        // The names of those that are closed stand for others, or for nothing.
+        // The names of closed nodes now stand for other files, or for none.
         let closed = files.iter().position(|node| lock(&node.descriptor).is_none()).unwrap();
         let path = folder.path().join("below").join(name(closed));
         std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
@@ -413,7 +417,7 @@ mod tests {
             rustix::fs::mkdirat(&*descriptor, "d", Mode::RWXU).unwrap();
             parent = nodes.lookup(parent.number, OsStr::new("d")).unwrap();
         }
-        // In a thread with little room.
+        // On a thread with a small stack.
         std::thread::scope(|scope| {
             let few = std::thread::Builder::new().stack_size(64 << 10);
             let found = few.spawn_scoped(scope, || {

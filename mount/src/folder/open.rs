@@ -1,4 +1,4 @@
-//! What programs have open of a writable folder: files and folders. Each keeps its node's descriptor open until it is dropped.
+//! The files and folders that programs have open. While one is open, its node keeps its descriptor.
 
 use std::fs::File as SystemFile;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use crate::pool::{Line, Pool};
 /// A file that a program has open.
 pub(crate) struct OpenContent {
     pub(super) node: Arc<Node>,
-    /// None if it is open for writing alone.
+    /// `None` if it is open for writing only.
     pub(crate) open: Option<OpenFile>,
     pub(super) writer: Option<SystemFile>,
     /// See [`OpenedContent::dropped`](super::content::OpenedContent::dropped).
     pub(super) dropped: Option<u64>,
-    /// The kernel has the answer to its open.
+    /// The answer to its open is known to have arrived in the kernel.
     pub(super) is_answered: AtomicBool,
     pub(super) pool: Arc<Pool>,
 }
 
 impl OpenContent {
-    /// Whether the kernel keeps its pages when it is opened.
+    /// Whether the kernel keeps its pages at this open.
     pub(crate) fn keeps_pages(&self) -> bool {
         self.dropped.is_none()
     }
@@ -33,7 +33,7 @@ impl OpenContent {
         self.writer.is_some()
     }
 
-    /// Something is asked by it: the answer to its open has arrived.
+    /// The kernel made a request with this handle, so the answer to its open has arrived.
     pub(crate) fn is_used(&self) {
         if let Some(number) = self.dropped
             && !self.is_answered.load(Ordering::SeqCst)
@@ -43,24 +43,24 @@ impl OpenContent {
         }
     }
 
-    /// The kernel asks for these bytes, and has been told nothing of them yet.
+    /// The kernel asks for these bytes, and has no answer yet.
     pub(crate) fn is_read(&self, bytes: Range<u64>) {
         self.is_used();
         self.node.pages.reading(bytes);
     }
 
-    /// Those who write to it.
+    /// The line in which writes to the file wait.
     pub(crate) fn writers(&self) -> &Arc<Line> {
         &self.node.writers
     }
 }
 
 impl Drop for OpenContent {
-    /// By a thread that may wait: for who writes to the file, and for the folder. This may be one that takes in the kernel's requests,
-    /// or one that has the file's content locked.
+    /// The rest is dropped by a thread of the pool, as it may wait for a writer of the file or for the folder. This
+    /// thread may be one that takes in the kernel's requests, or one that has the file's content locked.
     fn drop(&mut self) {
         if self.dropped.is_some() && !self.is_answered.load(Ordering::SeqCst) {
-            self.node.pages.not_dropped(); // The kernel would have said that it lets go of it.
+            self.node.pages.not_dropped(); // Otherwise the kernel would have sent a release.
         }
         let (open, writer) = (self.open.take(), self.writer.take());
         let node = Arc::clone(&self.node);
@@ -78,16 +78,17 @@ impl Drop for OpenContent {
     }
 }
 
-/// A folder that a program lists.
+/// A folder that a program has open to list it.
 pub(crate) struct Directory {
     pub(super) node: Arc<Node>,
     pub(super) listing: Mutex<Listing>,
 }
 
-/// The lock is for its position.
+/// The position of the descriptor, which the lock protects.
 pub(super) struct Listing {
     pub(super) descriptor: OwnedFd,
-    /// Where the folder goes on behind its first entry, its second, and so on, if positions are to be as small as inode numbers.
+    /// With small inode numbers, positions are small too: the folder's own position after its first entry, its second,
+    /// and so on.
     pub(super) places: Option<Vec<u64>>,
 }
 

@@ -1,43 +1,48 @@
-//! Doing things for whoever asks for them, where root serves a mount to others.
+//! Acts as the user who makes a request, where root serves a mount to others.
 //!
-//! The kernel has checked what the asker may, but by what it was told last: who owns a file, and what a name stands for, may have
-//! changed since. So what depends on the owner is done with the asker's number and without the rights by which root is above that;
-//! then the folder's own system checks it again, at the moment at which it is done. What depends on groups cannot be checked again,
-//! since an asker's other groups are not known here: that is left to the kernel.
+//! The kernel has checked permissions, but by what it was told last. Meanwhile a file may have another owner, and a
+//! name may stand for another file. So requests that depend on the owner are made with the asker's user and group, and
+//! without the capabilities that put root above owners. The folder's own file system then checks them again, at that
+//! moment.
 //!
-//! What is made belongs to the asker from the moment it is there. To make something and to give it away then would be two steps.
+//! Permissions that depend on the asker's supplementary groups cannot be checked again, since FUSE does not tell these
+//! groups. The kernel's check stands for them.
+//!
+//! What a request makes belongs to the asker from its first moment. Making it as root and changing the owner afterwards
+//! would be two steps, between which the name can come to stand for another file.
 
 use std::cell::Cell;
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
-/// Who makes a request: user and group.
+/// The user and group that make a request.
 pub(crate) type Owner = (u32, u32);
 
-/// What the system takes for the number of nobody, and so changes nothing by.
+/// An invalid user or group: setting it changes nothing.
 const NOBODY: u32 = u32::MAX;
 
-/// What root has and a user has not: files of others are as his own, he gives them away, what he writes keeps its set-user bits, and
-/// has no quota.
+/// The capabilities that put root above owners: to use others' files as their owner, to give files away, to keep
+/// set-user bits when writing, and to exceed quotas.
 const ABOVE_OWNERS: CapabilitySet = CapabilitySet::FOWNER
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// As long as it is there, this thread is another where files are concerned.
+/// While this value lives, this thread acts on files as another user.
 struct Acting {
     before: Owner,
     capabilities: CapabilitySets,
 }
 
-/// Says who this thread is where files are concerned from now on; and who it was before.
+/// Sets the user and group that this thread acts on files as. Returns the ones before.
 fn set_owner((user, group): Owner) -> Owner {
     // SAFETY: both have no conditions, and are of this thread alone. What they return is the number from before.
     unsafe { (libc::setfsuid(user) as u32, libc::setfsgid(group) as u32) }
 }
 
-/// This thread has root's own groups no longer, which it does not need: by them a user would give his programs a group of root's.
+/// Drops root's supplementary groups for this thread. With them, a user could give programs a set-group bit for a group
+/// of root's.
 fn leave_groups() -> Result<()> {
     thread_local! {
         static HAS_LEFT: Cell<bool> = const { Cell::new(false) };
@@ -45,7 +50,8 @@ fn leave_groups() -> Result<()> {
     if HAS_LEFT.replace(true) {
         return Ok(());
     }
-    // SAFETY: no groups are read from there. Of this thread alone, which the library's own function is not.
+    // SAFETY: with a count of 0 no memory is read. The system call changes this thread only; the C library's function
+    // changes all.
     match unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) } {
         0 => Ok(()),
         _ if rustix::process::getgroups().is_ok_and(|groups| groups.is_empty()) => Ok(()),
@@ -56,7 +62,7 @@ fn leave_groups() -> Result<()> {
     }
 }
 
-/// Whether this process may act for others at all.
+/// Whether this process can act as other users.
 pub(crate) fn can_act_for_others() -> bool {
     act_for(Some((65_534, 65_534)), || Ok(())).is_ok()
 }
@@ -66,11 +72,12 @@ impl Acting {
         leave_groups()?;
         let capabilities = capabilities(None)?;
         let acting = Acting { before: set_owner(owner), capabilities };
-        // They do not say whether they did it.
+        // `setfsuid` and `setfsgid` do not report failures.
         if set_owner((NOBODY, NOBODY)) != owner {
             return Err(Errno::PERM);
         }
-        // With root's number the thread has lost what lets it use others' folders, which it needs: the kernel has found that the asker may.
+        // Giving up root's user also drops the capabilities for using others' files. They are set again: the kernel has
+        // checked access.
         let mut kept = capabilities;
         if owner.0 != 0 {
             kept.effective.remove(above);
@@ -87,19 +94,21 @@ impl Drop for Acting {
         let is_back = set_owner((NOBODY, NOBODY)) == before
             && set_capabilities(None, self.capabilities).is_ok();
         if !is_back {
-            // The system lets everybody have his own number back. A thread that has another would do things for the wrong ones.
+            // Going back to its own user is always allowed. If it fails all the same, this thread must not go on as
+            // somebody else.
             std::process::abort();
         }
     }
 }
 
-/// Does something as `owner`; or as whoever this process is.
+/// Does something as `owner`, or as this process if there is none.
 pub(super) fn act_for<T>(owner: Option<Owner>, act: impl FnOnce() -> Result<T>) -> Result<T> {
     let _acting = owner.map(|owner| Acting::begin(owner, ABOVE_OWNERS)).transpose()?;
     act()
 }
 
-/// Writes as `owner` what came by a mapping, which takes no set-user bits away on any file system; or as whoever this process is.
+/// Writes data from a mapping as `owner`, or as this process if there is none. Set-user bits stay, as no file system
+/// takes them away for a mapping.
 pub(super) fn write_mapped_for<T>(
     owner: Option<Owner>,
     write: impl FnOnce() -> Result<T>,

@@ -1,33 +1,42 @@
-//! The kernel's pages of a file that is written: when they were dropped, and which may be older than what was written since.
+//! Finds pages in the kernel's cache that may be older than a write, so that the mount can have them dropped.
 //!
-//! A program's write is *copied* into the kernel's pages, which are unlocked, and then sent to the mount, which *handles* it. What comes
-//! between may leave an old page behind: copied < dropped < read < handled. An open *drops* the file's pages ([`content`](super::content)),
-//! the new one too; somebody *reads*, and gets the old bytes; the write is handled, and the old page stays. So the
-//! mount has the kernel drop it once more before it answers the write, if it was read
+//! The kernel copies a program's write into its pages, unlocks them, and sends the write to the mount. In between, this
+//! can happen:
 //!
-//! * while a program had the file open to write it;
-//! * since an open was told to drop pages whose answer was not known to have arrived when the last write was answered: writes into
-//!   a file's pages are one after the other, so this one was copied after that;
-//! * and not before an open whose answer has arrived meanwhile, or beyond where the file was cut off since: such pages are gone.
+//! 1. The write is *copied* into a page.
+//! 2. The answer to an open makes the kernel *drop* the file's pages ([`content`](super::content)), the new one among
+//!    them.
+//! 3. Another program *reads*, which brings the old bytes back.
+//! 4. The mount *handles* the write. The old page would stay.
 //!
-//! Also dropped are all pages when the kernel is told a size which it did not expect, as others have changed the file: from then on it is watched until nobody has it
-//! open to write it.
+//! So before it answers a write, the mount has the kernel drop every page of the write that was read
 //!
-//! Not for what comes from a mapping: its pages are not dropped before they are written. (Who stores by a shared mapping into a page that
-//! is old in that moment writes all of it back. That is not prevented.)
+//! * while a program had the file open for writing;
+//! * and since an open whose answer drops pages, if that answer was not known to have arrived when the last write was
+//!   answered. (Writes to a file's pages follow one another, so this write was copied after the last one was answered.)
+//!
+//! It leaves out pages that are gone: those read before an open whose answer has arrived meanwhile, and those behind
+//! the place where the file was cut off since.
+//!
+//! The kernel also drops all pages when it is told a size that it does not expect, as others have changed the file.
+//! From then on, the file is watched until no program has it open for writing.
+//!
+//! Writes from mappings need none of this, as the kernel keeps a mapped page until it is written. One case is not
+//! prevented: a program that stores through a shared mapping into a page that is old at that moment writes all of the
+//! page back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that the kernel keeps, or drops, together, at least.
+/// The smallest unit in which the kernel keeps and drops data, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Ranges that are told apart; beyond that there is one from the first to the last.
+/// Ranges that are kept for a file. More of them become one, from the first to the last.
 const RANGES_MAX: usize = 256;
 
-/// Bytes, by their ranges: where each begins, and ends.
+/// A set of bytes, as ranges: start to end.
 #[derive(Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
@@ -50,7 +59,7 @@ impl Ranges {
         }
     }
 
-    /// Takes the bytes of a range away. Whether there were any.
+    /// Removes a range. Returns whether any of its bytes were in the set.
     fn take(&mut self, range: Range<u64>) -> bool {
         let mut any = false;
         while let Some((&start, &end)) = self.0.range(..range.end).next_back()
@@ -71,27 +80,27 @@ impl Ranges {
 
 #[derive(Default)]
 struct State {
-    /// How many opens there were by which the kernel drops the file's pages.
+    /// Opens so far whose answers drop pages.
     told: u64,
-    /// What is about to drop pages, and not known to have done so: opens of these, and the mount's own for a write.
+    /// Drops that may still happen: answers to such opens that are not known to have arrived, and drops for a write.
     on_their_way: u64,
-    /// The last of the opens that have.
+    /// The latest of these opens whose answer has arrived.
     arrived: u64,
-    /// Pages that were read since the last of the opens was told, and not dropped for a write.
+    /// Pages read since the last of these opens, and not dropped for a write since.
     read: Ranges,
-    /// Those that were read before: gone when that answer has arrived.
+    /// Pages read before that open. They are gone when its answer has arrived.
     read_before: Ranges,
-    /// Handles by which programs may write.
+    /// Handles open for writing.
     writers: usize,
-    /// Watched until the last of the writers goes.
+    /// Whether the file is watched until the last of these handles is closed.
     stays_watched: bool,
 }
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct KernelPages {
-    /// Pages may be dropped after a write has gone into them: not all that drops them is known to be over before the
-    /// last write was answered.
+    /// Whether reads are noted: pages may be dropped after a write was copied into them, because some drop was not
+    /// known to be over when the last write was answered.
     is_watched: AtomicBool,
     state: Mutex<State>,
 }
@@ -110,7 +119,7 @@ impl KernelPages {
         self.is_watched.store(true, Ordering::SeqCst);
     }
 
-    /// The kernel is about to be told to drop all pages, by the answer to an open. Returns the number of that.
+    /// The answer to an open will tell the kernel to drop all pages. Returns that open's number.
     pub(crate) fn drop_all(&self) -> u64 {
         let mut state = self.state();
         self.watch();
@@ -122,7 +131,7 @@ impl KernelPages {
         state.told
     }
 
-    /// That answer has arrived. To be said once for each number.
+    /// The answer to open `number` has arrived. Must be called once for each number.
     pub(crate) fn dropped(&self, number: u64) {
         let mut state = self.state();
         state.on_their_way -= 1;
@@ -132,29 +141,29 @@ impl KernelPages {
         }
     }
 
-    /// That open was not answered so.
+    /// The open failed, so no such answer was sent.
     pub(crate) fn not_dropped(&self) {
         self.state().on_their_way -= 1;
     }
 
-    /// Whether the kernel is known to have dropped its pages since it was told so by this number.
+    /// Whether the kernel is known to have dropped its pages at open `number` or a later one.
     pub(crate) fn are_dropped_since(&self, number: u64) -> bool {
         self.state().arrived >= number
     }
 
-    /// Pages of this file are about to be dropped for a write.
+    /// Pages are about to be dropped for a write.
     pub(crate) fn begins_to_drop(&self) {
         let mut state = self.state();
         self.watch();
         state.on_their_way += 1;
     }
 
-    /// They are.
+    /// They have been dropped.
     pub(crate) fn has_dropped(&self) {
         self.state().on_their_way -= 1;
     }
 
-    /// The kernel is about to be told of a size that it does not expect.
+    /// The kernel is about to be told a size that it does not expect.
     pub(crate) fn others_have_changed_it(&self) {
         let mut state = self.state();
         if state.writers > 0 {
@@ -163,7 +172,7 @@ impl KernelPages {
         }
     }
 
-    /// A program is about to hear that it may write.
+    /// A handle is being opened for writing.
     pub(crate) fn writer_comes(&self) {
         self.state().writers += 1;
     }
@@ -177,7 +186,7 @@ impl KernelPages {
         }
     }
 
-    /// The file is cut off, or has grown, by who has told the kernel to do so.
+    /// The file's size was changed by a request of the kernel.
     pub(crate) fn resized(&self, size_bytes: u64) {
         let mut state = self.state();
         let behind = in_pages(0..size_bytes).end..u64::MAX;
@@ -185,7 +194,7 @@ impl KernelPages {
         state.read_before.take(behind);
     }
 
-    /// The kernel is about to be told what these bytes are.
+    /// The kernel is about to be given these bytes.
     pub(crate) fn reading(&self, bytes: Range<u64>) {
         if self.is_watched.load(Ordering::SeqCst) && !bytes.is_empty() {
             let mut state = self.state();
@@ -195,8 +204,8 @@ impl KernelPages {
         }
     }
 
-    /// These bytes, which a program has written into the kernel's pages, are in the folder, and it is about to be told so. Whether
-    /// pages of them may be older: then they have to be dropped first.
+    /// A write of these bytes, which the kernel has in its pages, is in the folder and about to be answered. Returns
+    /// whether the kernel may have older pages of them, which must be dropped first.
     pub(crate) fn wrote(&self, bytes: Range<u64>) -> bool {
         if !self.is_watched.load(Ordering::SeqCst) || bytes.is_empty() {
             return false;

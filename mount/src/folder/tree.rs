@@ -1,7 +1,7 @@
-//! What is done to a writable folder: each function is a request of the kernel, done by calls of the same kind on the folder.
+//! Carries out the kernel's requests on a writable folder, each by the system call of the same kind.
 //!
-//! The kernel has checked permissions by the modes that it was told. If root serves the mount, what depends on whose something is
-//! is done for who asked for it ([`owner`](super::owner)); otherwise all is done as the user who mounted.
+//! The kernel has checked permissions by the modes that it was told. If root serves the mount, requests that depend on
+//! the owner are made as the asking user ([`owner`](super::owner)). Otherwise all are made as the user who mounted.
 
 use std::ffi::OsStr;
 use std::fs::File as SystemFile;
@@ -34,10 +34,10 @@ use crate::inodes::{OWN_FOLDER, ROOT};
 use crate::pool::Pool;
 use crate::service::{OWN_NAME, Service};
 
-/// Bytes of entries that are taken from a folder at a time.
+/// Bytes of entries that are read from a folder at a time.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// Threads that wait for somebody to give up his lease on a file, at most.
+/// Threads that may wait for a program to give up its lease on a file: a quarter of the pool's.
 const LEASES_MAX: usize = 16;
 
 /// See the [module](self).
@@ -45,18 +45,18 @@ pub(crate) struct Tree {
     pub(crate) service: Arc<Service>,
     pub(crate) nodes: Nodes,
     backend: Arc<LocalBackend>,
-    /// Who has the files of the cache open for all others.
+    /// The session that keeps the cache's files open for all programs.
     own: Session,
     root: String,
-    /// Names that are hinted.
+    /// Resolves hinted names.
     beneath: Beneath,
-    /// Who serves the mount.
+    /// The user who mounted.
     user: u32,
-    /// Threads that wait for a lease.
+    /// Threads that wait for a lease now.
     leases: AtomicUsize,
-    /// Who waits for the folder.
+    /// The threads that wait for the folder.
     pub(crate) pool: Arc<Pool>,
-    /// Tells the kernel that attributes are old; there as soon as it is mounted.
+    /// Tells the kernel that attributes or pages are out of date. Set as soon as the folder is mounted.
     pub(crate) notifier: OnceLock<Notifier>,
 }
 
@@ -64,26 +64,26 @@ pub(crate) struct Tree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteWay {
     InPlace,
-    /// The end is where the folder has it, though others append behind the mount.
+    /// At the end of the folder's file, even if others append behind the mount.
     AtEnd,
-    /// By a mapping, which the kernel writes back for nobody in particular: done for the file's owner.
+    /// From a mapping. The kernel writes it back for no user in particular, so it is done as the file's owner.
     Mapped,
 }
 
-/// What was written.
+/// The result of a write.
 pub(crate) struct Written {
     pub(crate) count: usize,
     /// Bytes of which the kernel may have older pages.
     pub(crate) old_pages: Option<Range<u64>>,
 }
 
-/// How long a write waits until the kernel has dropped older pages.
+/// How long the answer to a write waits for the kernel to drop older pages.
 const DROP_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Descriptors that a file which was made needs beside its own: its node's, and two for who reads it.
+/// Descriptors that a new file needs beside its own: one for its node, and two for reading it.
 const SPARES: usize = 3;
 
-/// Opens what a descriptor stands for in earnest.
+/// Opens the file that a descriptor (`O_PATH`) stands for.
 fn reopen(descriptor: &OwnedFd, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(path_of(descriptor), flags | OFlags::CLOEXEC, Mode::empty())
 }
@@ -92,12 +92,12 @@ fn stat_of(descriptor: &OwnedFd) -> Result<Stat> {
     rustix::fs::fstat(descriptor)
 }
 
-/// Whether from one mode to the other only bits go that set user or group.
+/// Whether the modes differ only in set-user and set-group bits that go.
 fn loses_set_bits(before: u32, after: u32) -> bool {
     (before ^ after) & !(before & (libc::S_ISUID | libc::S_ISGID)) == 0
 }
 
-/// The number of an error of the standard library's.
+/// The error number of an error of the standard library.
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
@@ -123,7 +123,7 @@ impl Tree {
         })
     }
 
-    /// Refuses what is of `.foretell`.
+    /// Refuses names of `.foretell` and in it.
     fn check_name(&self, parent: u64, name: &OsStr) -> Result<()> {
         match parent == OWN_FOLDER || parent == ROOT && name == OWN_NAME {
             true => Err(Errno::PERM),
@@ -136,7 +136,7 @@ impl Tree {
         self.nodes.descriptor(&*self.nodes.get(parent)?)
     }
 
-    /// What the folder says of a node, taken in.
+    /// The folder's attributes of a node, which its content takes in.
     fn stat(&self, node: &Node) -> Result<Stat> {
         let descriptor = self.nodes.descriptor(node)?;
         if !node.is_file() {
@@ -156,17 +156,17 @@ impl Tree {
         self.attributes_of(&*self.nodes.get(number)?)
     }
 
-    /// The kernel holds what it is told of until it forgets it.
+    /// Finds a name. The kernel holds the node until it forgets it.
     pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr> {
         let node = self.nodes.lookup(parent, name)?;
         let attributes = self.attributes_of(&node);
         if attributes.is_err() {
-            self.nodes.forget(node.number, 1); // It was not told.
+            self.nodes.forget(node.number, 1); // The kernel was not told of it.
         }
         attributes
     }
 
-    /// What root does is done for who has asked for it.
+    /// Does something as the asker, if root serves the mount.
     fn act<T>(&self, asker: Owner, act: impl FnOnce() -> Result<T>) -> Result<T> {
         act_for(self.other_than_root(asker), act)
     }
@@ -175,7 +175,8 @@ impl Tree {
         Some(asker).filter(|&asker| self.user == 0 && asker != (0, 0))
     }
 
-    /// The mode in which something is made: what others have a user's mount make is the user's, and is not to act as him.
+    /// The mode of something new. What other users make on a user's mount belongs to that user, so it must not get
+    /// set-user or set-group bits.
     fn mode(&self, mode: u32, asker: Owner) -> Mode {
         let is_own = self.user == 0 || asker.0 == self.user;
         Mode::from_raw_mode(mode & if is_own { 0o7777 } else { 0o1777 })
@@ -217,7 +218,7 @@ impl Tree {
         self.lookup(parent, name)
     }
 
-    /// One more name of a node.
+    /// Adds a name to a node.
     pub(crate) fn link(
         &self,
         number: u64,
@@ -269,13 +270,14 @@ impl Tree {
         if !opened.keeps_pages()
             && let Some(notifier) = self.notifier.get()
         {
-            // Attributes alone: pages go by what is answered. If the kernel does not know it, all the better.
+            // Attributes only; the answer to this open decides about pages. The kernel may not know the inode, which is
+            // fine.
             notifier.inval_inode(INodeNo(number), -1, 0).ok();
         }
         Ok(opened)
     }
 
-    /// Opens a file, on which somebody may have a lease: he is waited for, but not by all threads.
+    /// Opens a file. If a program has a lease on it, waits until it is given up; but not on all threads of the pool.
     fn open_patiently(&self, descriptor: &OwnedFd, access: OFlags) -> Result<OwnedFd> {
         match reopen(descriptor, access | OFlags::NONBLOCK) {
             Ok(opened) => {
@@ -295,7 +297,7 @@ impl Tree {
         }
     }
 
-    /// `made` is a descriptor on it, if it was just made.
+    /// `made` is a descriptor of the file, if it was just made.
     fn open_node(
         &self,
         node: &Arc<Node>,
@@ -303,7 +305,7 @@ impl Tree {
         thread: u32,
         made: Option<OwnedFd>,
     ) -> Result<OpenContent> {
-        // Both at once is what the kernel takes for a descriptor that can do neither.
+        // Linux takes this combination for a descriptor that can neither read nor write.
         let access = match wish & OFlags::RWMODE {
             OFlags::RWMODE => OFlags::RDWR,
             access => access,
@@ -344,15 +346,15 @@ impl Tree {
         Ok(handle)
     }
 
-    /// What a file is called below the root.
+    /// The path of a file below the root.
     fn path(&self, descriptor: &OwnedFd) -> String {
         let path = std::fs::read_link(path_of(descriptor)).unwrap_or_default();
         let below = path.strip_prefix(&self.root).unwrap_or(&path);
         below.to_string_lossy().into_owned()
     }
 
-    /// Makes a file and opens it. If somebody has made one meanwhile, the kernel is to look: it has not said yet whether this program may
-    /// open that.
+    /// Makes a file and opens it. If somebody else has made one meanwhile, returns ESTALE: the kernel then looks the
+    /// name up and checks whether this program may open that file.
     pub(crate) fn create(
         &self,
         (parent, name): (u64, &OsStr),
@@ -363,7 +365,7 @@ impl Tree {
         let wish = OFlags::from_bits_retain(flags as u32);
         let with = (wish & OFlags::RWMODE) | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = self.mode(mode, owner);
-        // Without descriptors for what follows nothing is made.
+        // If there are no descriptors for the steps that follow, nothing is made.
         let spares = [(); SPARES].map(|()| rustix::io::fcntl_dupfd_cloexec(&*folder, 0));
         let spares = spares.into_iter().collect::<Result<Vec<OwnedFd>>>()?;
         let made = self.act(owner, || rustix::fs::openat(&*folder, name, with, mode));
@@ -372,7 +374,7 @@ impl Tree {
             Err(Errno::EXIST) if !wish.contains(OFlags::EXCL) => return Err(Errno::STALE),
             made => made?,
         };
-        // The name may stand for another by now.
+        // By descriptor, as the name may stand for another file by now.
         let node = self.nodes.hold((parent, name), reopen(&made, OFlags::PATH)?)?;
         let opened = self
             .open_node(&node, wish, thread, Some(made))
@@ -394,7 +396,8 @@ impl Tree {
             Some(_) => None,
             None => Some(SystemFile::from(self.open_patiently(&descriptor, OFlags::WRONLY)?)),
         };
-        let writer = writer.or(opened.as_ref()).expect("it is one or the other");
+        let writer =
+            writer.or(opened.as_ref()).expect("invariant: it was open, or has been opened");
         let mut content = node.content();
         self.act(asker, || rustix::fs::ftruncate(writer, size_bytes))?;
         content.wrote(0..0, Some(size_bytes));
@@ -416,18 +419,20 @@ impl Tree {
             }
             let (mode, stat) = (mode & 0o7777, stat_of(&descriptor)?);
             let is_folder = kind_of(stat.st_mode) == FileType::Directory;
-            // A folder's group is one of the asker's, or the bit that has it passed on would be taken away: it gives nobody a right.
+            // For a folder the asker acts with the folder's group; otherwise the system would take its set-group bit
+            // away. That bit only passes the group on to new files, and gives nobody a right.
             let asker = if is_folder { (asker.0, stat.st_gid) } else { asker };
             let path = path_of(&descriptor);
             match self.act(asker, || rustix::fs::chmod(path, Mode::from_raw_mode(mode))) {
-                // The kernel has whoever writes to a file take these bits away first; the folder's own system does so, too, when he writes.
+                // The kernel takes these bits away in the name of the program that writes, which may not change the
+                // mode. The folder's file system takes them away at the write anyway.
                 Err(Errno::PERM) if !is_folder && loses_set_bits(stat.st_mode & 0o7777, mode) => {}
                 changed => changed?,
             }
         }
         if change.uid.is_some() || change.gid.is_some() {
             let (user, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            // Whether he is of that group the kernel knows.
+            // The kernel has checked that the asker is in that group.
             let asker = (asker.0, change.gid.unwrap_or(asker.1));
             self.act(asker, || {
                 rustix::fs::chownat(&*descriptor, "", user, group, AtFlags::EMPTY_PATH)
@@ -449,8 +454,8 @@ impl Tree {
         self.attributes_of(&node)
     }
 
-    /// Writes through to the folder: what this says was written is there, and whatever is read from now on is that. So it is for who
-    /// reads what the kernel has, when [that is dropped](Self::drop_pages) which may be older.
+    /// Writes to the folder's file and tells the cache. Every later read by the mount returns the new bytes. So do
+    /// reads from the kernel's pages, once [old ones are dropped](Self::drop_pages).
     pub(crate) fn write(
         &self,
         handle: &OpenContent,
@@ -473,7 +478,8 @@ impl Tree {
             let append = || rustix::io::pwritev2(writer, &pieces, offset, ReadWriteFlags::APPEND);
             let written = self.act(asker, append);
             let end = rustix::fs::fstat(writer)?.st_size as u64;
-            // It began where the kernel takes the end to be, or others have changed the file.
+            // If the end is not where the kernel expects it, others have changed the file, and all of it counts as
+            // changed.
             let start = match written {
                 Ok(count) if end.checked_sub(count as u64) == Some(offset) => offset,
                 _ => 0,
@@ -486,7 +492,7 @@ impl Tree {
         let write = || writer.write_at(bytes, offset).map_err(|error| errno(&error));
         let written = match way {
             WriteWay::Mapped => match write_mapped_for(self.other_than_root(asker), write) {
-                // Nobody can act for the file's owner.
+                // This process cannot act as the file's owner.
                 Err(Errno::PERM) => write(),
                 written => written,
             },
@@ -495,7 +501,7 @@ impl Tree {
         let asked = offset..offset.saturating_add(bytes.len() as u64);
         match written {
             Ok(count) => content.wrote(offset..offset + count as u64, None),
-            // Some of it may have been, and the size is what the folder says.
+            // Some of it may have been written. The folder tells the size.
             Err(_) => {
                 let size = rustix::fs::fstat(writer)?.st_size as u64;
                 content.wrote(asked.clone(), Some(size));
@@ -506,11 +512,12 @@ impl Tree {
         written.map(|count| Written { count, old_pages })
     }
 
-    /// Has the kernel drop pages that may be older than what was written, and then gives the answer, in a thread that nobody's write waits for.
+    /// Has the kernel drop pages that may be older than a write, then gives the answer. Runs on a thread that no write
+    /// waits for.
     ///
-    /// The kernel waits for those that it has locked: by reads, and by what mappings have it write, which go on meanwhile. It
-    /// also has a page locked of which the write to be answered is the first to say something, and a part only. Then it is not
-    /// older, but the kernel would not come back before the answer: so this does not wait for long.
+    /// The kernel waits for pages that are locked, by reads and by writing back mappings, which go on meanwhile. It
+    /// also locks a page until the answer, if the write covers part of it and it was not in memory before. Such a page
+    /// is not old, but the kernel would wait for the answer to drop it. So the answer does not wait for long.
     pub(crate) fn drop_pages(
         &self,
         handle: &OpenContent,
@@ -522,7 +529,7 @@ impl Tree {
         let (is_over, wait) = std::sync::mpsc::channel::<()>();
         let drop_them = move || {
             let (start, length) = (pages.start as i64, (pages.end - pages.start) as i64);
-            // The kernel may have forgotten it.
+            // The kernel may have forgotten the inode.
             notifier.inval_inode(INodeNo(node.number), start, length).ok();
             node.pages.has_dropped();
             drop(is_over);
@@ -532,7 +539,7 @@ impl Tree {
         match thread.spawn(drop_them.clone()) {
             Ok(_) => {
                 drop(drop_them);
-                wait.recv_timeout(DROP_PATIENCE).ok(); // If not then soon after.
+                wait.recv_timeout(DROP_PATIENCE).ok(); // Or they are dropped a little later.
                 answer();
             }
             Err(_) => {
@@ -553,12 +560,12 @@ impl Tree {
         let mut content = handle.node.content();
         let allocated = self.act(asker, || rustix::fs::fallocate(writer, mode, offset, length));
         let size = rustix::fs::fstat(writer)?.st_size as u64;
-        // Some of what it can do moves all that lies behind.
+        // Some modes move all bytes that lie behind.
         content.wrote(offset.min(size)..size.max(offset.saturating_add(length)), Some(size));
         allocated
     }
 
-    /// Reads past the cache, which has found that the file is shorter than it was told: it is told what it is now.
+    /// Reads from the folder, after the cache has found the file shorter than it knew. The cache is told the new size.
     pub(crate) fn read_plainly(
         &self,
         handle: &OpenContent,
@@ -591,7 +598,11 @@ impl Tree {
                 Some(SystemFile::from(reopen(&descriptor, OFlags::RDONLY)?))
             }
         };
-        let file = handle.writer.as_ref().or(opened.as_ref()).expect("it is one or the other");
+        let file = handle
+            .writer
+            .as_ref()
+            .or(opened.as_ref())
+            .expect("invariant: it was open, or has been opened");
         match is_data {
             true => rustix::fs::fdatasync(file),
             false => rustix::fs::fsync(file),
@@ -602,7 +613,8 @@ impl Tree {
         rustix::fs::fsync(&folder.listing().descriptor)
     }
 
-    /// A program closes a descriptor: what the folder's own system has to say of its writes, it says now.
+    /// A program closes a descriptor. Passes that on, for the errors of earlier writes that the folder's file system
+    /// reports at a close.
     pub(crate) fn flush(&self, handle: &OpenContent) -> Result<()> {
         let Some(writer) = &handle.writer else { return Ok(()) };
         let copy = OwnedFd::from(writer.try_clone().map_err(|error| errno(&error))?);
@@ -622,7 +634,7 @@ impl Tree {
         Ok(Directory { node, listing: Mutex::new(Listing { descriptor, places }) })
     }
 
-    /// Tells the entries of a folder from a position on to `add`, which says whether there is no more room.
+    /// Passes the entries of a folder from a position on to `add`, until `add` returns that the answer is full.
     pub(crate) fn list(
         &self,
         folder: &Directory,
@@ -646,7 +658,7 @@ impl Tree {
             count += 1;
             let next = match places {
                 Some(places) => {
-                    // Others may have changed the folder since it was read before.
+                    // Others may have changed the folder since it was last read.
                     match places.get_mut(count as usize - 1) {
                         Some(place) => *place = entry.next_entry_cookie(),
                         None => places.push(entry.next_entry_cookie()),
@@ -656,18 +668,18 @@ impl Tree {
                 None => entry.next_entry_cookie(),
             };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            // The root's own folder is another.
+            // The mount's own `.foretell` hides one of the folder.
             if folder.node.number == ROOT && name == OWN_NAME {
                 continue;
             }
             let mode = match entry.file_type() {
-                // Some systems do not say.
+                // Some file systems do not tell the kind.
                 rustix::fs::FileType::Unknown => {
                     match beneath::stat_entry(descriptor, name) {
                         Ok(stat) => stat.st_mode,
-                        Err(Errno::NOENT) => continue, // It is gone.
+                        Err(Errno::NOENT) => continue, // It has gone.
                         Err(beneath::REFUSED) => libc::S_IFDIR,
-                        Err(_) => libc::S_IFREG, // It is something.
+                        Err(_) => libc::S_IFREG, // It exists.
                     }
                 }
                 kind => kind.as_raw_mode(),
@@ -684,11 +696,12 @@ impl Tree {
         Ok(())
     }
 
-    /// The file at a path below the root, for a hint. One that was just written is not fetched ahead: what would be is soon of no use.
+    /// Opens the file at a path below the root for a hint. A file that was just written is left out: its blocks would
+    /// soon be out of date.
     pub(crate) fn open_path(&self, path: &str, session: &Session) -> Option<Arc<File>> {
         let path = Path::new(path.trim_matches('/'));
         let found = self.beneath.open(path, OFlags::PATH, Links::Followed).ok()?;
-        // What to open a device does is not ours to do.
+        // Opening a device could have an effect.
         if kind_of(stat_of(&found).ok()?.st_mode) != FileType::RegularFile {
             return None;
         }
@@ -703,7 +716,7 @@ impl Tree {
                 self.backend.open_changing(opened.into(), version.name(), size_bytes),
             )
         };
-        // It has its descriptor as long as it is hinted.
+        // A hinted file keeps a descriptor until its hints have passed.
         let can_hold = || version.is_settled() && self.backend.can_hold_more();
         let Some(node) = self.nodes.of(&stat) else {
             return can_hold().then(|| open_found(opened));
@@ -715,7 +728,7 @@ impl Tree {
         }
     }
 
-    /// What the cache has of a file.
+    /// The cache's file, to tell what is cached.
     pub(crate) fn cached(&self, number: u64) -> Result<Arc<File>> {
         let node = self.nodes.get(number)?;
         if !node.is_file() {

@@ -1,8 +1,7 @@
-//! A connection that can be reset, and all of them silenced.
+//! Connections that can be reset, and all be silenced at once.
 //!
-//! A client notices three different things when a server is gone: connections that are refused, one
-//! that is reset while it is used, and one on which nothing comes any more. The first is the
-//! listener's affair; the other two are here, below HTTP.
+//! A client sees a lost server in three ways: its connections are refused, one is reset while in use, or no more bytes
+//! come. The listener does the first; this module does the other two, below HTTP.
 
 use std::io;
 use std::pin::Pin;
@@ -23,25 +22,25 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Holds everything up.
+    /// Holds up all connections.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
     }
 
-    /// Lets everything go on.
+    /// Lets all connections go on.
     pub(crate) fn open(&self) {
         self.shut.store(false, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.lock());
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready when it is open.
+    /// Ready when the gate is open.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         if !self.shut.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }
         let mut waiting = self.lock();
-        // Opened in between: whoever opens takes the list after that, and may have taken it already.
+        // It may have been opened in between: `open` takes the list after that, and may have taken it already.
         if !self.shut.load(Ordering::SeqCst) {
             return Poll::Ready(());
         }
@@ -56,12 +55,12 @@ impl Gate {
     }
 }
 
-/// How a connection is to end, shared with those who answer on it.
+/// Whether a connection is to be reset, shared with the tasks that answer on it.
 #[derive(Clone, Default)]
 pub(crate) struct Fuse(Arc<AtomicBool>);
 
 impl Fuse {
-    /// The connection is reset when it is closed next, instead of ended in order.
+    /// Makes the connection be reset when it is closed, and not ended in order.
     pub(crate) fn blow(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -75,9 +74,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// What `stream` carries, held up by `gate` and reset by `fuse`.
+    /// A connection over `stream`, held up by `gate` and reset by `fuse`.
     pub(crate) fn new(stream: TcpStream, gate: Arc<Gate>, fuse: Fuse) -> Self {
-        // Heads of answers go out at once. If that cannot be had, they go out later.
+        // Without this, heads of answers may go out later.
         let _ = stream.set_nodelay(true);
         Connection { stream, gate, fuse }
     }
@@ -86,8 +85,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.fuse.0.load(Ordering::Relaxed) {
-            // A socket that lingers for no time is reset when it is closed; its client may have done
-            // so before.
+            // A socket with a linger time of zero is reset when it is closed. It fails if the client has reset it
+            // before.
             let _ = set_socket_linger(&self.stream, Some(Duration::ZERO));
         }
     }

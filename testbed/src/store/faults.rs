@@ -1,8 +1,7 @@
-//! What becomes of a request: how long it waits, and whether it is answered as it should be.
+//! Draws the fate of each request: how long it waits, and which fault it meets.
 //!
-//! Everything is drawn from the seed and the request's number, in order of arrival, and from nothing
-//! else: the same requests in the same order meet the same fate. Requests that arrive side by side
-//! may change places, and their fates with them.
+//! A fate depends only on the seed and on the request's number in order of arrival. So the same requests in the same
+//! order meet the same fates. Requests that arrive at the same time may change places, and their fates with them.
 
 use std::time::Duration;
 
@@ -11,24 +10,23 @@ use foretell_sim::random::{SplitMix64, hash};
 use super::error::StoreError;
 use super::first_byte::FirstByte;
 
-/// What goes wrong on purpose: shares of all requests, from 0 to 1. A request has one fault at most,
-/// so the three are 1 at most together.
+/// Faults on purpose: shares of all requests, from 0 to 1. A request has at most one fault, so the three add up to at
+/// most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Answered with 503 `SlowDown`.
     pub fail_503: f64,
-    /// The connection is reset: before the first byte in half of the cases, somewhere within the
-    /// body in the others.
+    /// The connection is reset: in half of these cases before the first byte, in the others within the body.
     pub reset: f64,
-    /// The body ends too early, and the connection with it. Answers without a body are left alone.
+    /// The body is cut short, and the connection ends. Answers without a body are unaffected.
     pub truncate: f64,
 }
 
 impl Faults {
-    /// Says which share is no share.
+    /// Checks the shares.
     ///
     /// # Errors
-    /// [`StoreError::Option`].
+    /// [`StoreError::Option`] for the first one out of its range.
     pub fn validate(&self) -> Result<(), StoreError> {
         let shares =
             [("fail-503", self.fail_503), ("reset", self.reset), ("truncate", self.truncate)];
@@ -37,7 +35,7 @@ impl Faults {
             sum += share;
             // NaN is in no range.
             if !(0.0..=1.0).contains(&share) || sum > 1.0 {
-                let wanted = "from 0 to 1, all faults together 1 at most";
+                let wanted = "from 0 to 1, and at most 1 for all faults together";
                 return Err(StoreError::Option { option, value: share.to_string(), wanted });
             }
         }
@@ -48,19 +46,19 @@ impl Faults {
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ending {
-    /// As it should.
+    /// Normally.
     Good,
     /// With 503.
     Refused,
     /// The connection is reset before the answer.
     ResetBefore,
-    /// The connection is reset after this part of the body, from 0 to 1.
+    /// The connection is reset after this share of the body, from 0 to 1.
     ResetWithin(f64),
-    /// The body ends after this part of it, from 0 to 1.
+    /// The body ends after this share of it, from 0 to 1.
     Truncated(f64),
 }
 
-/// What was drawn for a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fate {
     pub(crate) wait: Duration,
@@ -70,7 +68,7 @@ pub(crate) struct Fate {
 /// Draws the fate of request number `request`.
 pub(crate) fn draw(seed: u64, request: u64, waits: &FirstByte, faults: &Faults) -> Fate {
     let mut random = SplitMix64::new(hash(&[seed, request]));
-    // Always as many numbers in the same order: other faults leave the waits as they are.
+    // Always draws the same numbers in the same order, so that other faults leave the waits as they are.
     let (which_wait, which_ending, part) = (random.unit(), random.unit(), random.unit());
     let deviation = if waits.sigma > 0.0 { random.normal() } else { 0.0 };
     Fate { wait: wait(waits, which_wait, deviation), ending: ending(faults, which_ending, part) }

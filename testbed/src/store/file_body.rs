@@ -1,9 +1,9 @@
-//! A range of a file as a body, read piece by piece when each is due.
+//! A range of a file as a response body, read piece by piece as each is due.
 //!
-//! What is in the page cache is copied at once (`preadv2` with `RWF_NOWAIT`), which is cheaper than
-//! handing the read to another thread; what is not is read by one of the runtime's threads for
-//! blocking work, so that a cold file does not hold up other responses. Buffers are used again: a
-//! fresh one of this size would be a mapping of its own, with a page fault for every 4 KiB.
+//! Data in the page cache is copied at once (`preadv2` with `RWF_NOWAIT`), which is cheaper than handing the read to
+//! another thread. Other data is read by the runtime's threads for blocking work, so that a cold file does not hold up
+//! other responses. Buffers are reused: a new one of this size would be a mapping of its own, with a page fault for
+//! every 4 KiB.
 
 use std::fs::File;
 use std::future::Future;
@@ -22,10 +22,10 @@ use s3s::StdError;
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::task::JoinHandle;
 
-/// Buffers that are kept for later use.
+/// Buffers kept for reuse.
 const KEPT_MAX: usize = 64;
 
-/// Bytes that the kernel is asked to have in memory by the time they are due.
+/// Bytes from the start of the range that the kernel is asked to read ahead.
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Buffers of one size.
@@ -47,7 +47,7 @@ impl Buffers {
     }
 }
 
-/// A buffer that goes back to where it came from.
+/// A buffer that returns to its pool when it is dropped.
 struct Buffer {
     bytes: Box<[u8]>,
     used: usize,
@@ -78,11 +78,10 @@ pub(crate) struct FileBody {
 }
 
 impl FileBody {
-    /// The bytes `range` of `file`, which reach no further than its end, in pieces as long as
-    /// `buffers`.
+    /// The bytes `range` of `file`, in pieces of the size of `buffers`. The range must not reach beyond the file's end.
     pub(crate) fn new(file: File, range: Range<u64>, buffers: Arc<Buffers>) -> Self {
         let ahead = (range.end - range.start).min(AHEAD_BYTES);
-        // Only advice. Zero would mean all of the file.
+        // Failure is harmless. A length of zero would mean the whole file.
         if let Some(ahead) = std::num::NonZeroU64::new(ahead) {
             let _ = fadvise(&file, range.start, Some(ahead), Advice::WillNeed);
         }
@@ -95,8 +94,8 @@ impl FileBody {
     }
 }
 
-/// Fills `buffer` from `done` on. A file that is shorter than it was is an error: the answer's head has
-/// said how long it is.
+/// Fills `buffer` from `done` on. A file that has become shorter is an error, as the head of the answer has given the
+/// length.
 fn read_rest(file: &File, mut buffer: Buffer, done: usize, at: u64) -> io::Result<Buffer> {
     let used = buffer.used;
     file.read_exact_at(&mut buffer.bytes[done..used], at + done as u64)?;
@@ -129,7 +128,7 @@ impl Stream for FileBody {
                 return Poll::Ready(Some(Err(io::Error::from(ErrorKind::UnexpectedEof).into())));
             }
             Ok(done) => done,
-            // Not in memory, or a file system that cannot tell.
+            // Not in memory, or the file system cannot tell.
             Err(_) => 0,
         };
         let file = Arc::clone(&this.file);

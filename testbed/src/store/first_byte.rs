@@ -5,21 +5,20 @@ use std::time::Duration;
 /// How long a response waits before its first byte, counted from the arrival of the request's head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FirstByte {
-    /// The usual wait: the median if `sigma` is not 0.
+    /// The usual wait. If `sigma` is not 0, it is the median.
     pub usual: Duration,
-    /// Standard deviation of the wait's logarithm (a log-normal distribution); 0 for always the
-    /// same wait.
+    /// Standard deviation of the wait's logarithm (a log-normal distribution). 0 gives the same wait always.
     pub sigma: f64,
-    /// Shares of the responses that wait otherwise, from 0 to 1 together.
+    /// Shares of the responses that have another wait. They add up to at most 1.
     pub tail: Vec<Tail>,
 }
 
 /// A share of responses with a wait of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
-    /// Which part of all responses, from 0 to 1.
+    /// The share of all responses, from 0 to 1.
     pub share: f64,
-    /// How long they wait.
+    /// Their wait.
     pub wait: Duration,
 }
 

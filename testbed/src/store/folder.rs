@@ -1,14 +1,13 @@
-//! Buckets and objects in terms of folders and files.
+//! Buckets and objects as folders and files.
 //!
-//! A bucket is a folder, an object a regular file below it, its key the file's path from there. What
-//! cannot be both is not there: keys with empty parts, `.` or `..`, names that are not UTF-8.
-//! Nothing outside of the folder is read or written ([`beneath`](foretell_cache::backend::beneath)). Links that stay below it are
-//! followed for reading; nothing is written through links.
+//! A bucket is a folder. An object is a regular file below it, and its key is the file's path from there. Keys that
+//! cannot be paths do not exist: with empty parts, `.` or `..`. Nor do files whose names are not UTF-8. Nothing outside
+//! of the folder is read or written ([`beneath`](foretell_cache::backend::beneath)). Reads follow links that stay below
+//! it; nothing is written through links.
 //!
-//! An object's ETag is made of its file's inode, length and time of modification: it costs nothing,
-//! is the same in every process, and changes with every PUT here, which makes a new file with a time of
-//! its own. Whoever changes a file in place twice within one tick of the kernel's clock can have the same ETag
-//! for both.
+//! An object's ETag is made from its file's inode, length and modification time. It costs nothing and is the same in
+//! every process. Every PUT here changes it, as it makes a new file with a time of its own. A program that changes a
+//! file in place twice within one tick of the kernel's clock can leave the ETag the same.
 
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Metadata};
@@ -28,7 +27,7 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::error::StoreError;
 
-/// What the names of uploads under way begin with; they are no objects.
+/// The prefix of the files of unfinished uploads. They are no objects.
 pub(super) const UPLOAD_PREFIX: &str = ".foretell-upload-";
 
 /// The folder that is served.
@@ -40,7 +39,7 @@ pub(super) struct Folder {
     uploads: AtomicU64,
 }
 
-/// An object on its way: a file in its bucket that has no name of an object yet, and goes when this is dropped.
+/// An unfinished object: a file in its bucket without an object's name. Dropping it removes the file.
 pub(super) struct Upload {
     bucket: OwnedFd,
     name: String,
@@ -59,12 +58,12 @@ impl Write for Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // It has another name if it was finished.
+        // A finished upload has another name by now.
         let _ = rustix::fs::unlinkat(&self.bucket, &self.name, AtFlags::empty());
     }
 }
 
-/// An object that was opened, or looked at.
+/// An object that was opened, or its attributes read.
 pub(super) struct Found<F> {
     pub(super) file: F,
     pub(super) bytes: u64,
@@ -86,7 +85,7 @@ impl<F> Found<F> {
 }
 
 impl Folder {
-    /// The folder at `path`, with its sub-folders as buckets or itself as the bucket `only`.
+    /// Opens the folder at `path`. Its sub-folders are the buckets, or it is itself the bucket `only`.
     pub(super) fn open(path: &Path, only: Option<&str>) -> Result<Self, StoreError> {
         let wrong = |source| StoreError::Folder { path: path.to_owned(), source };
         let folder = Folder {
@@ -104,7 +103,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder itself, below which buckets and keys are.
+    /// The folder itself, which holds buckets and keys.
     pub(super) fn tree(&self) -> &Beneath {
         &self.tree
     }
@@ -133,7 +132,7 @@ impl Folder {
         self.tree.open(path, flags, Links::Followed).is_ok()
     }
 
-    /// Where a bucket is that is there.
+    /// The path of a bucket that exists.
     pub(super) fn bucket(&self, bucket: &str) -> S3Result<PathBuf> {
         let path = self.bucket_path(bucket).filter(|path| self.is_folder(path));
         path.ok_or_else(|| s3_error!(NoSuchBucket, "there is no bucket {bucket}"))
@@ -146,7 +145,7 @@ impl Folder {
         }
     }
 
-    /// The folder of a bucket that can be written, which is no link.
+    /// The folder of a bucket, for writing. It must not be a link.
     fn bucket_to_write(&self, bucket: &str) -> S3Result<OwnedFd> {
         let path = self.bucket(bucket)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -168,7 +167,7 @@ impl Folder {
     /// Opens an object.
     pub(super) fn object(&self, bucket: &str, key: &str) -> S3Result<Found<File>> {
         let open = |path: PathBuf| {
-            // Not to wait for whoever writes into a pipe.
+            // So that a pipe does not make it wait.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
             let file = File::from(self.tree.open(&path, flags, Links::Followed)?);
             let metadata = file.metadata()?;
@@ -187,23 +186,23 @@ impl Folder {
         self.bucket(bucket).map_or_else(|error| error, missing)
     }
 
-    /// Begins an object, whose content goes into a file beside the others until it is complete.
+    /// Begins an object. Its content goes into a file beside the others until it is complete.
     pub(super) fn upload(&self, bucket: &str) -> S3Result<Upload> {
         let bucket = self.bucket_to_write(bucket)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         loop {
             let number = self.uploads.fetch_add(1, Ordering::Relaxed);
             let name = format!("{UPLOAD_PREFIX}{}-{number}", std::process::id());
-            // Less what the umask takes.
+            // The umask is taken from this.
             match rustix::fs::openat(&bucket, &name, flags, Mode::from_raw_mode(0o666)) {
                 Ok(file) => return Ok(Upload { bucket, name, file: file.into() }),
-                Err(Errno::EXIST) => {} // Of a process that was killed.
+                Err(Errno::EXIST) => {} // Left by a process that was killed.
                 Err(error) => return Err(denied(error.into())),
             }
         }
     }
 
-    /// Gives an upload the object's name, in place of what had it. Returns the ETag.
+    /// Gives an upload the object's name, replacing an earlier object. Returns the ETag.
     pub(super) fn finish(&self, mut upload: Upload, key: &str) -> S3Result<String> {
         let wrong = || s3_error!(InvalidArgument, "{key:?} cannot be the path of a file");
         let path = below(Path::new(""), key).ok_or_else(wrong)?;
@@ -219,14 +218,14 @@ impl Folder {
         put(&mut upload).map_err(denied)
     }
 
-    /// Now, or a moment after the last time that was given out.
+    /// Now, or just after the last time that was given out.
     fn put_time(&self) -> SystemTime {
         let mut last = self.last_put.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *last = SystemTime::now().max(*last + Duration::from_nanos(1));
         *last
     }
 
-    /// Removes an object, if it is there, and the folders that are empty without it.
+    /// Removes an object, if it exists, and folders that become empty.
     pub(super) fn delete(&self, bucket: &str, key: &str) -> S3Result<()> {
         let bucket = self.bucket_to_write(bucket)?;
         let Some(path) = below(Path::new(""), key) else { return Ok(()) };
@@ -241,10 +240,10 @@ impl Folder {
     }
 }
 
-/// What others may do with folders that are made: what the umask leaves.
+/// The mode of new folders, from which the umask is taken.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// What is done about folders that are not there.
+/// What to do about missing folders.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IfAbsent {
     Make,
@@ -295,26 +294,26 @@ fn remove(bucket: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The path of the object `key`, if it can have one.
+/// The path of the object `key`, or `None` if it cannot have one.
 fn below(folder: &Path, key: &str) -> Option<PathBuf> {
     let good = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     let good = key.split('/').all(good) && !key.starts_with(UPLOAD_PREFIX);
     good.then(|| folder.join(key))
 }
 
-/// Whether there is no such file, whatever the reason: what leads outside is not there.
+/// Whether the error means that there is no such file. A path that leads outside counts as missing.
 fn is_absence(error: &io::Error) -> bool {
     let kinds = [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(libc::ENXIO) || leads_away(error)
 }
 
-/// Whether a name leads out of the folder, in a circle, or into a mount of foretell.
+/// Whether the error means that a path leads out of the folder, in a circle, or into a mount of foretell.
 fn leads_away(error: &io::Error) -> bool {
     let away = [Errno::XDEV, Errno::LOOP, REFUSED].map(|error| Some(error.raw_os_error()));
     away.contains(&error.raw_os_error())
 }
 
-/// What the system did not do, as S3 says it.
+/// The system's error as an error of S3.
 pub(super) fn denied(error: io::Error) -> S3Error {
     let message = error.to_string();
     match error.kind() {
@@ -325,7 +324,7 @@ pub(super) fn denied(error: io::Error) -> S3Error {
             s3_error!(error, AccessDenied, "{message}")
         }
         ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
-            let what = "a file cannot lie below another, nor be a folder";
+            let what = "a file cannot lie below another file or be a folder";
             s3_error!(error, InvalidArgument, "{message}: {what}")
         }
         ErrorKind::InvalidFilename => s3_error!(error, KeyTooLongError, "{message}"),

@@ -1,12 +1,12 @@
-//! Pages of keys in their order, of buckets with very many.
+//! Lists keys in order, page by page, for buckets with very many.
 //!
-//! S3 lists keys in the order of their bytes. A folder's entries are in that order when each
-//! sub-folder is sorted with its slash (`a-b` comes before `a/c`), so the first key at or after any
-//! string is found by going down one path, with a binary search in each folder. A page is that,
-//! again and again: after a key, from the next string on; after a common prefix, from the first
-//! string that does not begin with it. A page's cost is its own, wherever it begins, once the folders it touches are
-//! read and sorted; those are kept, for as long as their time of modification says that they are
-//! the same.
+//! S3 lists keys in the order of their bytes. A folder's entries are in that order if each sub-folder is sorted with
+//! its slash (`a-b` comes before `a/c`). So the first key at or after any string is found by going down one path, with
+//! a binary search in each folder. A page repeats that search: after a key, from the next string on; after a common
+//! prefix, from the first string that does not begin with it.
+//!
+//! Cost: each folder that a page touches is read and sorted once, and kept while its modification time is the same.
+//! Beyond that, a page costs the same wherever it begins.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -21,27 +21,28 @@ use rustix::fs::{Dir, FileType, OFlags};
 
 use super::folder::{Found, UPLOAD_PREFIX};
 
-/// Most entries that are kept of all folders together; some hundred bytes each.
+/// Entries kept of all folders together; some hundred bytes each. At this number, all are dropped.
 const KEPT_MAX: usize = 2_000_000;
 
-/// A folder that was changed this lately may change again without its time of modification telling.
+/// A folder that was changed more recently than this is not kept, as another change might leave its modification time
+/// the same.
 const RESTLESS: Duration = Duration::from_secs(1);
 
-/// Which keys are asked for.
+/// What a listing asks for.
 pub(super) struct Query<'a> {
     pub(super) prefix: &'a str,
     pub(super) delimiter: Option<&'a str>,
     pub(super) from: From<'a>,
-    /// Most keys and common prefixes together.
+    /// Keys and common prefixes together, at most.
     pub(super) most: usize,
 }
 
 /// Where a page begins.
 pub(super) enum From<'a> {
     Start,
-    /// After this key, or this common prefix.
+    /// After this key or common prefix.
     After(&'a str),
-    /// Where the page before it said.
+    /// At the place that the previous page returned.
     Next(Vec<u8>),
 }
 
@@ -50,19 +51,19 @@ pub(super) enum From<'a> {
 pub(super) struct Page {
     pub(super) objects: Vec<Found<String>>,
     pub(super) prefixes: Vec<String>,
-    /// Where the next one begins, if there is one.
+    /// Where the next page begins, if there is one.
     pub(super) next: Option<Vec<u8>>,
 }
 
 impl Page {
-    /// The last key or common prefix on it.
+    /// The last key or common prefix on the page.
     pub(super) fn last(&self) -> Option<&str> {
         let object = self.objects.last().map(|object| object.file.as_str());
         object.max(self.prefixes.last().map(String::as_str))
     }
 }
 
-/// A folder as it was read: names, those of sub-folders with a slash, sorted.
+/// The entries of a folder as they were read: names, sorted, those of sub-folders with a slash.
 struct Entries {
     names: Vec<Box<str>>,
     /// Device and inode.
@@ -70,7 +71,7 @@ struct Entries {
     modified: (i64, i64),
 }
 
-/// Folders that were read before.
+/// Folders that are kept.
 #[derive(Default)]
 pub(super) struct Kept {
     folders: HashMap<PathBuf, Arc<Entries>>,
@@ -84,10 +85,10 @@ pub(super) struct Catalogue {
 }
 
 impl Catalogue {
-    /// The page of the bucket at `folder` below `tree` that `query` asks for.
+    /// The page that `query` asks for, of the bucket at `folder` below `tree`.
     ///
     /// # Errors
-    /// The bucket's folder cannot be read. Folders below it that cannot are empty.
+    /// The bucket's folder cannot be read. Folders below it that cannot be read count as empty.
     pub(super) fn page(
         &self,
         (tree, folder): (&Beneath, &Path),
@@ -162,12 +163,12 @@ impl Kept {
     }
 }
 
-/// What is at a path, or what a link there leads to.
+/// The metadata of a path. A link is followed.
 fn metadata(tree: &Beneath, path: &Path) -> io::Result<Metadata> {
     File::from(tree.open(path, OFlags::PATH, Links::Followed)?).metadata()
 }
 
-/// The names of objects and folders in a folder that was opened, sorted; links are what they lead to.
+/// The names of objects and folders in an open folder, sorted. Links count as what they lead to.
 fn names(tree: &Beneath, (opened, folder): (&File, &Path)) -> io::Result<Vec<Box<str>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(opened)? {
@@ -191,7 +192,7 @@ fn names(tree: &Beneath, (opened, folder): (&File, &Path)) -> io::Result<Vec<Box
     Ok(names)
 }
 
-/// The making of one page, which sees each folder as it was when it came to it first.
+/// The making of one page. It sees each folder as it was when first read for this page.
 struct Walk<'a> {
     catalogue: &'a Catalogue,
     tree: &'a Beneath,
@@ -208,8 +209,8 @@ impl Walk<'_> {
         Ok(entries)
     }
 
-    /// The first key at or after `bound` in `folder`, whose keys begin with `prefix`. `above` are the
-    /// folders above it: a link to one of them would be a way without end, and is passed over.
+    /// The first key at or after `bound` in `folder`, whose keys begin with `prefix`. `above` has the folders above it;
+    /// a link to one of them would lead in a circle, and is skipped.
     fn first_from(
         &mut self,
         folder: &Path,
@@ -228,7 +229,7 @@ impl Walk<'_> {
         }
         let names = &entries.names;
         let mut first = names.partition_point(|name| name.as_bytes() < rest);
-        // The folder that `rest` lies in is before it: nothing else is between the two.
+        // The folder that contains `rest` sorts before it, with nothing between the two.
         if first > 0
             && names[first - 1].ends_with('/')
             && rest.starts_with(names[first - 1].as_bytes())
@@ -261,7 +262,7 @@ impl Query<'_> {
         from.max(self.prefix.as_bytes().to_vec())
     }
 
-    /// What stands for `key` and all others that begin with it.
+    /// The common prefix that stands for `key`, if it has the delimiter.
     fn common_prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
         let rest = key.strip_prefix(self.prefix)?;
@@ -279,7 +280,7 @@ fn just_after(key: &str) -> Vec<u8> {
 fn end_of_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
-        // No byte of UTF-8 is 255.
+        // This cannot overflow: no byte of UTF-8 is 255.
         *last += 1;
     }
     end

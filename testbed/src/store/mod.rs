@@ -1,9 +1,7 @@
-//! The slow object store: a folder served over S3, with the waits, limits and faults of a store far
-//! away.
+//! The slow object store: a folder served over S3, with the latency, bandwidth limits and faults of a store far away.
 //!
-//! Clients, protocol and data are real; what is modelled is when an answer comes, how fast, and
-//! whether. [`Store::start`] serves a folder from a thread of its own until the [`Store`] is stopped or
-//! dropped:
+//! Clients, protocol and data are real. Three things are modelled: when an answer comes, how fast, and whether it
+//! fails. [`Store::start`] serves a folder from a thread of its own until the [`Store`] is stopped or dropped:
 //!
 //! ```
 //! use foretell_testbed::store::{Store, StoreOptions};
@@ -17,17 +15,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a request, by module:
+//! A request passes these modules:
 //!
-//! * `connection` carries its bytes, or does not, when the store is down; `patience` ends those that say nothing;
-//! * `service` has its fate drawn (`faults`), waits (`timer`) and paces the body (`pacing`);
-//! * `objects` is what S3's operations do, `folder` what they mean for files, `listing` the pages
-//!   of keys, `file_body` the reading of a range;
-//! * here is the thread, and who is heard on it.
+//! * `connection` carries its bytes, or holds them back while the store is down; `patience` closes connections that
+//!   stay silent.
+//! * `service` draws the request's fate (`faults`), waits (`timer`), and paces the body (`pacing`).
+//! * `objects` implements S3's operations; `folder` maps them to files, `listing` makes pages of keys, `file_body`
+//!   reads ranges.
+//! * This module has the thread, and accepts connections.
 //!
-//! One thread does everything but reads of what is not in memory and listings: a client that is
-//! measured beside it keeps the other processors to itself, and requests need no locks that are ever
-//! waited for.
+//! One thread does everything but listings and reads of data that is not in memory. So a client that is measured on the
+//! same machine has the other processors to itself, and locks are never contended.
 
 mod connection;
 mod error;
@@ -81,32 +79,32 @@ use report::{Counters, count};
 use service::Shared;
 use timer::Timer;
 
-/// Threads for reads of what is not in memory, and for listings.
+/// Threads for listings, and for reads of data that is not in memory.
 const BLOCKING_THREADS: usize = 8;
 
-/// How long the end waits for such a read or listing.
+/// How long the end waits for such a listing or read.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a failed accept, for want of descriptors, is left alone.
+/// The pause after an accept that failed for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a store that is down looks like from outside.
+/// How a store that is down looks to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
-    /// Its process is gone: connections are reset, new ones refused.
+    /// As if its process were gone: connections are reset, new ones are refused.
     Refuse,
-    /// Its network is gone: connections stay, new ones are made, and nothing comes. What was asked
-    /// and not answered before is answered after it.
+    /// As if its network were gone: connections stay, new ones are made, and no bytes come. Requests that were not
+    /// answered before are answered afterwards.
     Silent,
 }
 
-/// A store that is being served; see the [module](self). Dropping it stops it.
+/// A running store; see the [module](self). Dropping it stops it.
 pub struct Store {
     server: Arc<Server>,
     runtime: runtime::Handle,
     address: SocketAddr,
     buckets: Vec<String>,
-    /// Who stops the thread, and the thread.
+    /// The sender that stops the thread, and the thread.
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -118,10 +116,10 @@ struct Server {
 }
 
 impl Store {
-    /// Serves `folder`, from now on.
+    /// Starts to serve `folder`.
     ///
     /// # Errors
-    /// The folder cannot be served, the address cannot be listened at, or an option is absurd.
+    /// The folder cannot be served, the address cannot be listened at, or an option is out of its range.
     pub fn start(folder: &Path, options: &StoreOptions) -> Result<Self, StoreError> {
         options.validate()?;
         let folder = Folder::open(folder, options.bucket.as_deref())?;
@@ -156,7 +154,7 @@ impl Store {
         }
         let (stop, stopped) = oneshot::channel();
         let work = move || {
-            // An error is that nobody can ask any more.
+            // An error means that the sender was dropped, which also ends the store.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(END_PATIENCE);
         };
@@ -165,43 +163,43 @@ impl Store {
         Ok(Store { server, runtime: handle, address, buckets, running: Some((stop, thread)) })
     }
 
-    /// What clients are given, such as `http://127.0.0.1:39217`; buckets are the first part of the
-    /// path ("path style").
+    /// The endpoint for clients, such as `http://127.0.0.1:39217`. Buckets are the first part of the path ("path
+    /// style").
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The buckets that were there at the start, sorted.
+    /// The buckets at the start, sorted.
     pub fn buckets(&self) -> &[String] {
         &self.buckets
     }
 
-    /// What was done so far.
+    /// What the store has done so far.
     pub fn report(&self) -> StoreReport {
         self.server.shared.counters.report()
     }
 
-    /// The report's most requests at once are of this time on.
+    /// Restarts the report's `in_flight_max`.
     pub fn reset_in_flight_max(&self) {
         self.server.shared.counters.reset_in_flight_max();
     }
 
-    /// From the next request on, these go wrong.
+    /// Sets the faults from the next request on.
     ///
     /// # Errors
-    /// A share is none.
+    /// A share is out of its range.
     pub fn set_faults(&self, faults: Faults) -> Result<(), StoreError> {
         faults.validate()?;
         *lock(&self.server.shared.faults) = faults;
         Ok(())
     }
 
-    /// Goes down; once this returns, it is.
+    /// Goes down. When this returns, the store is down.
     pub fn go_down(&self, outage: Outage) {
         match outage {
             Outage::Silent => self.server.gate.shut(),
@@ -212,10 +210,10 @@ impl Store {
         }
     }
 
-    /// Comes up again, at the same address; nothing happens if it is not down.
+    /// Comes up again, at the same address. Does nothing if it is not down.
     ///
     /// # Errors
-    /// The address has been taken meanwhile.
+    /// Somebody else has taken the address meanwhile.
     pub fn come_up(&self) -> Result<(), StoreError> {
         self.server.gate.open();
         if lock(&self.server.accepting).is_some() {
@@ -226,7 +224,7 @@ impl Store {
         self.server.accept_at(listener).map_err(|source| StoreError::System { source })
     }
 
-    /// Ends it. Answers under way are broken off.
+    /// Stops the store. Answers in flight are broken off.
     pub fn stop(mut self) -> StoreReport {
         self.end();
         self.report()
@@ -234,20 +232,20 @@ impl Store {
 
     fn end(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
-            // It is there, and waits for this.
+            // The thread waits for this.
             let _ = stop.send(());
             let _ = thread.join();
         }
     }
 
-    /// Has `work` done on the store's thread, and waits for its end.
+    /// Runs `work` on the store's thread, and waits for its end.
     fn on_its_thread(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (done, wait) = mpsc::channel::<()>();
         self.runtime.spawn(async move {
             work.await;
             drop(done);
         });
-        // Ends in an error when `done` is dropped, which is what is waited for.
+        // Returns an error when `done` is dropped, which marks the end.
         let _ = wait.recv();
     }
 }
@@ -288,7 +286,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, StoreError> {
 }
 
 impl Server {
-    /// Accepts connections, in a task of the runtime that this is called in.
+    /// Accepts connections, in a task of the current runtime.
     fn accept_at(self: &Arc<Self>, listener: TcpListener) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let server = Arc::clone(self);
@@ -306,7 +304,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers what comes on a connection, in a task of its own.
+    /// Answers requests on a connection, in a task of its own.
     fn serve(self: &Arc<Self>, number: u64, stream: tokio::net::TcpStream) {
         count(&self.shared.counters.connections);
         let fuse = Fuse::default();
@@ -316,10 +314,10 @@ impl Server {
             service_fn(move |request| Arc::clone(&shared).answer(request, its_fuse.clone()));
         let server = Arc::clone(self);
         let patience = self.shared.patience.clone();
-        // The map is locked until the task is in it, which takes itself out.
+        // The map stays locked until the task is in it, as the task takes itself out at its end.
         let mut connections = lock(&self.connections);
         let task = tokio::spawn(async move {
-            // Clients go as they like, and some answers are broken off on purpose.
+            // Errors are expected: clients disconnect, and some answers are broken off on purpose.
             let idle = patience.idle;
             let mut builder = http1::Builder::new();
             builder.timer(Clock::new(patience)).header_read_timeout(idle);
@@ -329,12 +327,12 @@ impl Server {
         connections.insert(number, (task, fuse));
     }
 
-    /// Resets all connections, and makes no more.
+    /// Resets all connections, and refuses new ones.
     async fn refuse(&self) {
         let accepting = lock(&self.accepting).take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // Its listener is closed by then.
+            // When it has ended, its listener is closed.
             let _ = accepting.await;
         }
         let connections = std::mem::take(&mut *lock(&self.connections));

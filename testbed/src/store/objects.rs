@@ -1,8 +1,8 @@
 //! S3's operations on a folder.
 //!
-//! The crate `s3s` reads requests, checks signatures and writes answers; here is what they mean. Its
-//! sibling `s3s-fs` was not used: it computes the MD5 of the whole file for every answer, reads in
-//! pieces of 4 KiB, and lists a bucket by listing all of it for every page.
+//! The crate `s3s` reads requests, checks signatures and writes answers. This module implements the operations. Its
+//! sibling `s3s-fs` would be too slow: it computes the MD5 of the whole file for every answer, reads in pieces of 4
+//! KiB, and lists a whole bucket for every page.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -27,10 +27,10 @@ use super::file_body::{Buffers, FileBody};
 use super::folder::{Folder, Found, denied};
 use super::listing::{Catalogue, From, Page, Query};
 
-/// Most keys on a page, as S3 has it.
+/// Keys on a page, at most. 1000, as in S3.
 const PAGE_KEYS: i32 = 1000;
 
-/// What a file holds that does not say.
+/// The content type of all objects: S3's default.
 const CONTENT_TYPE: &str = "binary/octet-stream";
 
 /// See the [module](self).
@@ -41,7 +41,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// The objects of `folder`, whose bodies come in pieces as long as `buffers`.
+    /// The objects of `folder`. Their bodies come in pieces of the size of `buffers`.
     pub(super) fn new(folder: Arc<Folder>, buffers: Arc<Buffers>) -> Self {
         Objects { folder, catalogue: Arc::default(), buffers }
     }
@@ -71,7 +71,7 @@ impl Objects {
     }
 }
 
-/// Does what may take a while where it holds nobody up.
+/// Runs work that may take a while on a thread for blocking work.
 async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> S3Result<R> + Send + 'static,
 ) -> S3Result<R> {
@@ -82,13 +82,13 @@ async fn blocking<R: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(S3Error::internal_error)?
 }
 
-/// Tokens are the next page's first possible key, in hexadecimal.
+/// A continuation token is the first possible key of the next page, in hexadecimal.
 fn token_of_bound(bound: &[u8]) -> String {
     bound.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn bound_of_token(token: &str) -> S3Result<Vec<u8>> {
-    let wrong = || s3_error!(InvalidArgument, "the continuation token is not one of this store");
+    let wrong = || s3_error!(InvalidArgument, "the continuation token is not from this store");
     let digits = token.as_bytes().chunks(2).map(|pair| {
         let digits = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
         let text = std::str::from_utf8(pair).ok().filter(|_| digits)?;
@@ -97,7 +97,7 @@ fn bound_of_token(token: &str) -> S3Result<Vec<u8>> {
     digits.collect::<Option<Vec<u8>>>().ok_or_else(wrong)
 }
 
-/// Keys as the client wants them written.
+/// A key, encoded as the client asks.
 fn encoded(text: String, encoding: Option<&EncodingType>) -> String {
     if encoding.is_none_or(|encoding| encoding.as_str() != EncodingType::URL) {
         return text;
@@ -114,7 +114,7 @@ fn encoded(text: String, encoding: Option<&EncodingType>) -> String {
     written
 }
 
-/// What is asked of an object before it is sent.
+/// The conditions of a request.
 struct Conditions<'a> {
     if_match: Option<&'a ETagCondition>,
     if_none_match: Option<&'a ETagCondition>,
@@ -123,7 +123,7 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    /// In the order of RFC 9110, section 13.2.2.
+    /// Checks them in the order of RFC 9110, section 13.2.2.
     fn check<F>(&self, object: &Found<F>) -> S3Result<()> {
         let matches = |condition: &ETagCondition, weakly: bool| match condition {
             ETagCondition::Any => true,
@@ -138,7 +138,7 @@ impl Conditions<'_> {
             (None, None) => true,
         };
         if !meant {
-            return Err(s3_error!(PreconditionFailed, "the object is another one now"));
+            return Err(s3_error!(PreconditionFailed, "the object has changed"));
         }
         let known = match (self.if_none_match, self.if_modified_since) {
             (Some(condition), _) => matches(condition, true),
@@ -155,13 +155,13 @@ impl Conditions<'_> {
     }
 }
 
-/// A time as HTTP can say it, in whole seconds.
+/// A time as in HTTP headers, in whole seconds.
 fn last_modified(time: SystemTime) -> Timestamp {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs()))
 }
 
-/// The bytes that are asked for, and how the answer's head names them.
+/// The range of bytes that is asked for, and its `Content-Range` header.
 fn range_of<F>(
     object: &Found<F>,
     range: Option<s3s::dto::Range>,
@@ -329,14 +329,14 @@ impl S3 for Objects {
             _ => true,
         };
         if !as_wanted {
-            return Err(s3_error!(PreconditionFailed, "the object is not what it should be"));
+            return Err(s3_error!(PreconditionFailed, "the object does not meet the condition"));
         }
         let mut upload = folder.upload(&input.bucket)?;
         if let Some(mut body) = input.body.take() {
             while let Some(piece) = poll_fn(|context| Pin::new(&mut body).poll_next(context)).await
             {
-                let wrong = |error| s3_error!(IncompleteBody, "the body did not come: {error}");
-                // Into the page cache, which takes no longer than to hand it to another thread.
+                let wrong = |error| s3_error!(IncompleteBody, "the body did not arrive: {error}");
+                // This copies into the page cache, which takes no longer than handing the bytes to another thread.
                 upload.write_all(&piece.map_err(wrong)?).map_err(denied)?;
             }
         }
@@ -421,7 +421,7 @@ impl S3 for Objects {
     }
 }
 
-/// Anybody may read; whoever has the keys may write.
+/// Anybody may read. Only clients with the keys may write.
 pub(super) struct Readers;
 
 #[async_trait::async_trait]

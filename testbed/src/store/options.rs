@@ -1,4 +1,4 @@
-//! What a store serves, and how slowly.
+//! The options of a store.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,32 +7,32 @@ use super::error::StoreError;
 use super::faults::Faults;
 use super::first_byte::FirstByte;
 
-/// The longest first-byte latency, an hour: more is a typing error.
+/// The longest latency. An hour: more is a typing error.
 const LATENCY_MAX: Duration = Duration::from_secs(3600);
 
-/// What a store serves, and how slowly; [`StoreOptions::default`] is the store of the project's
-/// measurements: 30 ms to the first byte, 90 MB/s for each response, no faults.
+/// What a store serves, and how slowly. [`StoreOptions::default`] is the store of the project's measurements: 30 ms to
+/// the first byte, 90 MB/s for each response, no faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreOptions {
-    /// Where to listen; port 0 finds a free one.
+    /// The address to listen at. Port 0 picks a free one.
     pub listen: SocketAddr,
-    /// Whether other machines may reach it.
+    /// Whether `listen` may be an address that other machines can reach.
     pub allow_remote: bool,
-    /// The folder itself is the bucket of this name; otherwise each of its sub-folders is one.
+    /// Makes the folder itself the bucket of this name. Without it, each sub-folder is a bucket.
     pub bucket: Option<String>,
     /// How long a response waits before its first byte.
     pub first_byte: FirstByte,
-    /// Bytes a second of one response's body; `None` for as fast as it goes.
+    /// Limit for one response's body, in bytes a second; `None` for no limit.
     pub per_response: Option<u64>,
-    /// Bytes a second of all bodies together; `None` for as fast as it goes.
+    /// Limit for all bodies together, in bytes a second; `None` for no limit.
     pub total: Option<u64>,
-    /// What goes wrong on purpose.
+    /// Faults on purpose.
     pub faults: Faults,
-    /// How long a connection may say nothing, or not end the head of a request, before it is closed.
+    /// How long a connection may stay silent, or leave the head of a request unfinished, before it is closed.
     pub idle_timeout: Duration,
-    /// Decides everything that is drawn: waits and faults.
+    /// Seed of all random choices: waits and faults.
     pub seed: u64,
-    /// Whoever signs with this key and `secret_key` may write; anybody may read.
+    /// Clients that sign with this key and `secret_key` may write. Anybody may read.
     pub access_key: String,
     /// The secret that belongs to `access_key`.
     pub secret_key: String,
@@ -57,7 +57,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// A store without waits, limits and faults, for tests that look at what is served.
+    /// A store without waits, limits and faults, for tests of the content.
     pub fn fast() -> Self {
         StoreOptions {
             first_byte: FirstByte::fixed(Duration::ZERO),
@@ -66,7 +66,7 @@ impl StoreOptions {
         }
     }
 
-    /// Says what is wrong with the options, if anything is.
+    /// Returns the first option that has a value out of its range.
     ///
     /// # Errors
     /// [`StoreError::Option`] or [`StoreError::NotLoopback`].
@@ -78,25 +78,30 @@ impl StoreOptions {
             if good { Ok(()) } else { Err(StoreError::Option { option, value, wanted }) }
         };
         if let Some(name) = &self.bucket {
-            let wanted = "3 to 63 of a-z, 0-9, '-' and '.', no address";
+            let wanted = "3 to 63 of a-z, 0-9, '-' and '.', not an IP address";
             check(s3s::path::check_bucket_name(name), "bucket", name.clone(), wanted)?;
         }
         let waits = &self.first_byte;
         let good = |wait: Duration| wait <= LATENCY_MAX;
         let usual = format!("{:?}", waits.usual);
-        check(good(waits.usual), "first-byte", usual, "an hour at most")?;
+        check(good(waits.usual), "first-byte", usual, "at most an hour")?;
         // NaN is in no range.
         let sigma = waits.sigma.to_string();
         check((0.0..=3.0).contains(&waits.sigma), "first-byte-sigma", sigma, "from 0 to 3")?;
         let idle = format!("{:?}", self.idle_timeout);
         let good_idle = good(self.idle_timeout) && !self.idle_timeout.is_zero();
-        check(good_idle, "idle-timeout", idle, "more than nothing, and an hour at most")?;
+        check(good_idle, "idle-timeout", idle, "more than 0 and at most an hour")?;
         let mut shares = 0.0;
         for tail in &waits.tail {
             let value = format!("{}:{:?}", tail.share, tail.wait);
             shares += tail.share;
             let good = (0.0..=1.0).contains(&tail.share) && shares <= 1.0 && good(tail.wait);
-            check(good, "first-byte-tail", value, "shares of 1 together and waits of an hour")?;
+            check(
+                good,
+                "first-byte-tail",
+                value,
+                "shares that add up to at most 1, and waits of at most an hour",
+            )?;
         }
         for (option, rate) in [("per-response", self.per_response), ("total", self.total)] {
             let wanted = "at least 1 byte a second, or unlimited";
@@ -105,7 +110,12 @@ impl StoreOptions {
         for (option, key) in [("access-key", &self.access_key), ("secret-key", &self.secret_key)] {
             let good = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
             let good = good && !(option == "access-key" && key.contains('/'));
-            check(good, option, format!("{key:?}"), "of visible ASCII letters")?;
+            check(
+                good,
+                option,
+                format!("{key:?}"),
+                "visible ASCII characters, and '/' only in the secret",
+            )?;
         }
         self.faults.validate()
     }

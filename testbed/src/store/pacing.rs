@@ -1,30 +1,28 @@
-//! When the next piece of a body may go: links of a bandwidth, told the time and asked for times.
+//! Computes when each piece of a body is due, from bandwidth limits. Reads no clock: callers pass the time in
+//! nanoseconds since the store started.
 //!
-//! A piece is handed over when its last byte would have arrived: a body of `n` bytes is complete `n`
-//! divided by the rate after its first byte. Two limits hold at once: the response's own, and that
-//! of the link that all responses share, in which pieces queue in the order in which they are asked
-//! for, so that responses under way share it evenly. Time is in nanoseconds since the store began;
-//! nothing here reads a clock.
+//! A piece is due when its last byte would have arrived. So a body of `n` bytes is complete `n` divided by the rate
+//! after its first byte. Two limits hold at once: that of the response, and that of the link shared by all responses.
+//! Pieces queue at the link in the order in which they are asked for, so responses in flight share it evenly.
 //!
-//! The schedule goes by itself, not by when the server came round to it: who is late by less than
-//! [`CATCH_UP_NS`] catches up, so a busy machine's delays do not add up. Who is later than that, such as
-//! a response whose client did not read, begins anew, without having saved up bandwidth.
+//! The schedule does not depend on when the server gets round to it. A response that is late by less than
+//! [`CATCH_UP_NS`] catches up, so delays of a busy machine do not add up. One that is later starts afresh, without
+//! saved-up bandwidth; its client did not read, say.
 
-/// Who is later than this does not catch up.
+/// A response that is later than this does not catch up. 5 ms.
 pub(crate) const CATCH_UP_NS: u64 = 5_000_000;
 
-/// What a piece should last at the rate in force: long enough to cost little, short enough that the
-/// pace is even.
+/// Duration of a piece at the rate in force: long enough to cost little, short enough for an even pace.
 const PIECE_SECONDS: f64 = 0.002;
 
-/// Bounds of a piece, whatever the rate; the upper one also holds without a rate.
+/// Limits of a piece's size, in bytes. The upper one also applies without a rate.
 const PIECE_MIN: u64 = 1 << 10;
 const PIECE_MAX: u64 = 256 << 10;
 
-/// Pieces are whole pages where they can be.
+/// Pieces larger than a page are whole pages.
 const PAGE: u64 = 4096;
 
-/// Bytes in each piece of a body, at these rates in bytes a second.
+/// The size of pieces, in bytes, at these rates in bytes a second.
 pub(crate) fn piece_bytes(per_response: Option<u64>, total: Option<u64>) -> usize {
     let rate = per_response.into_iter().chain(total).min();
     let bytes = rate.map_or(PIECE_MAX, |rate| (rate as f64 * PIECE_SECONDS) as u64);
@@ -45,12 +43,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A link of `rate` bytes a second, or one without a limit.
+    /// A link of `rate` bytes a second; `None` for no limit.
     pub(crate) fn new(rate: Option<u64>) -> Self {
         Link { rate, free_at_ns: 0 }
     }
 
-    /// Queues `bytes` that are there from `from_ns` on; when the last of them has passed.
+    /// Queues `bytes` that are available from `from_ns` on. Returns when the last of them has passed.
     fn pass(&mut self, from_ns: u64, bytes: usize) -> u64 {
         if self.rate.is_none() {
             return from_ns;
@@ -65,7 +63,7 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Pace {
     rate: Option<u64>,
-    /// When the last byte so far was due.
+    /// The time at which the last byte so far was due.
     cursor_ns: u64,
 }
 
@@ -75,7 +73,7 @@ impl Pace {
         Pace { rate, cursor_ns: first_byte_ns }
     }
 
-    /// When the next `bytes` of the body are due, seen from `now_ns`. They count as sent.
+    /// Returns when the next `bytes` of the body are due, as of `now_ns`. They count as sent.
     pub(crate) fn next(&mut self, link: &mut Link, now_ns: u64, bytes: usize) -> u64 {
         let from = self.cursor_ns.max(now_ns.saturating_sub(CATCH_UP_NS));
         let own = from.saturating_add(transfer_ns(bytes, self.rate));
@@ -91,8 +89,7 @@ mod tests {
     const MB: u64 = 1_000_000;
     const MS: u64 = 1_000_000;
 
-    /// Sends `bytes` in pieces, each asked for `late_ns` after the one before was due; when the last
-    /// was due.
+    /// Sends `bytes` in pieces, each asked for `late_ns` after the previous one was due. Returns when the last was due.
     fn send(pace: &mut Pace, link: &mut Link, start: u64, bytes: usize, late_ns: u64) -> u64 {
         let piece = piece_bytes(pace.rate, link.rate);
         let (mut now, mut left) = (start, bytes);

@@ -1,7 +1,7 @@
-//! How long the store waits for the bytes of a request: clients that have sent half of one, and those that say nothing more,
-//! would keep their connections for ever.
+//! Closes connections on which a client stays silent: it has sent half a request, or none. Otherwise it could keep the
+//! connection for ever.
 //!
-//! While the store is silent on purpose, nothing is heard: then nobody is late.
+//! While the store is silent on purpose it hears no client, so no client counts as late.
 
 use std::error::Error;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::connection::Gate;
 use super::lock::lock;
 use super::timer::{Timer, Wait};
 
-/// What it takes to be patient with all connections.
+/// What all connections need to measure silence.
 #[derive(Clone)]
 pub(super) struct Patience {
     pub(super) timer: Arc<Timer>,
@@ -28,7 +28,7 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
 }
 
-/// What wakes a connection, which is one at a time: waits that nobody needs any more stay in the timer until they end.
+/// The one wait that wakes a connection. It is used again, as waits that nobody needs stay in the timer until they end.
 type Alarm = Arc<Mutex<Option<Wait>>>;
 
 /// The clock of one connection, as hyper wants it.
@@ -54,7 +54,7 @@ impl rt::Timer for Clock {
     }
 }
 
-/// A wait that ends later than those that the connection has begun before.
+/// A wait that ends later than the connection's earlier ones.
 struct Until {
     patience: Patience,
     alarm: Alarm,
@@ -71,13 +71,13 @@ impl Future for Until {
         while Instant::now() < self.end {
             let wait = alarm.get_or_insert_with(|| self.patience.timer.until(self.end));
             ready!(Pin::new(wait).poll(context));
-            *alarm = None; // It may have been that of a wait before.
+            *alarm = None; // It may have been set for an earlier end.
         }
         self.patience.gate.poll(context)
     }
 }
 
-/// The body of a request, of which a piece comes soon, or none at all.
+/// The body of a request. It fails if no piece arrives for too long.
 pub(super) struct Patient {
     body: Incoming,
     patience: Patience,
@@ -90,13 +90,13 @@ impl Patient {
     }
 }
 
-/// Nothing came for too long.
+/// Nothing arrived for too long.
 #[derive(Debug)]
 struct Late;
 
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nothing came for too long")
+        f.write_str("nothing arrived for too long")
     }
 }
 

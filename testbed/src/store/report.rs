@@ -11,38 +11,38 @@ use serde::Serialize;
 pub struct StoreReport {
     /// Seconds since the start.
     pub elapsed_s: f64,
-    /// All requests, also those that met a fault.
+    /// All requests, including those that met a fault.
     pub requests: u64,
-    /// GET of an object.
+    /// GET of objects.
     pub gets: u64,
-    /// HEAD of an object or a bucket.
+    /// HEAD of objects and buckets.
     pub heads: u64,
-    /// GET of a bucket or of the list of buckets: pages of keys, mostly.
+    /// GET of buckets and of the list of buckets: mostly pages of keys.
     pub lists: u64,
-    /// PUT of an object or a bucket.
+    /// PUT of objects and buckets.
     pub puts: u64,
-    /// DELETE, and POST of lists of what to delete.
+    /// DELETE, and POST of lists of objects to delete.
     pub deletes: u64,
-    /// Any other.
+    /// Other requests.
     pub others: u64,
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub connections: u64,
-    /// Bytes of bodies that were sent.
+    /// Bytes sent in bodies.
     pub bytes_sent: u64,
-    /// Most requests under way at once, from their heads' arrival to the end of the answer.
+    /// The most requests in flight at once, each from the arrival of its head to the end of its answer.
     pub in_flight_max: u64,
-    /// Answers of 503 on purpose.
+    /// Answers with 503 on purpose.
     pub failed_503: u64,
-    /// Connections reset on purpose, those of an outage apart.
+    /// Connections reset on purpose, without those of an outage.
     pub resets: u64,
-    /// Bodies ended too early on purpose.
+    /// Bodies cut short on purpose.
     pub truncated: u64,
-    /// How much later than modelled the first bytes of GET and HEAD of objects were handed over, in
-    /// microseconds on average: if this is not small, the machine was too busy to measure clients on.
+    /// How much later than modelled the store handed over first bytes of GET and HEAD of objects, mean, in
+    /// microseconds. If this is not small, the machine was too busy to measure clients on it.
     pub first_byte_late_us_mean: f64,
-    /// The same, the latest.
+    /// The same, maximum.
     pub first_byte_late_us_max: f64,
-    /// First bytes that were later than a millisecond.
+    /// First bytes that were more than a millisecond late.
     pub first_byte_late_over_1ms: u64,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Counters {
     late_over_1ms: AtomicU64,
 }
 
-/// One more.
+/// Adds one to a counter.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -103,7 +103,8 @@ impl Counters {
         }
     }
 
-    /// A request has come. Returns whether it reads an object, which takes no time of its own.
+    /// Counts a request that has arrived. Returns whether it reads an object; such requests should take no longer than
+    /// modelled.
     pub(super) fn arrived(&self, method: &Method, path: &str) -> bool {
         let is_object = path.trim_start_matches('/').contains('/');
         count(match *method {
@@ -119,17 +120,17 @@ impl Counters {
         is_object && matches!(*method, Method::GET | Method::HEAD)
     }
 
-    /// A request that had come is over.
+    /// Counts a request as finished.
     pub(super) fn left(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The most at once begins anew, with what is under way.
+    /// Restarts `in_flight_max` with the requests in flight now.
     pub(super) fn reset_in_flight_max(&self) {
         self.in_flight_max.store(value(&self.in_flight), Ordering::Relaxed);
     }
 
-    /// A first byte was handed over so late.
+    /// Counts a first byte that was handed over `late` after its time.
     pub(super) fn late(&self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         count(&self.late_count);

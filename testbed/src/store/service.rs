@@ -1,8 +1,8 @@
-//! What lies between HTTP and S3: a request's fate is drawn, its answer waits, its body is paced.
+//! The layer between HTTP and S3: draws a request's fate, makes its answer wait, and paces its body.
 //!
-//! A request is carried out when it arrives, and its answer waits for the rest of its time; so a
-//! request's own work is part of the modelled wait. The head of the answer goes out at the moment of
-//! the first byte, the body's pieces when [`Pace`] says.
+//! A request is carried out when it arrives, and its answer waits for the rest of its time. So the work of the request
+//! is part of the modelled wait. The head of the answer goes out at the time of the first byte, and each piece of the
+//! body when [`Pace`] says.
 
 use std::error::Error;
 use std::fmt;
@@ -31,11 +31,10 @@ use super::patience::{Patience, Patient};
 use super::report::{Counters, count};
 use super::timer::{Timer, Wait};
 
-/// How long a connection stays after the last byte before it is broken on purpose, so that the byte
-/// is sent.
+/// How long a connection stays open after the last byte before it is broken on purpose, so that this byte is sent.
 const BEFORE_BREAK: Duration = Duration::from_millis(1);
 
-/// What all requests share.
+/// The state that all requests share.
 pub(super) struct Shared {
     pub(super) s3: S3Service,
     pub(super) timer: Arc<Timer>,
@@ -43,9 +42,9 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     pub(super) first_byte: FirstByte,
     pub(super) seed: u64,
-    /// Bytes a second of one response.
+    /// The limit for one response, in bytes a second.
     pub(super) rate: Option<u64>,
-    /// Bytes in a piece of a body.
+    /// The size of a piece of a body, in bytes.
     pub(super) piece: usize,
     pub(super) origin: Instant,
     pub(super) requests: AtomicU64,
@@ -53,7 +52,7 @@ pub(super) struct Shared {
     pub(super) faults: Mutex<Faults>,
 }
 
-/// The connection ends here, without an answer or within it.
+/// The connection ends here, before or within an answer.
 #[derive(Debug)]
 pub(super) struct Broken(&'static str);
 
@@ -109,7 +108,7 @@ impl Shared {
         Ok(self.paced(response, due, fate.ending, fuse, flight))
     }
 
-    /// What the request comes to; a panic in it is its own.
+    /// Carries out a request. A panic becomes an error of this request only.
     async fn carry_out(&self, request: Request<s3s::Body>) -> Option<HttpResponse> {
         let mut call = Box::pin(async {
             point("store");
@@ -125,7 +124,7 @@ impl Shared {
         });
         match guarded.await {
             Some(response) => response.ok(),
-            None => s3_error!(InternalError, "The store has an error.").to_http_response().ok(),
+            None => s3_error!(InternalError, "internal error in the store").to_http_response().ok(),
         }
     }
 
@@ -163,7 +162,7 @@ impl Shared {
     }
 }
 
-/// A request that has arrived; it leaves when this is dropped.
+/// A request in flight. Dropping it counts it as finished.
 struct Flight(Arc<Shared>);
 
 impl Drop for Flight {
@@ -175,7 +174,7 @@ impl Drop for Flight {
 /// Where a body breaks off.
 struct Cut {
     at: u64,
-    /// The connection's, if it is to be reset.
+    /// The connection's fuse, if it is to be reset.
     fuse: Option<Fuse>,
 }
 
@@ -183,20 +182,20 @@ struct Cut {
 pub(super) struct PacedBody {
     shared: Arc<Shared>,
     source: s3s::Body,
-    /// What the source gave and is not due yet.
+    /// Data from the source that is not due yet.
     held: Bytes,
-    /// What the head said, if it did.
+    /// The length that the head gave, if any.
     length: Option<u64>,
     sent: u64,
     pace: Pace,
-    /// Until the next piece, and its length; or until the connection breaks.
+    /// The wait for the next piece, and its length; or the wait before the connection breaks.
     next: Option<(Wait, usize)>,
     cut: Option<Cut>,
     _flight: Flight,
 }
 
 impl PacedBody {
-    /// Bytes of the next piece; 0 at the end, or where the body is cut.
+    /// The size of the next piece. 0 at the end, or where the body is cut.
     fn piece(&self) -> usize {
         let end = self.length.unwrap_or(u64::MAX);
         let end = self.cut.as_ref().map_or(end, |cut| end.min(cut.at));
@@ -210,7 +209,7 @@ impl PacedBody {
         (shared.timer.until(shared.origin + Duration::from_nanos(due)), bytes)
     }
 
-    /// The connection breaks when what was sent has gone.
+    /// Breaks the connection once the last bytes have been sent.
     fn poll_break(&mut self, context: &mut Context<'_>) -> Poll<Broken> {
         let end = Instant::now() + BEFORE_BREAK;
         let shared = &self.shared;

@@ -1,5 +1,5 @@
-//! Waits that end when they should: tokio's own timer counts whole milliseconds, this one goes by a
-//! timer of the kernel (`timerfd`) that is set to the next wait's end.
+//! Waits that end on time. tokio's own timer counts whole milliseconds; this one uses a timer of the kernel
+//! (`timerfd`), set to the end of the next wait.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Somebody who waits.
+/// A task that waits.
 struct Waiting {
     end: Instant,
     waker: Waker,
@@ -38,7 +38,7 @@ impl PartialOrd for Waiting {
 }
 
 impl Ord for Waiting {
-    /// The heap's greatest is who ends first.
+    /// The heap's greatest element is the one that ends first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.end.cmp(&self.end)
     }
@@ -46,18 +46,18 @@ impl Ord for Waiting {
 
 struct State {
     waiting: BinaryHeap<Waiting>,
-    /// What the kernel's timer is set to.
+    /// The time to which the kernel's timer is set.
     set_to: Option<Instant>,
 }
 
-/// The store's timer. Whoever is woken for a wait that nobody waits for any more does nothing.
+/// The store's timer. It may wake a task for a wait that was dropped; such a task does nothing.
 pub(crate) struct Timer {
     descriptor: OwnedFd,
     state: Mutex<State>,
 }
 
 impl Timer {
-    /// A timer that needs [`Timer::run`] to be polled beside those who wait.
+    /// Makes a timer. [`Timer::run`] must be polled beside the tasks that wait.
     pub(crate) fn new() -> io::Result<Arc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -65,23 +65,23 @@ impl Timer {
         Ok(Arc::new(Timer { descriptor, state: Mutex::new(state) }))
     }
 
-    /// Ends at `end`, or at once if that is past.
+    /// A wait that ends at `end`, or at once if that has passed.
     pub(crate) fn until(self: &Arc<Self>, end: Instant) -> Wait {
         Wait { timer: Arc::clone(self), end, waker: None }
     }
 
-    /// Wakes who has waited long enough, for ever.
+    /// Wakes tasks whose waits have ended, for ever.
     ///
     /// # Errors
     /// The runtime cannot watch the timer's descriptor.
     pub(crate) async fn run(self: Arc<Self>) -> io::Result<()> {
         let descriptor = self.descriptor.try_clone()?;
-        // SAFETY: `AsyncFd` owns the descriptor, which is open and stays the one that it is.
+        // SAFETY: `AsyncFd` owns the descriptor, which stays open and the same.
         let expired = unsafe { AsyncFd::register(descriptor) }?;
         loop {
             let mut ready = expired.readable().await?;
             let mut count = [0u8; 8];
-            // It may not have expired after all: then nobody is woken.
+            // It may not have expired after all; then nothing is woken.
             let _ = rustix::io::read(expired.get_ref(), &mut count);
             ready.clear_ready();
             self.wake();
@@ -110,7 +110,7 @@ impl Timer {
 
     fn set(&self, state: &mut State, end: Instant) {
         state.set_to = Some(end);
-        // Zero would switch it off.
+        // Zero would switch the timer off.
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let time = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -128,11 +128,11 @@ impl Timer {
     }
 }
 
-/// A wait for a moment; a future.
+/// A future that is ready at a given time.
 pub(crate) struct Wait {
     timer: Arc<Timer>,
     end: Instant,
-    /// Who will be woken, once somebody is.
+    /// The task to be woken.
     waker: Option<Waker>,
 }
 
