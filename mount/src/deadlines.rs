@@ -182,14 +182,14 @@ mod tests {
 
     impl Reply for Waits {
         fn fail(self, _: Errno) {
-            assert!(!self.1, "a test asked for it");
+            assert!(!self.1, "on purpose");
             self.0.send(()).expect("the test waits");
         }
     }
 
     #[test]
     fn answers_come_in_time_also_after_a_panic() {
-        let troubles = Arc::new(Troubles::new(Box::new(|_| panic!("a test asked for it"))));
+        let troubles = Arc::new(Troubles::new(Box::new(|_| panic!("on purpose"))));
         let deadlines = Deadlines::new(Some(Duration::from_millis(20)), &troubles);
         for panics in [true, false, false] {
             let (sender, failed) = channel();

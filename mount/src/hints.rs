@@ -166,7 +166,7 @@ mod tests {
         };
         found(third, "c");
         found(second, "none");
-        assert_eq!(cache.stats().prefetched_blocks, 0, "the first is not there yet");
+        assert_eq!(cache.stats().prefetched_blocks, 0, "the first hint has not been found yet");
         found(first, "a");
         assert_eq!(cache.stats().prefetched_blocks, 2);
         let late = place();

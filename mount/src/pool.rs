@@ -281,7 +281,7 @@ mod tests {
             assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), number);
         }
         pool.run_in(&line, move || sender.send(0).unwrap());
-        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), 0, "it is served again");
+        assert_eq!(receiver.recv_timeout(PATIENCE).unwrap(), 0, "the line is served again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! More files than there are descriptors. A process of its own: it has fewer than others.
+//! More files than the process may have descriptors. In a test binary of its own, as the limit is the process's.
 
 mod common;
 
@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 const DESCRIPTORS: u64 = 160;
 const FILES: u64 = 400;
-/// They have the process's descriptors in turn.
+/// The tests take turns with the process's descriptors.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn limit_descriptors() {

@@ -1,4 +1,4 @@
-//! A mount as programs see it.
+//! A read-only mount as programs see it.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn what_no_file_can_be_called_is_left_out_and_the_rest_is_there() {
     for key in ["/a", "dir//a", "dir/./b", "dir/..", &format!("dir/{long}"), "dir/a\0", "a//b"] {
         files.put(key, *b"not there");
     }
-    // A name that is a file, too, is the folder.
+    // A name that is both a file and a folder is shown as the folder.
     let there = ["dir/file", "both/below", "both-not", "line\nfeed"];
     there.iter().for_each(|&key| files.put(key, *b"there"));
     files.put("both", *b"not there");
@@ -170,7 +170,7 @@ fn a_large_folder_is_listed_from_any_place() {
     let Some(mount) = mounted(common::PagedBackend(files)) else { return };
     let names: Vec<_> =
         fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["many"], "the mount's own folder is not listed, nor is what it hides");
+    assert_eq!(names, ["many"], "neither `.foretell` nor the object it hides is listed");
     let folder = mount.path().join("many");
     for _ in 0..2 {
         let mut names: Vec<String> = fs::read_dir(&folder)
@@ -182,7 +182,7 @@ fn a_large_folder_is_listed_from_any_place() {
         names.dedup();
         assert_eq!(names.len(), 5000);
     }
-    // Back to where one was, and to the beginning.
+    // Back to an earlier place, and to the beginning.
     let path = std::ffi::CString::new(folder.to_str().unwrap()).unwrap();
     // SAFETY: `dir` is open until it is closed, and entries are used before the next call.
     unsafe {
@@ -222,22 +222,22 @@ fn a_file_that_is_replaced_is_another() {
     after.read_exact_at(&mut buffer, 0).unwrap();
     assert!(buffer == new);
     assert_ne!(before.metadata().unwrap().ino(), after.metadata().unwrap().ino());
-    // What was cached of the old one is served to who has it open, and no byte of the new one.
+    // Programs that have the old version open get what is cached of it, and no byte of the new one.
     before.read_exact_at(&mut buffer[..4096], 0).unwrap();
     assert!(buffer[..4096] == old[..4096]);
     let error = before.read_exact_at(&mut buffer[..4096], 900_000).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
     after.read_exact_at(&mut buffer, 0).unwrap();
     assert!(buffer == new);
-    // Gone, and there again.
+    // Removed, and made again.
     files.remove("file");
     assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(libc::ENOENT));
     files.put("file", old.as_slice());
     assert!(fs::read(&path).unwrap() == old);
 }
 
-/// Files are made, written over, replaced, renamed and removed behind the mount, and read through it: what a program sees is
-/// what a plain folder would show it, or that the file it has open has changed.
+/// Files are made, overwritten, replaced, renamed and removed behind the mount, and read through it. A program sees
+/// what a plain folder would show it, or an error that its open file has changed.
 #[test]
 fn a_folder_that_others_change_is_seen_as_it_is() {
     use foretell_cache::backend::local::LocalBackend;
@@ -250,7 +250,7 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
     let Some(mount) = mounted_with(Arc::new(backend), 128 << 10, Duration::ZERO) else { return };
     fs::create_dir_all(plain.path().join("a/b")).unwrap();
     let mut buffer = vec![0; 70_000];
-    // Open files: of the mount, and what the file had when it was opened.
+    // Open files of the mount, with the bytes that each had when it was opened.
     let mut open: Vec<(File, Vec<u8>)> = Vec::new();
     let (mut compared, mut stale) = (0, 0);
     for operation in 0..OPERATIONS {
@@ -261,7 +261,7 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
         match random.below(12) {
             0 => fs::write(&there, content(u64::from(operation), length)).unwrap(),
             1 => {
-                // Half of them as long and as old as what was there.
+                // Half of them get the length and times of the file before.
                 let before = fs::metadata(&there).ok().filter(|_| random.below(2) == 0);
                 let length = before.as_ref().map_or(length, |before| before.len() as usize);
                 let beside = plain.path().join("beside");
@@ -309,7 +309,7 @@ fn a_folder_that_others_change_is_seen_as_it_is() {
                 let rest = &bytes[bytes.len().min(at as usize)..];
                 let rest = &rest[..rest.len().min(20_000)];
                 let mut done = 0;
-                // The kernel may have some, and return that first.
+                // The kernel may have some pages, and return these first.
                 loop {
                     match file.read_at(&mut buffer[..rest.len() - done], at + done as u64) {
                         Ok(read) => {
@@ -351,7 +351,7 @@ fn within_the_ttl_a_name_stands_for_what_it_stood_for() {
     assert!(!mount.path().join("absent").exists());
     files.put("file", *b"other");
     files.put("absent", *b"here");
-    // Nobody is told of the new ones yet.
+    // The new objects do not show yet.
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"old");
     assert!(!mount.path().join("absent").exists());
 }
@@ -414,7 +414,7 @@ fn advice_for_many_ranges_is_as_many_requests_at_once() {
         assert_eq!(advised, 0);
     }
     backend.wait_until(|requests| requests.len() >= 100);
-    assert!(backend.asked_bytes() <= 110 * (128 << 10), "and no more than that");
+    assert!(backend.asked_bytes() <= 110 * (128 << 10), "no more than was advised");
     backend.open();
     let mut buffer = vec![0; 128 << 10];
     for number in 0..100 {
@@ -432,12 +432,12 @@ fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
     let file = File::open(mount.path().join("file")).unwrap();
     let ranges: Vec<(u64, u64)> = (0..40).map(|number| (number * (1 << 20), 64 << 10)).collect();
     ioctl_hint(&file, &ranges, "").unwrap();
-    // As many as it takes at once, none of which anybody waits for.
+    // As many as the store takes at once, none of which a program waits for.
     backend.wait_until(|requests| requests.len() == 16 && requests.iter().all(|at| !at.is_demand));
     ioctl_cancel(&file).unwrap();
     backend.open();
     backend.wait_until(|requests| requests.is_empty());
-    assert!(backend.asked_bytes() <= 16 * (64 << 10), "what was cancelled is not asked for");
+    assert!(backend.asked_bytes() <= 16 * (64 << 10), "cancelled blocks are not fetched");
     // The same, by name.
     let control = File::open(mount.path().join(".foretell/control")).unwrap();
     backend.close();
@@ -452,7 +452,7 @@ fn hints_by_ioctl_are_fetched_ahead_and_given_up() {
     }
     let stats = fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
     assert!(stats.contains("\"source\": \"memory\""), "{stats}");
-    // What makes no sense.
+    // Malformed hints.
     let refused = |result: std::io::Result<()>| result.unwrap_err().raw_os_error();
     assert_eq!(refused(ioctl_hint(&file, &[(0, 0)], "")), Some(libc::EINVAL));
     assert_eq!(refused(ioctl_hint(&file, &[(0, 1)], "file")), Some(libc::EINVAL));
@@ -480,9 +480,9 @@ fn who_hints_without_end_is_told_to_try_later() {
         }
     };
     assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
-    // Half of 256 MiB: 16 bytes for each, and a hundred or two for each hint.
+    // Half of 256 MiB. A range takes 16 bytes, and each hint one or two hundred more.
     assert!((124..=128).contains(&((given * 900 * 16) >> 20)), "{given}");
-    // It does not matter by which descriptor.
+    // The limit holds for all descriptors of the process.
     for (file, path) in [(&other, ""), (&control, "file")] {
         let refused = ioctl_hint(file, &ranges, path).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
@@ -497,25 +497,25 @@ fn who_hints_without_end_is_told_to_try_later() {
 #[test]
 fn what_a_descriptor_was_told_goes_with_it() {
     let backend = HeldBackend::new(64 << 20, Gate::Closed);
-    // All of the file would fit.
+    // All of the file would fit into memory.
     let Some(mount) = mounted_with(Arc::new(backend.clone()), 128 << 20, Duration::ZERO) else {
         return;
     };
-    // What is in memory already is not asked for: each has its half.
+    // A separate half of the file for each descriptor, as data in memory is not asked for again.
     for (name, path, at) in [("file", "", 0), (".foretell/control", "file", 32 << 20)] {
         let file = File::open(mount.path().join(name)).unwrap();
         backend.close();
         ioctl_hint(&file, &[(at, 32 << 20)], path).unwrap();
-        // How many are under way at once is tried out: it may be one.
+        // The depth of prefetching is found by trial; it may be one.
         backend.wait_until(|requests| !requests.is_empty());
         drop(file);
-        // The kernel says so a little later; what is under way ends, and nothing new begins.
+        // The kernel's release comes a little later. Reads in flight end, and no new ones begin.
         let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
         common::wait_until("the file to be closed", || stats().contains("\"open_handles\": 0"));
-        // Its hint is taken back just after it has left the table.
+        // Its hint is cancelled just after it has left the table.
         std::thread::sleep(Duration::from_millis(100));
         let asked = backend.asked_bytes();
-        assert!(asked < at + (32 << 20), "there was more to ask for");
+        assert!(asked < at + (32 << 20), "not all was asked for");
         backend.open();
         backend.wait_until(|requests| requests.is_empty());
         assert_eq!(backend.asked_bytes(), asked, "{name}");
@@ -538,7 +538,7 @@ fn hints_for_many_files_hold_nobody_up_and_end_with_their_descriptor() {
         }
     };
     assert_eq!(error.raw_os_error(), Some(libc::EAGAIN), "after {given}");
-    // Lookups of hints wait; a program's do not.
+    // Lookups for hints wait; those of a program do not.
     assert_eq!(fs::read(mount.path().join("file")).unwrap().len(), 1 << 20);
     drop(control);
     let stats = || fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();
@@ -566,7 +566,7 @@ fn attributes_say_what_is_cached() {
     let (from, to) = ranges.split(' ').next().unwrap().split_once('-').unwrap();
     let (from, to): (u64, u64) = (from.parse().unwrap(), to.parse().unwrap());
     assert!(from <= 50_000 && to >= 50_010, "{ranges}");
-    // And why: it was read, and then it is to be read.
+    // The reason: first that it was read, then that it is expected to be read.
     let why = || common::attribute(&path, "user.foretell.cached_for").unwrap();
     common::wait_until("what was read", || why().contains(&format!("recent={cached} ")));
     ioctl_hint(&file, &[(0, 100_000)], "").unwrap();
@@ -588,9 +588,9 @@ fn unmounting_waits_for_no_request() {
     let path = mount.path().join("file");
     let reader = std::thread::spawn(move || fs::read(path));
     backend.wait_until(|requests| !requests.is_empty());
-    assert!(mount.unmount().unwrap(), "somebody still has it");
+    assert!(mount.unmount().unwrap(), "a program still uses it");
     backend.open();
-    // It was served after all, or told that the mount has gone.
+    // It was served after all, or got an error that the mount has gone.
     if let Ok(bytes) = reader.join().unwrap() {
         assert!(bytes.iter().all(|&byte| byte == 9));
     }
@@ -610,7 +610,7 @@ fn a_place_that_is_taken_is_refused() {
 
 #[test]
 fn a_folder_that_does_not_answer_in_time_is_an_error() {
-    // More than there are threads that wait for it.
+    // More programs than the pool has threads.
     const PROGRAMS: usize = 80;
     let files = HeldBackend::new(1 << 20, Gate::Open);
     let timeout = Some(Duration::from_millis(400));
@@ -629,7 +629,7 @@ fn a_folder_that_does_not_answer_in_time_is_an_error() {
         }
     });
     files.let_names_go();
-    // The threads that waited are there again, some time.
+    // The threads that waited become free after a while.
     common::wait_until("an answer", || {
         fs::metadata(at("absent")).unwrap_err().raw_os_error() == Some(libc::ENOENT)
     });

@@ -1,5 +1,5 @@
-//! A mount of a bucket on a server that is slow, busy, broken, gone: no byte is wrong, only what could not be served
-//! fails, and nothing has to be mounted anew.
+//! A mount of a bucket on a server that is slow, busy, broken or gone. No byte is wrong, only reads that cannot be
+//! served fail, and nothing has to be mounted again.
 
 mod common;
 
@@ -49,12 +49,12 @@ impl World {
         ObjectBackend::configured("s3://bucket", &settings, options).unwrap()
     }
 
-    /// Little memory, so that most is asked of the store.
+    /// Little memory, so that most reads reach the store.
     fn mounted(&self, deadline: Duration) -> Option<Mounted> {
         mounted_with(Arc::new(self.backend(deadline)), 1 << 20, Duration::ZERO)
     }
 
-    /// Reads in threads, past the kernel's pages; says how many reads failed.
+    /// Reads in threads, bypassing the kernel's pages. Returns how many reads failed.
     fn read(&self, mount: &Mounted, seed: u64, reads: usize) -> usize {
         let failed = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn while_the_server_is_gone_reads_fail_and_then_do_not() {
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         let error = fs::metadata(mount.path().join("dir/1")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
-        // What is in memory is there.
+        // Data in memory is still served.
         open.read_exact_at(&mut buffer, 0).unwrap();
         assert!(buffer == world.whole[..4096]);
         let stats = fs::read_to_string(mount.path().join(".foretell/stats")).unwrap();

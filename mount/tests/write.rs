@@ -1,4 +1,4 @@
-//! A folder that is written through its mount.
+//! A folder that programs write through its mount.
 
 mod common;
 
@@ -44,15 +44,15 @@ impl Mapping {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is this one's, and of a file that is as long; nobody else writes to the file meanwhile.
+        // SAFETY: the mapping is this value's, and no longer than its file. Nobody else writes to the file meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // To unmap what was written waits for the mount with this process's memory locked, and it serves the mount.
-        // SAFETY: nothing borrows it any more.
+        // Unmapping written pages waits for the mount with this process's memory locked, and this process serves the
+        // mount.
         unsafe {
             assert_eq!(libc::msync(self.start.cast(), self.length, libc::MS_SYNC), 0);
             libc::munmap(self.start.cast(), self.length);
@@ -98,7 +98,7 @@ fn what_was_written_is_in_the_folder_and_in_whatever_is_read_then() {
     }
 }
 
-/// The kernel has the page locked until the write is answered, and is to drop it before that.
+/// The kernel keeps the page locked until the write is answered. The mount wants it dropped before that.
 #[test]
 fn a_part_of_a_page_that_was_read_and_dropped_is_written() {
     let Some(mount) = writable(1 << 20, Duration::ZERO) else { return };
@@ -127,7 +127,8 @@ fn a_part_of_a_page_that_was_read_and_dropped_is_written() {
     assert_eq!(fs::read(mount.folder.join("file")).unwrap(), expected);
 }
 
-/// A writer writes whole blocks of a counter; readers begin a read after a write has ended, and see it, or a later one.
+/// A writer writes blocks that are filled with a counter. A reader that begins after a write has ended sees that write
+/// or a later one.
 #[test]
 fn a_reader_never_sees_less_than_what_was_written_before_it_began() {
     const BLOCK: usize = 8192;
@@ -150,7 +151,7 @@ fn a_reader_never_sees_less_than_what_was_written_before_it_began() {
                 while is_over.load(Ordering::SeqCst) == 0 {
                     let first = random.below(BLOCKS - 3);
                     match random.below(8) {
-                        // By which the kernel drops pages, also those into which somebody is just writing.
+                        // This makes the kernel drop pages, including some that are just being written.
                         0..5 => file = File::open(path).unwrap(),
                         5 => ioctl_hint(&file, &[(0, BLOCKS * BLOCK as u64)], "").unwrap(),
                         _ => forget_pages(&file),
@@ -195,12 +196,12 @@ fn what_others_have_changed_is_seen_by_the_next_open_whatever_the_ttl() {
         file.set_len(length as u64).unwrap();
         file.write_all_at(&expected, 0).unwrap();
         if round % 5 == 0 {
-            // As one who keeps times does, so that only the inode's own says it.
+            // As `cp -p` does; then only the inode's change time shows the change.
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         }
         drop(file);
         assert!(fs::read(&here).unwrap() == expected, "round {round}");
-        // So it is for who has it open already.
+        // A program that already has it open sees the same.
         let mut bytes = vec![0; 100_000];
         let read = old.read_at(&mut bytes, 0).unwrap();
         assert!(bytes[..read] == expected, "round {round}");
@@ -279,7 +280,7 @@ fn a_file_that_is_removed_or_replaced_is_there_for_who_has_it_open() {
         match is_removed {
             true => fs::remove_file(at("file")).unwrap(),
             false => {
-                // As an editor saves.
+                // As editors save.
                 let mut new = File::create(at("new")).unwrap();
                 new.write_all(b"new").unwrap();
                 new.sync_all().unwrap();
@@ -419,10 +420,10 @@ fn the_mounts_own_folder_cannot_be_written() {
     assert_eq!(names, ["folder"]);
 }
 
-/// A small file system of its own, as long as this lives.
+/// A small file system of its own, mounted while this value lives.
 struct Small {
     folder: tempfile::TempDir,
-    /// Of the file that it is in.
+    /// The folder of its image file.
     _image: Option<tempfile::TempDir>,
 }
 
@@ -434,12 +435,12 @@ fn does(command: &mut Command) -> bool {
 }
 
 impl Small {
-    /// In memory. None, aloud, if it cannot be mounted.
+    /// In memory. `None` and a message if it cannot be mounted.
     fn in_memory() -> Option<Self> {
         Small::mounted(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], None)
     }
 
-    /// In a file, as `mkfs.ext4` makes it with these options.
+    /// In an image file, as `mkfs.ext4` makes it with these options.
     fn in_file(options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
@@ -456,7 +457,7 @@ impl Small {
         match does(Command::new("mount").args(what).arg(folder.path())) {
             true => Some(Small { folder, _image }),
             false => {
-                skipped("a small file system cannot be mounted, which needs root");
+                skipped("mounting a small file system needs root");
                 None
             }
         }
@@ -466,7 +467,7 @@ impl Small {
         self.folder.path()
     }
 
-    /// Whoever writes to it waits, until what is returned is dropped. None, aloud, if that cannot be.
+    /// Makes writers wait until the returned value is dropped. `None` and a message if that is not possible.
     fn frozen(&self) -> Option<Frozen<'_>> {
         match does(Command::new("fsfreeze").arg("-f").arg(self.path())) {
             true => Some(Frozen(self)),
@@ -547,14 +548,14 @@ fn who_has_a_lease_is_waited_for() {
     fs::write(mount.folder.join("file"), b"before").unwrap();
     assert!(mount.path().join("file").exists());
     let held = File::open(mount.folder.join("file")).unwrap();
-    /// As `linux/fcntl.h` has it; the signal for it is one that is ignored.
+    /// From `linux/fcntl.h`: chooses the signal for a lease that is wanted back. `SIGURG` is ignored by default.
     const F_SETSIG: i32 = 10;
     // SAFETY: plain calls on a descriptor that is open.
     let lease =
         |command: i32, argument: i32| unsafe { libc::fcntl(held.as_raw_fd(), command, argument) };
     assert_eq!(lease(F_SETSIG, libc::SIGURG), 0);
     if lease(libc::F_SETLEASE, libc::F_RDLCK) != 0 {
-        return skipped("no lease can be had here");
+        return skipped("leases do not work here");
     }
     const WRITERS: usize = 100;
     const WAITING: usize = 16;
@@ -565,7 +566,7 @@ fn who_has_a_lease_is_waited_for() {
         common::wait_until("the lease to be wanted back", || {
             lease(libc::F_GETLEASE, 0) == libc::F_UNLCK
         });
-        // All that cannot wait have heard so, and others are served.
+        // All writers that cannot wait get an error, and other requests are served.
         let (mut refused, mut served) = (0, 0);
         common::wait_until("those that cannot wait", || {
             served += u64::from(!mount.path().join(format!("other {served}")).exists());
@@ -597,7 +598,7 @@ fn errors_of_the_folder_reach_who_writes() {
     assert!(there == whole[..there.len()] && there.len() > 900_000, "{}", there.len());
     assert!(fs::read(mount.path().join("file")).unwrap() == there);
     drop(file);
-    // The folder's files are closed some time after the program's.
+    // The mount closes the folder's files some time after the program closes its own.
     let remounts = || {
         let mut command = Command::new("mount");
         command.args(["-o", "remount,ro"]).arg(small.path()).status().unwrap().success()
@@ -652,7 +653,7 @@ fn what_programs_make_is_of_their_group_or_the_folders() {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(mount.folder.join(name), mode).unwrap();
     }
-    // The group lets him in, and is one of several of his.
+    // The group that lets the user in is one of the user's supplementary groups.
     let script = "import os, sys
 os.setgroups([54321]); os.setgid(65534); os.setuid(65534)
 for folder in ('shared', 'plain'):
@@ -684,7 +685,7 @@ fn who_makes_a_file_that_others_have_made_meanwhile_gets_it_if_he_may() {
     let is_root = rustix::process::geteuid().is_root();
     let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), is_root) else { return };
     fs::set_permissions(&mount.folder, fs::Permissions::from_mode(0o777)).unwrap();
-    // The kernel knows for long that there is none.
+    // The kernel remembers for long that the names do not exist.
     for name in ["ours", "theirs"] {
         assert!(!mount.path().join(name).exists());
     }
@@ -722,7 +723,7 @@ fn folders_are_folders_where_the_system_does_not_say_so_in_lists() {
 fn a_long_write_at_the_end_is_written_in_its_order() {
     const MIB: usize = 1 << 20;
     let Some(mount) = writable(BUDGET_BYTES, LONG) else { return };
-    // Direct: the kernel would send its parts at once.
+    // Direct I/O, of which the kernel could send the parts at once.
     let layout = std::alloc::Layout::from_size_align(16 * MIB, 4096).unwrap();
     // SAFETY: the layout has a size, and all of the memory is written before it is read.
     let memory = unsafe {
@@ -756,7 +757,7 @@ fn who_opens_a_file_in_an_odd_way_spoils_it_for_nobody() {
     drop(odd);
 }
 
-/// Another user, who does what he is told.
+/// A process of another user that carries out commands.
 struct Other {
     process: std::process::Child,
     answers: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -765,7 +766,7 @@ struct Other {
 impl Other {
     const USER: u32 = 65_534;
 
-    /// None, aloud, if there cannot be one.
+    /// `None` and a message if there cannot be one.
     fn at(folder: &Path) -> Option<Self> {
         const SCRIPT: &str = "import os, sys
 for line in sys.stdin:
@@ -790,7 +791,7 @@ for line in sys.stdin:
         Some(Other { process, answers: std::io::BufRead::lines(answers) })
     }
 
-    /// The number of the error; 0 if there is none.
+    /// The error number; 0 for success.
     fn does(&mut self, line: &str) -> i32 {
         writeln!(self.process.stdin.as_ref().unwrap(), "{line}").unwrap();
         self.answers.next().unwrap().unwrap().parse().unwrap()
@@ -804,7 +805,7 @@ impl Drop for Other {
     }
 }
 
-/// The kernel believes that things are his for as long as nothing makes it ask.
+/// The kernel believes what it knows of owners until something makes it ask again.
 #[test]
 fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
     let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
@@ -814,9 +815,9 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
     let mode = |name: &str| at(name).metadata().unwrap().mode() & 0o7777;
     let take = |name: &str| std::os::unix::fs::chown(at(name), Some(0), Some(0)).unwrap();
 
-    // What was his is root's.
+    // A file that belonged to the user belongs to root now.
     assert_eq!(other.does("tool = os.open('tool', os.O_RDWR | os.O_CREAT, 0o755)"), 0);
-    assert_eq!(other.does("os.fchmod(tool, 0o4755)"), 0, "his own");
+    assert_eq!(other.does("os.fchmod(tool, 0o4755)"), 0, "the user's own file");
     assert_eq!(other.does("os.fchmod(tool, 0o755); os.utime(tool, (1, 1))"), 0);
     assert_eq!(other.does("os.fchown(tool, -1, 65534)"), 0);
     take("tool");
@@ -827,17 +828,17 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
     }
     assert_eq!(mode("tool"), 0o755);
 
-    // Of a group of root's he makes no program.
+    // The user cannot make a program with the set-group bit of a group of root's.
     assert_eq!(other.does("group = os.open('group', os.O_RDWR | os.O_CREAT, 0o755)"), 0);
     std::os::unix::fs::chown(at("group"), None, Some(0)).unwrap();
-    assert_eq!(other.does("os.fchmod(group, 0o2755)"), 0, "it is his");
+    assert_eq!(other.does("os.fchmod(group, 0o2755)"), 0, "the user's own file");
     assert_eq!(mode("group"), 0o755, "as in the folder");
-    // What was his keeps its bits, whoever asks to lose them.
+    // A file that no longer belongs to the user keeps its bits when the user tries to remove them.
     fs::set_permissions(at("tool"), fs::Permissions::from_mode(0o4755)).unwrap();
     other.does("os.fchmod(tool, 0o755)");
     assert_eq!(mode("tool"), 0o4755);
 
-    // What he writes loses its set-user bit.
+    // A file that the user writes loses its set-user bit.
     let writes =
         ["os.write(file, b'x')", "os.ftruncate(file, 100)", "os.posix_fallocate(file, 0, 65536)"];
     for (turn, write) in writes.into_iter().enumerate() {
@@ -851,7 +852,7 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
         assert_eq!(other.does("os.close(file)"), 0);
     }
 
-    // What his name stands for is another's, in a folder where all may write.
+    // A name that stood for the user's file stands for another's, in a folder where all may write.
     assert_eq!(other.does("os.close(os.open('name', os.O_WRONLY | os.O_CREAT))"), 0);
     assert_eq!(other.does("os.close(os.open('mine', os.O_WRONLY | os.O_CREAT))"), 0);
     fs::remove_file(at("name")).unwrap();
@@ -863,11 +864,12 @@ fn who_asks_may_do_what_he_may_now_and_not_what_he_might_before() {
     assert_eq!(other.does("os.unlink('mine')"), 0);
 }
 
-/// Each way to write, to a file of another owner whose mode sets user and group: the bits go where they go in a plain folder.
+/// Each way to write to a file of another owner whose mode has set-user and set-group bits. The bits go as in a plain
+/// folder.
 #[test]
 fn bits_that_set_the_user_go_as_in_a_plain_folder() {
     if !rustix::process::geteuid().is_root() {
-        return skipped("only root has files of others");
+        return skipped("only root can make files of other users");
     }
     let Some(mount) = writable_of(None, (BUDGET_BYTES, LONG), true) else { return };
     let plain = tempfile::tempdir().unwrap();
@@ -885,7 +887,7 @@ fn bits_that_set_the_user_go_as_in_a_plain_folder() {
         }),
         ("a time", |file| file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap()),
     ];
-    // The mount believes names for long: each file has one of its own.
+    // The mount believes names for long, so each file has a new one.
     let mut files = 0..;
     let mut name = || format!("{}", files.next().expect("there are more"));
     for (owner, mode) in [(0, 0o6777), (1234, 0o6777), (1234, 0o4755), (65_534, 0o2775)] {
@@ -906,7 +908,7 @@ fn bits_that_set_the_user_go_as_in_a_plain_folder() {
             assert_eq!(modes[0], modes[1], "{what} by root, {owner} {mode:o}");
         }
     }
-    // The same by a user who may write it, and to whom it does not belong.
+    // The same by a user who may write the file and does not own it.
     let script = "import mmap, os, sys\n\
         f = os.open(sys.argv[1], os.O_RDWR)\n\
         if sys.argv[2] == 'map':\n\
@@ -939,7 +941,7 @@ fn bits_that_set_the_user_go_as_in_a_plain_folder() {
     }
 }
 
-/// The kernel does not ask where the holes of a file are while a mapping may have filled them: no data is ever taken for a hole.
+/// The kernel does not ask for holes of a file while a mapping may have filled them. Data is never reported as a hole.
 #[test]
 fn what_a_mapping_has_put_into_a_hole_is_data() {
     use rustix::fs::{SeekFrom as Seek, seek};

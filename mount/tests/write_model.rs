@@ -1,6 +1,6 @@
-//! What programs do to a folder through its mount, at random, compared with the same done to a plain folder.
+//! Random operations on a folder through its mount, compared with the same operations on a plain folder.
 //!
-//! `FORETELL_TEST_SEED` gives the seed of a run again, which is printed; `FORETELL_TEST_OPERATIONS` how many there are.
+//! A run prints its seed. `FORETELL_TEST_SEED` repeats it; `FORETELL_TEST_OPERATIONS` sets the number of operations.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{Random, Writable, content, writable};
 
 const OPERATIONS: u64 = 12_000;
 const OPEN_MAX: usize = 12;
-/// As often the whole trees are compared.
+/// The trees are compared as a whole once in so many operations.
 const WALKED_EVERY: u64 = 2000;
 
 /// The same file, open in the mount and in the plain folder.
@@ -26,7 +26,7 @@ struct Pair {
     number: u64,
     can_read: bool,
     can_write: bool,
-    /// Somebody has changed it behind the mount, and nobody has opened it since.
+    /// It was changed behind the mount, and not opened since.
     is_loose: bool,
 }
 
@@ -46,9 +46,9 @@ fn number(variable: &str, otherwise: impl FnOnce() -> u64) -> u64 {
     }
 }
 
-/// What is told of a file that is the same in both places.
+/// The attributes that must be the same in both places.
 fn facts(metadata: &fs::Metadata) -> (u32, u64, u64) {
-    // Sizes of folders are their file systems' own.
+    // The size of a folder depends on its file system.
     let size = if metadata.is_dir() { 0 } else { metadata.len() };
     (metadata.mode(), size, metadata.nlink())
 }
@@ -56,13 +56,14 @@ fn facts(metadata: &fs::Metadata) -> (u32, u64, u64) {
 fn mapped(file: &File, length: usize, act: impl FnOnce(&mut [u8]), writes: bool) {
     let protection = libc::PROT_READ | if writes { libc::PROT_WRITE } else { 0 };
     let (none, descriptor) = (std::ptr::null_mut(), file.as_raw_fd());
-    // SAFETY: a new mapping, at an address that the kernel chooses, which is unmapped when nothing borrows it. `act` writes only
-    // where it may, and nobody makes the file shorter meanwhile.
+    // SAFETY: a new mapping, at an address that the kernel chooses. It is unmapped when nothing borrows it. `act`
+    // writes within it only, and nobody makes the file shorter meanwhile.
     unsafe {
         let start = libc::mmap(none, length, protection, libc::MAP_SHARED, descriptor, 0);
         assert_ne!(start, libc::MAP_FAILED);
         act(std::slice::from_raw_parts_mut(start.cast(), length));
-        // To unmap what was written waits for the mount with this process's memory locked, and it serves the mount.
+        // Unmapping written pages waits for the mount with this process's memory locked, and this process serves the
+        // mount.
         assert_eq!(libc::msync(start, length, libc::MS_SYNC), 0);
         libc::munmap(start, length);
     }
@@ -80,7 +81,7 @@ impl World {
         content(self.operation, length)
     }
 
-    /// Does the same to both, which must end the same.
+    /// Does the same in both places; the results must be the same.
     fn both<T: PartialEq + std::fmt::Debug>(
         &self,
         name: &Path,
@@ -93,7 +94,7 @@ impl World {
         here.ok()
     }
 
-    /// The same behind the mount.
+    /// Does the same in both places, behind the mount.
     fn behind(&mut self, name: &Path, act: impl Fn(&Path) -> io::Result<()>) {
         let number = fs::metadata(self.plain.path().join(name)).map(|metadata| metadata.ino());
         let here = act(&self.mount.folder.join(name));
@@ -209,7 +210,7 @@ impl World {
                         |all| all[at..at + count].copy_from_slice(&bytes[..count]),
                         true,
                     );
-                    // A descriptor that appends writes at the end, wherever it is told to.
+                    // A descriptor opened for appending writes at the end, whatever the offset.
                     let path = format!("/proc/self/fd/{}", plain.as_raw_fd());
                     let plain = File::options().write(true).open(path).unwrap();
                     plain.write_all_at(&bytes[..count], at as u64).unwrap();
@@ -242,7 +243,8 @@ impl World {
                 };
                 let mut here = rename(self.mount.path());
                 if here == Err(Some(libc::ESTALE)) {
-                    // The kernel cannot move a folder that was renamed behind it while it is about a rename.
+                    // The kernel cannot rename a folder that was renamed behind the mount until it has been looked up
+                    // again.
                     let look = |name: &Path| fs::symlink_metadata(self.mount.path().join(name));
                     drop((look(&name), look(&to)));
                     here = rename(self.mount.path());
@@ -336,10 +338,10 @@ fn what_is_done_to_a_mount_is_done_to_the_folder() {
         number("FORETELL_TEST_SEED", || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
     let operations = number("FORETELL_TEST_OPERATIONS", || OPERATIONS);
     eprintln!("FORETELL_TEST_SEED={seed}");
-    // Little memory, so that blocks are let go and fetched again.
+    // Little memory, so that blocks are evicted and fetched again.
     let Some(mount) = writable(128 << 10, Duration::ZERO) else { return };
     let plain = tempfile::tempdir().unwrap();
-    // As one made it is, whatever this one was made with.
+    // The mode of a new folder, whatever mode the temporary folder got.
     for root in [&mount.folder, plain.path()] {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -1,12 +1,12 @@
-//! What the slow object store keeps of its promises, and what it costs: a small client reads ranges
-//! of one object from a store in the same process, one after another and many at once.
+//! Measures how well the slow object store keeps its times, and what it costs. A small client reads ranges of one
+//! object from a store in the same process, one after another and many at once.
 //!
 //! `cargo run --release --example store_speed [-- DEPTH...]`
 //!
-//! Columns: reads of 128 KiB a second; the time to the first byte and to the last as the client sees
-//! them, which includes its own delays; how late the store handed the first byte over, by its own
-//! account, on average and in which share of the reads by more than a millisecond; processor time of
-//! the store for each read. Then the pace of a long answer, and that of a link that all share.
+//! Columns: reads of 128 KiB a second; time to the first byte and to the last, as the client sees them, which includes
+//! its own delays; how late the store handed over the first byte by its own account, on average, and the share of reads
+//! where that was over a millisecond; processor time of the store for each read. Then come the pace of a long answer,
+//! and that of a link shared by all.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -29,7 +29,7 @@ const LINK_RATE: u64 = 100_000_000;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What one read took, from the sending of the request.
+/// The times of one read, from the sending of the request.
 struct Timing {
     first: Duration,
     last: Duration,
@@ -53,7 +53,7 @@ impl Client {
         let head =
             format!("GET /data/object HTTP/1.1\r\nHost: x\r\nRange: bytes={offset}-{last}\r\n\r\n");
         let begin = Instant::now();
-        // It is short and the socket empty: it goes as a whole.
+        // It is short and the socket is empty, so it is sent as a whole.
         self.stream.writable().await?;
         self.stream.try_write(head.as_bytes())?;
         let (mut got, mut body_at, mut first) = (0, None, Duration::ZERO);
@@ -97,7 +97,7 @@ fn percentile(times: &mut [Duration], share: f64) -> f64 {
     times[at].as_secs_f64() * 1e3
 }
 
-/// So many reads at once for some seconds, each on a connection of its own.
+/// Makes `depth` reads at once for some seconds, each on a connection of its own.
 async fn reads(address: SocketAddr, depth: u64) -> Result<(Vec<Timing>, Duration), Failure> {
     let begin = Instant::now();
     let end = begin + Duration::from_secs(SECONDS);

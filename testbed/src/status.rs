@@ -28,7 +28,7 @@ pub(crate) fn encode(mut report: Report) -> Vec<u8> {
         disk.busy_share.clear();
     }
     let status = Status { pid: std::process::id(), report };
-    serde_json::to_vec(&status).expect("invariant: a report has no keys but strings")
+    serde_json::to_vec(&status).expect("invariant: all keys are strings")
 }
 
 /// Asks the array that is mounted at `mountpoint`. `None` if there is none, or its process is gone.

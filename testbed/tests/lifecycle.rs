@@ -1,4 +1,4 @@
-//! Mounting and unmounting, also when something goes wrong.
+//! Mounting and unmounting, including failures.
 
 mod common;
 
@@ -12,10 +12,10 @@ use foretell_testbed::{
     Array, ArrayError, ArrayOptions, Ending, LayoutKind, MountError, unmount_path,
 };
 
-/// Names the folders that [`serve_for_another_test`] shall serve.
+/// The variable with the folders that [`serve_for_another_test`] serves.
 const SERVE: &str = "FORETELL_TEST_SERVE";
 
-/// Not a test by itself: the process that tests kill. It serves until it is killed.
+/// Not a test by itself: a process for other tests to kill. It serves until it is killed.
 #[test]
 fn serve_for_another_test() {
     let Some(folders) = std::env::var_os(SERVE) else { return };
@@ -66,7 +66,7 @@ fn unmounting_leaves_nothing_behind() {
     // A handle outlives its array.
     handle.request_unmount();
     assert_eq!(handle.report().requests, 0);
-    // And dropping does as unmounting does.
+    // Dropping does the same as unmounting.
     drop(Array::mount(&folders.backing, &folders.mountpoint, &fast()).expect("mounting"));
     assert!(!is_mounted(&folders.mountpoint));
 }
@@ -101,7 +101,7 @@ fn an_array_in_use_is_taken_out_of_sight() {
     let report = array.unmount().expect("it can always be detached");
     assert!(report.in_use_after_unmount);
     assert!(!is_mounted(&folders.mountpoint));
-    // Whoever has it open can go on.
+    // A program that has it open can go on.
     let mut bytes = Vec::new();
     assert_eq!(file.read_to_end(&mut bytes).expect("still served"), 300_000);
 }
@@ -115,7 +115,7 @@ fn a_killed_server_hangs_nobody_and_its_mount_is_replaced() {
     let mut file = File::open(&path).expect("metadata is free here");
     let reader = std::thread::spawn(move || file.read(&mut [0; 100]));
     kill(&mut server);
-    // The read was under way, or came too late; either way it ends, and not with data.
+    // The read was in flight or came too late. Either way it ends with an error.
     let error = reader.join().expect("a thread").expect_err("nobody serves");
     assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error}");
     let dead = fs::read_dir(&folders.mountpoint).expect_err("nobody serves");
@@ -209,8 +209,7 @@ fn unmounting_does_not_wait_for_a_queue_that_takes_for_ever() {
 
 #[test]
 fn threads_end_with_the_array() {
-    // Other tests of this process mount too, so only names and a process of its own would tell;
-    // this one looks at its own child.
+    // Other tests of this process mount too, so their threads would be counted. This test uses a process of its own.
     needs_fuse!();
     let folders = Folders::with_files(1, 4096);
     let me = std::env::current_exe().expect("this test");
@@ -233,7 +232,7 @@ fn count_threads_for_another_test() {
     let array = Array::mount(&folder.join("backing"), &folder.join("mnt"), &fast());
     fs::read(folder.join("mnt/f000")).expect("a file");
     array.and_then(Array::unmount).expect("nothing is open");
-    // A thread that has been joined may be listed for a moment more; one that stays hangs the test.
+    // A thread that was joined may be listed for a moment longer. One that stays hangs the test.
     while threads() > before {
         std::thread::yield_now();
     }

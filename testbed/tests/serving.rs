@@ -1,4 +1,4 @@
-//! A mounted array serves what the folder holds and counts what the disks do.
+//! A mounted array serves the content of its folder and counts the work of its disks.
 
 mod common;
 
@@ -135,7 +135,7 @@ fn metadata_can_be_free() {
     assert_eq!(array.report().requests, 0);
 }
 
-/// Reads all files after telling the kernel about all of them, or one after the other.
+/// Reads all files: after advising the kernel of all of them, or one after the other.
 fn read_files(options: &ArrayOptions, count: usize, ahead: bool) -> Report {
     let folders = Folders::with_files(count, 8192);
     let array = mount(&folders, options);
@@ -225,7 +225,7 @@ fn a_file_cut_short_beneath_the_array_reads_short() {
     let mut bytes = vec![0; 50_000];
     let count = file.read_at(&mut bytes, 0).expect("no error, fewer bytes");
     assert!(count <= 50_000);
-    // Removed beneath: the program sees the folder's own error.
+    // A file is removed in the backing folder: the program sees that folder's error.
     let metadata = fs::metadata(&paths[1]).expect("a file");
     assert_eq!(metadata.len(), 50_000);
     fs::remove_file(folders.backing.join("f001")).expect("mine");

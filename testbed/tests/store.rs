@@ -1,5 +1,5 @@
-//! The slow object store from the outside: a real client (`object_store`) for what clients do, and
-//! plain HTTP over a socket for what they hide.
+//! The slow object store from the outside: with a real client (`object_store`), and with plain HTTP for what clients
+//! hide.
 
 #[path = "store/client.rs"]
 mod client;
@@ -20,7 +20,7 @@ use object_store::{
 };
 use plain::{get, request};
 
-/// Bytes that differ wherever one looks.
+/// Pseudo-random bytes.
 fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = foretell_sim::random::SplitMix64::new(seed);
     (0..bytes.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).take(bytes).collect()
@@ -161,7 +161,7 @@ fn conditions_hold_while_an_object_is_replaced() {
         assert_eq!(client.head(&key).await.expect("there").e_tag.as_ref(), Some(&first));
         let reading = client.get(&key).await.expect("there");
         let put = client.put(&key, PutPayload::from(new.clone())).await.expect("written");
-        // Who had begun reads the old one to its end.
+        // A read that had begun gets the old object to its end.
         assert!(reading.bytes().await.expect("comes") == old);
         let second = client.head(&key).await.expect("there").e_tag.expect("always");
         assert_ne!(first, second);
@@ -183,7 +183,7 @@ fn conditions_hold_while_an_object_is_replaced() {
         assert_eq!(fresh.expect("comes"), new[..100]);
         let other = when(None, Some(&first)).await.expect("there").bytes().await;
         assert_eq!(other.expect("comes"), new[..100]);
-        // The same content again is another object all the same.
+        // The same content again makes another object.
         client.put(&key, PutPayload::from(new.clone())).await.expect("written");
         assert_ne!(client.head(&key).await.expect("there").e_tag, Some(second));
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -265,7 +265,7 @@ fn many_keys_come_in_pages() {
         let sub = client.list_with_delimiter(Some(&Key::from("a"))).await.expect("listed");
         assert_eq!(sub.common_prefixes.len(), 25);
     });
-    // The older kind of listing, whose pages begin after a marker.
+    // Version 1 of listing, whose pages begin after a marker.
     let (mut marker, mut found) = (String::new(), 0);
     loop {
         let page = get(store.address(), &format!("/data?marker={marker}"), &[]).expect("answers");
@@ -277,7 +277,7 @@ fn many_keys_come_in_pages() {
     assert_eq!(found, 2500);
 }
 
-/// The request's fate, as a client without retries sees it.
+/// The fate of a request, as a client without retries sees it.
 fn seen(store: &Store, bytes: usize) -> &'static str {
     match get(store.address(), "/data/object", &[]) {
         Ok(answer) if answer.status == 503 => {
@@ -342,7 +342,7 @@ fn a_client_with_retries_gets_through_faults() {
         let mut through = 0;
         for n in 0..40 {
             let range = n * 10_000..(n + 1) * 10_000;
-            // A body that breaks off may be the caller's to ask for again.
+            // If a body breaks off, the caller may have to ask again.
             for _ in 0..20 {
                 if let Ok(got) = client.get_range(&Key::from("object"), range.clone()).await {
                     assert_eq!(got, large[range.start as usize..range.end as usize]);
@@ -391,7 +391,7 @@ fn a_store_goes_down_and_comes_up() {
 #[test]
 fn a_store_stops_while_answers_are_under_way() {
     let folder = folder_of(&[("object", &content(1 << 20, 1))]);
-    // An hour for the body: the end does not wait for it.
+    // The body takes an hour; stopping does not wait for it.
     let options = StoreOptions {
         per_response: Some(300),
         first_byte: FirstByte {
@@ -428,7 +428,7 @@ fn the_most_at_once_can_begin_anew() {
         plain::send(&mut stream, "GET", "/data/object", &[], b"").expect("sent");
         assert_eq!(plain::answer(&mut stream, "GET").expect("answers").body, b"content");
         assert_eq!(store.report().in_flight_max, 1);
-        // A request is over a little later than its answer.
+        // A request counts as finished a little later than its answer.
         while store.report().in_flight_max > 0 {
             store.reset_in_flight_max();
         }
@@ -524,7 +524,7 @@ fn nothing_outside_of_the_folder_is_read_or_written() {
             let client = client(&store, bucket);
             let put = client.put(&Key::from(key), PutPayload::from_static(b"changed")).await;
             assert!(put.is_err(), "{bucket}/{key}");
-            // Of what is not there to be deleted S3 says nothing.
+            // S3 reports no error for deleting a missing object.
             let _ = client.delete(&Key::from(key)).await;
         }
         let client = client(&store, "data");
@@ -538,7 +538,7 @@ fn nothing_outside_of_the_folder_is_read_or_written() {
     assert!(fs::symlink_metadata(at("data/out")).expect("there").is_file());
     assert!(fs::symlink_metadata(at("data/same")).is_err());
     let left = fs::read_dir(at("data")).expect("listed").count();
-    assert_eq!(left, 6, "and nothing of what was refused");
+    assert_eq!(left, 6, "nothing of the refused request is there");
 }
 
 #[test]
@@ -610,7 +610,7 @@ fn who_says_nothing_is_hung_up_on() {
     for half in ["", "GET /data/obj", "GET /data/object HTTP/1.1\r\nHost: x\r\n"] {
         assert_eq!(said(half), "", "{half:?}");
     }
-    // It is answered, though that takes longer; and the connection is closed some time after that.
+    // It is answered, though that takes longer. The connection is closed some time after that.
     let answer = said(whole);
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("0123456789"), "{answer}");
     let answer = said(&put);

@@ -218,14 +218,14 @@ mod tests {
         }
         let (mut content, kernel) = (Content::default(), KernelPages::default());
         let open = |content: &mut Content| content.opened(&stat(), &kernel);
-        assert_eq!(open(&mut content), Some(1), "they may be of before");
-        assert_eq!(open(&mut content), Some(2), "that answer is on its way");
+        assert_eq!(open(&mut content), Some(1), "its pages may be older");
+        assert_eq!(open(&mut content), Some(2), "that answer may not have arrived");
         kernel.dropped(1);
         assert_eq!(open(&mut content), None);
         content.wrote(0..1, None);
         assert_eq!(open(&mut content), Some(3));
         kernel.dropped(2);
-        assert_eq!(open(&mut content), Some(4), "that was before");
+        assert_eq!(open(&mut content), Some(4), "that drop came before the write");
         kernel.dropped(4);
         assert_eq!(open(&mut content), None);
     }

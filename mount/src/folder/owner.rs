@@ -136,7 +136,7 @@ mod tests {
             assert_eq!(inside.effective | ABOVE_OWNERS, before.effective | ABOVE_OWNERS);
             assert!(!inside.effective.intersects(ABOVE_OWNERS));
             let inside = act_for(Some((0, 65_534)), || Ok(capabilities(None).unwrap()));
-            assert_eq!(inside, Ok(before), "root of another group");
+            assert_eq!(inside, Ok(before), "root with another group");
             assert_eq!(act_for::<()>(Some(other), || Err(Errno::NOSPC)), Err(Errno::NOSPC));
         }
         assert_eq!(set_owner((NOBODY, NOBODY)), me);

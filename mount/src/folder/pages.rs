@@ -248,17 +248,17 @@ mod tests {
         assert!(!pages.wrote(8191..8192), "it was dropped");
         pages.reading(5000..5001);
         pages.dropped(number);
-        assert!(pages.wrote(0..5000), "it may have begun before they were");
+        assert!(pages.wrote(0..5000), "the write may have begun before the drop");
         pages.reading(5000..5001);
-        assert!(!pages.wrote(0..8192), "the write before was answered after that");
+        assert!(!pages.wrote(0..8192), "the last write was answered after the drop");
         let (one, two) = (pages.drop_all(), pages.drop_all());
         pages.reading(0..1);
         pages.reading(9000..9001);
         let three = pages.drop_all();
         pages.dropped(one);
-        assert!(pages.wrote(0..1), "the answers that are to drop it may be on their way");
+        assert!(pages.wrote(0..1), "answers that drop it may not have arrived");
         pages.dropped(three);
-        assert!(!pages.wrote(9000..9001), "one has arrived that was told after it was read");
+        assert!(!pages.wrote(9000..9001), "an answer arrived to an open after the read");
         pages.dropped(two);
         pages.drop_all();
         pages.reading(0..1);
@@ -275,7 +275,7 @@ mod tests {
         pages.reading(0..100);
         pages.writer_goes();
         pages.writer_comes();
-        assert!(!pages.wrote(0..100), "that was another");
+        assert!(!pages.wrote(0..100), "the file had another writer then");
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         pages.reading(0..1);
         assert!(pages.wrote(0..1));
         pages.reading(0..1);
-        assert!(pages.wrote(0..1), "the other may be on its way still");
+        assert!(pages.wrote(0..1), "the other answer may not have arrived");
         pages.dropped(one);
         assert!(pages.are_dropped_since(two));
         pages.reading(0..1);
@@ -312,7 +312,7 @@ mod tests {
         assert!(!pages.are_dropped_since(three));
         pages.wrote(0..1);
         pages.reading(0..1);
-        assert!(!pages.wrote(0..1), "nothing is on its way");
+        assert!(!pages.wrote(0..1), "no answer is outstanding");
     }
 
     #[test]

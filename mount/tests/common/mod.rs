@@ -1,4 +1,4 @@
-//! What the tests of mounts share.
+//! Shared parts of the tests of mounts.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::fs::File;
@@ -47,7 +47,7 @@ impl Mounted {
     }
 }
 
-/// Says aloud if there is no FUSE.
+/// Whether there is FUSE; prints a message if not.
 fn have_fuse() -> bool {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = &opened {
@@ -77,7 +77,7 @@ fn mount_with(
     StoreMount::mount(backend, path, &options, |_| {})
 }
 
-/// None without FUSE: the test is skipped.
+/// `None` without FUSE: the test is skipped.
 pub(crate) fn mounted(backend: impl Backend) -> Option<Mounted> {
     mounted_with(Arc::new(backend), 8 << 20, Duration::from_secs(1))
 }
@@ -90,7 +90,7 @@ pub(crate) fn mounted_with(
     mounted_within(backend, (budget_bytes, ttl), None)
 }
 
-/// Programs wait for the store so long, if that is said.
+/// With `timeout`, requests fail after it.
 pub(crate) fn mounted_within(
     backend: Arc<dyn Backend>,
     how: (u64, Duration),
@@ -105,10 +105,10 @@ pub(crate) fn mounted_within(
     Some(Mounted { mount: Some(mount), path, _folder: folder })
 }
 
-/// A folder that is mounted to be written.
+/// A mount of a folder for writing.
 pub(crate) struct Writable {
     mount: StoreMount,
-    /// What is mounted.
+    /// The folder that is mounted.
     pub(crate) folder: PathBuf,
     _folders: [tempfile::TempDir; 2],
 }
@@ -119,7 +119,7 @@ impl Writable {
     }
 }
 
-/// Of `folder`, or of one of its own. None without FUSE.
+/// Mounts `folder`, or a new one. `None` without FUSE.
 pub(crate) fn writable_of(
     folder: Option<&Path>,
     (budget_bytes, ttl): (u64, Duration),
@@ -147,7 +147,7 @@ pub(crate) fn writable(budget_bytes: u64, ttl: Duration) -> Option<Writable> {
     writable_of(None, (budget_bytes, ttl), false)
 }
 
-/// Says aloud that a test is skipped, past the test runner, which keeps what passing tests print.
+/// Prints that a test is skipped, bypassing the test runner, which hides the output of passing tests.
 pub(crate) fn skipped(why: &str) {
     let _ = io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
@@ -160,7 +160,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A store that tells seven names at a time.
+/// A store that lists seven names at a time.
 pub(crate) struct PagedBackend(pub(crate) MemoryBackend);
 
 struct Paged(Vec<Entry>);
@@ -195,7 +195,7 @@ impl Backend for PagedBackend {
     }
 }
 
-/// One file of nines, `file`, whose reads wait behind a gate.
+/// A store with one file of nines, `file`. Its reads wait behind a gate.
 #[derive(Clone)]
 pub(crate) struct HeldBackend {
     size_bytes: u64,
@@ -210,7 +210,7 @@ pub(crate) enum Gate {
 }
 
 struct Held {
-    /// Lookups of `absent` wait, and how many do, and how many there were.
+    /// Whether lookups of `absent` wait; below, how many wait now, and how many there were.
     holds_names: bool,
     names_held: usize,
     names_asked: usize,
@@ -242,7 +242,7 @@ impl HeldBackend {
         self.asked_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until the requests that are held are so.
+    /// Waits until the held requests are as `are_so` wants them.
     pub(crate) fn wait_until(&self, are_so: impl Fn(&[HeldRequest]) -> bool) {
         let (held, changed) = &*self.held;
         let held = held.lock().unwrap();
@@ -251,7 +251,7 @@ impl HeldBackend {
         assert!(!waited.timed_out(), "{} requests are held", held.requests.len());
     }
 
-    /// From now on lookups of `absent` wait.
+    /// Makes lookups of `absent` wait from now on.
     pub(crate) fn hold_names(&self) {
         self.held.0.lock().unwrap().holds_names = true;
     }
@@ -260,7 +260,7 @@ impl HeldBackend {
         self.held.0.lock().unwrap().names_held
     }
 
-    /// Lets them go on; says how many there were.
+    /// Lets these lookups go on. Returns how many there were.
     pub(crate) fn let_names_go(&self) -> usize {
         let mut held = self.held.0.lock().unwrap();
         held.holds_names = false;
@@ -344,7 +344,7 @@ impl Object for HeldBackend {
     }
 }
 
-/// A hint as `foretell_ioctl.h` makes it.
+/// Gives a hint as `foretell_ioctl.h` does.
 pub(crate) fn ioctl_hint(file: &File, ranges: &[(u64, u64)], path: &str) -> io::Result<()> {
     let words = [ranges.len() as u32, 0, path.len() as u32, 0];
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();

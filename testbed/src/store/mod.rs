@@ -147,7 +147,9 @@ impl Store {
             connections: Mutex::default(),
         });
         let handle = runtime.handle().clone();
-        handle.spawn(async move { timer.run().await.expect("a runtime watches descriptors") });
+        handle.spawn(
+            async move { timer.run().await.expect("invariant: the runtime has I/O enabled") },
+        );
         {
             let _inside = handle.enter();
             server.accept_at(listener).map_err(system)?;

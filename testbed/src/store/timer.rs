@@ -93,7 +93,7 @@ impl Timer {
         let now = Instant::now();
         state.set_to = None;
         while state.waiting.peek().is_some_and(|first| first.end <= now) {
-            state.waiting.pop().expect("there was one").waker.wake();
+            state.waiting.pop().expect("invariant: peek found one").waker.wake();
         }
         if let Some(first) = state.waiting.peek().map(|first| first.end) {
             self.set(&mut state, first);
@@ -120,7 +120,7 @@ impl Timer {
             },
         };
         timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &time)
-            .expect("a timer takes any time that is none below zero");
+            .expect("invariant: a timer takes any time above zero");
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,4 @@
-//! What the tests that mount have in common.
+//! Shared parts of the tests that mount.
 #![allow(dead_code)]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use foretell_testbed::{Array, ArrayOptions};
 use tempfile::TempDir;
 
-/// Why nothing can be mounted here, if so; the test then says so and passes.
+/// The reason why nothing can be mounted here, if so. The test then prints it and passes.
 pub(crate) fn cannot_mount() -> Option<String> {
     let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(error) = device {
@@ -27,7 +27,7 @@ pub(crate) fn cannot_mount() -> Option<String> {
 macro_rules! needs_fuse {
     () => {
         if let Some(reason) = common::cannot_mount() {
-            // Past the test runner, which keeps what passing tests print.
+            // Bypasses the test runner, which hides the output of passing tests.
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
                 format!("skipped: {reason}\n").as_bytes(),
@@ -79,7 +79,7 @@ pub(crate) fn write(path: &Path, seed: u64, bytes: usize) {
     File::create(path).and_then(|mut file| file.write_all(&data)).expect("room for a file");
 }
 
-/// An array whose second is a hundredth of a real one.
+/// Options of an array that runs a hundred times as fast as real time.
 pub(crate) fn fast() -> ArrayOptions {
     ArrayOptions { time_scale: 0.01, ..ArrayOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! `object_store` over connections of our own, so that the tests need no TLS.
+//! `object_store` over the tests' own connections, so that they need no TLS.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use tokio::net::TcpStream;
 
-/// Where tests' clients run.
+/// The runtime of the tests' clients.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
@@ -44,7 +44,7 @@ pub(crate) fn client(store: &Store, bucket: &str) -> AmazonS3 {
         .expect("a client")
 }
 
-/// HTTP with a connection for each request.
+/// HTTP with one connection for each request.
 #[derive(Debug)]
 struct Plain;
 
@@ -74,7 +74,7 @@ impl HttpService for Plain {
     }
 }
 
-/// A body whose errors are those of `object_store`.
+/// A body with errors of `object_store`.
 struct Failing(hyper::body::Incoming);
 
 impl http_body::Body for Failing {
@@ -90,7 +90,7 @@ impl http_body::Body for Failing {
     }
 }
 
-/// Everything that comes.
+/// Collects all items.
 pub(crate) async fn collect<T>(mut stream: BoxStream<'_, T>) -> Vec<T> {
     let mut all = Vec::new();
     while let Some(item) = poll_fn(|context| stream.as_mut().poll_next(context)).await {
@@ -109,7 +109,7 @@ impl<I: Iterator + Unpin> Stream for Items<I> {
     }
 }
 
-/// These, one after another.
+/// A stream of these items.
 pub(crate) fn stream<T: Send + Unpin + 'static, const N: usize>(
     items: [T; N],
 ) -> BoxStream<'static, T> {

@@ -1,4 +1,4 @@
-//! HTTP without a library: nothing is retried, hidden or put right.
+//! HTTP without a library, so that nothing is retried, hidden or corrected.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
