@@ -258,7 +258,7 @@ mod tests {
         pages.dropped(one);
         assert!(pages.wrote(0..1), "answers that drop it may not have arrived");
         pages.dropped(three);
-        assert!(!pages.wrote(9000..9001), "an answer arrived to an open after the read");
+        assert!(!pages.wrote(9000..9001), "the answer to an open after the read has arrived");
         pages.dropped(two);
         pages.drop_all();
         pages.reading(0..1);
