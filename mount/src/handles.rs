@@ -1,4 +1,4 @@
-//! What programs have open, by the numbers that the kernel knows.
+//! The files and folders that programs have open, by the numbers that the kernel uses.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

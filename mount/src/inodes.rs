@@ -18,10 +18,11 @@ pub(crate) const FIRST: u64 = 64;
 /// The block size that `stat` reports (`st_blksize`), in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 
-/// Numbers for 32-bit programs, whose `stat` and `readdir` fail with EOVERFLOW, or end early, at larger ones. `K` identifies an inode.
+/// Numbers for 32-bit programs. Their `stat` and `readdir` fail with EOVERFLOW, or end early, at larger ones. `K`
+/// identifies an inode.
 ///
-/// They are given in turn from [`FIRST`] on. A key keeps its number until the mount ends, whether or not the kernel holds the inode.
-/// Cost: 20 to 40 bytes for each key of 8 bytes. After four billion keys, numbers exceed 32 bits.
+/// They are given in turn from [`FIRST`] on. A key keeps its number until the mount ends, whether or not the kernel
+/// holds the inode. Cost: 20 to 40 bytes for each key of 8 bytes. After four billion keys, numbers exceed 32 bits.
 pub(crate) struct SmallNumbers<K>(Mutex<HashMap<K, u64>>);
 
 impl<K: Eq + Hash> SmallNumbers<K> {

@@ -22,7 +22,7 @@ const PROCESSES_MAX: usize = 4096;
 /// Memory for the hints of all processes together, in bytes.
 const HINTS_MAX_BYTES: usize = 256 << 20;
 
-/// A process may take one in so many parts of what the others leave.
+/// The divisor that gives a process's share of what the others leave.
 const SHARE_DIVISOR: usize = 2;
 
 /// Memory that each process may take for hints however little the others leave, in bytes.

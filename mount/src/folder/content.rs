@@ -1,4 +1,4 @@
-//! What is cached of a file of a writable folder, and when that must be dropped.
+//! The cached bytes of a file of a writable folder: decides when they must be dropped.
 //!
 //! A file keeps its inode while its bytes change. So there is one file of the cache for all programs that have it open,
 //! and it is told of every change ([`File::changed`]). The kernel drops its pages of the file when the answer to an
@@ -6,11 +6,11 @@
 //! shows that the answer has arrived.
 //!
 //! Changes are noticed by comparing the folder's attributes of the file (its [`Version`]) with those seen before.
-//! Writes hold the same lock, so that the mount does not take its own writes for those of others.
+//! Writes hold the same lock, so that the mount does not take its own writes for changes by others.
 //!
 //! * **A. A write through the mount.** The bytes go to the folder's file, then the cache is told of them. The next
-//!   attributes are accepted as they are, since they cannot show whether somebody else has written too. The next open
-//!   drops all that is cached.
+//!   attributes are accepted as they are, since they cannot show whether others have written too. The next open drops
+//!   all that is cached.
 //! * **B. New attributes** at an open, a lookup or a request for attributes: somebody else has changed the file. All
 //!   that is cached is dropped.
 //! * **C. The same attributes.** Nothing has changed. But if the file's times are so recent that another change might

@@ -54,9 +54,9 @@ pub(crate) struct Node {
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
     /// Open handles. While there are any, its descriptor is not closed.
     pub(crate) handles: AtomicUsize,
-    /// What is cached, if it is a file.
+    /// The state of its cached bytes, if it is a file.
     pub(crate) content: Mutex<Content>,
-    /// What the kernel has cached, if it is a file.
+    /// The state of its bytes in the kernel, if it is a file.
     pub(crate) pages: KernelPages,
     /// The line in which writes to it wait.
     pub(crate) writers: Arc<Line>,

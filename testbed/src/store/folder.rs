@@ -1,9 +1,9 @@
 //! Buckets and objects as folders and files.
 //!
-//! A bucket is a folder. An object is a regular file below it, and its key is the file's path from there. Keys that
-//! cannot be paths do not exist: with empty parts, `.` or `..`. Nor do files whose names are not UTF-8. Nothing outside
-//! of the folder is read or written ([`beneath`](foretell_cache::backend::beneath)). Reads follow links that stay below
-//! it; nothing is written through links.
+//! A bucket is a folder. An object is a regular file below it, and its key is the file's path from there. Keys with
+//! empty parts, `.` or `..` do not exist here, and neither do files whose names are not UTF-8. Nothing outside of the
+//! folder is read or written ([`beneath`](foretell_cache::backend::beneath)). Reads follow links that stay below it;
+//! nothing is written through links.
 //!
 //! An object's ETag is made from its file's inode, length and modification time. It costs nothing and is the same in
 //! every process. Every PUT here changes it, as it makes a new file with a time of its own. A program that changes a

@@ -386,7 +386,7 @@ mod tests {
                             .collect::<String>()
                     };
                     let parts: Vec<String> = (0..depth).map(|_| part(&mut random)).collect();
-                    // Files and folders of the same name cannot be.
+                    // A file and a folder cannot have the same name.
                     parts.join("/") + "/file"
                 })
                 .collect();
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(catalogue.lock().entries, 3);
         fs::write(folder.path().join("c"), "").expect("written");
         assert_eq!(keys(), ["a", "b", "c"]);
-        // What was read while it was restless was not kept.
+        // A folder read shortly after a change was not kept.
         assert_eq!(catalogue.lock().entries, 3);
         date(old).expect("dated");
         fs::remove_file(folder.path().join("a")).expect("removed");

@@ -20,7 +20,7 @@ use super::connection::Gate;
 use super::lock::lock;
 use super::timer::{Timer, Wait};
 
-/// What all connections need to measure silence.
+/// Shared by all connections to measure silence.
 #[derive(Clone)]
 pub(super) struct Patience {
     pub(super) timer: Arc<Timer>,
@@ -28,7 +28,7 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
 }
 
-/// The one wait that wakes a connection. It is used again, as waits that nobody needs stay in the timer until they end.
+/// The one wait that wakes a connection. It is reused, because dropped waits stay in the timer until they end.
 type Alarm = Arc<Mutex<Option<Wait>>>;
 
 /// The clock of one connection, as hyper wants it.
