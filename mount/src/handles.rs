@@ -68,7 +68,7 @@ impl Handles {
         if let Some(Handle::Control(control)) = handle.as_deref() {
             control.cancel();
         }
-        drop(handle); // Not under the lock.
+        drop(handle); // Not while the lock is held.
     }
 
     pub(crate) fn count(&self) -> usize {

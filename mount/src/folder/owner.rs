@@ -37,7 +37,8 @@ struct Acting {
 
 /// Sets the user and group that this thread acts on files as. Returns the ones before.
 fn set_owner((user, group): Owner) -> Owner {
-    // SAFETY: both have no conditions, and are of this thread alone. What they return is the number from before.
+    // SAFETY: neither call has conditions, and both change this thread only. They return the number that was set
+    // before.
     unsafe { (libc::setfsuid(user) as u32, libc::setfsgid(group) as u32) }
 }
 

@@ -23,7 +23,7 @@ pub struct Tail {
 }
 
 impl FirstByte {
-    /// Always the same wait.
+    /// The same wait for all responses.
     pub fn fixed(usual: Duration) -> Self {
         FirstByte { usual, sigma: 0.0, tail: Vec::new() }
     }
