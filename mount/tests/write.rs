@@ -53,6 +53,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // Unmapping written pages waits for the mount with this process's memory locked, and this process serves the
         // mount.
+        // SAFETY: nothing borrows it any more.
         unsafe {
             assert_eq!(libc::msync(self.start.cast(), self.length, libc::MS_SYNC), 0);
             libc::munmap(self.start.cast(), self.length);
