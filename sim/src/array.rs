@@ -1,8 +1,8 @@
 //! Striping: one volume over several disks of the same size.
 //!
-//! The volume is cut into stripe units, dealt to the disks in turn, as in RAID level 0 and in the
-//! striping driver of the TIP papers (unit 64 KB). A read of the volume becomes at most one request
-//! for each disk and contiguous piece: units that are neighbours on a disk are read by one request.
+//! The volume is cut into stripe units, which go to the disks round robin, as in RAID level 0 and in the
+//! striping driver of the TIP papers (unit 64 KB). A read of the volume becomes at most one request for each
+//! disk and contiguous piece: units that are neighbours on a disk become one request.
 
 use crate::device::Request;
 
@@ -15,11 +15,11 @@ pub struct Extent {
     pub sectors: u64,
 }
 
-/// Which disk of an array, counted from 0.
+/// A disk of an array; the first is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskIndex(pub usize);
 
-/// How a volume's sectors map to disks and back.
+/// The mapping between a volume's sectors and the disks' sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
     disks: u64,
@@ -33,24 +33,24 @@ impl Striping {
         Striping { disks: disks as u64, unit_sectors }
     }
 
-    /// How many disks there are.
+    /// The number of disks.
     pub fn disks(&self) -> usize {
         self.disks as usize
     }
 
-    /// Sectors of the volume on disks of `disk_sectors` each; what fills no unit is left unused.
+    /// Sectors of the volume on disks of `disk_sectors` each; the rest of a disk that fills no unit is unused.
     pub fn volume_sectors(&self, disk_sectors: u64) -> u64 {
         disk_sectors / self.unit_sectors * self.unit_sectors * self.disks
     }
 
-    /// Where a sector of the volume lies.
+    /// The disk, and its sector, of a sector of the volume.
     pub fn to_disk(&self, volume_sector: u64) -> (DiskIndex, u64) {
         let (unit, within) = (volume_sector / self.unit_sectors, volume_sector % self.unit_sectors);
         let disk = DiskIndex((unit % self.disks) as usize);
         (disk, unit / self.disks * self.unit_sectors + within)
     }
 
-    /// Which sector of the volume lies at `sector` of `disk`.
+    /// The sector of the volume that lies at `sector` of `disk`.
     pub fn to_volume(&self, disk: DiskIndex, sector: u64) -> u64 {
         let (row, within) = (sector / self.unit_sectors, sector % self.unit_sectors);
         (row * self.disks + disk.0 as u64) * self.unit_sectors + within
@@ -63,7 +63,7 @@ impl Striping {
         requests
     }
 
-    /// The same, added to `requests`, which is empty.
+    /// The same, added to `requests`, which must be empty.
     pub fn split_into(
         &self,
         extents: impl IntoIterator<Item = Extent>,
@@ -112,7 +112,7 @@ mod tests {
             let (disk, on_disk) = striping.to_disk(sector);
             prop_assert!(disk.0 < disks);
             prop_assert_eq!(striping.to_volume(disk, on_disk), sector);
-            // The other way: any disk and sector come from one volume sector.
+            // The other direction: every sector of a disk belongs to one sector of the volume.
             let disk = DiskIndex((sector % disks as u64) as usize);
             prop_assert_eq!(striping.to_disk(striping.to_volume(disk, sector)), (disk, sector));
         }

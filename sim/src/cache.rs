@@ -1,25 +1,25 @@
-//! A cache over recorded reads, without a clock: what a policy hits, misses and prefetches.
+//! A cache over recorded reads, without a clock: the hits, misses and prefetches of a policy.
 //!
-//! The driver of [`Policy`] with the simplest of all devices: a fetch is complete as soon as it is
-//! begun. What remains is which blocks the policy keeps and which it lets go, in numbers that can be
-//! compared with the literature's and with [`offline`](crate::offline) optima. Times are not to be had
-//! here; the policy is told that it is always time 0, with fixed costs.
+//! This driver gives [`Policy`] the simplest device: a fetch completes as soon as it begins. What remains is
+//! which blocks the policy keeps and evicts, in numbers that can be compared with the literature and with
+//! [`offline`](crate::offline) optima. There are no times here: the policy sees fixed costs, and the time is
+//! always 0.
 //!
-//! Before the first read, with [`Hints::All`], the whole recording is disclosed in its order, as one
-//! stream of the one reader. Then for each read:
+//! With [`Hints::All`], the whole recording is disclosed in order before the first read, as one stream of the
+//! one reader. Then for each read:
 //!
-//! * A: prefetches are pulled from the policy until it has no more to say, or as many blocks as
-//!   [`CacheOptions::depth_blocks`] are prefetched and unread. With a depth of 0 it is never asked, and
-//!   what is left of hints is their use in choosing victims.
-//! * B: the read is told to the policy; a block that is missing is fetched on demand.
+//! * A: prefetches are taken from the policy until it has no more, or until [`CacheOptions::depth_blocks`]
+//!   blocks are prefetched and unread. With a depth of 0 there are no prefetches, and hints only help to choose
+//!   victims.
+//! * B: the policy is told of the read; a missing block is fetched on demand.
 //!
-//! The policy's unit is a block and nothing here depends on its size, so a block is one byte to it: the
-//! offset of a hint is the index of its block.
+//! The policy's unit is a block, and its size does not matter here. So the policy's blocks are one byte long,
+//! and the offset of a hint is the index of its block.
 //!
-//! The driver keeps a ledger of its own of what is resident. That a hit is there and a miss is not,
-//! that only residents are evicted and only absent blocks fetched, and that all fits the capacity, is
-//! asserted in debug builds and so in all tests. A policy that prefetches for ever between two reads is
-//! an assertion in all builds.
+//! The driver keeps its own ledger of resident blocks. Debug builds, and so all tests, assert that hits are
+//! resident and misses absent, that only residents are evicted and only absent blocks fetched, and that the
+//! cache holds no more than its capacity. All builds assert that a policy does not prefetch without end between
+//! two reads.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,16 +41,16 @@ use crate::trace::Reads;
 const DEVICE: DeviceId = DeviceId(0);
 /// The one reader.
 const READER: ReaderId = ReaderId(0);
-/// Who hints.
+/// The one hinter.
 const HINTER: HinterId = HinterId(0);
 /// The time at which everything happens.
 const NOW: Nanos = Nanos::ZERO;
-/// Most segments of one hint: what a program's hint can have (`manager`, control socket), roughly.
+/// Segments of one hint at most: roughly the limit of a program's hint (`manager`, control socket).
 const HINT_SEGMENTS_MAX: usize = 4096;
-/// Reads between two reports of progress, at least.
+/// Least number of reads between two calls of `progress`.
 const PROGRESS_READS: u64 = 4096;
-/// Reads of a run, at most: of policies that are told nothing, which take some tenths of a microsecond for each, and of others, which
-/// weigh what is still to come, or keep it in memory.
+/// Reads of a run at most. `READS_MAX` holds for policies without hints, which take some tenths of a
+/// microsecond a read. The other limit holds for policies that weigh future reads or keep them in memory.
 const READS_MAX: u64 = 1 << 28;
 const WEIGHED_READS_MAX: u64 = 1 << 26;
 
@@ -60,7 +60,7 @@ const WEIGHED_READS_MAX: u64 = 1 << 26;
 pub enum Hints {
     /// None.
     None,
-    /// All, in order, before the first.
+    /// All, in order, before the first read.
     All,
 }
 
@@ -95,22 +95,22 @@ impl FromStr for Hints {
     }
 }
 
-/// What decides.
+/// The decision maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// The policy crate's, under these rules.
+    /// The policy crate, under these rules.
     Rules(Rules),
-    /// [`Belady`], which needs no hints to know the future and never prefetches.
+    /// [`Belady`], which knows the future without hints and never prefetches.
     Belady,
 }
 
 impl CachePolicy {
-    /// All of them, the off-line ones last.
+    /// All policies, off-line ones last.
     pub fn all() -> impl Iterator<Item = CachePolicy> {
         Rules::ALL.into_iter().map(CachePolicy::Rules).chain([CachePolicy::Belady])
     }
 
-    /// The names of all of them, separated by commas.
+    /// The names of all policies, separated by commas.
     pub fn names() -> String {
         CachePolicy::all().map(CachePolicy::name).collect::<Vec<_>>().join(", ")
     }
@@ -144,21 +144,21 @@ impl FromStr for CachePolicy {
     }
 }
 
-/// A cache to run reads through.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// What decides.
+    /// The decision maker.
     pub policy: CachePolicy,
-    /// How many blocks there is room for; at least 1.
+    /// Capacity in blocks; at least 1.
     pub capacity_blocks: u64,
-    /// What is disclosed.
+    /// Which reads are disclosed.
     pub hints: Hints,
-    /// Most blocks prefetched and unread at any time; `None`: as many as the policy likes.
+    /// Blocks prefetched and unread at any time, at most; `None` sets no limit.
     pub depth_blocks: Option<u64>,
 }
 
 impl CacheOptions {
-    /// How many reads a run has at most.
+    /// The largest number of reads that a run accepts.
     pub fn reads_max(&self) -> u64 {
         match (self.policy, self.hints) {
             (CachePolicy::Rules(rules), _) if rules == Rules::LRU => READS_MAX,
@@ -168,24 +168,24 @@ impl CacheOptions {
     }
 }
 
-/// What became of the reads of a run; blocks unless said otherwise.
+/// The outcome of a run, in blocks unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CacheResult {
-    /// Name of what decided.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// What was disclosed.
+    /// Which reads were disclosed.
     pub hints: Hints,
-    /// Room of the cache.
+    /// Capacity.
     pub capacity: u64,
-    /// Read.
+    /// Blocks read.
     pub reads: u64,
-    /// Found in memory.
+    /// Reads that found their block in memory.
     pub hits: u64,
-    /// Not found, and fetched on demand.
+    /// Reads that did not, and fetched it on demand.
     pub misses: u64,
-    /// What the run took in real time, in seconds.
+    /// Real time of the run, in seconds.
     pub seconds: f64,
-    /// Fetched before they were asked for.
+    /// Blocks fetched ahead of their reads.
     pub prefetches: u64,
 }
 
@@ -196,8 +196,8 @@ impl CacheResult {
     }
 }
 
-/// Runs `reads`, of which there are no more than [`CacheOptions::reads_max`], through an empty cache. `progress` is called now
-/// and then with the number of reads that are behind since the call before; the numbers add up to all.
+/// Runs `reads`, at most [`CacheOptions::reads_max`], through a cache that is empty at first. `progress` is
+/// called now and then with the number of reads since its last call; the numbers add up to all reads.
 pub fn run(reads: &Reads, options: &CacheOptions, progress: &mut dyn FnMut(u64)) -> CacheResult {
     assert!(options.capacity_blocks > 0, "a cache has room for a block");
     assert!(reads.len() <= options.reads_max(), "a run is not too long");
@@ -251,7 +251,7 @@ pub fn run(reads: &Reads, options: &CacheOptions, progress: &mut dyn FnMut(u64))
     CacheResult { seconds: begin.elapsed().as_secs_f64(), ..result }
 }
 
-/// Stands between the reads and the policy; see the [module](self).
+/// Connects the reads with the policy; see the [module](self).
 struct Driver {
     policy: Policy,
     ledger: Ledger,
@@ -275,7 +275,7 @@ impl Driver {
         }
     }
 
-    /// Hints the reads of one file that follow one another, in parts.
+    /// Hints all reads, in order; consecutive reads of one file share a hint, up to [`HINT_SEGMENTS_MAX`].
     fn disclose(&mut self, reads: &Reads) {
         let stream = self.policy.open_stream(NOW, HINTER, Some(READER));
         let mut hint = |file: Option<FileId>, segments: &mut Vec<Segment>| {
@@ -298,7 +298,7 @@ impl Driver {
 
     /// A.
     fn prefetch(&mut self) {
-        // Within one moment no block of the recording is worth fetching twice.
+        // At one moment, no block of the recording is worth fetching twice.
         let bound = self.result.prefetches + self.result.reads;
         while (self.ledger.unread.len() as u64) < self.depth_blocks {
             let fetch = self.policy.next_fetch(NOW, DEVICE);
@@ -328,14 +328,14 @@ impl Driver {
         self.carry_out(fetch, Ledger::demanded);
     }
 
-    /// To be called whenever the policy may have given out a buffer, and before that is used.
+    /// Must be called whenever the policy may have reused a buffer, before that buffer is filled.
     fn take_evictions(&mut self) {
         while let Some(block) = self.policy.next_eviction() {
             self.ledger.evicted(block);
         }
     }
 
-    /// Has `fetch` done, and says how many blocks it brought.
+    /// Completes `fetch`, and returns the number of blocks it brought.
     fn carry_out(&mut self, fetch: Fetch, arrived: fn(&mut Ledger, Block)) -> u64 {
         let Work::Read { file, first_block, blocks } = fetch.work else {
             unreachable!("a hint that gives a file has no name to look up");
@@ -354,12 +354,12 @@ impl Driver {
     }
 }
 
-/// What the driver itself knows to be in memory.
+/// The driver's own record of what is in memory.
 struct Ledger {
     capacity_blocks: u64,
-    /// Kept in debug builds only: it is there to be compared with what the policy says.
+    /// Only in debug builds, where it is compared with the policy's answers.
     resident: HashSet<Block, Mix>,
-    /// Prefetched, and not read since.
+    /// Prefetched and not read since.
     unread: HashSet<Block, Mix>,
 }
 
@@ -378,7 +378,7 @@ impl Ledger {
     }
 
     fn no_longer_unread(&mut self, block: Block) {
-        // Without prefetches there is nothing to look for.
+        // Without prefetches it stays empty.
         if !self.unread.is_empty() {
             self.unread.remove(&block);
         }

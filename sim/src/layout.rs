@@ -1,23 +1,22 @@
-//! Where files lie in the volume: each file's blocks and its inode.
+//! The places of files in the volume: of each file's blocks and its inode.
 //!
-//! A place decides only how long a read takes; no data is kept. So a layout need not avoid giving
-//! the same sectors to two files: in the scattered layouts it now and then does, as often as the
-//! data fills the volume, and nothing but a rare cache hit comes of it. A volume smaller than the
-//! data wraps round.
+//! A place only decides how long a read takes; no data is kept. So a layout may give the same sectors to two
+//! files. In the scattered layouts that happens as often as the data fills the volume, and its only effect is a
+//! rare cache hit. If the data is larger than the volume, places wrap round.
 //!
-//! The place of a file is the same whenever and in whatever order files are looked up, so that two
-//! runs over one folder, with and without hints, read the same sectors.
+//! The place of a file does not depend on when or in which order files are looked up. So two runs over one
+//! folder, with and without hints, read the same sectors.
 //!
-//! * A, *sequential*: files one after another in the order given, each as its inode's block and
-//!   then its data, which begins at a multiple of 8 KiB. A file that was not given lies in one piece at a place drawn
+//! * A, *sequential*: files follow one another in the given order. Each has its inode's block, and then its
+//!   data, which begins at a multiple of 8 KiB. A file that was not given lies in one piece, at a place drawn
 //!   from its number.
-//! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken
-//!   into runs of two to four blocks of 8 KiB, mean three, each somewhere in the volume; a file of
-//!   two blocks or less is always in one piece. The inode lies in the inode table at the beginning
-//!   of some cylinder group. Each place is a hash of seed, file and number of the run: nothing is
-//!   stored, and any run is found without walking over those before it.
-//! * C, *placed*: each file where it was put, its blocks with the same distance from one to the next, its
-//!   inode in a block with others, as on a file system that was just made and filled.
+//! * B, *aged*: as on a file system that has been filled and emptied for years. A file is broken into runs of
+//!   two to four blocks of 8 KiB, three on average, each at a random place of the volume. A file of at most two
+//!   blocks is always in one piece. The inode lies in the inode table at the beginning of some cylinder group.
+//!   Each place is a hash of the seed, the file and the number of the run. Nothing is stored, and any run is
+//!   found without computing those before it.
+//! * C, *placed*: each file lies at a given place, with equal distances between its blocks, and with its inode
+//!   in a block with others, as on a newly made and filled file system.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,20 +27,20 @@ use crate::SECTOR_BYTES;
 use crate::array::Extent;
 use crate::random::{hash, scale};
 
-/// Sectors that reading an inode costs: one block of 4 KiB.
+/// Sectors that are read for an inode: one block of 4 KiB.
 const INODE_SECTORS: u64 = 4096 / SECTOR_BYTES;
-/// Sectors in a block of an aged file: 8 KiB, as in the file systems of the TIP papers.
+/// Sectors of a block of an aged file: 8 KiB, as in the file systems of the TIP papers.
 pub const BLOCK_SECTORS: u64 = 8192 / SECTOR_BYTES;
-/// Blocks in a group of four runs; see [`run_of`].
+/// Blocks that are cut into four runs at once; see [`run_of`].
 const CHUNK_BLOCKS: u64 = 12;
-/// Sectors from the start of one possible place of a run to the next: the longest run.
+/// Sectors between two possible places of a run: the length of the longest run.
 const SLOT_SECTORS: u64 = 4 * BLOCK_SECTORS;
-/// Sectors in a cylinder group: 16 MiB.
+/// Sectors of a cylinder group: 16 MiB.
 pub const GROUP_SECTORS: u64 = (16 << 20) / SECTOR_BYTES;
-/// Sectors in the inode table at the start of a group: 512 KiB, 1/32 of it.
+/// Sectors of the inode table at the start of a group: 512 KiB, 1/32 of the group.
 const TABLE_SECTORS: u64 = GROUP_SECTORS / 32;
 
-/// Keeps apart the hashes drawn for different purposes.
+/// Separates the hashes that are drawn for different purposes.
 #[derive(Clone, Copy)]
 enum Purpose {
     Inode,
@@ -50,35 +49,35 @@ enum Purpose {
     Whole,
 }
 
-/// What identifies a file to the layout: its inode number.
+/// A file's identity in the layout: its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// Where a file was put.
+/// The place of a file in layout C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The first sector of the block of 8 KiB that holds its inode and those of other files.
     pub inode_sector: u64,
-    /// Its first sector.
+    /// The first sector of its data.
     pub first_sector: u64,
-    /// From the beginning of one of its blocks of 8 KiB to that of the next, but for the gap of
-    /// [`GAP_BLOCKS`] after each [`SECTION_BLOCKS`].
+    /// Sectors from the beginning of one of its blocks of 8 KiB to that of the next. The gap of [`GAP_BLOCKS`]
+    /// after each [`SECTION_BLOCKS`] is extra.
     pub pitch_sectors: u64,
 }
 
-/// Blocks of a placed file that lie in one piece: as many as an indirect block of FFS has addresses. For the next
-/// ones FFS goes to another group of cylinders.
+/// Blocks of a placed file that lie in one piece: the number of addresses in an indirect block of FFS. FFS puts
+/// the next ones into another cylinder group.
 pub const SECTION_BLOCKS: u64 = 2048;
-/// What lies between: the indirect block, and what a group keeps at its beginning (two copies of its descriptors,
-/// and 8 blocks of inodes: one for each 32 KB of 16 MB, as TIP 1995 has it).
+/// Blocks between two such pieces: the indirect block, and what a group has at its beginning (two copies of its
+/// descriptors, and 8 blocks of inodes: one inode for each 32 KB of 16 MB, as in TIP 1995).
 pub const GAP_BLOCKS: u64 = 12;
 
-/// Blocks of a file whose addresses are in its inode, under FFS.
+/// Blocks of a file whose addresses are in its inode, in FFS.
 const DIRECT_BLOCKS: u64 = 12;
 
-/// The blocks of addresses that lead to a block of a file under FFS, in the order in which they are needed, by number: 0
-/// is that of the first [`SECTION_BLOCKS`] beyond the inode's own, 1 the one that leads to all others, and n + 1
-/// that of the n-th section after the first. Files have no more than two levels here: 32 GB.
+/// The indirect blocks that lead to a block of a file in FFS, by number, in the order in which they are read.
+/// Number 0 leads to the first [`SECTION_BLOCKS`] after the inode's own. Number 1 is the double indirect block,
+/// and n + 1 leads to the n-th section after the first. Files have at most two levels here: 32 GB.
 pub fn address_blocks(block: u64) -> impl Iterator<Item = u64> {
     let section = block.checked_sub(DIRECT_BLOCKS).map(|beyond| beyond / SECTION_BLOCKS);
     let (first, second) = match section {
@@ -110,7 +109,7 @@ impl Layout {
         let mut next = 0u64;
         for (file, size_bytes) in files {
             if let std::collections::hash_map::Entry::Vacant(entry) = starts.entry(file) {
-                // So that its data is aligned.
+                // Aligned, so that the data begins at a multiple of 8 KiB.
                 let start = aligned(next);
                 entry.insert(start);
                 let data = size_bytes.div_ceil(4096) * (4096 / SECTOR_BYTES);
@@ -125,7 +124,7 @@ impl Layout {
         Layout::new(volume_sectors, Kind::Aged { seed })
     }
 
-    /// Case C. What is known of no file lies where the volume begins.
+    /// Case C. A file without a place lies at the beginning of the volume.
     pub fn placed(volume_sectors: u64, places: Arc<HashMap<FileId, Place>>) -> Self {
         Layout::new(volume_sectors, Kind::Placed { places })
     }
@@ -134,7 +133,7 @@ impl Layout {
         Layout { volume_sectors: volume_sectors.max(1), kind }
     }
 
-    /// What tells apart the blocks that hold inodes: that of `file`.
+    /// Identifies the block that holds the inode of `file`.
     pub fn inode_block(&self, file: FileId) -> u64 {
         match &self.kind {
             Kind::Sequential { .. } | Kind::Aged { .. } => file.0,
@@ -160,9 +159,9 @@ impl Layout {
         wrap(sector, INODE_SECTORS, self.volume_sectors)
     }
 
-    /// A block of a file's addresses, of [`address_blocks`]: the first lies right before the file, each later one right
-    /// before the next [`SECTION_BLOCKS`] (of which it leads to all but the first 12), and the one that leads to all these before
-    /// the first of them.
+    /// An indirect block, by its number in [`address_blocks`]. Number 0 lies right before the file. Each later
+    /// one lies right before the next [`SECTION_BLOCKS`], to which it leads except for the first 12 blocks. The
+    /// double indirect block lies before the first of these.
     pub fn addresses(&self, file: FileId, number: u64) -> impl Iterator<Item = Extent> + use<> {
         let (section, blocks_before) = match number {
             0 => (0, 1),
@@ -178,8 +177,8 @@ impl Layout {
         wrap(sector, BLOCK_SECTORS, self.volume_sectors)
     }
 
-    /// The pieces that hold `len_bytes` bytes of a file from `offset_bytes` on, in file order and
-    /// widened to whole sectors. A layout knows no end of file.
+    /// The pieces that hold `len_bytes` bytes of a file from `offset_bytes` on, in file order, widened to whole
+    /// sectors. A layout does not know where files end.
     pub fn extents(
         &self,
         file: FileId,
@@ -200,7 +199,7 @@ impl Layout {
         .flatten()
     }
 
-    /// Where sector `sector` of a file lies, and how many sectors from it on lie in one piece.
+    /// The place of a file's sector, and how many sectors from it on are contiguous.
     fn piece(&self, file: FileId, sector: u64) -> (u64, u64) {
         match &self.kind {
             Kind::Sequential { starts } => {
@@ -244,13 +243,13 @@ impl Layout {
     }
 }
 
-/// The first sector from `sector` on at which an inode's block has data behind it that begins at a multiple of 8 KiB.
+/// The first sector from `sector` on for an inode's block whose data then begins at a multiple of 8 KiB.
 fn aligned(sector: u64) -> u64 {
     let block = sector.wrapping_add(INODE_SECTORS - 1) / BLOCK_SECTORS;
     block * BLOCK_SECTORS + BLOCK_SECTORS - INODE_SECTORS
 }
 
-/// Where a file was put, or the beginning of the volume.
+/// The given place of a file, or the beginning of the volume.
 fn place(places: &HashMap<FileId, Place>, file: FileId) -> Place {
     let nowhere = Place { inode_sector: 0, first_sector: 0, pitch_sectors: BLOCK_SECTORS };
     places.get(&file).copied().unwrap_or(nowhere)
@@ -266,8 +265,8 @@ struct Run {
 
 /// The run that holds block `block` of a file.
 ///
-/// Every twelve blocks are cut into runs of 3+a, 3−a, 3+b and 3−b blocks, where a and b are drawn
-/// from −1, 0 and 1: so the mean is three and no earlier run need be known.
+/// Every twelve blocks are cut into runs of 3+a, 3−a, 3+b and 3−b blocks, where a and b are drawn from −1, 0
+/// and 1. So the mean is three, and no earlier run needs to be known.
 fn run_of(seed: u64, file: FileId, block: u64) -> Run {
     let chunk = block / CHUNK_BLOCKS;
     let draw = scale(hash(&[seed, file.0, Purpose::Cut as u64, chunk]), 9);
@@ -282,7 +281,7 @@ fn run_of(seed: u64, file: FileId, block: u64) -> Run {
     run
 }
 
-/// A piece of a volume that begins again where it ends.
+/// A piece of the volume that wraps round at the volume's end.
 fn wrap(sector: u64, sectors: u64, volume_sectors: u64) -> impl Iterator<Item = Extent> {
     let (mut sector, mut left) = (sector % volume_sectors, sectors);
     std::iter::from_fn(move || {
@@ -380,7 +379,7 @@ mod tests {
         ) {
             let layout =
                 if aged { Layout::aged(volume, 5) } else { Layout::sequential(volume, []) };
-            // A volume of a few sectors would make as many pieces.
+            // A volume of a few sectors would give too many pieces.
             let len = len.min(volume * 512 * 20);
             let first = offset / 512;
             let last = if len == 0 { first } else { (offset + len).div_ceil(512) };

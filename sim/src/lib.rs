@@ -1,25 +1,30 @@
-//! Device models in virtual time: what a storage device would have taken for a request.
+//! The simulator: device models in virtual time, and everything that runs the policy on them.
 //!
-//! No model does I/O, sleeps or reads a clock: whoever drives a model says when a request
-//! starts and is told how long it takes and why. The emulated array plays the answers back in real
-//! time; a simulator only adds them up. Both therefore measure the same disks.
+//! A device model answers how long a request takes, and why. It does no I/O, never sleeps and never reads a
+//! clock: its caller says when a request starts. The emulated array waits for the modelled time to pass; the
+//! simulator only adds it up. Both therefore measure the same disks.
 //!
-//! * [`device`]: the models themselves and their parameter files;
+//! * [`device`]: the models and their parameter files;
 //! * [`mod@array`]: striping of one volume over several devices;
-//! * [`layout`]: where a file's blocks, its inode and its blocks of addresses lie in the volume.
+//! * [`layout`]: the place of each file's blocks, inode and indirect blocks in the volume.
 //!
-//! Beside them stand the parts that need no device:
+//! These parts need no device:
 //!
-//! * [`trace`]: readers of recorded reads, the one part that does I/O;
-//! * [`cache`]: any policy over a recording, without a clock: what it hits and what it misses;
-//! * [`replay`]: a recorded run again, on another machine;
-//! * [`collective`]: processors that read striped files together;
-//! * [`programs`] and [`reproduce`]: the programs of the TIP papers, and their tables and figures again;
-//! * [`plot`]: lines as SVG;
-//! * [`offline`]: what a policy that knows the future could at best have done.
+//! * [`trace`]: readers of recordings, the only part that does I/O;
+//! * [`cache`]: the hits and misses of any policy over a recording, without a clock;
+//! * [`offline`]: optimal policies, which know all future reads;
+//! * [`plot`]: line charts as SVG.
 //!
-//! Everything is exactly repeatable: times are whole nanoseconds and every draw of chance comes
-//! from a seed ([`random`]).
+//! These run programs on a modelled machine:
+//!
+//! * [`machine`]: the event-driven machine: processors, programs, caches and disks;
+//! * [`programs`] and [`reproduce`]: the programs of the TIP papers, and the papers' tables and figures;
+//! * [`replay`]: a recorded run on another machine;
+//! * [`scenario`]: experiments on shared caches, and on devices of different speed;
+//! * [`collective`]: processors that read striped files together.
+//!
+//! Every run is exactly repeatable: times are whole nanoseconds, and every random draw comes from a seed
+//! ([`random`]).
 
 #![forbid(unsafe_code)]
 
@@ -38,5 +43,5 @@ pub mod reproduce;
 pub mod scenario;
 pub mod trace;
 
-/// Bytes in a sector, the unit in which every device is addressed.
+/// Bytes of a sector, in which every device is addressed.
 pub const SECTOR_BYTES: u64 = 512;

@@ -1,30 +1,30 @@
-//! Plots of lines, as SVG without anything outside it.
+//! Line charts as self-contained SVG.
 //!
-//! Panels lie one above the other and share the horizontal axis. Scales are linear, and vertical ones begin at 0, or
-//! logarithmic. Lines are named at their ends, as near to them
-//! as the names above and below allow, and differ in their markers too, for who cannot tell the colours.
+//! Panels are stacked and share the horizontal axis. Scales are linear or logarithmic; linear vertical scales
+//! begin at 0. Each line is named at its end, as near as the neighbouring names allow. Lines also differ in
+//! their markers, for readers who cannot distinguish the colours.
 
 use std::fmt::Write as _;
 
-/// Page, at least, and panels, pixels.
+/// Layout of the page in pixels: least width, edges of the panels, and gaps.
 const WIDTH_MIN: f64 = 940.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 700.0;
 const HEAD: f64 = 98.0;
 const GAP: f64 = 56.0;
 const FOOT: f64 = 58.0;
-/// From a name to the next at least.
+/// Least distance between two names, in pixels.
 const NAME_STEP: f64 = 22.0;
-/// Of a digit, about.
+/// Approximate width of a digit, in pixels.
 const DIGIT_WIDTH: f64 = 9.0;
-/// Of a character of text and of the title, about.
+/// Approximate widths of a character of text, and of the title, in pixels.
 const CHARACTER_WIDTH: f64 = 8.0;
 const TITLE_CHARACTER_WIDTH: f64 = 11.0;
-/// What is left of the title, right of names, and from lines to their names.
+/// Pixels left of the title and right of names, and from the panels to the names.
 const MARGIN: f64 = 20.0;
 const LEAD: f64 = 40.0;
 
-/// Okabe and Ito's colours (2008), which people with any kind of sight can tell apart, but for yellow.
+/// The colours of Okabe and Ito (2008) without yellow, which people with any colour vision can distinguish.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 const INK: &str = "#222222";
 const GRID: &str = "#dddddd";
@@ -33,63 +33,63 @@ const GREY: &str = "#777777";
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// In a colour and with markers of its own.
+    /// With its own colour and markers.
     Own,
-    /// As text is, with the first markers.
+    /// In the colour of the text, with the first markers.
     Ink,
-    /// Grey, dashed and without markers: to be compared with.
+    /// Grey, dashed and without markers, for comparison.
     Reference,
 }
 
-/// A line. On logarithmic scales all values are above zero.
+/// A line. On logarithmic scales, all its values must be positive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Its name.
     pub name: String,
-    /// Where, ascending, and how much.
+    /// Positions, ascending, and values.
     pub points: Vec<(f64, f64)>,
     /// How it is drawn.
     pub look: Look,
 }
 
-/// How values are laid out along an axis.
+/// How values map to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Equal differences are equally long.
+    /// Equal differences have equal lengths.
     Linear,
-    /// Equal ratios are.
+    /// Equal ratios have equal lengths.
     Logarithmic,
 }
 
 /// One coordinate system.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What is on the vertical axis, and its unit.
+    /// Title of the vertical axis, with its unit.
     pub title: String,
-    /// Pixels.
+    /// Height in pixels.
     pub height: f64,
-    /// At least one with a point.
+    /// At least one has a point.
     pub lines: Vec<Line>,
 }
 
 /// A page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
-    /// Above everything.
+    /// Title of the page.
     pub title: String,
-    /// Below the title.
+    /// Text below the title.
     pub subtitle: String,
-    /// What is on the horizontal axis.
+    /// Title of the horizontal axis.
     pub x_title: String,
-    /// Of the horizontal axis.
+    /// Scale of the horizontal axis.
     pub x_axis: Axis,
-    /// Of the vertical ones.
+    /// Scale of the vertical axes.
     pub y_axis: Axis,
-    /// From top to bottom.
+    /// Panels from top to bottom.
     pub panels: Vec<Panel>,
 }
 
-/// From values to pixels.
+/// Maps values to pixels.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     axis: Axis,
@@ -108,7 +108,8 @@ impl Scale {
     }
 }
 
-/// Steps of 1, 2 or 5 times a power of ten from 0, or from below `least`, to `most` and beyond; ten at most.
+/// Ticks at steps of 1, 2 or 5 times a power of ten, from 0 (or below, for negative values) to at least `most`;
+/// at most ten.
 fn linear_ticks(least: f64, most: f64) -> Vec<f64> {
     let least = least.min(0.0);
     let range = if most > least { most - least } else { 1.0 };
@@ -119,7 +120,7 @@ fn linear_ticks(least: f64, most: f64) -> Vec<f64> {
     (first..=last).map(|number| number as f64 * step).collect()
 }
 
-/// 1, 2 and 5 times the powers of ten around `least` and `most`.
+/// Ticks at 1, 2 and 5 times powers of ten, which enclose `least` and `most`.
 fn logarithmic_ticks(least: f64, most: f64) -> Vec<f64> {
     let powers = least.log10().floor() as i32..=most.log10().ceil() as i32;
     let all = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
@@ -149,7 +150,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The sign at each point of the line of this number.
+/// The marker at each point of line `number`.
 fn marker(number: usize, x: f64, y: f64, colour: &str) -> String {
     let paint = format!(r##"fill="{colour}" stroke="#ffffff" stroke-width="1""##);
     match number % 4 {
@@ -163,8 +164,8 @@ fn marker(number: usize, x: f64, y: f64, colour: &str) -> String {
     }
 }
 
-/// Where names go whose lines end at `ends`: in the same order, apart, and between `top` and `bottom` if
-/// there is room for all.
+/// Vertical positions of the names of lines that end at `ends`: in the same order, without overlap, and between
+/// `top` and `bottom` if all have room.
 fn spread(ends: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ends.len()).collect();
     order.sort_by(|&a, &b| ends[a].total_cmp(&ends[b]));
@@ -183,7 +184,7 @@ fn spread(ends: &[f64], top: f64, bottom: f64) -> Vec<f64> {
 }
 
 impl Plot {
-    /// What the longest text needs.
+    /// The width that the longest text needs.
     fn width(&self) -> f64 {
         let of = |text: &str, each: f64| text.chars().count() as f64 * each + MARGIN;
         let names = self.panels.iter().flat_map(|panel| &panel.lines);
@@ -269,7 +270,7 @@ impl Panel {
             let (at, text, label_y) = (x.at(size), grouped(size), bottom + 20.0);
             let _ = write!(svg, r#"<path d="M{at:.1} {top}V{bottom}" stroke="{GRID}"/>"#);
             let half = text.len() as f64 * DIGIT_WIDTH / 2.0;
-            // Unless it would touch the one before.
+            // Labels that would touch the one before are left out.
             if at - half >= free {
                 free = at + half + DIGIT_WIDTH / 2.0;
                 let _ = write!(
@@ -303,7 +304,7 @@ fn draw_line(
     let places: Vec<String> = line.points.iter().map(place).collect();
     let places = places.join(" ");
     let (end_x, end_y) = (x.at(last_size), y.at(last_cost));
-    // A thin lead from the line's end to a sample of it beside its name.
+    // A thin line leads from the line's end to a sample of it beside its name.
     let (lead_x, sample_x, text_x, text_y) =
         (RIGHT + 8.0, RIGHT + 32.0, RIGHT + LEAD, name_y + 5.0);
     let name = escaped(&line.name);

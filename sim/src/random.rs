@@ -1,7 +1,7 @@
-//! Repeatable chance: a small generator and a hash, both SplitMix64 (Steele, Lea and Flood, 2014).
+//! Repeatable random numbers: a small generator and a hash, both SplitMix64 (Steele, Lea and Flood, 2014).
 //!
-//! Models need numbers that look random, are the same on every run with the same seed, and need no
-//! dependency. Neither is fit for cryptography.
+//! Models need numbers that look random and are the same for the same seed, without a dependency. Neither
+//! function is fit for cryptography.
 
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, made odd.
 const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -13,7 +13,7 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// A number that depends on all of `parts` and on their order, and on nothing else.
+/// A number that depends only on `parts` and their order.
 pub fn hash(parts: &[u64]) -> u64 {
     parts.iter().fold(GOLDEN_GAMMA, |sum, &part| mix(sum.wrapping_add(GOLDEN_GAMMA) ^ mix(part)))
 }
@@ -23,7 +23,7 @@ pub fn hash(parts: &[u64]) -> u64 {
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The generator whose sequence `seed` determines.
+    /// The generator with the seed `seed`.
     pub fn new(seed: u64) -> Self {
         SplitMix64(seed)
     }
@@ -39,7 +39,7 @@ impl SplitMix64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number below `bound` (0 if that is 0); the bias is below `bound` / 2^64.
+    /// A number below `bound`, or 0 if `bound` is 0; the bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         scale(self.next_u64(), bound)
     }

@@ -1,27 +1,28 @@
 //! A mechanical disk: arm, platter and the drive's read-ahead cache.
 //!
-//! A request costs the controller's overhead, then one of three things:
+//! A request costs the controller's overhead, and then one of three ways:
 //!
 //! * A, *hit*: all of it has been read ahead; it crosses the bus.
-//! * B, *streaming*: it lies in, or just ahead of, what the drive is reading ahead; it waits for
-//!   the media, without a new positioning. The drive takes B only if it is sooner than C.
-//! * C, *mechanical*: the arm seeks, the right sector comes round, the data passes under the head,
-//!   with a switch of head or cylinder wherever a track ends.
+//! * B, *streaming*: it lies in, or just ahead of, what the drive is reading ahead. It waits for the media,
+//!   without new positioning. The drive takes B only if B is faster than C.
+//! * C, *mechanical*: the arm seeks, the sector rotates to the head, and the data passes under it, with a
+//!   switch of head or cylinder wherever a track ends.
 //!
-//! After each request the drive reads on by itself from where it stands until `read_ahead` sectors
-//! beyond the last request's end (the fence), through idle time too, or until a request of kind C
-//! takes the arm away. Then it stands still, and reading on later costs rotation anew. One cache
-//! segment: what was read before a request of kind C is forgotten. This is the read-ahead of the
-//! HP 97560 as Kotz, Toh and Radhakrishnan modelled it (Dartmouth PCS-TR94-220) and as Ruemmler and
-//! Wilkes described it; the division of the cache at the fence is our reading of it.
+//! After each request, the drive reads on by itself until `read_ahead` sectors beyond the request's end: the
+//! *fence*. It does so through idle time too, until a request of way C takes the arm away. At the fence it
+//! stops, and reading on later costs a new rotation. The cache is one segment: way C discards what was read
+//! before. This is the read-ahead of the HP 97560 as modelled by Kotz, Toh and Radhakrishnan (Dartmouth
+//! PCS-TR94-220) and described by Ruemmler and Wilkes. The division of the cache at the fence is this project's
+//! interpretation.
 //!
-//! That is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators have it: all data goes through the cache, and
-//! over the bus when all of a request is there. C ends with the bus. The first request of kind B after it takes the media's time, and
-//! the bus's. From then on the drive is ahead as far as the fence: B takes what A does, and the arm's way to another cylinder.
+//! The above is [`Reading::Streamed`]. [`Reading::Stored`] is a drive as simpler simulators model it. All data
+//! goes through the cache, and crosses the bus when the whole request is there, so C ends with the transfer
+//! over the bus. The first request of way B after it takes the media's time and the bus's. After that, the
+//! drive has read ahead to the fence: B costs what A costs, plus the seek to another cylinder.
 //!
-//! Invariants: a request never ends before `start + overhead`; the model's state is a function of
-//! the requests served alone; between requests nothing is computed: the read-ahead's progress is
-//! derived from the time when somebody asks, and where it ends is found once, when it is asked for.
+//! Invariants: a request never ends before `start + overhead`; the state is a function of the requests served.
+//! Nothing is computed between requests: the progress of the read-ahead is derived from the time of the next
+//! call, and its end is computed once, on first use.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
@@ -33,42 +34,42 @@ use super::geometry::{Geometry, Platter, Track};
 use super::seek::SeekCurve;
 use super::{Device, Request, Service, Start};
 
-/// What the cache has to do with time; see the [module](self).
+/// How the cache affects times; see the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading {
     /// Reading ahead takes the media's time, and data crosses the bus while it is read.
     #[default]
     Streamed,
-    /// Reading ahead takes no time in a stream, and data crosses the bus when it has been read.
+    /// Reading ahead takes no time within a stream, and data crosses the bus after it has been read.
     Stored,
 }
 
-/// What a [`Disk`] is made of; [`super::parameters`] reads it from a file.
+/// Parameters of a [`Disk`]; [`super::parameters`] reads them from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskSpec {
     /// Shape and rotation.
     pub geometry: Geometry,
-    /// Sectors that data may lie in.
+    /// Sectors that can hold data.
     pub capacity_sectors: u64,
-    /// Arm.
+    /// Times of arm movements.
     pub seek: SeekCurve,
-    /// From one head to another of the same cylinder.
+    /// Switch from one head to another in the same cylinder.
     pub head_switch: Nanos,
-    /// Controller, once a request.
+    /// The controller's time, once for each request.
     pub overhead: Nanos,
     /// Size of the cache; 0 for none.
     pub cache_sectors: u64,
     /// The fence: how far beyond a request's end the drive reads on.
     pub read_ahead_sectors: u64,
-    /// One sector over the bus.
+    /// Time of one sector on the bus.
     pub bus_sector: Nanos,
-    /// What takes time.
+    /// How the cache affects times.
     pub reading: Reading,
 }
 
 impl DiskSpec {
-    /// What a request of so many sectors that is not cached takes beside arm and platter, milliseconds.
+    /// Milliseconds that an uncached request of so many sectors takes beside arm and platter.
     pub fn overhead_ms(&self, sectors: u64) -> f64 {
         let bus = match self.reading {
             Reading::Streamed => Nanos::ZERO,
@@ -84,30 +85,30 @@ pub struct Disk {
     spec: DiskSpec,
     platter: Platter,
     ahead: ReadAhead,
-    /// All that a drive that streams reads by itself from `since` on, if somebody has asked. Of `ahead` as it is: who writes that
-    /// goes by [`set_ahead`](Self::set_ahead).
+    /// The motion of a streaming drive from `since` to the fence, if it has been computed. Depends on `ahead`,
+    /// so changes to that go through [`set_ahead`](Self::set_ahead).
     to_fence: OnceCell<Motion>,
-    /// The last instant at which somebody asked for the track under the head, and that track. Of `ahead` too.
+    /// The last time for which the track under the head was computed, and that track. Depends on `ahead` too.
     last_track: Cell<Option<(Nanos, Track)>>,
 }
 
-/// The head, and what the drive reads ahead since the last request.
+/// The head, and the drive's read-ahead since the last request.
 #[derive(Clone, Copy, Debug)]
 struct ReadAhead {
     /// Oldest sector in the cache.
     from: u64,
-    /// From `since` on the drive reads this sector and those after it...
+    /// From `since` on, the drive reads this sector and the following ones...
     next: u64,
     /// ...up to here, exclusively.
     limit: u64,
     since: Nanos,
-    /// Where the head is at `since`.
+    /// The head's track at `since`.
     track: Track,
-    /// Whether it has served a request (of kind A or B) since the last one of kind C.
+    /// Whether a request has been served by way A or B since the last one by way C.
     streams: bool,
 }
 
-/// What reading a run of sectors took, and where it left the head.
+/// The time that reading a run of sectors took, and the head's track after it.
 #[derive(Clone, Copy, Debug)]
 struct Motion {
     end: Nanos,
@@ -117,9 +118,9 @@ struct Motion {
     transfer: Nanos,
 }
 
-/// How the drive serves a request.
+/// How the drive serves a request, as in the [module](self).
 enum Way {
-    /// A or B, until then.
+    /// A or B, which end at this time.
     ReadOn(Nanos),
     /// C.
     Moved(Motion),
@@ -144,18 +145,18 @@ impl Disk {
         *self.to_fence.get_or_init(|| self.read_on_to(self.ahead.limit))
     }
 
-    /// Moving the head from one track to another.
+    /// The time to move the head from one track to another.
     fn switch_time(&self, from: Track, to: Track) -> Nanos {
         let arm = self.spec.seek.time(from.cylinder.abs_diff(to.cylinder));
         if from.head != to.head { arm.max(self.spec.head_switch) } else { arm }
     }
 
-    /// Reads `sectors` sectors from `sector` on with a head that is on `track` at `at`.
+    /// Reads `sectors` sectors from `sector` on, with the head on `track` at time `at`.
     fn read_media(&self, track: Track, at: Nanos, sector: u64, sectors: u64) -> Motion {
         self.read_media_while(track, at, (sector, sectors), |_| true)
     }
 
-    /// The same, as long as `goes_on` says so before what lies on another track.
+    /// The same, while `goes_on` is true; it is asked before each change of track.
     #[inline]
     fn read_media_while(
         &self,
@@ -183,14 +184,14 @@ impl Disk {
         motion
     }
 
-    /// The drive reading on from where it is until `sector`, exclusively.
+    /// Lets the drive read on from its position up to `sector`, exclusively.
     fn read_on_to(&self, sector: u64) -> Motion {
         let ahead = &self.ahead;
         let sectors = sector.saturating_sub(ahead.next);
         self.read_media(ahead.track, ahead.since, ahead.next, sectors)
     }
 
-    /// When the drive stops, or stopped, at the fence.
+    /// The time at which the drive stops, or stopped, at the fence.
     fn pauses_at(&self) -> Nanos {
         match self.spec.reading {
             Reading::Streamed => self.to_fence().end,
@@ -198,8 +199,8 @@ impl Disk {
         }
     }
 
-    /// The track under the head at `now`, which the read-ahead may have moved. Of all that a drive holds it is asked
-    /// at one instant.
+    /// The track under the head at `now`, which read-ahead may have moved. Cached, since it is needed at the
+    /// same time for every command that a drive holds.
     fn track_at(&self, now: Nanos) -> Track {
         match self.last_track.get() {
             Some((at, track)) if at == now => track,
@@ -220,12 +221,12 @@ impl Disk {
             return all.track;
         }
         let run = (ahead.next, ahead.limit - ahead.next);
-        // The head is moved only when the piece before it is done.
+        // The head moves only after the piece before is done.
         self.read_media_while(ahead.track, ahead.since, run, |motion| motion.end <= now).track
     }
 
-    /// When the last byte of `request` is there if the drive just goes on reading (A or B), or
-    /// `None` if that cannot be: the start is not cached and not ahead of the head.
+    /// When the last byte of `request` arrives if the drive keeps reading on (A or B). `None` if the request's
+    /// start is neither cached nor directly ahead of the head.
     fn streaming_end(&self, start: Nanos, request: Request) -> Option<Nanos> {
         let ahead = &self.ahead;
         if request.sector < ahead.from || request.sector > ahead.limit {
@@ -236,7 +237,7 @@ impl Disk {
             return Some(over_bus);
         }
         if request.end() > ahead.limit && self.pauses_at() <= start {
-            return None; // The head rests at the fence; what lies beyond is case C.
+            return None; // The head rests at the fence; sectors beyond it are case C.
         }
         Some(match self.spec.reading {
             Reading::Streamed => over_bus.max(self.read_on_to(request.end()).end),
@@ -244,7 +245,7 @@ impl Disk {
         })
     }
 
-    /// Case B of a drive that stores.
+    /// Case B of [`Reading::Stored`].
     fn stored_end(&self, request: Request, over_bus: Nanos) -> Nanos {
         let ahead = &self.ahead;
         if ahead.streams {
@@ -259,7 +260,7 @@ impl Disk {
         Nanos(self.spec.bus_sector.0 * request.sectors)
     }
 
-    /// Whether the request begins in the cache, goes on beyond the fence, and the head rests there.
+    /// Whether the request begins in the cache and extends beyond the fence, where the head rests.
     fn straddles_fence(&self, start: Nanos, request: Request) -> bool {
         let ahead = &self.ahead;
         (ahead.from..ahead.limit).contains(&request.sector)
@@ -267,7 +268,7 @@ impl Disk {
             && self.pauses_at() <= start
     }
 
-    /// Case C: what lies in the cache already is not read again.
+    /// Case C. Sectors that are already in the cache are not read again.
     fn mechanical(&self, start: Nanos, request: Request) -> Motion {
         let first =
             if self.straddles_fence(start, request) { self.ahead.limit } else { request.sector };
@@ -282,10 +283,10 @@ impl Disk {
         }
     }
 
-    /// The sooner of reading on and moving.
+    /// The faster of reading on and moving.
     fn way(&self, start: Nanos, request: Request) -> Way {
         let reading_on = self.streaming_end(start, request);
-        // Wherever head and platter are, the data alone takes so long under the head.
+        // Lower bound: wherever the head and the platter are, the data takes this time to pass.
         let least = start + self.spec.overhead + self.platter.least_pass_time(request.sectors);
         if let Some(end) = reading_on.filter(|&end| end <= least) {
             return Way::ReadOn(end);
@@ -365,7 +366,7 @@ impl Device for Disk {
         self.spec.capacity_sectors
     }
 
-    /// Without what has been read ahead since the last request.
+    /// Without the sectors read ahead since the last request.
     fn cached(&self) -> Range<u64> {
         self.ahead.from..self.ahead.next
     }
@@ -377,7 +378,7 @@ impl Device for Disk {
         Start { sector, track: place.track, angle, pass }
     }
 
-    /// What a request for the first sector alone would take.
+    /// The time of a request for the first sector only.
     fn positioning_time(&self, now: Nanos, start: &Start) -> Nanos {
         let first = Request { sector: start.sector, sectors: 1 };
         let (begin, reading_on) = (now + self.spec.overhead, self.streaming_end(now, first));
@@ -427,7 +428,7 @@ mod tests {
         })
     }
 
-    /// Where the head is at `now`, piece by piece.
+    /// The head's track at `now`, computed piece by piece.
     fn track_by_pieces(disk: &Disk, now: Nanos) -> Track {
         let ahead = disk.ahead;
         let (mut track, mut at, mut sector) = (ahead.track, ahead.since, ahead.next);
@@ -440,7 +441,7 @@ mod tests {
         track
     }
 
-    /// Where a request begins: after the one before, a little beyond, or anywhere.
+    /// The beginning of a request: after the one before, a little beyond it, or anywhere.
     type Step = (u8, u64, u64, u64);
 
     proptest! {
@@ -460,7 +461,7 @@ mod tests {
                     _ => drawn % capacity,
                 };
                 let request = Request { sector: sector.min(capacity - sectors), sectors };
-                // Before and after it is known where the drive will stop.
+                // Before and after the end of the read-ahead has been computed.
                 for _ in 0..2 {
                     prop_assert_eq!(disk.find_track_at(now), track_by_pieces(&disk, now));
                     disk.to_fence();

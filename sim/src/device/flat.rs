@@ -1,14 +1,13 @@
-//! A device without a place: latency, then bandwidth, whatever is read.
+//! A device without positions: a latency, then a bandwidth, whatever is read.
 //!
-//! Stands for what is reached through a network: a file server, an object store. Each request waits
-//! for its first byte for a time drawn from a distribution, then receives its bytes at a fixed rate.
-//! As many requests as the device has slots go on side by side, each at the full rate (one
-//! connection each), or as fast as a link that they share lets them: the bytes that were asked for earlier
-//! go first through it.
+//! It models storage behind a network: a file server, an object store. Each request waits for its first byte
+//! for a time drawn from a distribution, then receives its bytes at a fixed rate. The device serves as many
+//! requests at once as it has slots, each at the full rate (one connection each). If they share a link, they
+//! are as fast as the link allows; it carries the bytes of earlier requests first.
 //!
-//! The draws come from a seed, one for each request in the order of service. The log-normal
-//! distribution uses the platform's `ln`, `cos` and `exp`, so its last digits may differ between
-//! platforms; on one platform a run is exactly repeatable.
+//! The draws come from a seed, one for each request in the order of service. The log-normal distribution uses
+//! the platform's `ln`, `cos` and `exp`, so its last digits may differ between platforms. On one platform a run
+//! is exactly repeatable.
 
 use foretell_policy::Nanos;
 use serde::Deserialize;
@@ -16,27 +15,28 @@ use serde::Deserialize;
 use super::{Device, Request, Service, Start};
 use crate::random::SplitMix64;
 
-/// How long the first byte takes.
+/// The distribution of the time to the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(tag = "distribution", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Latency {
     /// Always the same.
     Constant {
-        /// That time.
+        /// The time.
         latency_ms: f64,
     },
-    /// Anything between two bounds, equally likely.
+    /// Uniform between two bounds.
     Uniform {
-        /// The shortest.
+        /// The lower bound.
         min_ms: f64,
-        /// The longest.
+        /// The upper bound.
         max_ms: f64,
     },
-    /// Mostly near the median, with a long tail.
+    /// Log-normal: mostly near the median, with a long tail.
     LogNormal {
-        /// Half of the requests take longer.
+        /// Half of the requests take longer than this.
         median_ms: f64,
-        /// Deviation of the latency's natural logarithm; 0.5 puts one in a hundred at 3.2 medians.
+        /// Standard deviation of the latency's natural logarithm; at 0.5, one request in a hundred exceeds 3.2
+        /// medians.
         sigma: f64,
     },
 }
@@ -51,18 +51,18 @@ impl Latency {
     }
 }
 
-/// What a [`Flat`] device is made of.
+/// Parameters of a [`Flat`] device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlatSpec {
     /// Time to the first byte.
     pub latency: Latency,
     /// Rate of one request's data.
     pub bandwidth_bytes_per_s: f64,
-    /// Rate of the data of all requests together; infinite if they share nothing.
+    /// Rate of the data of all requests together; infinite if they share no link.
     pub link_bytes_per_s: f64,
-    /// Requests at the same time.
+    /// Requests served at the same time.
     pub slots: usize,
-    /// Sectors that data may lie in.
+    /// Sectors that can hold data.
     pub capacity_sectors: u64,
 }
 
@@ -71,13 +71,14 @@ pub struct FlatSpec {
 pub struct Flat {
     spec: FlatSpec,
     random: SplitMix64,
-    /// When the link will have brought all that was asked for, but for the latency; and how long it takes for that.
+    /// When the link will have carried all requested data, apart from the latency; and the total time of that
+    /// data on the link.
     link_free_at: Nanos,
     link_time: Nanos,
 }
 
 impl Flat {
-    /// A device whose latencies `seed` determines.
+    /// A device whose latencies are drawn from `seed`.
     pub fn new(spec: FlatSpec, seed: u64) -> Self {
         let (link_free_at, link_time) = (Nanos::ZERO, Nanos::ZERO);
         Flat { spec, random: SplitMix64::new(seed), link_free_at, link_time }
@@ -172,7 +173,7 @@ mod tests {
         let mut device = Flat::new(spec, 0);
         let mut transfer =
             |start_s: f64| device.service(Nanos::from_secs(start_s), request).transfer;
-        // Two fill it, the next ones wait for them; and later nobody does.
+        // Two fill the link, the next ones wait for them, and later ones do not wait.
         let transfers = [0.0, 0.0, 0.0, 0.0, 1.0, 9.0].map(&mut transfer);
         assert_eq!(transfers, [1.0, 1.0, 1.5, 2.0, 1.5, 1.0].map(Nanos::from_secs));
         // It carries data from 0 to 2.5 s, and from 9 s on.

@@ -1,59 +1,59 @@
-//! Where a sector lies on a mechanical disk: cylinder, track and angle.
+//! The position of a sector on a mechanical disk: cylinder, track and angle.
 //!
-//! Sectors are numbered along a track, then over the heads of a cylinder, then inwards. Each track's
-//! first sector is turned against that of the track before by the skew, so that a long read finds
-//! the next sector under the head just after the switch: `track_skew` between the tracks of a
-//! cylinder, `cylinder_skew` between the last track of one and the first of the next.
+//! Sectors are numbered along a track, then over the heads of a cylinder, then inwards. The skew turns each
+//! track's first sector against that of the track before, so that a long read finds the next sector under the
+//! head just after a switch. `track_skew` applies between the tracks of a cylinder, `cylinder_skew` between the
+//! last track of a cylinder and the first of the next.
 //!
-//! One zone: every track has the same number of sectors.
+//! There is one zone: every track has the same number of sectors.
 //!
-//! Angles are counted in nanoseconds of rotation since the index mark; the platter is at angle 0
-//! at virtual time 0. Integer arithmetic: a sector that follows another on a track begins at
-//! exactly the nanosecond where that one ends.
+//! Angles are nanoseconds of rotation since the index mark. The platter is at angle 0 at virtual time 0. All
+//! arithmetic is in integers: a sector begins at exactly the nanosecond where its predecessor on the track
+//! ends.
 
 use foretell_policy::Nanos;
 
 /// A track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Track {
-    /// Its cylinder, from the outermost one.
+    /// Its cylinder; 0 is the outermost.
     pub cylinder: u64,
     /// Its surface.
     pub head: u64,
 }
 
-/// Where a sector lies.
+/// The position of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// On which track.
+    /// Its track.
     pub track: Track,
-    /// In which slot, counted from the index mark, it passes under the head.
+    /// Its slot on the track, counted from the index mark.
     pub slot: u64,
-    /// Sectors from it to the end of its track, itself included.
+    /// Sectors from this one to the end of its track, including itself.
     pub left_on_track: u64,
 }
 
 /// A disk's shape and its speed of rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Tracks in a cylinder.
+    /// Sectors of a track.
     pub heads: u64,
     /// Sectors on a track.
     pub sectors_per_track: u64,
-    /// Turn of a track against the one before it in its cylinder, in sectors.
+    /// Offset of a track's first sector against the track before in its cylinder, in sectors.
     pub track_skew_sectors: u64,
-    /// Turn of a cylinder's first track against the last one of the cylinder before, in sectors.
+    /// Offset of a cylinder's first track against the last track of the cylinder before, in sectors.
     pub cylinder_skew_sectors: u64,
     /// Time of one revolution.
     pub revolution: Nanos,
 }
 
-/// A divisor of many dividends: one multiplication takes the place of a division, which takes several times as long.
+/// A fixed divisor: one multiplication replaces each division, which would take several times as long.
 ///
 /// `inverse` is `(2^64 - c) / by` with a `c` from 1 to `by`. So `(dividend + 1) * inverse / 2^64` is less than
-/// `(dividend + 1) / by`, by `(dividend + 1) * c / (by * 2^64)`. That is no more than `1 / by`, the distance to the next
-/// lower multiple of it, for dividends up to `inverse`, since `(inverse + 1) * c` is no more than `by * inverse + c`, or 2^64.
-/// Rounded down it is the quotient then.
+/// `(dividend + 1) / by`, by `(dividend + 1) * c / (by * 2^64)`. For dividends up to `inverse` that error is at
+/// most `1 / by`, since `(inverse + 1) * c` is at most `by * inverse + c`, or 2^64. So rounding down gives the
+/// exact quotient.
 #[derive(Clone, Copy, Debug)]
 struct Divisor {
     by: u64,
@@ -65,27 +65,27 @@ impl Divisor {
         Divisor { by, inverse: u64::MAX / by }
     }
 
-    /// The quotient of a dividend up to `inverse`, and below 2^64 - 1.
+    /// The quotient of a dividend that is at most `inverse` and below 2^64 - 1.
     fn quotient(self, dividend: u64) -> u64 {
         let quotient = self.estimate(dividend + 1);
         debug_assert_eq!(quotient, dividend / self.by, "{dividend} is too large for {}", self.by);
         quotient
     }
 
-    /// Quotient and remainder of such a dividend.
+    /// Quotient and remainder of a dividend with the same bounds.
     fn divide(self, dividend: u64) -> (u64, u64) {
         let quotient = self.quotient(dividend);
         (quotient, dividend - quotient * self.by)
     }
 
-    /// The remainder of such a dividend.
+    /// The remainder of a dividend with the same bounds.
     fn rest(self, dividend: u64) -> u64 {
         self.divide(dividend).1
     }
 
     /// The remainder of any dividend.
     fn rest_of_any(self, dividend: u64) -> u64 {
-        // The quotient may be short by 1.
+        // The estimate may be too small by 1.
         let rest = dividend - self.estimate(dividend) * self.by;
         if rest < self.by { rest } else { rest - self.by }
     }
@@ -96,7 +96,7 @@ impl Divisor {
     }
 }
 
-/// A [`Geometry`] that much is asked of.
+/// A [`Geometry`] prepared for fast computation.
 #[derive(Clone, Debug)]
 pub struct Platter {
     geometry: Geometry,
@@ -108,11 +108,11 @@ pub struct Platter {
 }
 
 impl Platter {
-    /// Of disks of this shape; none of its heads, sectors and times may be 0.
+    /// Prepares `geometry`, whose heads, sectors and times are all at least 1.
     ///
     /// # Panics
-    /// If two revolutions take longer than 2^64 ns divided by the square of the sectors on a track: nineteen minutes
-    /// with 4,000 of them.
+    /// If two revolutions take longer than 2^64 ns divided by the square of the sectors of a track: nineteen
+    /// minutes with 4,000 sectors.
     pub fn new(geometry: Geometry) -> Self {
         let Geometry { sectors_per_track, heads, revolution, .. } = geometry;
         let sectors = u128::from(sectors_per_track);
@@ -127,7 +127,7 @@ impl Platter {
         Platter { geometry, sectors_per_track, heads, revolution, sector }
     }
 
-    /// Where `sector` lies, which is less than 2^64 divided by the sectors on a track.
+    /// The position of `sector`, which is less than 2^64 divided by the sectors of a track.
     pub fn place_of(&self, sector: u64) -> Place {
         let shape = &self.geometry;
         let (track, on_track) = self.sectors_per_track.divide(sector);
@@ -142,7 +142,7 @@ impl Platter {
         }
     }
 
-    /// Where each of the pieces lies into which tracks divide `sectors` sectors from `sector` on, and how long it is.
+    /// Divides `sectors` sectors from `sector` on by tracks; gives the position and length of each piece.
     pub fn pieces(&self, sector: u64, sectors: u64) -> impl Iterator<Item = (Place, u64)> {
         let (mut last, mut left) = (None, sectors);
         std::iter::from_fn(move || {
@@ -159,7 +159,7 @@ impl Platter {
         })
     }
 
-    /// Where the first sector of the track after a sector's lies: for long reads, which go from one to the next.
+    /// The position of the first sector of the track after `place`; long reads go from track to track.
     pub fn next_track(&self, place: Place) -> Place {
         let Track { cylinder, head } = place.track;
         let shape = &self.geometry;
@@ -171,19 +171,20 @@ impl Platter {
         Place { track, slot, left_on_track: shape.sectors_per_track }
     }
 
-    /// From `at` until what lies at `angle`, which is less than a revolution, begins to pass under a head.
+    /// The time from `at` until `angle`, which is less than a revolution, passes under a head.
     pub fn wait_for(&self, at: Nanos, angle: Nanos) -> Nanos {
         let now = Nanos(self.revolution.rest_of_any(at.0));
         debug_assert!(angle.0 < self.revolution.by, "{angle} is more than a revolution");
         if angle >= now { angle - now } else { angle + Nanos(self.revolution.by) - now }
     }
 
-    /// No more than what so many sectors take to pass under the head, on whichever tracks.
+    /// A lower bound of the time that so many sectors take to pass under the head, whichever their tracks.
     pub fn least_pass_time(&self, sectors: u64) -> Nanos {
         Nanos(self.sector.0 * sectors)
     }
 
-    /// When slot `slot` begins after the index mark; slots beyond a track go on into the next turn, as far as its end.
+    /// The time from the index mark to the beginning of `slot`. A slot beyond the track continues into the next
+    /// revolution, up to its end.
     pub fn angle(&self, slot: u64) -> Nanos {
         Nanos(self.sectors_per_track.quotient(slot * self.revolution.by))
     }

@@ -1,27 +1,27 @@
-//! The commands that a drive holds, and which of them it carries out next.
+//! The commands that a drive holds, and the choice of the next one.
 //!
-//! A drive that holds several begins with the one whose first sector has passed under its head soonest, and would leave one
-//! that is always a little further for ever. So one that was passed over as often as [`PASSED_OVER_MAX`] is next
-//! whatever it costs, the oldest of several.
+//! The drive takes the command whose first sector it can have soonest. By this rule alone, a command that is
+//! always a little further away would wait for ever. So a command that was passed over [`PASSED_OVER_MAX`]
+//! times goes next, whatever it costs; the oldest of several first.
 
 use foretell_policy::Nanos;
 
 use super::{Device, Request, Start};
 
-/// How often a command is passed over at most. Drives do not publish theirs; this is four rounds of the five
-/// commands that the TIP papers' striper gave them.
+/// How often a command is passed over at most. Manufacturers do not publish their limits. 20 is four rounds of
+/// the five commands that the TIP papers' striper gives a drive.
 pub const PASSED_OVER_MAX: u32 = 20;
 
 #[derive(Clone, Debug)]
 struct Command<T> {
     request: Request,
-    /// Where it begins, found when there is first another one.
+    /// Its beginning, computed when there is first another command to compare with.
     start: Option<Start>,
     passed_over: u32,
     what: T,
 }
 
-/// Commands in the order in which they came.
+/// Commands, in the order of their arrival.
 #[derive(Clone, Debug)]
 pub struct Held<T> {
     commands: Vec<Command<T>>,
@@ -34,33 +34,33 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// One more.
+    /// Adds a command.
     pub fn push(&mut self, request: Request, what: T) {
         self.commands.push(Command { request, start: None, passed_over: 0, what });
     }
 
-    /// How many there are.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// All of them.
+    /// All commands, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.commands.iter().map(|command| &command.what)
     }
 
-    /// Takes the next one for `device`.
+    /// Removes and returns the next command for `device`.
     pub fn take_next(&mut self, device: &dyn Device, now: Nanos) -> Option<T> {
         let at = match self.commands.len() {
             0 | 1 => 0,
             _ => {
                 let wait = |command: &mut Command<T>| match command.passed_over {
-                    PASSED_OVER_MAX.. => None, // Before any that waits.
+                    PASSED_OVER_MAX.. => None, // Sorts before any time.
                     _ => {
                         let sector = command.request.sector;
                         let start = command.start.get_or_insert_with(|| device.start_at(sector));

@@ -1,11 +1,11 @@
-//! What a storage device is to the rest of foretell: something that takes a time for a request.
+//! Storage devices: models that tell how long a request takes.
 //!
-//! A [`Device`] is a state machine in virtual time. Whoever drives it decides which request it gets
-//! next (see `foretell_policy::queue`) and when; the device answers with the time that takes, split
-//! by cause, and moves its own state (head, rotation, cache) to the end of the request.
+//! A [`Device`] is a state machine in virtual time. Its caller decides which request it gets next (see
+//! `foretell_policy::queue`), and when. The device answers with the time that the request takes, split by
+//! cause, and advances its own state (head, rotation, cache) to the end of the request.
 //!
-//! One file a model: [`disk`] is mechanical, [`flat`] knows only latency and bandwidth.
-//! [`parameters`] reads either from a TOML text, several of which are built in.
+//! Each model has its own file: [`disk`] is mechanical, [`flat`] has only latency and bandwidth. [`parameters`]
+//! reads either from a TOML text; several are built in.
 
 pub mod disk;
 pub mod flat;
@@ -23,12 +23,12 @@ pub use flat::Flat;
 use geometry::Track;
 pub use parameters::{DiskParameters, ParameterError};
 
-/// A read of `sectors` sectors of 512 bytes from `sector` on.
+/// A read of `sectors` sectors of 512 bytes, beginning at `sector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// First sector.
     pub sector: u64,
-    /// How many; at least 1.
+    /// Number of sectors; at least 1.
     pub sectors: u64,
 }
 
@@ -44,33 +44,33 @@ impl Request {
     }
 }
 
-/// Where a request begins: what a drive that holds several has to know of each to choose among them, found once.
+/// The beginning of a request, with all that a drive needs to choose between several; computed once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     /// First sector.
     pub sector: u64,
     /// The track that the sector lies on.
     pub track: Track,
-    /// When the sector begins to pass under a head, after the index mark.
+    /// The time from the index mark until the sector begins to pass under a head.
     pub angle: Nanos,
     /// How long the sector takes to pass.
     pub pass: Nanos,
 }
 
-/// The time that one request took at a device, by cause.
+/// The time that one request takes at a device, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Controller, command and, for a flat device, everything before the first byte.
+    /// Controller and command; for a flat device, the latency of the first byte.
     pub overhead: Nanos,
     /// Moving the arm and switching heads.
     pub seek: Nanos,
-    /// Waiting for the sector to come round.
+    /// Waiting for the sector to pass under the head.
     pub rotation: Nanos,
-    /// Data passing under the head, or over the bus when it comes from the drive's cache.
+    /// Data passing under the head, or over the bus if the drive's cache holds it.
     pub transfer: Nanos,
     /// How far the arm moved.
     pub cylinders_travelled: u64,
-    /// Whether the request began with data that the drive had read, or was about to read, ahead.
+    /// Whether the request began with data that the drive had read ahead, or was about to.
     pub cache_hit: bool,
 }
 
@@ -83,40 +83,40 @@ impl Service {
 
 /// A modelled storage device.
 ///
-/// The caller guarantees that `start` never goes back and, for a device of one slot, is never
-/// before the end of the request before; that requests are not empty and lie within the capacity.
-/// The device guarantees that the same calls give the same answers.
+/// The caller guarantees three things. `start` never goes back. For a device of one slot, `start` is not before
+/// the end of the previous request. Requests are not empty, and lie within the capacity. The device guarantees
+/// that the same calls give the same answers.
 pub trait Device: Send {
-    /// Carries out `request` from `start` on and says what it took.
+    /// Serves `request` from `start` on, and returns the time it takes.
     fn service(&mut self, start: Nanos, request: Request) -> Service;
 
-    /// How many sectors the device has.
+    /// The capacity in sectors.
     fn capacity_sectors(&self) -> u64;
 
-    /// What a queue sorts requests by: two sectors are near if their positions are.
+    /// The key by which a queue sorts requests: sectors with close positions are close on the device.
     fn position_of(&self, sector: u64) -> u64 {
         sector
     }
 
-    /// Where a request that begins with `sector` begins.
+    /// The beginning of a request at `sector`.
     fn start_at(&self, sector: u64) -> Start;
 
-    /// How long the device would take from `now` until it has the first sector of a request that begins at `start`;
-    /// what a drive that holds several commands uses to choose among them.
+    /// The time from `now` until the device has the first sector of a request that begins at `start`. A drive
+    /// that holds several commands compares them by it.
     fn positioning_time(&self, now: Nanos, start: &Start) -> Nanos;
 
-    /// Sectors that are in the device's own cache, and so need no arm; none if it has no cache.
+    /// Sectors that the device's own cache holds, which need no arm movement; empty if it has no cache.
     fn cached(&self) -> Range<u64> {
         0..0
     }
 
-    /// For how long, until `now`, the link that all its requests share has carried data of theirs; no time if there is none.
-    /// `now` is not before the last start.
+    /// How long the link that all requests share has carried data until `now`, which is not before the last
+    /// start; 0 if there is no such link.
     fn link_time(&self, _now: Nanos) -> Nanos {
         Nanos::ZERO
     }
 
-    /// How many requests the device works on at the same time.
+    /// Requests that the device serves at the same time.
     fn slots(&self) -> usize {
         1
     }

@@ -1,7 +1,7 @@
-//! Devices from parameter files: eight built in, or a user's own TOML text of the same form.
+//! Devices from parameter files: eight are built in, and users can write their own TOML files.
 //!
-//! docs/internals/simulator.md lists the keys; the files in `disks/` say where each value comes from. An
-//! unknown key, a missing one or an absurd value is an error of one line that names the key.
+//! docs/internals/simulator.md lists the keys; the files in `disks/` give the source of each value. An unknown
+//! key, a missing key or an impossible value is an error of one line that names the key.
 
 use foretell_policy::Nanos;
 use serde::Deserialize;
@@ -45,25 +45,25 @@ pub enum ParameterError {
         /// What the parser says, on one line.
         message: String,
     },
-    /// A value that no device has.
+    /// A value that no device can have.
     #[error("disk parameters: {key} = {} is absurd; it must be {wanted}", short(*value))]
     Value {
         /// The key, with its table.
         key: &'static str,
         /// The value given.
         value: f64,
-        /// What would be right.
+        /// The permitted range.
         wanted: &'static str,
     },
 }
 
-/// A number as people write it: none of three hundred digits.
+/// A number in readable form, without hundreds of digits.
 fn short(value: f64) -> String {
     let is_plain = value == 0.0 || (1e-6..1e12).contains(&value.abs()) || !value.is_finite();
     if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
-/// A device's parameters, checked.
+/// The parameters of a device, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiskParameters {
     /// A mechanical disk.
@@ -80,7 +80,7 @@ impl DiskParameters {
 
     /// Reads a parameter file's text.
     pub fn from_toml(text: &str) -> Result<Self, ParameterError> {
-        // Read again as what it is: who reads it as one of several does not know any more which line is amiss.
+        // Parsed a second time as the specific model: errors of an untagged union would not know the line.
         match read::<AnyFile>(text)?.model {
             Model::Mechanical => {
                 read::<MechanicalFile>(text)?.check().map(DiskParameters::Mechanical)
@@ -103,12 +103,12 @@ impl DiskParameters {
         Self::by_name("hp97560").expect("invariant: the built-in files are checked by a test")
     }
 
-    /// That disk as the collective paper's simulator has it ([`Reading::Stored`]).
+    /// The same disk as the simulator of the collective paper models it ([`Reading::Stored`]).
     pub fn hp97560_stored() -> Self {
         Self::by_name("hp97560-stored").expect("invariant: as above")
     }
 
-    /// A device with these parameters; `seed` matters only where the device draws latencies.
+    /// Makes a device with these parameters; `seed` matters only if the device draws latencies.
     pub fn device(&self, seed: u64) -> Box<dyn Device> {
         match self {
             DiskParameters::Mechanical(spec) => Box::new(Disk::new(spec.clone())),
@@ -116,7 +116,7 @@ impl DiskParameters {
         }
     }
 
-    /// How many sectors the device has.
+    /// The capacity in sectors.
     pub fn capacity_sectors(&self) -> u64 {
         match self {
             DiskParameters::Mechanical(spec) => spec.capacity_sectors,
@@ -124,7 +124,8 @@ impl DiskParameters {
         }
     }
 
-    /// What one request for so many bytes may take, about, ns: a latency may be drawn that is longer, once in a thousand million.
+    /// Roughly the longest time of one request for so many bytes, in ns. A drawn latency exceeds it about once
+    /// in 10^9 requests.
     pub(crate) fn longest_request_ns(&self, bytes: u64) -> f64 {
         match self {
             DiskParameters::Mechanical(spec) => {
@@ -149,7 +150,7 @@ impl DiskParameters {
         }
     }
 
-    /// How many requests the device works on at the same time.
+    /// Requests that the device serves at the same time.
     pub fn slots(&self) -> usize {
         match self {
             DiskParameters::Mechanical(_) => 1,
@@ -158,7 +159,7 @@ impl DiskParameters {
     }
 }
 
-/// The file of a `T`; an error names the line that it is in, and what that begins with.
+/// Parses the file of a `T`; an error names the line and its key.
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, ParameterError> {
     toml::from_str(text).map_err(|error| {
         let message = error.message().replace('\n', " ");
@@ -240,7 +241,7 @@ struct FlatFile {
     latency: Latency,
 }
 
-/// No part of a request takes longer than this, in milliseconds.
+/// Longest time of any part of a request, in milliseconds.
 const LONGEST_MS: f64 = 60_000.0;
 
 fn check(
@@ -249,7 +250,7 @@ fn check(
     range: std::ops::RangeInclusive<f64>,
     wanted: &'static str,
 ) -> Result<(), ParameterError> {
-    // NaN is in no range.
+    // NaN is in no range, and so is refused.
     if range.contains(&value) { Ok(()) } else { Err(ParameterError::Value { key, value, wanted }) }
 }
 

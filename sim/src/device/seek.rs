@@ -1,15 +1,14 @@
-//! Seek curves: how long the arm needs for a distance in cylinders.
+//! Seek curves: the time of a seek over a distance of `d` cylinders.
 //!
-//! Two published forms. A: two pieces, `near_base + near_sqrt √d` up to a limit (the arm only
-//! accelerates and brakes) and `far_base + far_slope d` beyond (it also coasts): Ruemmler and
-//! Wilkes, "An introduction to disk drive modeling", 1994. B: one piece,
-//! `sqrt √(d−1) + slope (d−1) + base`: Lee and Katz, "An analytic performance model of disk
-//! arrays", 1993. A seek of no distance takes no time in either.
+//! Two published forms. A, two pieces: `near_base + near_sqrt √d` up to a limit, where the arm only accelerates
+//! and brakes, and `far_base + far_slope d` beyond, where it also coasts (Ruemmler and Wilkes, "An introduction
+//! to disk drive modeling", 1994). B, one piece: `sqrt √(d−1) + slope (d−1) + base` (Lee and Katz, "An analytic
+//! performance model of disk arrays", 1993). A seek of distance 0 takes no time in either.
 
 use foretell_policy::Nanos;
 use serde::Deserialize;
 
-/// A seek curve; the forms are explained at the [module](self).
+/// A seek curve; the [module](self) explains the forms.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SeekCurve {
@@ -28,7 +27,7 @@ pub enum SeekCurve {
     },
     /// Form B.
     LeeKatz {
-        /// A seek of one cylinder.
+        /// Time of a seek of one cylinder.
         base_ms: f64,
         /// Factor of √(d−1).
         sqrt_ms: f64,
@@ -38,7 +37,7 @@ pub enum SeekCurve {
 }
 
 impl SeekCurve {
-    /// The time for a seek over `distance_cylinders`.
+    /// The time of a seek over `distance_cylinders`.
     pub fn time(&self, distance_cylinders: u64) -> Nanos {
         if distance_cylinders == 0 {
             return Nanos::ZERO;
@@ -60,7 +59,7 @@ impl SeekCurve {
         Nanos::from_millis(milliseconds)
     }
 
-    /// The mean over all pairs of `cylinders` cylinders, each equally likely, in milliseconds.
+    /// The mean seek time over all pairs of `cylinders` cylinders, each equally likely, in milliseconds.
     pub fn mean_ms(&self, cylinders: u64) -> f64 {
         // 2 (C − d) of the C² ordered pairs are d apart.
         let pairs = cylinders as f64 * cylinders as f64;
@@ -69,7 +68,7 @@ impl SeekCurve {
         sum / pairs
     }
 
-    /// The constants with the names they have in a parameter file, to be checked.
+    /// The constants with their names in a parameter file, for checks.
     pub(crate) fn constants(&self) -> Vec<(&'static str, f64)> {
         match *self {
             SeekCurve::TwoPiece {

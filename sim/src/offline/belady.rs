@@ -1,20 +1,19 @@
-//! Belady's MIN: the fewest misses of a cache that fetches a block when it is read and not before.
+//! Belady's MIN: the fewest misses of a cache that fetches a block when it is read, and not before.
 //!
-//! On a miss with a full cache the block whose next read is furthest away leaves; one that is never
-//! read again is furthest of all (Belady, IBM Systems Journal 5(2), 1966; shown optimal by Mattson et
-//! al. 1970). A block that is read enters the cache in any case: there is no reading past it. A policy
-//! that fetches before a block is read can have fewer misses than this; it cannot have fewer fetches.
+//! On a miss with a full cache, MIN evicts the block whose next read is furthest away, or one that is never
+//! read again (Belady, IBM Systems Journal 5(2), 1966; shown optimal by Mattson et al. 1970). Every block that
+//! is read enters the cache. A policy that fetches ahead of reads can have fewer misses, but not fewer fetches.
 //!
-//! O(n log n) time for n reads, with 4 bytes for each of them, and some 60 for each block that there is or fits. Reads are known by
-//! their position; a resident block is ordered by the position of its next read.
+//! O(n log n) time for n reads; 4 bytes for each read, and about 60 for each distinct or resident block. Reads
+//! are identified by their position, and resident blocks are ordered by the position of their next read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// The position of the next read of a block that is not read again.
+/// Stands for the next read of a block that is not read again.
 const NEVER: u32 = u32::MAX;
 
-/// What MIN does.
+/// The outcome of MIN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Belady {
     /// Reads that find their block.
@@ -24,10 +23,11 @@ pub struct Belady {
 }
 
 impl Belady {
-    /// Runs `reads`, fewer than 2^32, through a cache of `capacity_blocks`, which is at least 1 and empty at first.
+    /// Runs `reads`, fewer than 2^32, through a cache of `capacity_blocks`, which is at least 1. The cache is
+    /// empty at first.
     pub fn run<B: Eq + Hash>(reads: impl IntoIterator<Item = B>, capacity_blocks: u64) -> Self {
         assert!(capacity_blocks > 0, "a cache has room for a block");
-        // Blocks that are read again, by their next reads, and how many others there are: which of these leaves is all one.
+        // Blocks that are read again, by their next reads, and the number of others, which are interchangeable.
         let mut resident: BTreeSet<u32> = BTreeSet::new();
         let mut over = 0u64;
         let mut result = Belady::default();
@@ -52,7 +52,7 @@ impl Belady {
     }
 }
 
-/// For each position the next one at which the same block is read.
+/// For each position, the next position at which the same block is read.
 fn next_reads<B: Eq + Hash>(reads: impl IntoIterator<Item = B>) -> Vec<u32> {
     let mut next_reads = Vec::new();
     let mut last_of: HashMap<B, u32> = HashMap::new();
@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(misses(&endless, 4), 5 + (400 - 5) / 4);
     }
 
-    /// The fewest misses over all choices of victims, found by trying them all; `resident` and what
-    /// `known` is keyed by are sets of blocks 0 to 15.
+    /// The fewest misses over all choices of victims, found by trying all of them. `resident` and the keys of
+    /// `known` are sets of blocks 0 to 15.
     fn fewest_misses(
         reads: &[u32],
         capacity: u32,

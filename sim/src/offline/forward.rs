@@ -1,25 +1,26 @@
-//! Aggressive and Fixed Horizon, where all is known and a fetch takes a fixed time. The model is that of
+//! Aggressive and Fixed Horizon, with full knowledge and a fixed time for each fetch, in the model of
 //! [`unit_time`](super::unit_time).
 //!
-//! The policies of these names in the policy crate decide by the same rules with measured costs, windows
-//! and clusters; these are the definitions, to compare others with.
+//! The policy crate's policies of these names follow the same rules with measured costs, windows and clusters.
+//! These are the definitions, for comparison.
 //!
-//! * [`aggressive`]: whenever a disk is idle, it fetches the first missing block that lies on it, in the
-//!   place of the block that is read last of all in buffers; if that one is read before it, not. Of several
-//!   idle disks, the one whose block is read first begins. One disk: at most `min(1 + F/C, 2)` times the
-//!   least elapsed time (Cao, Felten, Karlin and Li, SIGMETRICS 1995); D disks: `D (1 + (F+1)/C)` times
-//!   (Kimbrel and Karlin, FOCS 1996).
-//! * [`fixed_horizon`]: the same, of the blocks that are read within the next H reads alone (Kimbrel et al.,
+//! * [`aggressive`]: whenever a disk is idle, it fetches its first missing block, and evicts the resident block
+//!   whose next read is last, if that read comes after the missing block's. Of several idle disks, the one
+//!   whose block is read first begins. One disk: at most `min(1 + F/C, 2)` times the least elapsed time (Cao,
+//!   Felten, Karlin and Li, SIGMETRICS 1995). D disks: `D (1 + (F+1)/C)` times (Kimbrel and Karlin, FOCS 1996).
+//! * [`fixed_horizon`]: the same, but only for blocks that are read within the next H reads (Kimbrel et al.,
+//!   OSDI 1996). It fetches no earlier than needed, and so evicts as little as possible.
 //!   OSDI 1996). It fetches no earlier than needed, and so throws out as little as it can.
 
 use super::unit_time::{Fetch, Problem, Progress, Schedule};
 
-/// See the [module](self).
+/// Runs Aggressive; see the [module](self).
 pub fn aggressive(problem: &Problem) -> Schedule {
     run(problem, usize::MAX)
 }
 
-/// See the [module](self). With a horizon of `fetch_units` an idle disk still brings a block in time.
+/// Runs Fixed Horizon; see the [module](self). With a horizon of `fetch_units` reads, an idle disk still
+/// fetches a block in time.
 pub fn fixed_horizon(problem: &Problem, horizon_reads: usize) -> Schedule {
     run(problem, horizon_reads)
 }

@@ -1,15 +1,14 @@
-//! Off-line algorithms: they see all reads before the first, and say what could at best be done.
+//! Off-line algorithms: they know all reads in advance, and show what could be achieved at best.
 //!
-//! What belongs here is what no policy can be, because it needs the future exactly, or too much time:
-//! bounds and optima that policies are measured against. Each is computed from its published
-//! definition over plain sequences, apart from the policies and their code, so that it can be the
-//! judge of both. A new one is a file of its own here, under its published name, and an arm of
-//! [`CachePolicy`](crate::cache::CachePolicy) if it is to be run beside the policies. One whose question
-//! is *when* to fetch has nothing to say there, where fetches take no time: its name goes into
-//! [`NEED_A_CLOCK`].
+//! They are the bounds and optima that policies are measured against. No policy could be one of them, since
+//! they need the exact future, or too much time. Each is computed from its published definition over plain
+//! sequences, without code of the policies, so that it can check both. A new algorithm gets its own file here,
+//! under its published name. To run beside the policies, it also needs an arm of
+//! [`CachePolicy`](crate::cache::CachePolicy). Algorithms that decide *when* to fetch cannot run there, since
+//! fetches take no time; their names go into [`NEED_A_CLOCK`].
 //!
 //! * [`belady`]: the fewest misses of a cache that fetches on demand;
-//! * [`unit_time`]: the model of the following, in which a fetch takes as long as so many reads;
+//! * [`unit_time`]: the model of the following two, in which a fetch takes as long as a fixed number of reads;
 //! * [`forward`]: Aggressive and Fixed Horizon;
 //! * [`reverse_aggressive`]: near-optimal on several disks.
 

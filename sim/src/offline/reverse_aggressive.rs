@@ -1,35 +1,35 @@
-//! Reverse Aggressive: near-optimal prefetching and caching for several disks, off line (Kimbrel and
-//! Karlin, FOCS 1996 and SIAM J. Comput. 29(4), 2000; compared with on-line rules by Kimbrel et al.,
-//! OSDI 1996). The model is that of [`unit_time`](super::unit_time).
+//! Reverse Aggressive: near-optimal prefetching and caching for several disks, off line (Kimbrel and Karlin,
+//! FOCS 1996 and SIAM J. Comput. 29(4), 2000; compared with on-line rules by Kimbrel et al., OSDI 1996). The
+//! model is that of [`unit_time`](super::unit_time).
 //!
-//! Aggressive chooses well *whom* to evict and badly *when*: it fetches from one disk what it could have
-//! fetched later, and finds all that is missing on another. Read backwards, a schedule is one of the
-//! reversed sequence in which fetches and evictions have changed places: what a fetch takes the buffer of,
-//! its mirror image brings. So a greedy schedule of the reversed sequence is greedy, forwards, in evicting:
-//! it spreads over all disks what will have to be fetched.
+//! Aggressive chooses well *what* to evict, but badly *where*: it fetches early from one disk, and later finds
+//! that all missing blocks lie on another. A schedule read backwards is a schedule of the reversed sequence in
+//! which fetches and evictions have changed places: each fetch becomes the eviction of its block, and each
+//! eviction a fetch. So a schedule that fetches greedily in reverse evicts greedily when read forwards. It
+//! spreads the blocks that will have to be fetched over all disks.
 //!
-//! * **A. Reverse pass.** Over the reversed sequence, with the rule of Aggressive, except that a disk is busy
-//!   with what it *loses*: forwards that is what it fetches. Whenever a disk is idle, the block on it that
-//!   is in a buffer and read last leaves, for the first block missing on any disk, if that is read before it.
-//!   Of several idle disks, the one whose block is read last begins. At first the buffers hold
-//!   the blocks that are read first (forwards: those left at the end); at the end, when all is read, they
-//!   are all emptied (forwards: empty at first).
-//! * **B. Reading backwards.** If the reverse pass ends at T, a fetch that starts there at `t` starts
-//!   forwards at `T - t - F`: a valid schedule with the same elapsed time.
-//! * **C. Forward pass.** The mirrored schedule leaves disks idle where it was the end of something that
-//!   the reverse pass waited for. So each disk makes its fetches in their order, each as soon as the block
-//!   that leaves has come and had its last read, and the block that comes has left. No fetch and no
-//!   read is later than mirrored, so the elapsed time is at most T.
+//! * **A. Reverse pass.** It follows the rule of Aggressive over the reversed sequence, except that a disk is
+//!   busy with the block that it *loses*: read forwards, that is the block that it fetches. Whenever a disk is
+//!   idle, its resident block whose next read is last is evicted for the first block missing on any disk, if
+//!   that one is read earlier. Of several idle disks, the one whose block is read last begins. At first the
+//!   buffers hold the blocks that are read first (forwards: those left at the end). When all is read, all
+//!   buffers are emptied (forwards: empty at first).
+//! * **B. Reading backwards.** If the reverse pass ends at T, a fetch that starts there at `t` starts forwards
+//!   at `T - t - F`. This is a valid schedule with the same elapsed time.
+//! * **C. Forward pass.** The mirrored schedule leaves disks idle that could already start. So each disk makes
+//!   its fetches in their order, each as soon as possible: the victim has arrived and has had its last read,
+//!   and the fetched block's earlier copy has left. No fetch and no read is later than in the mirrored
+//!   schedule, so the elapsed time is at most T.
 //!
-//! The elapsed time is at most `1 + D F/C` times the least that is possible, with D disks, C buffers and
-//! fetches of F units (Kimbrel and Karlin). `tests/unit_time.rs` compares it with the least on small cases;
-//! there, buffers are empty at first, and the bound is checked with up to F units for each disk added.
+//! The elapsed time is at most `1 + D F/C` times the least possible, with D disks, C buffers and fetches of F
+//! units (Kimbrel and Karlin). `tests/unit_time.rs` compares it with the least on small cases. Buffers are
+//! empty at first there, so the bound is checked with up to F units added for each disk.
 //!
-//! Cost: O(n (D + log n)) time for n reads on D disks, O(n) memory.
+//! Cost: O(n (D + log n)) time for n reads on D disks, and O(n) memory.
 
 use super::unit_time::{Fetch, NEVER, Problem, Progress, Schedule};
 
-/// See the [module](self).
+/// Runs Reverse Aggressive; see the [module](self).
 pub fn reverse_aggressive(problem: &Problem) -> Schedule {
     let (plan, end) = reverse_pass(problem);
     let schedule = forward_pass(problem, plan);
@@ -37,15 +37,15 @@ pub fn reverse_aggressive(problem: &Problem) -> Schedule {
     schedule
 }
 
-/// A fetch of the forward schedule, without a time.
+/// A fetch of the forward schedule, without its time.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     block: usize,
-    /// Whose buffer it takes, and the last read that this block is there for.
+    /// The victim, and the position of the last read before which it must not leave.
     evicts: Option<(usize, usize)>,
 }
 
-/// A and B: the forward fetches in their order, and when the reverse pass ended.
+/// A and B: the forward fetches in order, and the end of the reverse pass.
 fn reverse_pass(problem: &Problem) -> (Vec<Planned>, u64) {
     let reversed = problem.reversed();
     let reads = reversed.reads().len();
@@ -54,7 +54,7 @@ fn reverse_pass(problem: &Problem) -> (Vec<Planned>, u64) {
     in_order.sort_unstable_by_key(|&block| progress.next_read(block));
     in_order.truncate(problem.capacity_blocks());
     in_order.iter().for_each(|&block| progress.put(block));
-    // Buffers that are still to be emptied. An empty one counts as a block that is read at the end.
+    // Buffers still to be emptied. An empty buffer counts as a block that is read at the end.
     let mut to_empty = in_order.len();
     let mut plan = Vec::new();
     loop {
@@ -84,7 +84,7 @@ fn reverse_pass(problem: &Problem) -> (Vec<Planned>, u64) {
         }
     }
     assert!(progress.is_over() && to_empty == 0, "reversed, all is read and all has left");
-    plan.reverse(); // All take F: what starts last in reverse starts first.
+    plan.reverse(); // All fetches take F, so the last start in reverse is the first one forwards.
     (plan, progress.now)
 }
 
@@ -130,13 +130,13 @@ fn forward_pass(problem: &Problem, plan: Vec<Planned>) -> Schedule {
     progress.finish(fetches)
 }
 
-/// A planned fetch, with how often its blocks have come and left before it.
+/// A planned fetch, and how often its blocks come and leave before it.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     planned: Planned,
-    /// How often `block` has come before, and so has to have left.
+    /// Earlier fetches of `block`; it must have left as often.
     coming: usize,
-    /// How often the block that leaves has left before; it has to have come once more.
+    /// Earlier evictions of the victim; it must have come once more.
     leaving: usize,
 }
 
@@ -149,7 +149,7 @@ impl Step {
     }
 }
 
-/// Counts one more, and says how many there were before.
+/// Adds one to a count, and returns the count before.
 fn count(counts: &mut [usize], of: usize) -> usize {
     let before = counts[of];
     counts[of] += 1;

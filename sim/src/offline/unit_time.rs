@@ -1,29 +1,29 @@
-//! Prefetching and caching in units of a reference: the model in which the off-line algorithms are stated
-//! and their bounds proven (Cao, Felten, Karlin and Li, SIGMETRICS 1995; Kimbrel and Karlin, FOCS 1996).
+//! Prefetching and caching in units of one read: the model in which the off-line algorithms are stated and
+//! their bounds proven (Cao, Felten, Karlin and Li, SIGMETRICS 1995; Kimbrel and Karlin, FOCS 1996).
 //!
 //! A program reads the blocks of a known sequence, in order. Time passes in whole units.
 //!
-//! * **Reading.** At a time `t` at which its next block is in a buffer, the program reads it until `t + 1`.
-//!   Otherwise it stalls until the block arrives. The block has to stay for the whole unit.
-//! * **Fetching.** A fetch that starts at `t` takes `fetch_units` (F): its block can be read from `t + F`
-//!   on. Each block lies on one disk, and a disk does one fetch at a time. The order in which a disk is
-//!   asked for blocks changes nothing in how long they take.
-//! * **Buffers.** There are `capacity_blocks` of them, empty at first. A fetch has one from its start: an
-//!   empty one, or that of a block that leaves at that moment.
-//! * **At one time** arrivals come first, then starts of fetches, then the read.
+//! * **Reading.** If its next block is in a buffer at time `t`, the program reads it until `t + 1`, and the
+//!   block stays for that unit. Otherwise the program stalls until the block arrives.
+//! * **Fetching.** A fetch that starts at `t` takes `fetch_units` (F): its block can be read from `t + F` on.
+//!   Each block lies on one disk, and a disk does one fetch at a time. The order of a disk's fetches does not
+//!   change how long they take.
+//! * **Buffers.** There are `capacity_blocks` buffers, empty at first. A fetch holds a buffer from its start:
+//!   an empty one, or that of a block evicted at that moment.
+//! * **Order within one time:** arrivals come first, then starts of fetches, then the read.
 //!
-//! The *elapsed* time is that of the last read's end; what it has more than one unit a read is *stall*.
+//! The *elapsed* time is the end of the last read. The part above one unit a read is *stall*.
 //!
-//! What is not here: processor time of a fetch, clusters, and programs that compute for longer between
-//! some reads than between others. A stretch of computation is so many reads of one block.
+//! Not here: processor time of a fetch, clusters, and computation of varying length between reads. A stretch of
+//! computation is a number of reads of one block.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-/// The position of the next read of a block that is not read again.
+/// Stands for the next read of a block that is not read again.
 pub(super) const NEVER: usize = usize::MAX;
 
-/// A sequence of reads, the disks its blocks lie on, and the buffers there are.
+/// A sequence of reads, the disks of its blocks, and the number of buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     reads: Vec<usize>,
@@ -34,10 +34,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// `disk_of` says which disk a block lies on. Blocks are numbered in the order of their first reads.
+    /// Numbers the blocks in the order of their first reads; `disk_of` gives the disk of a block.
     ///
     /// # Panics
-    /// Without a buffer, or if a fetch takes no time.
+    /// If there is no buffer, or a fetch takes no time.
     pub fn new<B: Copy + Eq + Hash>(
         reads: &[B],
         disk_of: impl Fn(B) -> usize,
@@ -58,12 +58,12 @@ impl Problem {
         Problem { reads, disk_of: disks, disks: count, capacity_blocks, fetch_units }
     }
 
-    /// The blocks that are read, by number.
+    /// The blocks read, by number.
     pub fn reads(&self) -> &[usize] {
         &self.reads
     }
 
-    /// How many different ones there are.
+    /// The number of distinct blocks.
     pub fn blocks(&self) -> usize {
         self.disk_of.len()
     }
@@ -73,12 +73,12 @@ impl Problem {
         self.disk_of[block]
     }
 
-    /// Disks.
+    /// The number of disks.
     pub fn disks(&self) -> usize {
         self.disks
     }
 
-    /// Buffers.
+    /// The number of buffers.
     pub fn capacity_blocks(&self) -> usize {
         self.capacity_blocks
     }
@@ -88,7 +88,7 @@ impl Problem {
         self.fetch_units
     }
 
-    /// The same blocks read in the opposite order.
+    /// The same blocks, read in reverse order.
     pub(super) fn reversed(&self) -> Self {
         Problem { reads: self.reads.iter().rev().copied().collect(), ..self.clone() }
     }
@@ -97,40 +97,41 @@ impl Problem {
 /// One fetch of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// When it starts, units.
+    /// Its start, in units.
     pub start: u64,
-    /// What it brings.
+    /// The block that it fetches.
     pub block: usize,
-    /// Whose buffer it takes; an empty one without.
+    /// The block whose buffer it takes; `None` for an empty buffer.
     pub evicts: Option<usize>,
 }
 
-/// What an algorithm does with a [`Problem`].
+/// An algorithm's solution of a [`Problem`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// In the order in which they start.
+    /// Fetches, in the order of their starts.
     pub fetches: Vec<Fetch>,
-    /// When the last read ends, units.
+    /// The end of the last read, in units.
     pub elapsed: u64,
-    /// Of it, units in which the program waited.
+    /// Units in which the program waited.
     pub stall: u64,
 }
 
-/// How far a run through a problem has come: time, reads, what is where, and when it is read next.
+/// The state of a run through a problem: time, reads, the places of blocks, and their next reads.
 pub(super) struct Progress<'a> {
     problem: &'a Problem,
     pub(super) now: u64,
-    /// The next read, by position.
+    /// The position of the next read.
     pub(super) cursor: usize,
-    /// Of each read, the next one of the same block.
+    /// For each read, the next read of the same block.
     next_reads: Vec<usize>,
-    /// Of each block, the next read.
+    /// For each block, its next read.
     next: Vec<usize>,
-    /// Blocks in buffers, by next read, of each disk.
+    /// For each disk, the blocks in buffers, ordered by their next reads.
     cached: Vec<BTreeSet<(usize, usize)>>,
-    /// Blocks neither there nor on their way, and still to be read, likewise.
+    /// For each disk, the blocks that are still to be read and neither in a buffer nor in flight, ordered by
+    /// their next reads.
     missing: Vec<BTreeSet<(usize, usize)>>,
-    /// What each disk is doing: until when, and what comes.
+    /// For each disk, the end of its fetch, and the block that arrives then.
     busy: Vec<Option<(u64, Option<usize>)>>,
 }
 
@@ -159,14 +160,14 @@ impl<'a> Progress<'a> {
         self.next[block]
     }
 
-    /// A block comes into a buffer.
+    /// Puts a block into a buffer.
     pub(super) fn put(&mut self, block: usize) {
         let entry = (self.next[block], block);
         self.missing[self.problem.disk_of[block]].remove(&entry);
         self.cached[self.problem.disk_of[block]].insert(entry);
     }
 
-    /// A block leaves its buffer.
+    /// Evicts a block.
     pub(super) fn evict(&mut self, block: usize) {
         let entry = (self.next[block], block);
         self.cached[self.problem.disk_of[block]].remove(&entry);
@@ -179,7 +180,7 @@ impl<'a> Progress<'a> {
         self.busy[disk].is_none()
     }
 
-    /// `disk` is busy from now on, for the time of a fetch; then `block` comes, if there is one.
+    /// Makes `disk` busy for the time of a fetch; then `block` arrives, if there is one.
     pub(super) fn start(&mut self, disk: usize, block: Option<usize>) {
         if let Some(block) = block {
             let entry = (self.next[block], block);
@@ -188,7 +189,7 @@ impl<'a> Progress<'a> {
         self.busy[disk] = Some((self.now + self.problem.fetch_units, block));
     }
 
-    /// What has come by now.
+    /// Ends the fetches that are due now, and returns their blocks.
     pub(super) fn take_arrivals(&mut self) -> Vec<Option<usize>> {
         let mut arrivals = Vec::new();
         for disk in 0..self.busy.len() {
@@ -202,18 +203,18 @@ impl<'a> Progress<'a> {
         arrivals
     }
 
-    /// The first block of `disk` that is to be read and missing, after its next read.
+    /// The first missing block of `disk`, with its next read before it.
     pub(super) fn first_missing(&self, disk: usize) -> Option<(usize, usize)> {
         self.missing[disk].first().copied()
     }
 
-    /// The block of `disk` that is in a buffer and read last of all, after its next read.
+    /// The resident block of `disk` whose next read is last, with that read before it.
     pub(super) fn last_cached(&self, disk: usize) -> Option<(usize, usize)> {
         self.cached[disk].last().copied()
     }
 
-    /// Reads the next block if it is there, or waits for something to arrive. Without reads left, waits.
-    /// Returns whether there was anything to do.
+    /// Reads the next block if it is in a buffer; otherwise, or after the last read, waits for an arrival.
+    /// Returns false if there was nothing to do.
     pub(super) fn advance(&mut self) -> bool {
         if let Some(&block) = self.problem.reads.get(self.cursor) {
             let disk = self.problem.disk_of[block];
@@ -231,7 +232,7 @@ impl<'a> Progress<'a> {
         next.is_some()
     }
 
-    /// The schedule of these fetches, when all is read.
+    /// The schedule of these fetches, after the last read.
     pub(super) fn finish(self, fetches: Vec<Fetch>) -> Schedule {
         let stall = self.now - self.problem.reads.len() as u64;
         Schedule { fetches, elapsed: self.now, stall }

@@ -1,18 +1,21 @@
-//! Buffers between programs that hint and one that does not: TIP 1995, section 6.2, figure 11.
+//! Competition for buffers between programs that hint and one that does not (TIP 1995, section 6.2, figure 11).
 //!
-//! Davidson reads a file of 17 MB in sequence, again and again, and discloses each pass at the start
-//! of the one before. Beside it `cat` reads a file of 10 MB again and again and says nothing. Below
-//! the size at which `cat`'s file fits, it has no use for buffers, and Davidson's miss ratio falls
-//! with each further one. From that size on, `cat` earns more with them than Davidson does; beyond
-//! it, what is left goes to Davidson.
+//! Davidson reads a file of 17 MB in sequence, again and again, and discloses each pass at the start of the one
+//! before. Beside it, `cat` reads a file of 10 MB again and again, without hints. If the cache cannot hold
+//! `cat`'s file, `cat` gains nothing from buffers, and each further buffer lowers Davidson's miss ratio. Once
+//! the file fits, `cat` gains more from those buffers than Davidson does. Beyond that size, the remaining
+//! buffers go to Davidson.
 //!
-//! Where we differ from the paper. Times are those of the usual model (`T_hit` 243 µs, `T_driver`
-//! 580 µs, `T_disk` 15 ms on any number of requests at once; memory, from the authors' other
-//! reports) instead of a measured machine. The system does not read ahead for `cat`, so that a pass
-//! that misses is 13 times as long as one that hits; the paper's ratio is not known. `cat`'s file
-//! fits from 11 MB on, since the rest needs little more than the prefetch horizon; in the paper it
-//! was 12 MB. `cat`'s first pass misses whatever the cache, and Davidson's ratio when `cat` ends
-//! includes it: with more passes of `cat` it is higher, up to nearly all.
+//! Differences from the paper:
+//!
+//! * Times are those of the usual model (`T_hit` 243 µs, `T_driver` 580 µs, `T_disk` 15 ms on any number of
+//!   requests at once; from memory of the authors' other reports) instead of a measured machine.
+//! * There is no read-ahead for `cat`, so a pass that misses takes 13 times as long as one that hits. The
+//!   paper's ratio is not known.
+//! * `cat`'s file fits from 11 MB on, since the rest needs little more than the prefetch horizon. In the paper
+//!   it was 12 MB.
+//! * `cat`'s first pass misses with any cache, and Davidson's ratio at `cat`'s end includes it. With more
+//!   passes of `cat` that ratio is higher, up to nearly 1.
 
 use foretell_policy::{Config, DeviceId, FileId, Memory, Nanos, ReaderId, Rules};
 use serde::Serialize;
@@ -28,26 +31,26 @@ const BLOCK_BYTES: u64 = 8192;
 const BLOCKS_PER_MB: u64 = (1 << 20) / BLOCK_BYTES;
 /// The name of the program that does not hint.
 const CAT: &str = "cat";
-/// What everything is read from.
+/// The device of all files.
 const DEVICE: DeviceId = DeviceId(0);
 
-/// The caches of figure 11, in MB.
+/// The cache sizes of figure 11, in MB.
 pub const CACHES_MB: std::ops::RangeInclusive<u64> = 8..=19;
 
-/// What is run.
+/// The parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// The policy.
     pub rules: Rules,
-    /// How many Davidson programs, each with a file of its own.
+    /// Number of Davidson programs, each with its own file.
     pub hinters: u64,
-    /// Passes of each of them.
+    /// Passes of each Davidson program.
     pub hinter_passes: u32,
-    /// Size of each one's file, MB.
+    /// Size of each Davidson program's file, in MB.
     pub hinter_file_mb: u64,
-    /// Passes of `cat`; 0: there is none.
+    /// Passes of `cat`; 0 leaves it out.
     pub cat_passes: u32,
-    /// Size of its file, MB.
+    /// Size of `cat`'s file, in MB.
     pub cat_file_mb: u64,
     /// `T_hit`.
     pub hit: Nanos,
@@ -57,12 +60,12 @@ pub struct Parameters {
     pub hinter_cpu: Nanos,
     /// `cat`'s work after each block.
     pub cat_cpu: Nanos,
-    /// What serves all files.
+    /// The device of all files.
     pub device: DeviceSpec,
 }
 
 impl Parameters {
-    /// Figure 11 with this many hinters. `cat` ends before Davidson at every size of the figure.
+    /// Figure 11 with `hinters` Davidson programs. `cat` ends before Davidson at every size of the figure.
     pub fn figure_11(rules: Rules, hinters: u64) -> Self {
         Parameters {
             rules,
@@ -84,29 +87,29 @@ impl Parameters {
     }
 }
 
-/// What one hinter came to.
+/// The results of one Davidson program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Hinter {
     /// Its miss ratio when `cat` ended, or at its own end if that came first.
     pub miss_ratio_beside_cat: f64,
     /// Its miss ratio at its own end.
     pub miss_ratio: f64,
-    /// Start to end.
+    /// From start to end.
     pub elapsed_ns: u64,
-    /// Time waited for the device.
+    /// Time waiting for the device.
     pub stall_ns: u64,
 }
 
-/// What one size of cache came to.
+/// The results with one cache size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// The cache, MB.
+    /// Cache size, in MB.
     pub cache_mb: u64,
-    /// In the order of their numbers.
+    /// The Davidson programs, in the order of their numbers.
     pub hinters: Vec<Hinter>,
-    /// `cat`, start to end; 0 without it.
+    /// Time of `cat` from start to end; 0 without it.
     pub cat_elapsed_ns: u64,
-    /// Its miss ratio; 0 without it.
+    /// Miss ratio of `cat`; 0 without it.
     pub cat_miss_ratio: f64,
 }
 
@@ -117,7 +120,7 @@ impl Point {
         sum / self.hinters.len() as f64
     }
 
-    /// How far the hinter that is furthest off the mean of `value` is off, as a share of the mean.
+    /// The largest deviation of a hinter from the mean of `value`, as a share of the mean.
     pub fn spread(&self, value: impl Fn(&Hinter) -> f64) -> f64 {
         let mean = self.hinters.iter().map(&value).sum::<f64>() / self.hinters.len() as f64;
         let off = self.hinters.iter().map(|hinter| (value(hinter) / mean - 1.0).abs());
@@ -125,7 +128,7 @@ impl Point {
     }
 }
 
-/// Runs one size of cache.
+/// Runs the experiment with one cache size.
 pub fn run(parameters: &Parameters, cache_mb: u64) -> Point {
     let config = Config::new(Memory::Owned, BLOCK_BYTES, cache_mb << 20);
     let policy = Config { rules: parameters.rules, ..config };
@@ -137,7 +140,7 @@ pub fn run(parameters: &Parameters, cache_mb: u64) -> Point {
     point(cache_mb, parameters.hinters, &spec.run(programs(parameters)))
 }
 
-/// The hinters, and `cat` after them.
+/// The Davidson programs, followed by `cat`.
 fn programs(parameters: &Parameters) -> Vec<Program> {
     let file = |number: u64, mb: u64| StoredFile {
         file: FileId(number),
@@ -205,10 +208,10 @@ mod tests {
         let ratio = |mb: u64| points[(mb - 8) as usize].miss_ratio_beside_cat();
         let ratios: Vec<f64> = CACHES_MB.map(ratio).collect();
         assert!(ratio(10) < ratio(8) - 0.05, "{ratios:.2?}");
-        // The size at which `cat`'s 10 MB and the horizon fit.
+        // The size at which `cat`'s 10 MB and the prefetch horizon fit.
         let jump = (11..=12).max_by(|&a, &b| ratio(a).total_cmp(&ratio(b))).unwrap_or(11);
         assert!(ratio(jump) > ratio(10) + 0.2, "{ratios:.2?}");
-        // What is not missed then is of the time before: with more passes of `cat` it is less.
+        // The remaining hits are from the time before; their share falls with more passes of `cat`.
         let longer = Parameters { cat_passes: 120, ..parameters.clone() };
         let longer = run(&longer, jump).miss_ratio_beside_cat();
         assert!(longer > 0.8 && longer > ratio(jump) + 0.1, "{longer:.2} {ratios:.2?}");

@@ -1,15 +1,14 @@
-//! What a program that hints badly does to those that do not.
+//! The effect of a program with bad hints on programs that did not give them.
 //!
-//! Three honest programs share a machine: *local* reads unhinted, with locality that mostly fits
-//! what memory the others leave; *loop* reads a file again and again and discloses the next pass at
-//! the start of each; *random* reads at random and discloses a thousand reads at a time. An
-//! attacker joins them. It reads files of its own, more slowly than they do and, unless the attack
-//! needs a long file, a few blocks again and again, so that what harm it does comes from its hints.
-//! The device serves any number of requests side by side: programs
-//! compete for buffers and for nothing else.
+//! Three honest programs share a machine. *local* reads without hints, with a locality that mostly fits the
+//! memory the others leave. *loop* reads a file again and again, and discloses the next pass at the start of
+//! each. *random* reads at random, and discloses a thousand reads at a time. An attacker joins them. It reads
+//! its own files, more slowly than the others do, and only a few blocks again and again unless the attack needs
+//! a long file. So the harm it does comes from its hints. The device serves any number of requests at once, so
+//! programs compete only for buffers.
 //!
-//! Each attack is run three times: without the attacker, with it but without its hints, and with
-//! them. The second tells what its mere reading costs the others.
+//! Each attack runs three times: without the attacker, with it but without its hints, and with both. The second
+//! run shows what the attacker's reads alone cost the others.
 
 use foretell_policy::{Config, DeviceId, FileId, Memory, Nanos, ReaderId, Rules};
 use serde::Serialize;
@@ -32,43 +31,43 @@ const LOOP_BLOCKS: u64 = 1000;
 const RANDOM_BLOCKS: u64 = 4000;
 /// Reads that the random program discloses at a time.
 const RANDOM_BATCH: usize = 1000;
-/// Blocks that the attacker reads, unless it reads all of the reversed file.
+/// Blocks that the attacker reads, unless it reads the whole reversed file.
 const ATTACKER_BLOCKS: u64 = 64;
 /// Blocks of the files that the attacker hints: 1 TiB.
 const TERABYTE_BLOCKS: u64 = (1 << 40) / BLOCK_BYTES;
 /// Blocks of the file that is hinted in reverse.
 const REVERSE_BLOCKS: u64 = 3000;
-/// Wrong blocks hinted at a time, and reads between streams.
+/// Wrong blocks hinted at once, and reads between two new streams.
 const WRONG_BATCH: u64 = 100;
 /// The attacker's work after each read.
 const ATTACKER_CPU: Nanos = Nanos(10_000_000);
 
-/// A way to hint badly.
+/// A kind of bad hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Attack {
-    /// Hints a terabyte once and reads nothing of it.
+    /// Hints a terabyte once, and reads nothing of it.
     Terabyte,
-    /// Hints a file in reverse and reads it forwards.
+    /// Hints a file in reverse, and reads it forwards.
     Reverse,
     /// Hints random blocks of a file, a hundred at a time, and reads others of it.
     WrongBlocks,
-    /// Opens another stream every hundred reads and hints a terabyte in it.
+    /// Opens a new stream every hundred reads, and hints a terabyte in it.
     Streams,
 }
 
 impl Attack {
-    /// All of them.
+    /// All attacks.
     pub const ALL: [Attack; 4] =
         [Attack::Terabyte, Attack::Reverse, Attack::WrongBlocks, Attack::Streams];
 }
 
-/// What is run.
+/// The parameters of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// The policy.
     pub rules: Rules,
-    /// Whose reads are taken for a program's hints.
+    /// Which reads count for a program's hints.
     pub readers: Readers,
     /// Memory, in blocks of 8 KB.
     pub buffers: u64,
@@ -82,12 +81,12 @@ pub struct Parameters {
     pub latency: Nanos,
     /// The honest programs' work after each read.
     pub cpu: Nanos,
-    /// Of all that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
 impl Parameters {
-    /// 16 MB, 20,000 reads each, the machine of [`contention`](super::contention).
+    /// 16 MB of memory, 20,000 reads each, and the machine of [`contention`](super::contention).
     pub fn new(rules: Rules) -> Self {
         Parameters {
             rules,
@@ -103,42 +102,41 @@ impl Parameters {
     }
 }
 
-/// What an attack did to one honest program.
+/// The effect of an attack on one honest program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Harm {
     /// The program.
     pub name: String,
     /// Its stall without the attacker.
     pub alone_stall_ns: u64,
-    /// Its stall beside the attacker's reads without its hints.
+    /// Its stall beside the attacker without hints.
     pub unhinted_stall_ns: u64,
-    /// Its stall beside all the attacker does.
+    /// Its stall beside the attacker with hints.
     pub attacked_stall_ns: u64,
     /// Its elapsed time without the attacker.
     pub alone_elapsed_ns: u64,
 }
 
 impl Harm {
-    /// The change of stall by the attacker as a whole, as a share of the stall without it.
+    /// The change of stall through the attacker as a whole, as a share of the stall without it.
     pub fn by_attacker(&self) -> f64 {
         self.change(self.alone_stall_ns)
     }
 
-    /// The change of stall by its hints, as a share of the stall beside its unhinted reads.
+    /// The change of stall through the attacker's hints, as a share of the stall beside it without hints.
     pub fn by_hints(&self) -> f64 {
         self.change(self.unhinted_stall_ns)
     }
 
-    /// A stall before of less than a twentieth of the elapsed time counts as that: to a program that
-    /// hardly stalls, one late fetch more is no harm. A change of 2 % is then one of a thousandth of
-    /// its elapsed time.
+    /// The earlier stall counts as at least a twentieth of the elapsed time: one more late fetch does not harm
+    /// a program that hardly stalls. A change of 2 % is then a thousandth of its elapsed time.
     fn change(&self, before_ns: u64) -> f64 {
         let base_ns = before_ns.max(self.alone_elapsed_ns / 20).max(1);
         (self.attacked_stall_ns as f64 - before_ns as f64) / base_ns as f64
     }
 }
 
-/// What an attack does to each honest program.
+/// The effect of an attack on each honest program.
 pub fn run(parameters: &Parameters, attack: Attack) -> Vec<Harm> {
     let alone = run_machine(parameters, None);
     let hinted = |step: &Step| !matches!(step, Step::Hint(_) | Step::OpenStream | Step::Cancel);
@@ -203,7 +201,7 @@ fn honest(parameters: &Parameters) -> Vec<Program> {
     ]
 }
 
-/// The attacker's steps; they never end.
+/// The attacker's steps, without end.
 fn attacker(parameters: &Parameters, attack: Attack) -> Steps {
     let mut random = SplitMix64::new(parameters.seed ^ 0xA77A);
     let small = file(4, ATTACKER_BLOCKS);
@@ -270,7 +268,7 @@ mod tests {
         for attack in Attack::ALL {
             for harm in run(parameters, attack) {
                 assert!(harm.by_hints() <= 0.02, "{attack:?} {harm:?}");
-                // A file of 3,000 blocks takes buffers by being read.
+                // Reading a file of 3,000 blocks takes buffers by itself.
                 if attack != Attack::Reverse {
                     assert!(harm.by_attacker() <= 0.02, "{attack:?} {harm:?}");
                 }

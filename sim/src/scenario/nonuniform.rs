@@ -1,12 +1,12 @@
-//! One stream over devices of very different speed: TIP 1995, section 4.9.
+//! One stream over devices of very different speed (TIP 1995, section 4.9).
 //!
-//! A program discloses all it will read before its first read. Some of its blocks lie on a local
-//! device, the others on a remote one that takes [`REMOTE`] times as long for a block. Both serve
-//! any number of requests at once, so the one thing to decide is what the buffers are for. Units:
-//! a read of a block in memory takes one ([`UNIT`]); the program does nothing else.
+//! A program discloses all its reads before the first. Some of its blocks lie on a local device, the others on
+//! a remote one that takes [`REMOTE`] times as long for a block. Both serve any number of requests at once, so
+//! the only decision is how to use the buffers. Units: a read of a block in memory takes one ([`UNIT`]), and
+//! the program does nothing else.
 //!
-//! [`optimum()`] finds the least total stall that any sequence of decisions can reach; [`Case::run`]
-//! says what a policy reaches in the machine. Both follow the same rules, which `optimum` states.
+//! [`optimum()`] finds the least total stall of any sequence of decisions. [`Case::run`] gives the stall of a
+//! policy on the machine. Both follow the same rules, which `optimum` states.
 
 mod optimum;
 
@@ -24,30 +24,30 @@ pub use optimum::optimum;
 
 /// One unit of time: `T_hit`.
 pub const UNIT: Nanos = Nanos(1_000_000);
-/// How much longer a block takes from the remote device.
+/// Time of a remote fetch, in times of a local one.
 pub const REMOTE: u64 = 20;
 
 const BLOCK_BYTES: u64 = 512;
-/// Local and remote; each holds one file, whose block numbers are the case's.
+/// Local and remote. Each holds one file, whose block numbers are those of the case.
 const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
 
-/// A sequence of reads and where its blocks lie.
+/// A sequence of reads, and the devices of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The blocks read, by number.
     pub reads: Vec<usize>,
-    /// For each block, whether it is remote.
+    /// For each block, whether it lies on the remote device.
     pub remote: Vec<bool>,
     /// Buffers.
     pub buffers: usize,
-    /// Units that a local fetch takes, and a remote one.
+    /// Units that a local fetch and a remote fetch take.
     pub fetch_units: [u64; 2],
-    /// `T_driver`; the optimum knows none.
+    /// `T_driver`; the optimum has none.
     pub driver: Nanos,
 }
 
 impl Case {
-    /// At most 12 reads of 6 blocks with 4 buffers: small enough for [`optimum()`].
+    /// At most 12 reads of 6 blocks with 4 buffers, small enough for [`optimum()`].
     pub fn small(seed: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let blocks = 3 + random.below(4) as usize;
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// 2,000 reads of 200 blocks with 50 buffers, by phases of loops, hot spots and chance.
+    /// 2,000 reads of 200 blocks with 50 buffers, in phases of loops, hot spots and random reads.
     pub fn large(seed: u64) -> Self {
         const READS: usize = 2000;
         const BLOCKS: u64 = 200;
@@ -98,12 +98,12 @@ impl Case {
         self.fetch_units[usize::from(self.remote[block])]
     }
 
-    /// The stall in units of [`UNIT`] under `rules`, in the machine.
+    /// The stall under `rules` on the machine, in units of [`UNIT`].
     pub fn run(&self, rules: Rules) -> f64 {
         self.report(rules).programs[0].tally.stall_ns as f64 / UNIT.0 as f64
     }
 
-    /// All that the machine says of it. The policy knows both devices' costs from the start.
+    /// The machine's report of the run. The policy knows both devices' costs from the start.
     pub fn report(&self, rules: Rules) -> Report {
         let fetch = self.fetch_units.map(|units| Nanos(units * UNIT.0));
         let mean_ns = (fetch[0].0 + fetch[1].0) as f64 / 2.0;
@@ -126,7 +126,7 @@ impl Case {
         spec.run(vec![Program::new("reader", ReaderId(1), Box::new(self.steps()))])
     }
 
-    /// Every read disclosed, run by run of blocks of one file, and then every read.
+    /// Discloses every read, with one hint for each run of blocks of one file, and then makes every read.
     fn steps(&self) -> impl Iterator<Item = Step> + use<> {
         let files = [0, 1].map(|index| StoredFile {
             file: FileId(1 + index as u64),
@@ -148,7 +148,7 @@ impl Case {
     }
 }
 
-/// Blocks on either device, a tenth to a half of them remote.
+/// The device of each block: a tenth to a half of the blocks are remote.
 fn placed(random: &mut SplitMix64, blocks: usize) -> Vec<bool> {
     let share = 0.1 + 0.4 * random.unit();
     (0..blocks).map(|_| random.unit() < share).collect()
@@ -158,7 +158,7 @@ fn placed(random: &mut SplitMix64, blocks: usize) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// What demand fetching in LRU order comes to, read by read.
+    /// The stall of demand fetching in LRU order, computed read by read.
     fn lru_stall(case: &Case) -> u64 {
         let mut cached: Vec<usize> = Vec::new();
         let mut stall = 0;

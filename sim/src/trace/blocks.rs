@@ -1,8 +1,8 @@
 //! `blocks`: one block id a line, and nothing else.
 //!
-//! The form in which the traces of the LIRS paper (Jiang and Zhang, SIGMETRICS 2002) are handed on. An
-//! id is a whole number from 0 to 2^63−1; blank lines are passed over. There is neither time nor size:
-//! all reads are at time 0, and each id is a block of file 0, whatever the size of a block.
+//! The traces of the LIRS paper (Jiang and Zhang, SIGMETRICS 2002) are published in this form. An id is a whole
+//! number from 0 to 2^63−1; blank lines are skipped. The format has no times and no sizes: all reads are at
+//! time 0, and each id is a block of file 0, whatever the block size.
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
@@ -10,7 +10,7 @@ use super::error::{Fault, Place, quoted};
 use super::input::{Input, Stop, number};
 use super::{Decoder, Format, TraceRead};
 
-/// What an id is, for messages.
+/// Describes an id in messages.
 const BLOCK_ID: &str = "a block id (a whole number from 0 to 2^63-1)";
 
 impl Format {

@@ -1,7 +1,7 @@
-//! [Recordings](Recording) of MPI and other programs by Darshan's extended tracing, DXT, as text.
+//! [Recordings](Recording) of MPI and other programs, by Darshan's extended tracing (DXT), as text.
 //!
-//! The text is what `darshan-dxt-parser LOG` prints, or this repository's `scripts/dxt-text LOG`, which does with the
-//! Python reader and keeps more digits of times:
+//! The text is the output of `darshan-dxt-parser LOG`, or of this repository's `scripts/dxt-text LOG`, which
+//! uses the Python reader and keeps more digits of times:
 //!
 //! ```text
 //! # DXT, file_id: 1645, file_name: /data/one
@@ -10,10 +10,14 @@
 //!  X_POSIX       0   read        0               0       262144      0.0029      0.0032
 //! ```
 //!
-//! A file's lines follow its name. What follows the eighth field is passed over, and so is every module but `X_POSIX`:
-//! reads of the layers above come down to it. A rank is a reader. Writes are time of the program's own. DXT does
-//! not trace opens: the first access of a rank to a file is taken to open it. Reads of a rank's threads that overlap
-//! become one after another. What the parser says that is missing is among [`Recording::warnings`].
+//! The lines of a file follow its name.
+//!
+//! * Only the module `X_POSIX` is read, since the reads of the layers above end up there. Fields after the
+//!   eighth are ignored.
+//! * A rank is a reader. Overlapping reads of a rank's threads are put one after another.
+//! * Writes are the program's own time.
+//! * DXT does not trace opens: a rank's first access to a file counts as its open.
+//! * [`Recording::warnings`] has the parser's warnings about missing data.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -29,35 +33,35 @@ use super::error::{Fault, Place, TraceError, quoted};
 use super::input::{Input, Stop, number};
 use super::recording::{Call, PathIndex, Recording, What};
 
-/// Before the name of the file that the next lines are of, after its number.
+/// What precedes the number and the name of the file that the next lines belong to.
 const FILE: &[u8] = b"# DXT, file_id: ";
 const FILE_NAME: &[u8] = b", file_name: ";
-/// Before what is wrong with the data.
+/// What precedes a warning about the data.
 const WARNINGS: [&[u8]; 2] = [b"# *WARNING*:", b"# *ERROR*:"];
-/// Warnings that are kept, and letters of each, at most.
+/// Warnings that are kept at most, and characters of each.
 const WARNINGS_MAX: usize = 4;
 const WARNING_LETTERS_MAX: usize = 200;
-/// What the text of every log has at its beginning.
+/// Lines at the beginning of the text of any log.
 const HEADERS: [&[u8]; 2] = [b"# darshan log version:", b"# compression method:"];
-/// The module whose lines count.
+/// The module that is read.
 const MODULE: &[u8] = b"X_POSIX";
-/// How modules begin.
+/// The first letters of every module.
 const ANY_MODULE: &[u8] = b"X_";
 
-/// The recording in the file `path`.
+/// Reads the recording in the file `path`.
 ///
 /// # Errors
-/// [`TraceError`]: the file cannot be read, or is no text of DXT.
+/// [`TraceError`]: the file cannot be read, or is no DXT text.
 pub fn open(path: &Path) -> Result<Recording, TraceError> {
     let file = File::open(path);
     let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
     of(file, path)
 }
 
-/// A line has all storage targets of a stripe.
+/// Bytes of the longest line: a line lists all storage targets of a stripe.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// The recording that `bytes` are, plain or compressed with gzip or zstd; errors call it `path`.
+/// Reads the recording from `bytes`, plain or compressed with gzip or zstd; errors name it `path`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -116,8 +120,8 @@ fn take_all(input: &mut Input) -> Result<Recording, Stop> {
     Ok(with_opens(recording))
 }
 
-/// What the parser says of data that is missing: `# *WARNING*: The DXT_POSIX module contains incomplete data!`, and more lines, which say
-/// why.
+/// The text of a warning, as in `# *WARNING*: The DXT_POSIX module contains incomplete data!`. Further lines of
+/// the kind give the reason.
 fn warning(line: &[u8]) -> Option<String> {
     let text = WARNINGS.iter().find_map(|begin| line.strip_prefix(*begin))?;
     let text = String::from_utf8_lossy(text.trim_ascii());
@@ -125,7 +129,7 @@ fn warning(line: &[u8]) -> Option<String> {
     Some(text.chars().take(WARNING_LETTERS_MAX).collect())
 }
 
-/// Whether a line is of what Darshan's parsers write above all data.
+/// Whether the line is one that Darshan's parsers write before the data.
 fn is_header(line: &[u8]) -> bool {
     HEADERS.iter().any(|begin| line.starts_with(begin)) || line.ends_with(b" module data")
 }
@@ -158,7 +162,7 @@ fn call(line: &[u8], file: PathIndex) -> Result<Option<Call>, Stop> {
             return Err(Fault::Number { found: quoted(other), wanted: "read or write" }.into());
         }
     };
-    field(); // Segments are counted from 0 for each file.
+    field(); // The segment: its number within the file.
     let offset_bytes = number(field(), "an offset in bytes (a whole number from 0 on)")?;
     let length_bytes = number(field(), "a length in bytes (a whole number from 0 on)")?;
     let (began, ended) = (seconds(field())?, seconds(field())?);
@@ -181,7 +185,7 @@ fn seconds(field: &[u8]) -> Result<Nanos, Stop> {
     Ok(Nanos((seconds * 1e9).round() as u64))
 }
 
-/// The same, with an open before each reader's first read of a file.
+/// Adds an open before each reader's first read of a file.
 fn with_opens(mut recording: Recording) -> Recording {
     let mut opened = HashSet::new();
     let calls = std::mem::take(&mut recording.calls).into_iter().flat_map(|call| {

@@ -1,4 +1,4 @@
-//! Why a recording cannot be read: where in which file, what is wrong there, and what to do.
+//! Why a recording cannot be read: the file and place, the fault, and the remedy.
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,15 @@ use thiserror::Error;
 
 use super::foreign::Foreign;
 
-/// Most characters of a recording that a message shows.
+/// Characters of a recording that a message shows at most.
 const SHOWN_CHARACTERS_MAX: usize = 40;
 
-/// A place in a recording; lines and records count from 1, and 0 is before the first.
+/// A place in a recording. Lines and records count from 1; 0 is before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Of a text.
+    /// A line of a text.
     Line(u64),
-    /// Of a binary file.
+    /// A record of a binary file.
     Record(u64),
 }
 
@@ -32,55 +32,55 @@ impl fmt::Display for Place {
 /// What is wrong with a line or record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Something else stands where a number should.
+    /// A word is no number.
     #[error("{found} is not {wanted}; is the file of another format?")]
     Number {
-        /// What stands there, quoted and shortened.
+        /// The word, quoted and shortened.
         found: String,
-        /// What would be right.
+        /// Describes the right value.
         wanted: &'static str,
     },
-    /// Not as many fields as there should be.
+    /// A line has the wrong number of fields.
     #[error("{found} fields, not the {} of `{}`", super::foretell::FIELDS.len(), super::foretell::FIELDS.join(" "))]
     Fields {
-        /// How many there are.
+        /// The number of fields.
         found: usize,
     },
-    /// The first line is not that of a recording by foretell.
+    /// The first line is not the header of format `foretell`.
     #[error("{found} is not `{}`; is the file of another format?", super::foretell::HEADER)]
     Header {
-        /// What stands there, quoted and shortened.
+        /// The line, quoted and shortened.
         found: String,
     },
-    /// More than any line of a recording is long.
+    /// A line is longer than any line of a recording.
     #[error("longer than {bytes_max} bytes; is the file of another format?")]
     LongLine {
-        /// Most bytes of a line.
+        /// Bytes of the longest line.
         bytes_max: u64,
     },
     /// The file ends within a record.
     #[error("cut off after {found_bytes} of {record_bytes} bytes; get the file again")]
     CutOff {
-        /// Bytes that are there.
+        /// Bytes that were found.
         found_bytes: usize,
         /// Bytes of a record.
         record_bytes: usize,
     },
-    /// The last line has no end.
+    /// The last line does not end with a newline.
     #[error(
         "the last line has no end: the file is cut off; get it again, or end the line if it is whole"
     )]
     NoLineEnd,
-    /// The first record is of no known version.
+    /// The first record has no known version.
     #[error("not a vscsi record of version 1 or 2; is the file of another format?")]
     NotVscsi,
-    /// A later record is not of the version of the first.
+    /// A later record has another version than the first.
     #[error("not a vscsi record of version {version} as before; the file is damaged")]
     OtherVersion {
-        /// The version of the records before.
+        /// The version of the earlier records.
         version: u8,
     },
-    /// A record whose next request is in the past.
+    /// The next request of a record lies in the past.
     #[error(
         "no record of oracleGeneral: its next request is before it; is the file of another format?"
     )]
@@ -88,7 +88,7 @@ pub enum Fault {
     /// The file is of another kind.
     #[error("{}", in_words(.0))]
     Foreign(Foreign),
-    /// The whole file holds no line of strace.
+    /// No line of the file is a line of strace.
     #[error(
         "no line is a call with a time; is the file of another --format? (record with `strace -f -ttt -T -y -o FILE PROGRAM`)"
     )]
@@ -96,60 +96,60 @@ pub enum Fault {
     /// A call of strace whose line does not say when it began.
     #[error("a call without its time in seconds since 1970; record with the option -ttt of strace")]
     NoTime,
-    /// A line of strace is older than one before it.
+    /// A line of strace has an earlier time than the one before.
     #[error(
         "time runs backwards by {} s; sort the lines by time: `LC_ALL=C sort -s -n -k {column},{column} FILE` \
          (files of `strace -ff`: `strace-log-merge`)",
         *back_ns as f64 / 1e9
     )]
     Backwards {
-        /// By how much.
+        /// By how many nanoseconds.
         back_ns: u64,
-        /// Which word of the line is the time, from 1.
+        /// Which word of the line is the time; the first is 1.
         column: u8,
     },
-    /// Something else stands where a line of DXT's text should.
+    /// A line is none of DXT's text.
     #[error(
         "{found} is no line of DXT; make the text with `scripts/dxt-text LOG` or darshan-dxt-parser"
     )]
     NotDxt {
-        /// What stands there, quoted and shortened.
+        /// The line, quoted and shortened.
         found: String,
     },
-    /// Darshan's text has no DXT.
+    /// Darshan's text contains no DXT.
     #[error(
         "no DXT in it: run the program with DXT_ENABLE_IO_TRACE=1 (if the parser said that data is incomplete: \
          darshan-dxt-parser --show-incomplete)"
     )]
     NoDxt,
-    /// The text is of the counters that Darshan always has.
+    /// The text is the output of darshan-parser: counters only.
     #[error(
         "the text of darshan-parser, which has no single reads; run darshan-dxt-parser on the log"
     )]
     OfDarshanParser,
-    /// A read of DXT's text before the first name.
+    /// DXT's text has a read before the first name of a file.
     #[error("a read before any file's name; the text is cut off at its beginning")]
     NoFile,
-    /// A read of DXT's text that ends before it begins.
+    /// DXT's text has a read that ends before it begins.
     #[error("a read that ends before it begins; the file is damaged")]
     EndsBefore,
-    /// No file or device has such an address.
+    /// A read ends beyond the last byte that a file or device can have.
     #[error(
         "a read that ends beyond byte 2^63; the file is damaged, or its blocks are smaller ones"
     )]
     Beyond,
-    /// More than one call reads.
+    /// A read is longer than one call can read.
     #[error("a read of {length_bytes} bytes; one read is at most of {bytes_max}")]
     LongRead {
         /// Its length.
         length_bytes: u64,
-        /// The longest.
+        /// The longest possible read.
         bytes_max: u64,
     },
 }
 
 impl Fault {
-    /// Whether a file of another kind would have it.
+    /// Whether the file may be of another kind, which would explain this fault.
     pub(super) fn is_of_other_kinds(&self) -> bool {
         use Fault::{
             CutOff, Fields, Header, LongLine, NoTime, NotDxt, NotOracleGeneral, NotStrace,
@@ -179,7 +179,7 @@ fn in_words(Foreign { what, way_out }: &Foreign) -> String {
 /// Why a recording cannot be read.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// The file cannot be opened, or not read from its beginning.
+    /// The file cannot be opened, or its beginning cannot be read.
     #[error("{}: {source}", path.display())]
     Open {
         /// The recording.
@@ -187,21 +187,21 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("{}: is empty", path.display())]
     Empty {
         /// The recording.
         path: PathBuf,
     },
-    /// It has more reads than are held at a time.
+    /// The recording has more reads than are held at once.
     #[error("{}: has more than {most} reads; take a part of it", path.display())]
     TooLong {
         /// The recording.
         path: PathBuf,
-        /// What is held.
+        /// The limit.
         most: u64,
     },
-    /// Reading failed on the way.
+    /// Reading failed after the beginning.
     #[error("{}: after {after}: {source}", path.display())]
     Read {
         /// The recording.
@@ -216,7 +216,7 @@ pub enum TraceError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Of which, and what to do.
+        /// Which kind, and what to do.
         foreign: Foreign,
     },
     /// A compressed file is damaged or ends too soon.
@@ -224,26 +224,26 @@ pub enum TraceError {
     Compression {
         /// The recording.
         path: PathBuf,
-        /// What it is compressed with.
+        /// The compression.
         with: &'static str,
         /// The last line or record that was read.
         after: Place,
         /// What the decompressor says.
         source: io::Error,
     },
-    /// The content is not of the format.
+    /// The content does not match the format.
     #[error("{}: {place}: {fault}", path.display())]
     Malformed {
         /// The recording.
         path: PathBuf,
-        /// Where.
+        /// The place of the fault.
         place: Place,
-        /// What.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// `text` in quotes, on one line and not too long.
+/// `text` in quotes: on one line, and shortened.
 pub(super) fn quoted(text: &[u8]) -> String {
     let escaped: String =
         String::from_utf8_lossy(text).chars().flat_map(char::escape_debug).collect();

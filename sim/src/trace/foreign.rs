@@ -1,25 +1,25 @@
-//! Files that are no recordings of ours, or of another format of ours: what they are, and what to do.
+//! Recognises files that are not in the expected format, and says what to do with them.
 //!
-//! * A: Some begin with bytes that nothing else begins with. They are refused before anything is made of them.
-//! * B: Others are texts and tables that are known by their first lines. These are asked about only where a file is not what it should be, so that
-//!   no recording is refused that can be read.
+//! * A: Some kinds begin with bytes that no recording begins with. Such a file is refused before it is decoded.
+//! * B: Other kinds are texts and tables, recognised by their first lines. They are looked for only after
+//!   decoding has failed, so that no readable recording is refused.
 //!
-//! One row each, and nothing else, for one more kind of file.
+//! Another kind of file needs one more row, and nothing else.
 
 use super::{dxt, foretell, oracle_general, strace, vscsi};
 
-/// How much of a file is looked at.
+/// Bytes at the beginning of a file that are examined.
 pub(super) const PREFIX_BYTES: usize = 4096;
 
-/// Digits of 2^64.
+/// Digits of the largest 64-bit number.
 const DIGITS_MAX: usize = 20;
 
-/// A file as the user knows it, and the way out.
+/// A kind of file, and what to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What it is.
+    /// The kind, as the user knows it.
     pub what: &'static str,
-    /// What to do.
+    /// What the user can do.
     pub way_out: &'static str,
 }
 
@@ -27,7 +27,7 @@ const fn packed(what: &'static str, way_out: &'static str) -> Foreign {
     Foreign { what, way_out }
 }
 
-/// A. What files begin with.
+/// A. Kinds by their first bytes.
 const BEGINNINGS: [(&[u8], Foreign); 22] = [
     (
         b"\xfd7zXZ\0",
@@ -111,13 +111,13 @@ const TABLE: &str = "write its reads as `# foretell trace 1` and lines of: time_
 const CONVERSION: &str =
     "docs/internals/simulator.md has the line that makes --format foretell of it";
 
-/// A. A log of Darshan begins with its version, such as `3.41`, filled up to 8 bytes.
+/// A. A Darshan log begins with its version, such as `3.41`, padded to 8 bytes.
 const DARSHAN: Foreign = Foreign {
     what: "a Darshan log",
     way_out: "run darshan-dxt-parser on it first, and give its text to `foretell sim replay --format dxt`",
 };
 
-/// B. What else a file may be.
+/// B. A kind that is recognised by its first lines.
 struct Kind {
     /// The `--format` that reads it, if there is one.
     format: &'static str,
@@ -125,7 +125,7 @@ struct Kind {
     foreign: Foreign,
 }
 
-/// B. The first that fits is it.
+/// B. In this order; the first match counts.
 const KINDS: [Kind; 18] = [
     Kind {
         format: "foretell",
@@ -258,14 +258,14 @@ const KINDS: [Kind; 18] = [
     },
 ];
 
-/// A. What a file is that begins so, and no recording.
+/// A. The kind of a file that begins with `prefix` and cannot be a recording.
 pub(super) fn refused(prefix: &[u8]) -> Option<Foreign> {
     let known = BEGINNINGS.iter().find(|(begin, _)| prefix.starts_with(begin));
     let darshan = is_darshan(prefix).then_some(DARSHAN);
     known.map(|&(_, foreign)| foreign).or(darshan)
 }
 
-/// B. What a file may be that begins so, and is not wholly what it should be; none if that is how a file of `format` begins.
+/// B. The kind of a malformed file that begins with `prefix`; `None` if it looks like a file of `format`.
 pub(super) fn recognised(prefix: &[u8], format: &str) -> Option<Foreign> {
     let kind = KINDS.iter().find(|kind| (kind.is_of)(prefix));
     kind.filter(|kind| kind.format != format).map(|kind| kind.foreign)
@@ -275,7 +275,7 @@ fn is_darshan(prefix: &[u8]) -> bool {
     matches!(prefix, [b'1'..=b'9', b'.', b'0'..=b'9', b'0'..=b'9', 0, ..])
 }
 
-/// The lines, without what is around them; the last may lack its end.
+/// The lines without surrounding white space and without blank lines; the last may be cut off.
 fn lines(prefix: &[u8]) -> impl Iterator<Item = &[u8]> {
     prefix.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
@@ -322,7 +322,7 @@ fn is_disksim(line: &[u8]) -> bool {
     words.len() == 5 && words.iter().all(|word| is_number(word)) && words[0].contains(&b'.')
 }
 
-/// Whether the first lines have as many fields each, and some.
+/// Whether the first lines all have the same number of separators, at least one.
 fn is_table(prefix: &[u8], between: u8) -> bool {
     // The last line may be cut off.
     let whole = match prefix.iter().rposition(|&byte| byte == b'\n') {
@@ -335,7 +335,7 @@ fn is_table(prefix: &[u8], between: u8) -> bool {
     first > 0 && lines(whole).all(|line| count(line) == first) && prefix.is_ascii()
 }
 
-/// Whether the first lines have as many numbers each, three or more.
+/// Whether the first line is three or more whole numbers.
 fn is_numbers(prefix: &[u8]) -> bool {
     let first = words(first_line(prefix));
     first.len() >= 3 && first.iter().all(|word| is_whole(word))
@@ -345,7 +345,7 @@ fn is_block_ids(prefix: &[u8]) -> bool {
     !first_line(prefix).is_empty() && lines(prefix).all(is_whole)
 }
 
-/// Whether a word is a number as ids are.
+/// Whether a word is a whole number.
 fn is_whole(word: &[u8]) -> bool {
     word.len() <= DIGITS_MAX && word.iter().all(u8::is_ascii_digit)
 }

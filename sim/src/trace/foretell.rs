@@ -1,4 +1,4 @@
-//! `foretell`: our own text format, one read a line.
+//! `foretell`: this project's text format, one read a line.
 //!
 //! ```text
 //! # foretell trace 1
@@ -7,19 +7,19 @@
 //! 125000 1 7 4096 4096
 //! ```
 //!
-//! The first line is exactly `# foretell trace 1`. After it, blank lines and lines that begin with `#`
-//! are passed over, and each other line is one read: five whole numbers, separated by spaces or tabs.
+//! The first line is exactly `# foretell trace 1`. After it, blank lines and lines that begin with `#` are
+//! skipped. Each other line is one read: five whole numbers, separated by spaces or tabs.
 //!
 //! | field | meaning |
 //! |---|---|
 //! | `time_ns` | when the read began, in nanoseconds from any origin |
-//! | `reader` | who read: any number, the same for the same program |
-//! | `file` | what was read: any number, the same for the same file |
+//! | `reader` | the program that read: any number, the same for the same program |
+//! | `file` | the file that was read: any number, the same for the same file |
 //! | `offset_bytes` | the first byte |
-//! | `length_bytes` | how many bytes, at most 2 GiB; a read of none is passed over |
+//! | `length_bytes` | the number of bytes, at most 2 GiB; a read of 0 bytes is skipped |
 //!
-//! The order of the lines is the order of the reads. Each line ends with a newline, the last one too: a file without it
-//! is cut off, and refused.
+//! The order of the lines is the order of the reads. Each line ends with a newline. If the last one does not,
+//! the file is cut off, and is refused.
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
@@ -29,9 +29,9 @@ use super::{Decoder, Format, TraceRead, check_read, touched};
 
 /// The first line.
 pub(super) const HEADER: &str = "# foretell trace 1";
-/// What a line holds, in this order.
+/// The fields of a line, in this order.
 pub(super) const FIELDS: [&str; 5] = ["time_ns", "reader", "file", "offset_bytes", "length_bytes"];
-/// What each field is, for messages.
+/// Describes each field in messages.
 const FIELD_WANTED: [&str; 5] = [
     "a time_ns (a whole number from 0 on)",
     "a reader (a whole number from 0 on)",

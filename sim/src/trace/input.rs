@@ -1,7 +1,7 @@
-//! The bytes of a recording, decompressed if need be, as lines or as records of fixed size.
+//! The bytes of a recording, decompressed if necessary, as lines or as records of fixed size.
 //!
-//! Compression is told by the first bytes and not by the name, so that renamed files and pipes
-//! are read as well. A file of a kind that is no recording is told by them too (`foreign`).
+//! The first bytes show the compression, and the name does not matter, so that renamed files and pipes can be
+//! read. They also show files that are no recordings (`foreign`).
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -12,25 +12,25 @@ use super::error::{Fault, Place, TraceError};
 use super::foreign::{self, PREFIX_BYTES};
 use super::zstd::{self, Zstd};
 
-/// What a gzip file begins with (RFC 1952, section 2.3.1).
+/// The first bytes of a gzip file (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Enough to know a compression by.
+/// Bytes that suffice to recognise a compression.
 const MAGIC_BYTES_MAX: u64 = 4;
-/// What a text may begin with that is in UTF-8.
+/// The byte order mark that a UTF-8 text may begin with.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// Most bytes of a line without its end: any line of numbers fits many times over, and a binary file
-/// taken for a text is not read into memory as a whole.
+/// Bytes of the longest line, without its end. A line of numbers is far shorter. The limit keeps a binary file
+/// that is taken for a text from being read into memory as a whole.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Bytes that are decompressed at most to see whether the sum at their end is right: some seconds.
+/// Bytes decompressed at most to verify the checksum at the end: some seconds of work.
 const SUMMED_BYTES_MAX: u64 = 1 << 30;
 
 /// Why there is no next line or record.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The bytes cannot be had.
+    /// The bytes cannot be read.
     Io(io::Error),
-    /// They are not what they should be.
+    /// The bytes are malformed.
     Fault(Fault),
 }
 
@@ -49,13 +49,13 @@ impl From<Fault> for Stop {
 /// See the [module](self).
 pub(super) struct Input {
     bytes: Box<dyn BufRead>,
-    /// With what the file is compressed.
+    /// The compression, by name.
     compression: Option<&'static str>,
-    /// How the plain bytes begin.
+    /// The first decompressed bytes.
     prefix: Vec<u8>,
-    /// What they should be.
+    /// The name of the expected format.
     format: &'static str,
-    /// Whether the prefix is still to be looked at.
+    /// Whether the prefix has yet to be checked.
     is_new: bool,
     line: Vec<u8>,
     line_bytes_max: u64,
@@ -64,12 +64,12 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// `bytes` are to be a recording of `format`.
+    /// Reads `bytes` as a recording of `format`.
     pub(super) fn new(bytes: impl Read + 'static, format: &'static str) -> io::Result<Self> {
         Input::with_lines(bytes, format, LINE_BYTES_MAX)
     }
 
-    /// As [`new`](Self::new), with lines of at most `line_bytes_max` bytes without their end.
+    /// Like [`new`](Self::new), with lines of at most `line_bytes_max` bytes without their end.
     pub(super) fn with_lines(
         mut bytes: impl Read + 'static,
         format: &'static str,
@@ -86,7 +86,7 @@ impl Input {
             _ => (Box::new(whole), None),
         };
         let mut prefix = Vec::new();
-        // What fails here is told where it would have been reached.
+        // An error here is reported where the decoder reaches it.
         let read = plain.by_ref().take(PREFIX_BYTES as u64).read_to_end(&mut prefix);
         let bytes = Cursor::new(prefix.clone()).chain(Failing(read.err())).chain(plain);
         Ok(Input {
@@ -102,7 +102,7 @@ impl Input {
         })
     }
 
-    /// Refuses what is no recording of any kind, by its beginning.
+    /// Refuses a file whose beginning shows that it is no recording of any kind.
     fn look(&mut self) -> Result<(), Fault> {
         match std::mem::take(&mut self.is_new) {
             true => foreign::refused(&self.prefix)
@@ -111,10 +111,10 @@ impl Input {
         }
     }
 
-    /// What `stop` is to the user; `place` is that of the last line or record begun.
+    /// The user's error for `stop`, at `place`: the last line or record begun.
     ///
-    /// What cannot be understood may come from damage that decompression has not noticed yet: its sum is at
-    /// the end. So the rest is read before the recording is blamed.
+    /// Malformed data may come from damage that decompression has not noticed yet, since the checksum is at the
+    /// end. So the rest is decompressed before the format is blamed.
     pub(super) fn error(&mut self, stop: Stop, path: &Path, place: Place) -> TraceError {
         let path = path.to_owned();
         let stop = match stop {
@@ -146,7 +146,7 @@ impl Input {
         self.taken
     }
 
-    /// The next line without its end and without white space around it; `None` after the last.
+    /// The next line, without its end and surrounding white space; `None` after the last.
     pub(super) fn line(&mut self) -> Result<Option<&[u8]>, Stop> {
         self.look()?;
         self.line.clear();
@@ -166,17 +166,17 @@ impl Input {
         Ok(Some(self.line.trim_ascii()))
     }
 
-    /// Whether the last line taken had an end: only that of the file may have none.
+    /// Whether the last line taken had an end. Only the last line of a file may lack it.
     pub(super) fn has_line_end(&self) -> bool {
         self.has_line_end
     }
 
-    /// Refuses the line taken last if it has no end: numbers in it may have lost digits.
+    /// Refuses the line taken last if it has no end, since its last number may have lost digits.
     pub(super) fn check_line_end(&self) -> Result<(), Fault> {
         if self.has_line_end { Ok(()) } else { Err(Fault::NoLineEnd) }
     }
 
-    /// Fills `record` and says whether there was one.
+    /// Fills `record`; returns false at the end of the file.
     pub(super) fn record(&mut self, record: &mut [u8]) -> Result<bool, Stop> {
         self.look()?;
         match self.fill(record)? {
@@ -195,7 +195,8 @@ impl Input {
         Ok(whole(found_bytes, record.len())?)
     }
 
-    /// Fills `buffer` and says how much of it there was: less than all only at the end.
+    /// Fills `buffer`, and returns the number of bytes; that is less than its length only at the end of the
+    /// file.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -215,7 +216,7 @@ fn whole(found_bytes: usize, record_bytes: usize) -> Result<(), Fault> {
     is_whole.then_some(()).ok_or(Fault::CutOff { found_bytes, record_bytes })
 }
 
-/// Fails once, if it has something to fail with, and has no bytes.
+/// A reader without bytes that fails once, if it holds an error.
 struct Failing(Option<io::Error>);
 
 impl Read for Failing {
@@ -224,7 +225,7 @@ impl Read for Failing {
     }
 }
 
-/// The number that `text` is; digits only.
+/// Parses `text`, which must be digits only.
 pub(super) fn number(text: &[u8], wanted: &'static str) -> Result<u64, Fault> {
     let digits = text.iter().all(u8::is_ascii_digit);
     let text_or_none = std::str::from_utf8(text).ok().filter(|_| digits);

@@ -1,15 +1,15 @@
-//! Recordings of reads: who read which blocks, in which order.
+//! Recordings of reads: which reader reads which blocks, in which order.
 //!
-//! A [`Trace`] is an iterator over the reads of a file in one of the [formats](Format), which holds one
-//! line or record at a time. Files compressed with gzip or zstd are read as they are. A read is in whole
-//! blocks: it has every block that one of its bytes lies in.
+//! A [`Trace`] iterates over the reads of one file in one of the [formats](Format). It holds one line or record
+//! at a time, and decompresses gzip and zstd. A read is in whole blocks: every block that holds one of its
+//! bytes.
 //!
-//! Each format has a file of its own: its `Decoder` and its entry, a constant of [`Format`]. To add one, write that
-//! file and add the constant to [`Format::ALL`]. Recordings of whole programs, with the names they resolve and the time between their reads, are no `Trace` but a
-//! [`recording`], by [`mod@strace`] or [`dxt`].
+//! Each format has its own file, with its `Decoder` and its constant of [`Format`]. A new format needs that
+//! file and an entry in [`Format::ALL`]. Recordings of whole programs also have names and the time between
+//! reads. They are a [`recording`], which [`mod@strace`] and [`dxt`] read, and not a `Trace`.
 //!
-//! What may fail: the file cannot be read, or is not what it should be. Either is a [`TraceError`] of
-//! one line, and the last thing that the iterator gives. What is read before is given before. An empty file is one.
+//! What may fail: the file cannot be read, is empty, or is malformed. The iterator then gives one
+//! [`TraceError`], whose message is one line, and ends. All reads before the error are given first.
 
 mod blocks;
 pub mod dxt;
@@ -40,15 +40,15 @@ pub use reads::Reads;
 /// One read of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRead {
-    /// When it began, from an origin of the recording's own; 0 where that was not recorded.
+    /// When it began, in the recording's own time; 0 if that was not recorded.
     pub time: Nanos,
-    /// Who read.
+    /// The program that read.
     pub reader: ReaderId,
-    /// What was read.
+    /// The file that it read.
     pub file: FileId,
     /// The first block.
     pub first_block: u64,
-    /// How many blocks; at least 1, and none beyond block 2^64−1.
+    /// The number of blocks: at least 1, and none beyond block 2^64−1.
     pub blocks: u64,
 }
 
@@ -59,7 +59,8 @@ impl TraceRead {
         (0..blocks).map(move |i| Block { file, index: first_block + i })
     }
 
-    /// The first byte and the number of bytes, in blocks of `block_bytes`; `None` if they end beyond byte 2^63.
+    /// The first byte and the number of bytes, if blocks have `block_bytes`; `None` if they end beyond byte
+    /// 2^63.
     pub fn bytes(self, block_bytes: u64) -> Option<(u64, u64)> {
         let offset_bytes = self.first_block.checked_mul(block_bytes)?;
         let length_bytes = self.blocks.checked_mul(block_bytes)?;
@@ -67,19 +68,19 @@ impl TraceRead {
     }
 }
 
-/// Formats that have no [`Format`]: `foretell sim replay` reads them alone.
+/// Formats that only `foretell sim replay` reads; they have no [`Format`].
 const OF_REPLAY: [&str; 2] = ["strace", "dxt"];
 
-/// A way of writing recordings. Each format is described in its own file, as an associated constant.
+/// A file format of recordings. Each has its own file, which describes it.
 #[derive(Clone, Copy)]
 pub struct Format {
     name: &'static str,
     about: &'static str,
-    /// The unit in which errors count: a line or a record.
+    /// What the places of errors count: lines or records.
     place: fn(u64) -> Place,
     has_own_blocks: bool,
     has_files: bool,
-    /// Makes a decoder for blocks of that many bytes.
+    /// Makes a decoder for blocks of the given size in bytes.
     decoder: fn(u64) -> Box<dyn Decoder>,
 }
 
@@ -93,17 +94,17 @@ impl Format {
         self.name
     }
 
-    /// What a recording of this format holds, for help texts: a phrase, in one or more lines.
+    /// Describes the format in help texts: a phrase of one or more lines.
     pub fn about(self) -> &'static str {
         self.about
     }
 
-    /// Whether the recording counts in blocks of its own, whose size it does not state.
+    /// Whether the format numbers blocks itself, without saying how large they are.
     pub fn has_own_blocks(self) -> bool {
         self.has_own_blocks
     }
 
-    /// Whether the recording tells files apart.
+    /// Whether the format distinguishes files.
     pub fn has_files(self) -> bool {
         self.has_files
     }
@@ -114,7 +115,7 @@ impl Format {
     }
 }
 
-/// Formats are told apart by their names.
+/// Formats are equal if their names are.
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -149,11 +150,11 @@ impl FromStr for Format {
     }
 }
 
-/// Makes reads of a recording's lines or records.
+/// Turns the lines or records of a recording into reads.
 ///
-/// The caller guarantees that `input` is the same each time, from its beginning on, and that it does
-/// not call again after an error or the end. The decoder takes no more than it needs for the next read
-/// of at least one byte, so that the place of an error is that of the last line or record begun.
+/// The caller passes the same `input` each time, starting at its beginning, and does not call again after an
+/// error or the end. The decoder takes no more input than it needs for the next read of at least one byte. So
+/// an error's place is the line or record that was begun last.
 trait Decoder {
     fn next_read(&mut self, input: &mut Input) -> Result<Option<TraceRead>, Stop>;
 }
@@ -168,7 +169,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The recording in the file `path`, in blocks of `block_bytes`, which is at least 1.
+    /// Opens the recording in the file `path`, with blocks of `block_bytes`, which is at least 1.
     ///
     /// # Errors
     /// [`TraceError::Open`]: the file cannot be opened or read.
@@ -178,7 +179,7 @@ impl Trace {
         Trace::of(file, path, format, block_bytes)
     }
 
-    /// The recording that `bytes` are; errors call it `path`.
+    /// Reads the recording from `bytes`; errors name it `path`.
     ///
     /// # Errors
     /// [`TraceError::Open`]: its beginning cannot be read.
@@ -199,26 +200,26 @@ impl Trace {
         }
     }
 
-    /// The line or record begun last, whether it was a read or not.
+    /// The line or record that was begun last, whether or not it was a read.
     pub fn place(&self) -> Place {
         (self.format.place)(self.input.taken())
     }
 
-    /// That the read given last cannot be, because of `fault`.
+    /// The error that says that the last read is impossible, because of `fault`.
     pub fn malformed(&mut self, fault: Fault) -> TraceError {
         self.input.error(fault.into(), &self.path, self.place())
     }
 
-    /// That it has more than `most` reads.
+    /// The error that says that the recording has more than `most` reads.
     pub(crate) fn too_long(&self, most: u64) -> TraceError {
         TraceError::TooLong { path: self.path.clone(), most }
     }
 
-    /// What is read, in order; it takes 16 bytes for each read, and neighbours that are read one after another are one. There
-    /// are 2^28 at most, which take 4 GiB.
+    /// All reads, in order. Each takes 16 bytes, and a read that continues the one before takes none. At most
+    /// 2^28 are held, which take 4 GiB.
     ///
     /// # Errors
-    /// As for the iterator, and if there are more.
+    /// Those of the iterator, and [`TraceError::TooLong`] beyond that limit.
     pub fn into_reads(mut self) -> Result<Reads, TraceError> {
         self.reads_of_at_most(READS_MAX)
     }
@@ -252,14 +253,14 @@ impl Iterator for Trace {
     }
 }
 
-/// Most bytes of a file or a device: Linux counts them with a sign.
+/// Bytes of the largest file or device: Linux counts them in a signed 64-bit number.
 const END_BYTES_MAX: u64 = 1 << 63;
-/// Reads that are held at a time.
+/// Reads held at once: 4 GiB of memory.
 const READS_MAX: usize = 1 << 28;
-/// Most bytes of one read: what one call of Linux may read (`MAX_RW_COUNT`), rounded up to 2 GiB.
+/// Bytes of the longest read: the most that one call of Linux reads (`MAX_RW_COUNT`), rounded up to 2 GiB.
 const READ_BYTES_MAX: u64 = 2 << 30;
 
-/// Whether these may be the bytes of one read.
+/// Whether one read can have these bytes.
 fn check_read(offset_bytes: u64, length_bytes: u64) -> Result<(), Fault> {
     if length_bytes > READ_BYTES_MAX {
         return Err(Fault::LongRead { length_bytes, bytes_max: READ_BYTES_MAX });
@@ -267,12 +268,12 @@ fn check_read(offset_bytes: u64, length_bytes: u64) -> Result<(), Fault> {
     end_of(offset_bytes, length_bytes).map(|_| ()).ok_or(Fault::Beyond)
 }
 
-/// Where a range ends; `None` if that is beyond the last byte that Linux can name.
+/// The end of a range; `None` if it is beyond the last byte that Linux can address.
 fn end_of(offset_bytes: u64, length_bytes: u64) -> Option<u64> {
     offset_bytes.checked_add(length_bytes).filter(|&end| end <= END_BYTES_MAX)
 }
 
-/// The first block and the number of blocks that hold bytes of a range; `None` if it ends beyond byte 2^63.
+/// The first block of a range, and its number of blocks; `None` if the range ends beyond byte 2^63.
 pub(crate) fn touched(
     offset_bytes: u64,
     length_bytes: u64,

@@ -1,4 +1,4 @@
-//! `oracle-general`: requests for objects, as libCacheSim hands its traces on (oracleGeneral).
+//! `oracle-general`: requests for objects, in the format in which libCacheSim publishes traces (oracleGeneral).
 //!
 //! Binary records of 24 bytes, little endian:
 //!
@@ -6,11 +6,14 @@
 //! clock_time u32, obj_id u64, obj_size u32, next_access_vtime i64
 //! ```
 //!
-//! `clock_time` is in seconds. `next_access_vtime` is the number of the record that asks for the object next, or −1, −2 or 2^63−1. An
-//! object is a block of file 0, whatever its size, as with libCacheSim's `--ignore-obj-size 1`; blocks are numbered in the order in which
-//! objects are first asked for, since an id may be any hash. So memory is 40 bytes or so for each object.
+//! `clock_time` is in seconds. `next_access_vtime` is the number of the record that requests the same object
+//! next. It is −1, −2 or 2^63−1 if there is none.
 //!
-//! A record whose next request is in the past is none: so other files are told from these.
+//! Each object is a block of file 0, whatever its size, as with libCacheSim's `--ignore-obj-size 1`. Ids may be
+//! hashes, so blocks are numbered in the order of the objects' first requests. This takes about 40 bytes for
+//! each object.
+//!
+//! A record whose next request lies in the past is malformed. This check distinguishes the format from others.
 
 use std::collections::HashMap;
 
@@ -23,9 +26,9 @@ use super::{Decoder, Format, TraceRead};
 
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 24;
-/// More than any file has.
+/// More records than any file has.
 const RECORDS_MAX: u64 = 1 << 48;
-/// What stands in place of the next request of an object that is never asked for again.
+/// Values of `next_access_vtime` for an object that is never requested again.
 const NEVER: [i64; 3] = [-1, -2, i64::MAX];
 
 impl Format {
@@ -43,12 +46,12 @@ impl Format {
 /// See the [module](self).
 #[derive(Default)]
 struct OracleGeneral {
-    /// By ids.
+    /// Block numbers by object id.
     objects: HashMap<u64, u64>,
     begin_s: Option<u32>,
 }
 
-/// The time and the object of record `number`, from 0; `None` if it is none.
+/// The time and the object of record `number`, which counts from 0; `None` if the record is malformed.
 fn request(number: u64, record: &[u8; RECORD_BYTES]) -> Option<(u32, u64)> {
     let [time, object, _size, next] = [0..4, 4..12, 12..16, 16..24].map(|field| {
         record[field].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
@@ -58,7 +61,8 @@ fn request(number: u64, record: &[u8; RECORD_BYTES]) -> Option<(u32, u64)> {
     (is_later || NEVER.contains(&next)).then_some((time as u32, object))
 }
 
-/// Whether a file that begins with `prefix` is such a recording: times go up, and next requests are ahead, and not beyond all files.
+/// Whether a file that begins with `prefix` is of this format: times do not fall, and every next request lies
+/// ahead within the largest file.
 pub(super) fn is_of(prefix: &[u8]) -> bool {
     if prefix.len() < PREFIX_BYTES && !prefix.len().is_multiple_of(RECORD_BYTES) {
         return false;

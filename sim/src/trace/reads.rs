@@ -1,22 +1,23 @@
 //! The blocks that a recording reads, in order, held as runs of neighbours.
 //!
-//! A read of 2 GiB is one run, whatever the size of a block, and so is a file that is read in sequence. So memory follows the
-//! lines of a recording and not the blocks that these name: 16 bytes for each read that does not go on where the one before it ended.
+//! Memory follows the reads of a recording, not the number of blocks: 16 bytes for each read that does not
+//! continue the one before. A read of 2 GiB is one run, whatever the block size, and so is a file that is read
+//! in sequence.
 
 use std::collections::HashMap;
 
 use foretell_policy::{Block, FileId};
 
-/// Neighbours of one file that are read one after another.
+/// Neighbouring blocks of one file that are read in sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first_block: u64,
-    /// Among [`Reads::files`].
+    /// An index into [`Reads::files`].
     file: u32,
     blocks: u32,
 }
 
-/// Reads in their order, held as runs of neighbouring blocks.
+/// Reads in order, held as runs of neighbouring blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     files: Vec<FileId>,
@@ -27,22 +28,22 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// How many blocks are read, each as often as it is; 2^64−1 if they are more.
+    /// Blocks read; a block counts as often as it is read. At most 2^64−1.
     pub fn len(&self) -> u64 {
         self.blocks
     }
 
-    /// Whether there is none.
+    /// Whether nothing is read.
     pub fn is_empty(&self) -> bool {
         self.blocks == 0
     }
 
-    /// Runs held: what takes memory.
+    /// The number of runs, which determines the memory.
     pub fn runs_held(&self) -> usize {
         self.runs.len()
     }
 
-    /// One more read: of `blocks` of `file` from `first_block` on, none of them beyond block 2^64−1.
+    /// Adds a read of `blocks` of `file` from `first_block` on, none of them beyond block 2^64−1.
     pub fn push(&mut self, file: FileId, first_block: u64, blocks: u64) {
         self.reads += 1;
         self.blocks = self.blocks.saturating_add(blocks);
@@ -57,7 +58,7 @@ impl Reads {
             && last.first_block.checked_add(u64::from(last.blocks)) == Some(first_block)
         {
             let more = left.min(u64::from(u32::MAX - last.blocks));
-            last.blocks += more as u32; // It fits: see above.
+            last.blocks += more as u32; // Bounded by u32::MAX in the line above.
             (first_block, left) = (first_block.wrapping_add(more), left - more);
         }
         while left > 0 {
@@ -67,7 +68,7 @@ impl Reads {
         }
     }
 
-    /// The runs in order: a file, the first block of it, and how many.
+    /// The runs in order: file, first block, and number of blocks.
     pub fn runs(&self) -> impl Iterator<Item = (FileId, u64, u64)> + Clone {
         self.runs
             .iter()
@@ -81,12 +82,12 @@ impl Reads {
         })
     }
 
-    /// By how many times larger blocks bring these reads down to `most` blocks for certain: a power of two, or none up to
-    /// `factor_max`.
+    /// The least power of two by which larger blocks are certain to bring these reads down to `most` blocks;
+    /// `None` if it is greater than `factor_max`.
     pub fn factor_for(&self, most: u64, factor_max: u64) -> Option<u64> {
         let factors = std::iter::successors(Some(2u64), |factor| factor.checked_mul(2));
         factors.take_while(|&factor| factor <= factor_max).find(|factor| {
-            // Each read may begin and end within a block that its neighbours touch too.
+            // Each read may begin and end within a block that its neighbours also touch.
             let whole = self.runs.iter().map(|run| u64::from(run.blocks) / factor);
             whole.sum::<u64>().saturating_add(self.reads.saturating_mul(2)) <= most
         })

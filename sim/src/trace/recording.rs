@@ -1,5 +1,5 @@
-//! What whole programs did: which names they resolved, which bytes they read, and how long they were busy with other
-//! things in between. [`strace`](super::strace) and [`dxt`](super::dxt) read it.
+//! What whole programs did: the names that they resolved, the bytes that they read, and the time that they
+//! spent on other things in between. [`strace`](super::strace) and [`dxt`](super::dxt) make recordings.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -7,47 +7,49 @@ use std::path::{Path, PathBuf};
 
 use foretell_policy::{Nanos, ReaderId};
 
-/// What programs did, in the order in which the calls began.
+/// The calls of programs, in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// The names that the calls refer to, and those of the folders that were passed through: absolute,
-    /// and without `.`, `..` and doubled strokes.
+    /// The names that the calls refer to, and those of the folders on the way: absolute, and without `.`, `..`
+    /// and doubled slashes.
     pub paths: Vec<PathBuf>,
-    /// All calls but those that end a program.
+    /// All calls except those that end a program.
     pub calls: Vec<Call>,
-    /// Whether it is known how long any call took.
+    /// Whether the recording has durations of calls.
     pub has_durations: bool,
-    /// How many bytes of which files were mapped into memory, but for programs and libraries; what is read of them
-    /// that way is in no call.
+    /// Files that were mapped into memory, and how many bytes; programs and libraries are left out. No call
+    /// shows what is read through a mapping.
     pub mapped: Vec<(PathIndex, u64)>,
-    /// Bytes read at offsets of files whose opens are not recorded: which files is not known.
+    /// Bytes read at given offsets from files whose names are unknown, since their opens were not recorded.
     pub unnamed_bytes: u64,
-    /// Opens to read in folders that are known by no call, so that it is not known of which files.
+    /// Opens for reading whose names are unknown, since no recorded call shows the folder.
     pub unnamed_opens: u64,
-    /// Calls of io_uring and aio, which do not say what is read.
+    /// Calls of io_uring and aio, which do not show what is read.
     pub ring_calls: u64,
-    /// Lines not understood or not needed.
+    /// Lines that were not understood or not needed.
     pub passed_over: u64,
-    /// What the recorder itself says that is wrong with it, each once.
+    /// Warnings of the recorder about its own data, without repetitions.
     pub warnings: Vec<String>,
-    /// How whole the recording is.
+    /// What is damaged or missing.
     pub state: State,
 }
 
-/// What of a recording's text is damaged or missing, as far as the format tells: [`strace`](super::strace) does.
+/// What is damaged or missing in a recording, as far as its format shows it. Only [`strace`](super::strace)
+/// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// All lines.
+    /// All lines of the recording.
     pub lines: u64,
-    /// Those that should be calls and are not understood.
+    /// Lines that should be calls and were not understood.
     pub not_understood: u64,
-    /// The first of these; lines count from 1.
+    /// The first of these; the first line is 1.
     pub first_not_understood: Option<u64>,
-    /// Whether the last line is cut off, or a call has a beginning and no end.
+    /// Whether the last line is cut off, or a call has a beginning but no end.
     pub ends_within_call: bool,
-    /// Open files that were read from where they stood, and whose opening, or the closing of another one, is not in it.
+    /// Descriptors that were read at their current position, where the recording lacks the open, or the close
+    /// of another descriptor.
     pub unopened: u64,
-    /// A process that was made and is in no line.
+    /// A process that was created but has no line in the recording.
     pub unheard_child: Option<ReaderId>,
 }
 
@@ -58,90 +60,93 @@ pub struct PathIndex(pub u32);
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The process or thread; 0 where the recording names none.
+    /// The process or thread; 0 if the recording has no numbers.
     pub reader: ReaderId,
-    /// When it began, since the first call.
+    /// When it began, from the first call on.
     pub began: Nanos,
-    /// How long it took; 0 if that was not recorded.
+    /// How long it took; 0 if not recorded.
     pub took: Nanos,
-    /// What it did.
+    /// Its effect.
     pub what: What,
 }
 
-/// What a call did.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A file or folder was opened. It is the name behind all links, as for reads, if the recording tells it.
+    /// A file or folder was opened. The name is the one after all links are resolved, as for reads, if the
+    /// recording shows it.
     Open(PathIndex),
-    /// A name was resolved otherwise, successfully: by the stat family, access, readlink, execve, chdir.
+    /// A name was resolved in another way, with success: by the stat family, access, readlink, execve or chdir.
     Look(PathIndex),
     /// Bytes of a file were read: by the read family, or as the source of sendfile, splice and
     /// copy_file_range. They end at byte 2^63 at most.
     Read {
-        /// What was read.
+        /// The file.
         file: PathIndex,
         /// The first byte.
         offset_bytes: u64,
-        /// How many were read; at least 1.
+        /// The number of bytes that were read; at least 1.
         length_bytes: u64,
     },
-    /// Entries of a folder were listed; not the empty answer at its end.
+    /// Entries of a folder were listed. The empty answer at its end is [`What::End`].
     List(PathIndex),
-    /// There was nothing of this name, or it could not be had.
+    /// The name does not exist, or access to it failed.
     Missing(PathIndex),
-    /// A read or listing of this file was at its end.
+    /// A read or a listing was at the end of this file or folder.
     End(PathIndex),
     /// The program has asked the kernel to read ahead: posix_fadvise with WILLNEED, or readahead.
     Advise {
-        /// What of.
+        /// The file.
         file: PathIndex,
         /// The first byte.
         offset_bytes: u64,
-        /// How many; 0: all to the end of the file.
+        /// The number of bytes; 0 means to the end of the file.
         length_bytes: u64,
     },
-    /// A process or thread was made that has calls in the recording.
+    /// A process or thread was created that has calls in the recording.
     Fork {
-        /// Who was made.
+        /// Its number.
         child: ReaderId,
         /// Whether the call lasts until the child executes a program or ends, as vfork does.
         waits: bool,
     },
-    /// A call that lasts until somebody else has done something: a child has ended, a pipe has been written or
-    /// read, a lock has been given back.
+    /// A call that lasts until another process acts: a child ends, a pipe is written or read, a lock is
+    /// released.
     Wait(Whom),
-    /// Any other call: only its time matters.
+    /// Any other call. Only its time matters.
     Other,
 }
 
-/// Who ended a call that waits.
+/// The process that ends a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// This child, by its end.
+    /// This child, by ending.
     Child(ReaderId),
-    /// Who wrote to the pipe of this number, from which so many bytes were read.
+    /// The writer of this pipe, from which `bytes` were read.
     Writer {
         /// Its number.
         pipe: u64,
         /// How many.
         bytes: u64,
     },
-    /// Who read from the pipe of this number, to which so many bytes were written: if it was full.
+    /// The reader of this pipe, to which `bytes` were written. It mattered only if the pipe was full.
     Reader {
         /// Its number.
         pipe: u64,
         /// How many.
         bytes: u64,
     },
-    /// Anybody.
+    /// Any other process.
     Unknown,
 }
 
-/// What lies below these the kernel makes when it is read, or keeps in memory: devices, `/proc`, `/sys`, `/dev/shm`, `/run`.
+/// Folders whose content the kernel generates or keeps in memory: devices, `/proc`, `/sys`, `/dev/shm`, `/run`.
 const ON_NO_DISK: [&str; 5] = ["/dev", "/proc", "/sys", "/run", "/var/run"];
-/// How the names of open files begin that lie in no folder: of memfd_create, shmget, mmap of huge pages, io_setup and DMA buffers.
+/// How the names begin of open files that lie in no folder: of memfd_create, shmget, huge pages, aio and DMA
+/// buffers.
 const IN_NO_FOLDER: [&[u8]; 5] = [b"/memfd:", b"/SYSV", b"/anon_hugepage", b"/[aio]", b"/dmabuf:"];
-/// What of `/dev` answers at once: what is read of all else there waits for somebody, as at a terminal.
+/// Devices and folders of `/dev` that answer at once. A read of anything else there waits for another party, as
+/// at a terminal.
 const ANSWERS_AT_ONCE: [&str; 9] = [
     "/dev/zero",
     "/dev/null",
@@ -154,8 +159,8 @@ const ANSWERS_AT_ONCE: [&str; 9] = [
     "/dev/hugepages",
 ];
 
-/// Whether no disk has what is read of the file of this name: it is a device, a terminal, of the kernel, or in memory. A `/tmp` in
-/// memory is not told from one on a disk.
+/// Whether no disk holds the content of this file, by its name: a device, a terminal, a file of the kernel, or
+/// memory. A `/tmp` in memory cannot be distinguished from one on a disk.
 pub fn is_on_no_disk(path: &Path) -> bool {
     let name = path.as_os_str().as_bytes();
     // DXT calls the standard descriptors `<STDIN>` and the like.
@@ -164,17 +169,17 @@ pub fn is_on_no_disk(path: &Path) -> bool {
         || IN_NO_FOLDER.iter().any(|begin| name.starts_with(begin))
 }
 
-/// What of a recording has been left out, as no disk has it.
+/// Reads that were left out, since no disk holds their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Files of which something was read.
+    /// Files that were read.
     pub files: usize,
-    /// How much was.
+    /// Bytes that were read.
     pub bytes: u64,
 }
 
 impl What {
-    /// The file, folder or name that it is about.
+    /// The file, folder or name that the call is about.
     fn path(self) -> Option<PathIndex> {
         match self {
             What::Open(path)
@@ -190,8 +195,8 @@ impl What {
 }
 
 impl Recording {
-    /// Makes calls on files for which `is_out` holds time of the program, or waits for somebody where they are that. It is asked
-    /// once for each name.
+    /// Removes the calls on files for which `is_out` is true. They become the program's own time, or waits if
+    /// such a file is one that waits for another party. `is_out` is asked once for each name.
     pub fn leave_out(&mut self, is_out: impl Fn(&Path) -> bool) -> LeftOut {
         let is_out: Vec<bool> = self.paths.iter().map(|path| is_out(path)).collect();
         let is_out = |path: PathIndex| is_out[path.0 as usize];
@@ -214,12 +219,12 @@ impl Recording {
         LeftOut { files: files.len(), bytes }
     }
 
-    /// The name that `index` is.
+    /// The name with this index.
     pub fn path(&self, index: PathIndex) -> &Path {
         &self.paths[index.0 as usize]
     }
 
-    /// Brings the calls into the order in which they began, and counts time from the first.
+    /// Sorts the calls by their beginnings, and counts time from the first.
     pub(super) fn settle(&mut self) {
         if !self.calls.is_sorted_by_key(|call| call.began) {
             self.calls.sort_by_key(|call| call.began);

@@ -1,21 +1,20 @@
-//! `vscsi`: the SCSI requests of a virtual machine's disk, as VMware's tracer records them and
-//! libCacheSim hands them on.
+//! `vscsi`: the SCSI requests of a virtual machine's disk, as VMware's tracer records them and libCacheSim
+//! publishes them.
 //!
-//! Binary records of fixed size, little endian, of one of two versions; the upper byte of a record's
-//! `ver` is the version.
+//! Binary little-endian records of fixed size, in one of two versions; the upper byte of a record's `ver` is
+//! the version.
 //!
 //! ```text
 //! version 1, 32 bytes: sn u32, len u32, nSG u32, cmd u16, ver u16, lbn u64, ts u64
 //! version 2, 40 bytes: cmd u16, ver u16, sn u32, len u32, nSG u32, lbn u64, ts u64, rt u64
 //! ```
 //!
-//! `len` is in bytes, `lbn` in sectors of 512 bytes, `ts` in microseconds. Of the requests, those whose
-//! `cmd` is one of SCSI's READ commands are reads; the others are passed over. Time is counted from the
-//! first request. The disk is file 0.
+//! `len` is in bytes, `lbn` in sectors of 512 bytes, and `ts` in microseconds. Requests whose `cmd` is a SCSI
+//! READ command are reads; all others are skipped. Time counts from the first request. The disk is file 0.
 //!
-//! The version is told by the first record, and version 1 is tried first: in a record of version 2 the
-//! byte that says so is the highest of `nSG`, the number of pieces of memory that a request is for, and
-//! that is never 2^24. A command is one byte: where it is more, the file is of another kind.
+//! The first record decides the version. Version 1 is tried first. In a record of version 2, the byte at that
+//! place is the highest of `nSG`, the number of memory segments of a request, which never reaches 2^24. A
+//! command is one byte; if the high byte of `cmd` is not 0, the file is of another kind.
 
 use foretell_policy::{FileId, Nanos, ReaderId};
 
@@ -63,7 +62,7 @@ impl Version {
     }
 }
 
-/// Whether a file that begins with `prefix` is such a recording: all whole records are of one version.
+/// Whether a file that begins with `prefix` is of this format: all whole records have the same version.
 pub(super) fn is_of(prefix: &[u8]) -> bool {
     [Version::V1, Version::V2].into_iter().any(|version| {
         let mut records = prefix.chunks_exact(version.record_bytes());
@@ -72,7 +71,7 @@ pub(super) fn is_of(prefix: &[u8]) -> bool {
     })
 }
 
-/// What matters of a request.
+/// The fields of a request that are used.
 struct Request {
     command: u16,
     length_bytes: u32,

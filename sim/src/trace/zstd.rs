@@ -1,11 +1,11 @@
-//! The plain bytes of a file compressed with zstd: all of its frames, one after another (RFC 8878, section 3).
+//! Decompresses zstd: all frames of a file, one after another (RFC 8878, section 3).
 
 use std::io::{self, BufRead, Read};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// What a frame begins with.
+/// The first bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// See the [module](self).
@@ -20,7 +20,7 @@ impl<R: BufRead> Zstd<R> {
         Zstd { source, decoder: FrameDecoder::new(), is_within_frame: false }
     }
 
-    /// Begins the next frame that has data; says whether there is one.
+    /// Begins the next frame that has data; false if there is none.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
@@ -73,7 +73,7 @@ impl<R: BufRead> Read for Zstd<R> {
     }
 }
 
-/// The decoder's own words name its types.
+/// Translates the decoder's errors, which name its own types.
 fn in_words(error: &FrameDecoderError) -> io::Error {
     io::Error::other(match error {
         FrameDecoderError::WindowSizeTooBig { requested, max } => {

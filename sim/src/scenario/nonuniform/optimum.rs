@@ -1,30 +1,28 @@
-//! The least total stall of a small case, exactly.
+//! The exact least total stall of a small case.
 //!
-//! The model, which is the machine's for one program that discloses everything, in units:
-//! * A fetch of a block takes as long as its device takes, however many are under way. It has a
-//!   buffer from its start on; when it ends, the block is in memory.
-//! * Decisions are taken at the start, after each read has begun, and when fetches have ended
-//!   (also while the program waits). A decision starts any number of fetches of blocks that are
-//!   neither in memory nor on their way and are yet to be read; where buffers are lacking, it evicts
-//!   any blocks in memory. Nothing else is evicted.
-//! * A read begins when the one before is over; fetches that end at that instant have ended. If its
-//!   block is in memory, the read is over a unit later, and the block may be evicted from the
-//!   beginning on. If it is on its way, the program waits for it, and the read is over a unit after
-//!   its arrival. If it is neither, its fetch starts at once, in a free buffer or in one from which
-//!   any block in memory is evicted; if all buffers are being filled, it is read without a buffer in
-//!   the same time.
+//! The model is the machine's, for one program that discloses everything, in units:
+//! * A fetch of a block takes its device's time, however many are in flight. It holds a buffer from its start.
+//!   When it ends, the block is in memory.
+//! * Decisions are made at the start, after each read has begun, and when fetches have ended, also while the
+//!   program waits. A decision starts any number of fetches of blocks that are yet to be read and neither in
+//!   memory nor in flight. If buffers are lacking, it evicts any blocks in memory, and never more than needed.
+//! * A read begins when the one before ends, after the fetches that end at that instant. If its block is in
+//!   memory, the read ends a unit later, and the block may be evicted from its beginning on. If the block is in
+//!   flight, the program waits for it, and the read ends a unit after its arrival. Otherwise a fetch starts at
+//!   once, in a free buffer, or in that of any block in memory, which is evicted. If all buffers are being
+//!   filled, the block is read without a buffer in the same time.
 //!
-//! Found by A* over the states between decisions. The bound: whatever is decided, a block that will
-//! be read is there no sooner than its fetch can end, and is wanted no sooner than after a unit for
-//! each read before it. One thing is pruned: a block that will not be read again counts as a free
-//! buffer, since evicting it instead of another costs nothing.
+//! The search is A* over the states between decisions. Its bound: under any decisions, a block that will be
+//! read arrives no sooner than its fetch can end, and is needed no sooner than one unit for each read before
+//! it. The search prunes one thing: a block that will not be read again counts as a free buffer, since evicting
+//! it instead of another costs nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::Case;
 
-/// Most blocks of a case.
+/// Blocks of a case at most.
 const BLOCKS_MAX: usize = 8;
 /// Units that a read of a block in memory takes.
 const HIT: u8 = 1;
@@ -32,30 +30,30 @@ const HIT: u8 = 1;
 /// A set of blocks, one bit each.
 type Set = u8;
 
-/// What the program does.
+/// The program's activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Doing {
-    /// Reads from memory, for so many more units.
+    /// Reads from memory for this many more units.
     Reading(u8),
     /// Waits for the block of the last read begun.
     Waiting,
-    /// Reads without a buffer, for so many more units, and then from memory.
+    /// Reads without a buffer for this many more units, and then from memory.
     Around(u8),
 }
 
-/// Everything that matters at a decision.
+/// The state at a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct State {
-    /// Reads begun.
+    /// Number of reads begun.
     begun: u8,
     doing: Doing,
-    /// In memory and to be read again.
+    /// Blocks in memory that will be read again.
     resident: Set,
-    /// Units until each block arrives; 0: it is not on its way.
+    /// Units until each block arrives; 0 if it is not in flight.
     arrives_in: [u8; BLOCKS_MAX],
 }
 
-/// The least total stall of `case`, in units. Exponential: for at most 8 blocks.
+/// The least total stall of `case`, in units. Takes exponential time, so cases have at most 8 blocks.
 pub fn optimum(case: &Case) -> u64 {
     let search = Search::new(case);
     let start =
@@ -119,7 +117,7 @@ impl<'a> Search<'a> {
         self.case.reads[usize::from(state.begun) - 1]
     }
 
-    /// Units that are surely stalled from `state` on.
+    /// A lower bound of the stall from `state` on, in units.
     fn bound(&self, state: &State) -> u64 {
         let (stalled, busy) = match state.doing {
             Doing::Reading(left) => (0, left),
@@ -144,7 +142,7 @@ impl<'a> Search<'a> {
         self.case.buffers - state.resident.count_ones() as usize - in_flight(state)
     }
 
-    /// What `state` can be after a decision, deciding nothing included.
+    /// The states that can follow `state` by a decision, including the decision to do nothing.
     fn decisions(&self, state: &State) -> Vec<State> {
         let on_the_way = (0..BLOCKS_MAX).filter(|&block| state.arrives_in[block] > 0);
         let on_the_way: Set = on_the_way.fold(0, |set, block| set | 1 << block);
@@ -170,7 +168,7 @@ impl<'a> Search<'a> {
         state
     }
 
-    /// Lets time pass until the next decision; pushes what can be then, with the stall until then.
+    /// Lets time pass until the next decision, and pushes the possible states with the stall so far.
     fn advance(&self, state: State, stall: u64, next: &mut Vec<(State, u64)>) {
         let arrival = state.arrives_in.iter().copied().filter(|&left| left > 0).min();
         let own = match state.doing {
@@ -193,7 +191,7 @@ impl<'a> Search<'a> {
             Doing::Waiting if later.arrives_in[self.last_read(&state)] == 0 => Doing::Reading(HIT),
             Doing::Waiting => Doing::Waiting,
         };
-        // A block that has arrived and is not to be read again leaves a free buffer.
+        // A block that arrives and is not read again leaves a free buffer.
         later.resident &= self.wanted(&later);
         let stalled = !matches!(state.doing, Doing::Reading(_));
         let stall = stall + if stalled { u64::from(passed) } else { 0 };
@@ -238,7 +236,7 @@ fn subsets(set: Set) -> impl Iterator<Item = Set> {
     let mut next = Some(0);
     std::iter::from_fn(move || {
         let subset: Set = next?;
-        // Counts within the bits of `set`.
+        // Counts through the bits of `set`.
         next = (subset != set).then(|| subset.wrapping_sub(set) & set);
         Some(subset)
     })

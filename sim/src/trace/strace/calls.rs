@@ -1,4 +1,4 @@
-//! What one call did, and what it changes for the calls after it.
+//! The effect of one call, and its consequences for later calls.
 
 use foretell_policy::ReaderId;
 
@@ -6,39 +6,39 @@ use super::super::recording::{PathIndex, What, Whom};
 use super::line::{self, Done};
 use super::tables::{Paths, Process};
 
-/// Whether a call of this name returns the id of a new process or thread.
+/// Whether this call returns the id of a new process or thread.
 pub(super) fn makes_process(name: &[u8]) -> bool {
     matches!(name, b"clone" | b"clone2" | b"clone3" | b"fork" | b"vfork")
 }
 
-/// Whether the maker of a process waits till it has begun a program or ended; `text` has the arguments of the call.
+/// Whether the parent waits until the child executes a program or ends; `text` has the call's arguments.
 pub(super) fn waits_for_child(name: &[u8], text: &[u8]) -> bool {
     name == b"vfork" || has(text, b"CLONE_VFORK")
 }
 
-/// Whether a call of this name only ends its thread.
+/// Whether this call only ends its thread.
 pub(super) fn is_exit(name: &[u8]) -> bool {
     matches!(name, b"exit" | b"exit_group" | b"_exit")
 }
 
-/// Whether a call of this name reads at an offset, and so from a file.
+/// Whether this call reads at a given offset, and so from a file.
 pub(super) fn reads_at_offset(name: &[u8]) -> bool {
     matches!(name, b"pread64" | b"pread" | b"preadv" | b"preadv2")
 }
 
-/// Whether a call of this name and with these arguments opens a file to read of it.
+/// Whether this call, with these arguments, opens a file for reading.
 pub(super) fn opens(name: &[u8], text: &[u8]) -> bool {
     matches!(name, b"open" | b"openat" | b"openat2")
         && !has(text, b"O_WRONLY")
         && !has(text, b"O_DIRECTORY")
 }
 
-/// Whether a call of this name may read by io_uring or aio.
+/// Whether this call may read by io_uring or aio.
 pub(super) fn is_of_ring(name: &[u8]) -> bool {
     matches!(name, b"io_uring_enter" | b"io_submit" | b"io_getevents" | b"io_pgetevents")
 }
 
-/// Notes in `process` what the call changes, and says what it did. `text` has all its arguments.
+/// Returns the effect of a call, and records in `process` what it changes. `text` has all its arguments.
 pub(super) fn what(
     paths: &mut Paths,
     process: &mut Process,
@@ -104,7 +104,7 @@ pub(super) fn what(
     }
 }
 
-/// The name that a call resolves, if it is one that does.
+/// The name that a call resolves, if any.
 fn named(paths: &mut Paths, process: &Process, name: &[u8], done: &Done) -> Option<PathIndex> {
     let [first, second, ..] = done.arguments;
     match name {
@@ -118,8 +118,8 @@ fn named(paths: &mut Paths, process: &Process, name: &[u8], done: &Done) -> Opti
     }
 }
 
-/// For whom the call lasts until that has done something. One that a signal interrupted is a wait, one whose time was
-/// up is not.
+/// The process that a waiting call waits for. A call that a signal interrupted is a wait; one that timed out is
+/// not.
 fn whom(
     paths: &mut Paths,
     process: &Process,
@@ -161,27 +161,27 @@ fn whom(
         b"splice" if pipe(third).is_some() => pipe(third).map(|pipe| Whom::Reader { pipe, bytes }),
         b"read" | b"readv" | b"splice" | b"recv" | b"recvfrom" | b"recvmsg" | b"recvmmsg"
         | b"accept" | b"accept4" => {
-            // A timer is nobody's.
+            // A timer belongs to no other process.
             anybody_if(!has(first, b"[timerfd]") && is_of_others(paths, process, first))
         }
         _ => None,
     }
 }
 
-/// The number of the pipe that a descriptor is annotated with.
+/// The number of the pipe in a descriptor's annotation.
 fn pipe(argument: &[u8]) -> Option<u64> {
     let annotation = line::descriptor(argument)?.annotation?;
     if annotation.starts_with(b"pipe:[") { line::number_behind(annotation, b"[") } else { None }
 }
 
-/// Whether a descriptor is no file's: a pipe's, a socket's, an eventfd's, or one of which nothing is known.
+/// Whether a descriptor is no file: a pipe, a socket, an eventfd, or unknown.
 fn is_of_others(paths: &mut Paths, process: &Process, argument: &[u8]) -> bool {
     let of = line::descriptor(argument).filter(|of| of.number.is_some());
     of.is_some_and(|of| process.file(paths, &of).is_none())
 }
 
-/// What of a file a call maps into memory, unless it is a program or library: those are executed, or marked by the
-/// loader.
+/// The file and the number of bytes that a call maps into memory. Programs and libraries are left out: they are
+/// mapped as executable, or marked by the loader.
 pub(super) fn mapped(
     paths: &mut Paths,
     process: &Process,
@@ -197,7 +197,7 @@ pub(super) fn mapped(
     Some((process.file(paths, &of)?, line::decimal(length_bytes)?))
 }
 
-/// Calls that say nothing of files but change what later ones mean.
+/// Applies calls that concern no names but change the meaning of later calls.
 fn change(paths: &mut Paths, process: &mut Process, name: &[u8], done: &Done, text: &[u8]) {
     let [first, second, third, ..] = done.arguments;
     let returned = done.returned.unwrap_or_default();
@@ -252,7 +252,7 @@ fn open(
     closes_on_exec: bool,
 ) -> Option<What> {
     let fd = u32::try_from(done.returned?).ok()?;
-    // The descriptor is another one now, whether it is known of what or not.
+    // The descriptor is a new one, whether or not its file is known.
     process.close(fd);
     let named = process.resolve(paths, from, name);
     let file = done.annotation.and_then(|annotation| paths.annotated(annotation)).or(named)?;
@@ -260,9 +260,9 @@ fn open(
     Some(What::Open(file))
 }
 
-/// Where a call reads.
+/// The offset at which a call reads.
 enum At {
-    /// Where the descriptor stands, which then stands behind.
+    /// At the descriptor's position, which advances.
     Position,
     Offset(u64),
 }
@@ -315,7 +315,7 @@ fn written(paths: &mut Paths, process: &Process, to: &[u8], length_bytes: u64) {
     }
 }
 
-/// A further descriptor, the one returned, of what the first argument is one of.
+/// Makes the returned descriptor a duplicate of the first argument.
 fn duplicate(paths: &mut Paths, process: &Process, done: &Done, closes_on_exec: bool) {
     let Some(fd) = done.returned.and_then(|returned| u32::try_from(returned).ok()) else {
         return;
@@ -333,7 +333,7 @@ fn close_range(process: &mut Process, first: &[u8], last: &[u8], flags: &[u8]) {
     let Some(first) = line::descriptor(first).and_then(|of| of.number).map(u64::from) else {
         return;
     };
-    // Mostly `~0U`, which stands for all above.
+    // Mostly `~0U`: all descriptors above.
     let last = line::descriptor(last).and_then(|of| of.number).map_or(u64::MAX, u64::from);
     if has(flags, b"CLOSE_RANGE_CLOEXEC") {
         process.set_closes_on_exec(first, last, true);

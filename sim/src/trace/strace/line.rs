@@ -1,4 +1,4 @@
-//! The syntax of one line of strace: who, when, and which call with which arguments and result.
+//! The syntax of one line of strace: process, time, and the call with its arguments and result.
 //!
 //! ```text
 //! 8145  1795349886.415031 openat(AT_FDCWD</tmp>, "a.txt", O_RDONLY) = 3</tmp/a.txt> <0.000013>
@@ -8,34 +8,35 @@
 //! 8145  1795349886.415283 +++ exited with 0 +++
 //! ```
 //!
-//! Everything is a slice of the line: strings and names stay escaped until [`decoded`] is asked.
+//! Everything is a slice of the line. Strings and names stay escaped until [`decoded`] is called.
 
-/// Most arguments of a call that are told apart.
+/// Arguments of a call that are kept.
 const ARGUMENTS_MAX: usize = 6;
-/// How the line of a call ends that another process's line interrupts, but for the number that newer versions may put before the dots
-/// (strace/strace#152).
+/// How a call's line ends if another process's line interrupts it. Newer versions may put a number before the
+/// dots (strace/strace#152).
 const UNFINISHED: &[u8] = b"<unfinished ";
-/// How the line of a call ends whose process strace lets go.
+/// How a call's line ends if strace stops following the process.
 const DETACHED: &[u8] = b"<detached ...>";
-/// What stands in place of a result that strace cannot get.
+/// Stands for a result that strace cannot read.
 const UNAVAILABLE: &[u8] = b"<unavailable>";
-/// The longest call that is believed: a year, in nanoseconds.
+/// The longest plausible call: a year, in nanoseconds.
 const TOOK_NS_MAX: u64 = 366 * 24 * 3600 * 1_000_000_000;
-/// How lines begin that strace writes between calls: its messages, stacks of `-k`, and data of `-e read`.
+/// How lines begin that strace writes between calls: its messages, the stacks of `-k`, and the data of `-e
+/// read`.
 const BETWEEN: [&[u8]; 5] = [b"strace: ", b"[ Process ", b"> ", b"| ", b"* "];
-/// What follows the name of a file that has none any more.
+/// Follows the name of a deleted file.
 const DELETED: &[u8] = b"(deleted)";
 
 /// One line.
 pub(super) struct Line<'a> {
-    /// Whose; `None` where strace follows but one process.
+    /// The process; `None` where strace follows only one.
     pub(super) pid: Option<u64>,
-    /// When, in nanoseconds since 1970; `None` if the line has no time or one of another form.
+    /// Nanoseconds since 1970; `None` if the line has no time, or one in another form.
     pub(super) time_ns: Option<u64>,
     pub(super) event: Event<'a>,
 }
 
-/// What a line tells. `text` is what stands behind the opening bracket of the call.
+/// The content of a line. `text` is the part after the call's opening bracket.
 pub(super) enum Event<'a> {
     Whole {
         name: &'a [u8],
@@ -52,9 +53,9 @@ pub(super) enum Event<'a> {
     },
     Signal,
     Ended,
-    /// A call whose process strace lets go.
+    /// A call whose process strace stops following.
     Detached,
-    /// The process goes on as what was thread `thread` until then, which took its place in execve.
+    /// Thread `thread` has called execve and goes on with the id of its process.
     Superseded {
         thread: u64,
     },
@@ -62,13 +63,13 @@ pub(super) enum Event<'a> {
 
 /// The arguments and the result of a call.
 pub(super) struct Done<'a> {
-    /// Trimmed; empty where the call has fewer.
+    /// Trimmed; empty if the call has fewer.
     pub(super) arguments: [&'a [u8]; ARGUMENTS_MAX],
     /// `None` if the call failed or did not return.
     pub(super) returned: Option<u64>,
-    /// Whether a signal ended the call, which may begin again.
+    /// Whether a signal ended the call, which may be restarted.
     pub(super) is_interrupted: bool,
-    /// What `-y` says of the descriptor returned.
+    /// The annotation of `-y` for the returned descriptor.
     pub(super) annotation: Option<&'a [u8]>,
     pub(super) took_ns: Option<u64>,
 }
@@ -80,30 +81,30 @@ pub(super) struct Descriptor<'a> {
     pub(super) annotation: Option<&'a [u8]>,
 }
 
-/// The line that `text` is, if it is one of strace.
+/// Parses a line; `None` if it is none of strace's calls or events.
 pub(super) fn parse(text: &[u8]) -> Option<Line<'_>> {
     let (pid, text) = after_pid(text);
     let (time_ns, text) = after_time(text)?;
     Some(Line { pid, time_ns, event: event(text)? })
 }
 
-/// Whether `text` is no line of a call and need not be one.
+/// Whether `text` is a line that strace writes between calls.
 pub(super) fn is_between(text: &[u8]) -> bool {
     BETWEEN.iter().any(|start| text.starts_with(start))
 }
 
-/// Whether nothing can be missing at the end of the line `text`, which no line follows: a duration, the name of a
-/// descriptor or a mark ends it.
+/// Whether `text`, the last line, is certainly complete: it ends with a duration, the name of a descriptor or a
+/// mark.
 pub(super) fn is_whole(text: &[u8]) -> bool {
     [&b">"[..], b" ---", b" +++"].iter().any(|end| text.ends_with(end))
 }
 
-/// Which word the time is in `text`, a line of the process `pid`, from 1.
+/// Which word of `text`, a line of the process `pid`, is the time; the first is 1.
 pub(super) fn time_column(text: &[u8], pid: Option<u64>) -> u8 {
     1 + u8::from(pid.is_some()) + u8::from(text.starts_with(b"[pid "))
 }
 
-/// `1234 `, `[pid  1234] ` or nothing, each also with `-Y`'s name of the program: `1234<sh> `.
+/// Splits off the process: `1234 `, `[pid  1234] ` or nothing, also with `-Y`'s program name: `1234<sh> `.
 fn after_pid(text: &[u8]) -> (Option<u64>, &[u8]) {
     let bracketed = text.strip_prefix(b"[pid");
     let inner = bracketed.unwrap_or(text).trim_ascii_start();
@@ -119,7 +120,7 @@ fn after_pid(text: &[u8]) -> (Option<u64>, &[u8]) {
     }
 }
 
-/// Passes over the time and what `-r`, `-i` and `-n` put behind it. `None` if the line ends there.
+/// Splits off the time, and what `-r`, `-i` and `-n` add after it. `None` if the line ends there.
 fn after_time(text: &[u8]) -> Option<(Option<u64>, &[u8])> {
     let is_clock = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b':');
     let end = text.iter().position(|byte| !is_clock(byte))?;
@@ -151,29 +152,29 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
     }
     let (name, rest) = split_name(text)?;
     let text = rest.strip_prefix(b"(")?;
-    // A thread that takes its process's place in execve: see `Superseded`, which follows.
+    // A thread that replaces its process in execve; the event `Superseded` follows.
     let changed = || text.ends_with(b" ...>").then(|| find(text, b" <pid changed to "))?;
     if let Some(text) = unfinished(text).or_else(|| changed().map(|end| &text[..end])) {
-        // Without the space before the mark, or an annotation would not end at the bracket to come.
+        // Trimmed, since an annotation must end directly before the bracket to come.
         return Some(Event::Begun { name, text: text.trim_ascii_end() });
     }
     Some(Event::Whole { name, done: done(text)?, text })
 }
 
-/// What stands before the mark of a call that is interrupted, if the line ends with one.
+/// The text before the mark of an interrupted call, if the line ends with one.
 fn unfinished(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_suffix(b"...>")?;
     let (digits, before) = (text.trim_ascii_end(), |at: usize| text[..at].strip_suffix(UNFINISHED));
     before(text.len()).or_else(|| before(digits.iter().rposition(|&byte| byte == b'#')?))
 }
 
-/// `text` without ` #12` at its beginning.
+/// `text` without a leading ` #12`.
 fn without_number(text: &[u8]) -> &[u8] {
     text.strip_prefix(b" #").map_or(text, |rest| split_digits(rest).1)
 }
 
-/// The arguments and result that stand behind a call's opening bracket; `None` if cut off, or if what stands where its
-/// duration should is none.
+/// Parses the arguments and the result after a call's opening bracket; `None` if the line is cut off or its
+/// duration is malformed.
 pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
     let (arguments, end) = arguments(text)?;
     let result = text[end + 1..].trim_ascii().strip_prefix(b"=")?.trim_ascii();
@@ -183,7 +184,7 @@ pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
     });
     let (result, took_ns) = match marked.map(|(result, mark)| (result, duration(mark))) {
         Some((result, Some(took_ns))) => (result, Some(took_ns)),
-        // A name with ` <` in it ends like that, too.
+        // A name that contains ` <` has the same ending.
         Some((_, None))
             if annotation(split_digits(result).1).is_none() && !result.ends_with(UNAVAILABLE) =>
         {
@@ -197,11 +198,11 @@ pub(super) fn done(text: &[u8]) -> Option<Done<'_>> {
     Some(Done { arguments, returned, is_interrupted, annotation: annotation(rest), took_ns })
 }
 
-/// The first arguments and where the closing bracket is.
+/// The first arguments, and the position of the closing bracket.
 fn arguments(text: &[u8]) -> Option<([&[u8]; ARGUMENTS_MAX], usize)> {
     let mut arguments: [&[u8]; ARGUMENTS_MAX] = [&[]; ARGUMENTS_MAX];
     let (mut count, mut start, mut depth, mut at) = (0, 0, 0_u32, 0);
-    // Searched no more once there was none, so that the time stays linear.
+    // Not searched again after one failure, so that the time stays linear.
     let (mut has_annotations, mut has_comments) = (true, true);
     while at < text.len() {
         match text[at] {
@@ -239,7 +240,7 @@ fn arguments(text: &[u8]) -> Option<([&[u8]; ARGUMENTS_MAX], usize)> {
     None
 }
 
-/// Behind the quotation mark that ends the string whose content begins at `at`.
+/// The position after the quotation mark that ends the string whose content begins at `at`.
 fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match text.get(at)? {
@@ -250,14 +251,15 @@ fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Whether the `<` at `at` stands behind a descriptor: `3</a>`, `AT_FDCWD</a>`, but not `1<<20`.
+/// Whether the `<` at `at` follows a descriptor: `3</a>`, `AT_FDCWD</a>`, but not `1<<20`.
 fn begins_annotation(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
     let is_behind = before.last().is_some_and(u8::is_ascii_digit) || before.ends_with(b"AT_FDCWD");
     is_behind && matches!(text.get(at + 1), Some(b'/' | b'\\' | b'a'..=b'z' | b'A'..=b'Z'))
 }
 
-/// Where the `>` is that ends an annotation: names hold it too, but not before what ends an argument.
+/// The position of the `>` that ends an annotation. A `>` within a name is not followed by the end of an
+/// argument.
 fn annotation_end(text: &[u8], from: usize) -> Option<usize> {
     (from..text.len()).filter(|at| text[*at] == b'>').find(|at| {
         let rest = &text[at + 1..];
@@ -272,7 +274,7 @@ fn annotation(text: &[u8]) -> Option<&[u8]> {
     text.strip_prefix(b"<")?.strip_suffix(b">")
 }
 
-/// The descriptor that an argument is.
+/// Parses an argument that is a descriptor.
 pub(super) fn descriptor(argument: &[u8]) -> Option<Descriptor<'_>> {
     if let Some(rest) = argument.strip_prefix(b"AT_FDCWD") {
         return Some(Descriptor { number: None, annotation: annotation(rest) });
@@ -282,7 +284,7 @@ pub(super) fn descriptor(argument: &[u8]) -> Option<Descriptor<'_>> {
     Some(Descriptor { number: Some(number), annotation: annotation(rest) })
 }
 
-/// The name, still escaped, that an argument is; `None` if empty, cut short or no string.
+/// The name in an argument, still escaped; `None` if it is empty, shortened or no string.
 pub(super) fn name(argument: &[u8]) -> Option<&[u8]> {
     let name = argument.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     (!name.is_empty()).then_some(name)
@@ -293,7 +295,7 @@ pub(super) fn pointed_to(argument: &[u8]) -> Option<u64> {
     decimal(split_digits(argument.strip_prefix(b"[")?).0)
 }
 
-/// The number that `text` is; digits only.
+/// Parses a number of digits only.
 pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     let add = |sum: u64, digit: &u8| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
@@ -302,13 +304,13 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() { None } else { text.iter().try_fold(0, add) }
 }
 
-/// How long a call took: seconds, with or without a point.
+/// The duration of a call: seconds, with or without a decimal point.
 fn duration(text: &[u8]) -> Option<u64> {
     let whole = || decimal(text)?.checked_mul(1_000_000_000);
     nanoseconds(text).or_else(whole).filter(|took_ns| *took_ns <= TOOK_NS_MAX)
 }
 
-/// Seconds with up to nine digits behind the point, which must be there.
+/// Seconds with a decimal point and up to nine digits after it.
 fn nanoseconds(text: &[u8]) -> Option<u64> {
     let point = text.iter().position(|byte| *byte == b'.')?;
     let (whole, fraction) = (decimal(&text[..point])?, &text[point + 1..]);
@@ -316,7 +318,7 @@ fn nanoseconds(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1_000_000_000)?.checked_add(decimal(fraction)? * unit)
 }
 
-/// `text` without strace's escapes.
+/// `text` with strace's escapes resolved.
 pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -332,7 +334,7 @@ pub(super) fn decoded(text: &[u8]) -> Vec<u8> {
         };
         let number = std::str::from_utf8(digits).ok();
         if let Some(byte) = number.and_then(|number| u32::from_str_radix(number, radix).ok()) {
-            bytes.push(byte as u8); // `\777` is no byte; strace does not write it
+            bytes.push(byte as u8); // strace writes no escape above `\377`
             rest = &tail[skipped + digits.len()..];
         } else if let [letter, behind @ ..] = tail {
             bytes.push(match letter {
@@ -364,13 +366,13 @@ fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (length > 0).then(|| text.split_at(length))
 }
 
-/// The number that follows `name` where that stands first.
+/// The number after the first occurrence of `name`.
 pub(super) fn number_behind(text: &[u8], name: &[u8]) -> Option<u64> {
     let start = find(text, name)? + name.len();
     decimal(split_digits(&text[start..]).0)
 }
 
-/// Where `wanted` begins first.
+/// Where `wanted` first occurs.
 pub(super) fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }

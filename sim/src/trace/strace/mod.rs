@@ -1,35 +1,35 @@
 //! [Recordings](Recording) of whole programs by strace.
 //!
-//! Record with `strace -f -ttt -T -y -o FILE PROGRAM`. `-ttt` must be there. Without `-T`, only calls
-//! that another process's line interrupts have a duration; without `-y`, the names of descriptors
-//! follow from the calls that made them, which then must not be left out with `-e`. `line`
-//! is the syntax, `tables` what descriptors stand for, `calls` what each call does to them.
+//! Record with `strace -f -ttt -T -y -o FILE PROGRAM`. `-ttt` is required. Without `-T`, only calls that are
+//! interrupted by another process's line have a duration. Without `-y`, the names of descriptors are derived
+//! from the calls that created them, which `-e` must not leave out. `line` has the syntax, `tables` the
+//! descriptors and names, and `calls` the effect of each call.
 //!
-//! Offsets are counted: strace does not tell them. A descriptor is followed through open, dup, fcntl,
-//! lseek, reads and writes, through processes, which share the open files of their parent, and through
-//! threads, which share its descriptors. One that the recording does not open begins at 0 if `-y`
-//! tells its name, and so does one that has another name than what was opened: calls are missing then (or the file
-//! was renamed, which is not told from that), and [`State`] says so. Otherwise it is taken for one that is no file's.
+//! Strace does not show offsets, so they are counted. A descriptor is followed through open, dup, fcntl, lseek,
+//! reads and writes. Child processes share the open files of their parent, and threads share its descriptors.
+//! If the recording lacks the open of a descriptor and `-y` shows its name, it begins at offset 0, and so does
+//! a descriptor whose name differs from the file that was opened. Calls are missing then, which [`State`]
+//! reports; a renamed file looks the same. Any other unopened descriptor counts as no file.
 //!
-//! * A: A child may act before the line that tells its id. It is then taken for that of the call of the
-//!   clone family that was begun first and has no child yet: right unless two processes make children
-//!   in the same moment, which mostly have the same descriptors anyhow.
-//! * B: Without `-o` or with a single process, lines name no process. The first that is named later on,
-//!   and is no child, is the one without a name.
+//! * A: A child may act before the line that shows its id. It is then assigned to the call of the clone family
+//!   that began first and has no child yet. This is wrong only if two processes create children in the same
+//!   moment, and those mostly have the same descriptors.
+//! * B: Without `-o`, or with a single process, lines have no process id. The first id that appears later, and
+//!   is no child, belongs to that process.
 //!
-//! Calls that last until somebody else has done something are [`What::Wait`]: those for the end of a child; reads
-//! and the like of descriptors that are no file's; writes to pipes that `-y` tells; poll, select and epoll that had something to tell; futexes
-//! and locks. `calls` has the list. What a signal interrupted counts, what ended because its time was up does not, nor
-//! does sleep.
+//! Calls that last until another process acts are [`What::Wait`]: waiting for a child's end; reads and the like
+//! of descriptors that are no files; writes to pipes that `-y` shows; poll, select and epoll with a result;
+//! futexes and locks. `calls` has the list. A call that a signal interrupted counts as a wait. A call that
+//! timed out does not, and neither does sleep.
 //!
-//! Not here: pages read by way of mmap, io_uring and aio (no call tells them), `chroot`, appending
+//! Not here: pages read through mmap, and reads by io_uring and aio (no call shows them), `chroot`, appending
 //! writes, and calls of 32-bit programs with other names (`_llseek`).
 //!
-//! What may fail: as for every [recording](super). One whose end is missing is read up to there, and lines that are not
-//! understood are passed over; [`State`] says so. Time may run backwards
+//! What may fail: as for every [recording](super). A recording whose end is missing is read as far as it goes,
+//! and lines that are not understood are skipped; [`State`] reports both. Time may run backwards in two cases:
 //!
-//! * C: between two processes, by little, or
-//! * D: where a call is told when it ends: as with `-z`, when it began no longer before than it took.
+//! * C: between two processes, by at most [`BACK_NS_MAX`];
+//! * D: where a line is written when its call ends, as with `-z`, by at most the call's duration.
 
 mod calls;
 mod line;
@@ -50,34 +50,34 @@ use super::recording::{Call, PathIndex, Recording, State, What};
 use line::{Done, Event, Line};
 use tables::{Paths, Process};
 
-/// Most bytes of a line: `-s` makes strace write what is read, of which a call may print much.
+/// Bytes of the longest line: with `-s`, strace prints the data that is read.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// How the table begins that `-C` writes behind all calls.
+/// How the table begins that `-C` prints after all calls.
 const SUMMARY: &[u8] = b"% time ";
-/// Steps back between two processes that are sorted in silence (case C), nanoseconds.
+/// How far a process's time may lie before the latest of the others (case C), in nanoseconds.
 const BACK_NS_MAX: u64 = 10_000_000;
-/// The process of lines that name none. No real one is called so.
+/// Stands for the process of lines without an id. No process has this id.
 const NAMELESS: u64 = 0;
-/// What strace says of a process that it begins to follow, also within the line of a call.
+/// Strace's message that it begins to follow a process. It may stand inside the line of a call.
 const ATTACHED: [&[u8]; 2] = [b"strace: Process ", b" attached"];
 
-/// The recording in the file `path`; names are relative to `folder` where it does not say to what.
+/// Reads the recording in the file `path`; relative names whose folder is unknown are resolved from `folder`.
 ///
 /// # Errors
-/// [`TraceError`]: the file cannot be read, or is no output of strace with times.
+/// [`TraceError`]: the file cannot be read, or is no strace output with times.
 pub fn open(path: &Path, folder: &Path) -> Result<Recording, TraceError> {
     let file = File::open(path);
     let file = file.map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
     of(file, path, folder)
 }
 
-/// Whether a file that begins with `prefix` is output of strace, with times or without.
+/// Whether a file that begins with `prefix` is strace output, with or without times.
 pub(super) fn is_of(prefix: &[u8]) -> bool {
     let first = prefix.split(|&byte| byte == b'\n').find(|line| !line.is_empty());
     first.is_some_and(|line| line::parse(line).is_some())
 }
 
-/// The recording that `bytes` are, plain or compressed with gzip or zstd; errors call it `path`.
+/// Reads the recording from `bytes`, plain or compressed with gzip or zstd; errors name it `path`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -90,32 +90,33 @@ pub fn of(bytes: impl Read + 'static, path: &Path, folder: &Path) -> Result<Reco
     Ok(recorder.finish())
 }
 
-/// A call that has begun.
+/// A call whose end has not been seen.
 struct Pending {
     name: Vec<u8>,
     text: Vec<u8>,
-    /// The line.
+    /// Its line.
     line: u64,
-    /// Where among the calls; `None` if it is none that is kept.
+    /// Its index among the calls; `None` if the call is not kept.
     index: Option<usize>,
 }
 
 struct Recorder {
-    /// Times are since 1970 until all are known.
+    /// Times count from 1970 until all are known.
     recording: Recording,
     paths: Paths,
     folder: PathIndex,
     processes: HashMap<u64, Process>,
     pending: HashMap<u64, Pending>,
-    /// Who makes a child that is not known yet, in the order in which they began.
+    /// Processes in a call that creates a child, while the child is unknown, in the order in which the calls
+    /// began.
     forking: Vec<u64>,
-    /// Children that acted before they were told, and whose they were taken for (case A).
+    /// Children that acted before their ids were shown, and their assumed parents (case A).
     adopted: HashMap<u64, u64>,
-    /// Who the process without a name is.
+    /// The id of the process without one (case B).
     nameless: Option<u64>,
-    /// The time of the last line of each process that has been in one.
+    /// The time of the last line of each process.
     heard_ns: HashMap<u64, u64>,
-    /// The latest time of all.
+    /// The latest time of any process.
     latest_ns: u64,
     /// The line that is being read.
     line: u64,
@@ -145,13 +146,13 @@ impl Recorder {
         let mut is_strace = false;
         let mut is_summary = false;
         let mut held = Vec::new();
-        // Before the last line, and whether that may be cut off.
+        // The state before the last line, and whether that line may be cut off.
         let (mut before, mut may_be_cut) = (State::default(), false);
         while let Some(text) = input.line()? {
             self.line += 1;
             (before, may_be_cut) = (self.recording.state, !line::is_whole(text));
             if let Some(start) = attached(text) {
-                // It may stand in the middle of a call, whose line goes on on the next.
+                // It may stand inside a call, which then continues on the next line.
                 held.extend_from_slice(&text[..start]);
                 self.recording.passed_over += u64::from(start == 0);
                 continue;
@@ -165,7 +166,7 @@ impl Recorder {
             let text = if held.is_empty() { text } else { &held };
             is_summary |= text.starts_with(SUMMARY);
             match line::parse(text) {
-                // `-r` tells what lies between two calls, and of the first that it is nothing.
+                // With `-r`, times are differences, and the first is 0.
                 Some(Line { time_ns: Some(0), .. }) if !is_strace => {
                     return Err(Fault::NoTime.into());
                 }
@@ -194,7 +195,7 @@ impl Recorder {
         if is_strace { Ok(()) } else { Err(Fault::NotStrace.into()) }
     }
 
-    /// The line numbered `line`, or what of its call follows, is not what strace writes.
+    /// Counts `line` as not understood: it, or the rest of its call, is no strace output.
     fn not_understood(&mut self, line: u64) {
         self.recording.passed_over += 1;
         let state = &mut self.recording.state;
@@ -203,7 +204,7 @@ impl Recorder {
             Some(state.first_not_understood.map_or(line, |first| first.min(line)));
     }
 
-    /// Notes that a line of process `pid` is of `time_ns`, the word `column` of the line.
+    /// Checks the time of a line of process `pid`; the time is word `column` of the line.
     fn check_time(
         &mut self,
         pid: u64,
@@ -239,7 +240,7 @@ impl Recorder {
             && let Some(lost) = self.pending.remove(&pid)
             && !calls::is_exit(&lost.name)
         {
-            // The line is missing that has the call's end.
+            // The line with the end of that call is missing.
             self.not_understood(lost.line);
         }
         match event {
@@ -271,10 +272,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// Who acts: known afterwards.
+    /// The process that acts, which is known from then on.
     fn process_of(&mut self, pid: Option<u64>, event: &Event) -> u64 {
         let Some(pid) = pid else {
-            // Case B, once all processes but one have ended.
+            // Case B, after all processes but one have ended.
             let mut known = self.processes.keys();
             let pid = known.next().filter(|_| known.next().is_none()).copied();
             let pid = pid.unwrap_or(NAMELESS);
@@ -343,7 +344,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Fills in what the call at `index` did.
+    /// Completes the call at `index` with its effect.
     fn complete(
         &mut self,
         pid: u64,
@@ -352,7 +353,7 @@ impl Recorder {
         done: &Done,
         text: &[u8],
     ) -> Result<(), Fault> {
-        let process = self.processes.get_mut(&pid).expect("who acts is known");
+        let process = self.processes.get_mut(&pid).expect("invariant: the acting process is known");
         let call = &mut self.recording.calls[index];
         call.what = calls::what(&mut self.paths, process, name, done, text);
         if let What::Read { offset_bytes, length_bytes, .. } = call.what {
@@ -379,10 +380,10 @@ impl Recorder {
         Ok(())
     }
 
-    /// `parent` has made `child`, by a call with the arguments `text`.
+    /// Records that `parent` created `child`, by a call with the arguments `text`.
     fn made(&mut self, parent: u64, child: u64, text: &[u8]) {
         match self.adopted.remove(&child) {
-            // Taken for another's, whose own is still to come.
+            // The child was assigned to `other`, whose own child is still to come.
             Some(other) if other != parent => self.forking.insert(0, other),
             Some(_) => {}
             None => {
@@ -396,7 +397,7 @@ impl Recorder {
         let mut recording = self.recording;
         recording.state.unopened = self.paths.guessed;
         recording.paths = self.paths.into_vec();
-        // With `-z`, lines are in the order in which the calls returned.
+        // With `-z`, lines are in the order in which calls returned.
         recording.settle();
         for call in &mut recording.calls {
             if let (ReaderId(NAMELESS), Some(pid)) = (call.reader, self.nameless) {
@@ -418,7 +419,7 @@ impl Recorder {
     }
 }
 
-/// Where in `text` the message begins that strace follows one process more.
+/// Where in `text` strace's message begins that it follows another process.
 fn attached(text: &[u8]) -> Option<usize> {
     let [before, after] = ATTACHED;
     let text = text.strip_suffix(after)?;

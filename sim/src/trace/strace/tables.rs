@@ -1,4 +1,4 @@
-//! What a process has that gives its calls a meaning: names, descriptors, a current folder.
+//! The state of a process that its calls refer to: names, descriptors, and the current folder.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use std::rc::Rc;
 use super::super::recording::{PathIndex, is_on_no_disk};
 use super::line::{self, Descriptor};
 
-/// Every name of the recording, once.
+/// All names of the recording, without repetitions.
 #[derive(Default)]
 pub(super) struct Paths {
-    /// How many open files were read at a place that is a guess.
+    /// Open files that were read at a guessed offset.
     pub(super) guessed: u64,
     paths: Vec<PathBuf>,
     indices: HashMap<Vec<u8>, PathIndex>,
@@ -22,7 +22,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// The path that `name`, not escaped, is from the root folder.
+    /// The index of `name`, which is not escaped and is taken from the root folder.
     pub(super) fn index(&mut self, name: &[u8]) -> PathIndex {
         let name = normalised(name);
         if let Some(index) = self.indices.get(&name) {
@@ -39,7 +39,7 @@ impl Paths {
         if let Some(index) = self.spelled.get(spelled) {
             return *index;
         }
-        // `-yy` tells the device behind the name: `/dev/null<char 1:3>`.
+        // `-yy` adds the device to the name: `/dev/null<char 1:3>`.
         let device = [&b"<char "[..], b"<block "].iter().find_map(|of| line::find(spelled, of));
         let name = line::decoded(&spelled[..device.unwrap_or(spelled.len())]);
         let name = name.strip_suffix(b" (deleted)").unwrap_or(&name);
@@ -48,8 +48,8 @@ impl Paths {
         index
     }
 
-    /// The path of a name as strace spells it, from `folder` unless it is absolute; `None` if both
-    /// are unknown.
+    /// The path of a name as strace spells it, from `folder` unless it is absolute; `None` if it is relative
+    /// and `folder` is unknown.
     fn resolved(&mut self, folder: Option<PathIndex>, spelled: &[u8]) -> Option<PathIndex> {
         let is_absolute = spelled.starts_with(b"/");
         if is_absolute && let Some(Some(index)) = self.spelled.get(spelled) {
@@ -77,7 +77,7 @@ impl Paths {
     }
 }
 
-/// `name` from the root folder without `.`, `..` and doubled strokes; links are not looked at.
+/// `name` from the root folder without `.`, `..` and doubled slashes; links are not resolved.
 fn normalised(name: &[u8]) -> Vec<u8> {
     let mut parts = Vec::new();
     for part in name.split(|byte| *byte == b'/') {
@@ -94,16 +94,16 @@ fn normalised(name: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// An open file: what descriptors share that were made of each other.
+/// An open file, which duplicated descriptors share.
 pub(super) struct Description {
     file: PathIndex,
     offset_bytes: Cell<u64>,
-    /// Whether it is taken to be at its beginning as nothing tells where it is.
+    /// Whether its offset is assumed to be 0 for lack of information.
     is_guessed: Cell<bool>,
 }
 
 impl Description {
-    /// The offset before reading or writing `length_bytes` from it on.
+    /// Advances the offset by `length_bytes`, and returns the offset before.
     pub(super) fn advance(&self, length_bytes: u64) -> u64 {
         let offset_bytes = self.offset_bytes.get();
         self.offset_bytes.replace(offset_bytes.saturating_add(length_bytes))
@@ -114,7 +114,7 @@ impl Description {
         self.is_guessed.set(false);
     }
 
-    /// Whether its offset is a guess, and that is not known yet.
+    /// Whether its offset is a guess that has not been reported yet.
     pub(super) fn take_guess(&self) -> bool {
         self.is_guessed.take()
     }
@@ -128,14 +128,14 @@ struct Slot {
 
 type Slots = HashMap<u32, Slot>;
 
-/// Standard error: descriptors up to this one are open from the beginning, and mostly at it.
+/// Standard error. Descriptors up to this one are open from the start, mostly at offset 0.
 const STANDARD_MAX: u32 = 2;
 
 /// A process or thread.
 pub(super) struct Process {
-    /// Shared by threads.
+    /// Shared by threads of a process.
     slots: Rc<RefCell<Slots>>,
-    /// The current folder; shared by threads.
+    /// The current folder; shared by threads of a process.
     folder: Rc<Cell<PathIndex>>,
 }
 
@@ -144,7 +144,7 @@ impl Process {
         Process { slots: Rc::default(), folder: Rc::new(Cell::new(folder)) }
     }
 
-    /// What a call of the clone family makes; its flags stand in `text`.
+    /// The process that a call of the clone family creates; `text` has the call's flags.
     pub(super) fn child(&self, text: &[u8]) -> Process {
         let shares = |flag: &[u8]| line::find(text, flag).is_some();
         let mut child = Process { slots: Rc::clone(&self.slots), folder: Rc::clone(&self.folder) };
@@ -162,7 +162,7 @@ impl Process {
         self.slots = Rc::new(RefCell::new(slots));
     }
 
-    /// The end of the old program: its descriptors are its own again, and some are closed.
+    /// Ends the old program: descriptors are no longer shared, and some are closed.
     pub(super) fn execute(&mut self) {
         self.unshare_slots();
         self.slots.borrow_mut().retain(|_, slot| !slot.closes_on_exec);
@@ -172,7 +172,7 @@ impl Process {
         self.folder.set(folder);
     }
 
-    /// The path of `name` from the folder `from`, which is the current one if there is none.
+    /// The path of `name` from the folder `from`, or from the current folder if that is `None`.
     pub(super) fn resolve(
         &self,
         paths: &mut Paths,
@@ -187,11 +187,11 @@ impl Process {
         paths.resolved(folder, name)
     }
 
-    /// The file or folder of a descriptor: as annotated, or as opened.
+    /// The file or folder of a descriptor, as annotated or as opened.
     pub(super) fn file(&self, paths: &mut Paths, of: &Descriptor) -> Option<PathIndex> {
         match (of.annotation, of.number) {
             (Some(annotation), None) => {
-                // What the recording says holds for the calls without a folder of their own too.
+                // The recorded folder also applies to calls that name none.
                 let folder = paths.annotated(annotation)?;
                 self.enter(folder);
                 Some(folder)
@@ -202,8 +202,8 @@ impl Process {
         }
     }
 
-    /// The file and the open file of a descriptor; one that only its annotation tells of, as its opening or
-    /// the closing of another is not recorded, is at 0.
+    /// The file of a descriptor, and its open file. A descriptor that is known only by its annotation begins at
+    /// offset 0: its open, or the close of another descriptor, was not recorded.
     pub(super) fn opened(
         &self,
         paths: &mut Paths,
@@ -231,7 +231,7 @@ impl Process {
         description
     }
 
-    /// Makes `fd` one more descriptor of an open file.
+    /// Makes `fd` a further descriptor of an open file.
     pub(super) fn share(&self, fd: u32, description: Rc<Description>, closes_on_exec: bool) {
         self.slots.borrow_mut().insert(fd, Slot { description, closes_on_exec });
     }

@@ -1,4 +1,4 @@
-//! The search against an enumeration of everything, and cases worked out by hand.
+//! Compares the search with an enumeration of all decisions, and with cases worked out by hand.
 
 use super::*;
 use crate::random::SplitMix64;
@@ -13,34 +13,33 @@ fn case(reads: &[usize], remote: &[bool], buffers: usize, fetch_units: [u64; 2])
 fn worked_out_by_hand() {
     let stall =
         |reads: &[usize], remote: &[bool], buffers| optimum(&case(reads, remote, buffers, [2, 20]));
-    // Everything at once: the first arrival is waited for, the second has come a unit later.
+    // Both fetches start at once; the program waits for the first, and the second arrives a unit later.
     assert_eq!(stall(&[0, 1], &[false, false], 2), 2);
-    // One buffer, taken for the second block: the first is read around it meanwhile.
+    // The one buffer goes to the second block, and the first is read without a buffer meanwhile.
     assert_eq!(stall(&[0, 1], &[false, false], 1), 2);
-    // The third has to wait until the second has been read from it.
+    // The third read waits until the second block has been read from the buffer.
     assert_eq!(stall(&[0, 1, 0], &[false, false], 1), 2 + 1);
-    // The remote block is fetched first of all and the local ones pass through the other buffer:
-    // it is there after 20 units, and is wanted after (2 + 1) + (1 + 1) at the earliest.
+    // The remote block is fetched first, and the local ones pass through the other buffer. It arrives after 20
+    // units, and is needed after (2 + 1) + (1 + 1) at the earliest.
     assert_eq!(stall(&[0, 1, 2], &[false, false, true], 2), 19 - 2 + 1);
-    // With all buffers waiting for remote blocks a local one is read around them.
+    // With all buffers waiting for remote blocks, a local block is read without a buffer.
     assert_eq!(stall(&[0, 1], &[false, true], 1), 2 + 17);
     assert_eq!(stall(&[0, 0, 0], &[true], 1), 20);
 }
 
-/// The model once more, without search: every decision at every instant that allows one, one
-/// recursion a sequence of decisions. Blocks that will not be read again are kept and evicted like
-/// any other.
+/// The same model without search: every decision at every instant that allows one, with one recursion for each
+/// sequence of decisions. Blocks that will not be read again are kept and evicted like any other.
 #[derive(Clone)]
 struct Naive<'a> {
     case: &'a Case,
     memory: Vec<usize>,
-    /// Block and time of arrival.
+    /// Blocks in flight, with their times of arrival.
     coming: Vec<(usize, u64)>,
 }
 
 impl Naive<'_> {
-    /// The least stall from `now` on, if `begun` reads have begun and the last is over at `over`;
-    /// `None`: it waits for its block.
+    /// The least stall from `now` on, if `begun` reads have begun and the last one ends at `over`; `None` if it
+    /// waits for its block.
     fn decide(self, now: u64, begun: usize, over: Option<u64>) -> u64 {
         let mut least = self.clone().go_on(now, begun, over);
         let later = &self.case.reads[begun..];
@@ -58,7 +57,7 @@ impl Naive<'_> {
         !self.memory.contains(&block) && self.coming.iter().all(|&(other, _)| other != block)
     }
 
-    /// All that can be after a fetch of `block` has started; nothing if it can have no buffer.
+    /// All states after a fetch of `block` has started; empty if no buffer can be had.
     fn with_fetch(&self, block: usize, now: u64) -> Vec<Self> {
         let mut started = self.clone();
         started.coming.push((block, now + self.case.fetch_units(block)));
@@ -73,7 +72,7 @@ impl Naive<'_> {
         (0..self.memory.len()).map(without).collect()
     }
 
-    /// To the next instant at which something happens.
+    /// Advances to the next event.
     fn go_on(mut self, now: u64, begun: usize, over: Option<u64>) -> u64 {
         if begun == self.case.reads.len() && over.is_some() {
             return 0;
@@ -115,7 +114,7 @@ impl Naive<'_> {
 
     /// Reads without a buffer until `until`, deciding now and at each arrival.
     fn around(mut self, now: u64, until: u64, begun: usize) -> u64 {
-        // Every buffer is being filled now: there is nothing to decide before an arrival.
+        // All buffers are being filled, so there is no decision before an arrival.
         let arrival = self.coming.iter().map(|&(_, at)| at).min().unwrap_or(u64::MAX);
         let then = arrival.min(until);
         assert!(then > now);
@@ -132,7 +131,7 @@ impl Naive<'_> {
         least
     }
 
-    /// All that can be after any number of fetches have started.
+    /// All states after any number of fetches have started.
     fn all_starts(self, now: u64, begun: usize) -> Vec<Self> {
         let mut all = Vec::new();
         let later = &self.case.reads[begun..];
