@@ -1,32 +1,34 @@
-//! The least depth with which prefetching brings so much: by simulation, as no formula tells it near enough.
+//! The least depth that reaches a given throughput. Found by simulation, since no formula is accurate enough.
 //!
-//! Throughput grows with depth, but not at every step: contiguous portions are out of step with one another at a depth that is no
-//! multiple of D. So small depths are all tried, in their order, and only far above is the first one looked for by halves. And from the
+//! Throughput grows with depth, but not at every step: contiguous portions get out of step at a depth that is
+//! no multiple of D. So small depths are all tried in order, and only far above them does a bisection search
+//! begin. The first depth that suffices also says nothing about greater ones, so some of these are tried too.
 //! first depth that is enough nothing follows for all greater ones: some of them are tried too.
 
 use super::{CollectiveReport, CollectiveSpec, Method};
 
-/// What [`CollectiveSpec::answers`] tells.
+/// The result of [`CollectiveSpec::answers`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answers {
-    /// Of a disk-directed read of the same files that is not overlapped, MB/s.
+    /// Throughput in MB/s of a disk-directed read of the same files, not overlapped.
     pub collective_mb_s: f64,
-    /// Of the same overlapped, which takes as much memory as all of a portion ahead, MB/s.
+    /// The same overlapped, which takes as much memory as fetching whole portions ahead.
     pub overlapped_mb_s: f64,
-    /// The least depth found with no less throughput than the call that is not overlapped; none if all of a portion ahead does
-    /// not bring it.
+    /// The least depth found whose throughput is no less than that of the call without overlap; `None` if even
+    /// whole portions ahead do not reach it.
     pub crossover: Option<u64>,
-    /// The first depth above that, of those tried, with less than the call again.
+    /// Of the depths tried above that one, the first whose throughput is less than the call's again.
     pub less_again_at: Option<u64>,
-    /// The least depth found with [`NEAR_BEST`] of what all of a portion ahead brings.
+    /// The least depth found that reaches [`NEAR_BEST`] of the throughput with whole portions ahead.
     pub near_best: u64,
 }
 
-/// See [`Answers::near_best`].
+/// Share of the best throughput; see [`Answers::near_best`].
 pub const NEAR_BEST: f64 = 0.95;
 
-/// The first depth from 1 to `portion` that `is_enough`, of those tried: each up to `each`, from there to four times that each
-/// `each / 2`-th, and then the first found by doubling and halving, to `each / 2` or a sixteenth.
+/// The first of the tried depths from 1 to `portion` for which `is_enough` is true. Tries every depth up to
+/// `each`, then every `each / 2`-th up to four times `each`, and then doubles and bisects, to a precision of
+/// `each / 2` or a sixteenth.
 pub fn least_depth(each: u64, portion: u64, mut is_enough: impl FnMut(u64) -> bool) -> Option<u64> {
     let step = (each / 2).max(1);
     let last = portion.min(4 * each);
@@ -55,7 +57,8 @@ pub fn least_depth(each: u64, portion: u64, mut is_enough: impl FnMut(u64) -> bo
     Some(above)
 }
 
-/// What is tried above the first depth that is enough, in its order: one more, less than a stripe more, and less than twice as much.
+/// The depths tried above the first that suffices: one more, half a stripe and almost a stripe more, and almost
+/// twice as deep.
 fn above(first: u64, disks: u64, portion: u64) -> Vec<u64> {
     let all = [first + 1, first + disks / 2, first + disks - 1, 2 * first - 1];
     let mut tried = all.map(|depth| depth.min(portion)).to_vec();
@@ -66,13 +69,13 @@ fn above(first: u64, disks: u64, portion: u64) -> Vec<u64> {
 }
 
 impl CollectiveSpec {
-    /// Runs it with the next file's blocks fetched ahead to a depth of so many.
+    /// Runs with prefetching to this depth, which also fetches the next file's blocks ahead.
     pub fn run_prefetching(&self, depth: u64) -> CollectiveReport {
         CollectiveSpec { method: Method::Prefetch, overlapped: true, depth, ..self.clone() }.run()
     }
 
-    /// How deep one must prefetch for a collective call to be no better, and to have nearly all that there is to have. Some
-    /// twenty runs; its method and depth do not matter.
+    /// The depths from which prefetching equals a collective call, and reaches nearly the best throughput.
+    /// Takes about twenty runs; the spec's method and depth do not matter.
     pub fn answers(&self) -> Answers {
         let call = |overlapped| {
             let spec = CollectiveSpec { method: Method::DiskDirected, overlapped, ..self.clone() };
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(least(4, 100, 3), (Some(3), vec![1, 2, 3]));
         assert_eq!(least(4, 100, 9), (Some(10), vec![1, 2, 3, 4, 6, 8, 10]));
         assert_eq!(least(2, 1000, 21).0, Some(21));
-        assert_eq!(least(16, 4096, 290).0, Some(304)); // A sixteenth of 272 is more than 8.
+        assert_eq!(least(16, 4096, 290).0, Some(304)); // A sixteenth of 272 is more than `each / 2`.
         assert_eq!(least(16, 512, 60).0, Some(64));
         assert_eq!(least(16, 10, 11).0, None);
         assert_eq!(least(4, 50, 50).0, Some(50));
@@ -135,7 +138,8 @@ mod tests {
         assert_eq!(above(5, 8, 5), []);
     }
 
-    /// Contiguous portions of 512 blocks on 8 disks: two stripes ahead, three, but not what is between.
+    /// Contiguous portions of 512 blocks on 8 disks: two or three stripes ahead suffice, and depths between do
+    /// not.
     #[test]
     fn more_depth_can_be_less_throughput() {
         let mut spec = CollectiveSpec {
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!((15..=24).filter(|&depth| is_enough(depth)).collect::<Vec<_>>(), [16, 24]);
     }
 
-    /// A file of one block and no computing: all ways take the same time.
+    /// A file of one block and no computing: all methods take the same time.
     #[test]
     fn as_much_as_the_call_is_enough() {
         let spec = CollectiveSpec {

@@ -1,20 +1,22 @@
 //! The events of a run.
 //!
-//! Processors go through barrier, reading, computing; disks serve their queues; messages take the network's time. Two
-//! kinds of reading:
+//! Processors alternate between barrier, reading and computing. Disks serve their queues. Messages take the
+//! network's time. There are two kinds of reading:
 //!
-//! * A, *by blocks* (demand, prefetch): each processor has a window of blocks that are asked for and not yet read, over
-//!   the file that it has disclosed last. Reading takes blocks from the window's front as they come.
-//! * B, *by files* (disk-directed, two-phase): the last to join submits for all; a processor has read when all of its
-//!   own is there.
+//! * A, *by blocks* (demand, prefetch): each processor has a window of blocks that are requested and not yet
+//!   read, over the file that it disclosed last. Reading takes blocks from the window's front as they arrive.
+//! * B, *by files* (disk-directed, two-phase): the last processor to join submits the request for all. A
+//!   processor has read the file when all its blocks have arrived.
 //!
-//! A disk begins with the next block when one has been sent: nodes have no memory for blocks but the disk's cache. A device of
-//! several slots has a buffer for each, and goes on.
+//! A disk begins the next block when the one before has been sent, since nodes have no memory for blocks but
+//! the disk's cache. A device of several slots has a buffer for each, and does not wait.
 //!
-//! A disk chooses as soon as it can, event by event: of what comes at one instant the first one may find it idle, and lower processors
-//! go first. Where the network takes no time, all events of an instant happen before any disk chooses, as section 4.3 assumes.
+//! A disk chooses its next request as soon as it can, event by event: the first request of an instant may find
+//! it idle, and lower processors go first. If messages have no start-up time, all events of an instant happen
+//! before any disk chooses, as section 4.3 assumes.
 //!
-//! Invariants: each block of each file is served once; at the end nothing is in flight. The rules are in `docs/internals/collective.md`.
+//! Invariants: each block of each file is served once, and nothing is in flight at the end.
+//! `docs/internals/collective.md` has the rules.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,21 +31,21 @@ use super::{CollectiveReport, CollectiveSpec, Method};
 use crate::device::{Device, DiskParameters, Request};
 use crate::random::hash;
 
-/// What seeds are for.
+/// Separates the seeds of different draws.
 pub(super) enum Purpose {
     Owners,
     Places,
     Devices,
 }
 
-/// A service that has ended.
+/// A completed service of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
     /// The disk.
     pub disk: usize,
-    /// The file, from 0.
+    /// The file; the first is 0.
     pub file: u32,
-    /// Its block.
+    /// The block of the file.
     pub block: u32,
     /// When it began.
     pub begun: Nanos,
@@ -51,40 +53,40 @@ pub struct Served {
     pub ended: Nanos,
 }
 
-/// A block that is asked for.
+/// A requested block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Fetch {
     file: u32,
     block: u32,
-    /// Whom it is sent to.
+    /// The processor that it is sent to.
     reader: u32,
     /// Case A: its place among the blocks sorted by owner.
     at: u32,
-    /// When it came to its disk, and when its service began.
+    /// When it arrived at its disk, and when its service began.
     came: Nanos,
     begun: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A request comes to its disk.
+    /// A request arrives at its disk.
     Asked(Fetch),
-    /// Case B: all of a file comes to the disks.
+    /// Case B: the request for a whole file arrives at the disks.
     Submitted(u32),
     Served(Fetch),
     Delivered(Fetch),
-    /// Two-phase: a processor has what others have read for it.
+    /// Two-phase: a processor has received the blocks that others read for it.
     Exchanged(u32),
     Computed(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Before the first file.
+    /// The time before the first file.
     Lead,
     AtBarrier,
     Reading,
-    /// Waits for those that have not.
+    /// Has its portion, and waits for the other processors.
     HasRead,
     Computing,
 }
@@ -94,40 +96,40 @@ struct Processor {
     phase: Phase,
     /// The file that it reads or computes on.
     file: u32,
-    /// Case A: the file disclosed, and how many of its blocks are asked for and read.
+    /// Case A: the disclosed file, and how many of its blocks are requested and read.
     disclosed: u32,
     asked: u32,
     read: u32,
-    /// Case B: what of the file submitted is there.
+    /// Case B: how much of the submitted file has arrived.
     received: u32,
-    /// Two-phase extended: blocks of its piece that it waits for.
+    /// Two-phase extended: blocks of its piece that are still missing.
     piece: u32,
-    /// Two-phase: blocks to send to others, and to have from them.
+    /// Two-phase: blocks to send to other processors, and to receive from them.
     to_others: u32,
     from_others: u32,
-    /// When it can take in another block.
+    /// When it can receive another block.
     link_free: Nanos,
-    /// When its last request has been sent.
+    /// When its last request is sent.
     sent: Nanos,
 }
 
 struct DiskState {
     device: Box<dyn Device>,
     queue: DeviceQueue<Fetch>,
-    /// Where the last request ended.
+    /// The sector where the last request ended.
     end: u64,
-    /// Services, one after another, until `since`; and how many go on then.
+    /// Total time of services until `since`, and the number of services in progress then.
     busy_ns: u128,
     since: Nanos,
     serving: u64,
-    /// By how much it is ahead of the first one's rotation.
+    /// How far its rotation is ahead of the first disk's.
     turned: Nanos,
-    /// Whether it is in `Machine::touched`.
+    /// Whether it is listed in `Machine::touched`.
     touched: bool,
 }
 
 impl DiskState {
-    /// What its services have taken until `now`.
+    /// Total time of services until `now`.
     fn busy_at(&mut self, now: Nanos) -> u128 {
         self.busy_ns += u128::from((now - self.since).0) * u128::from(self.serving);
         self.since = now;
@@ -135,24 +137,24 @@ impl DiskState {
     }
 }
 
-/// What is counted, as it stood at a barrier.
+/// All counters, as they stood at a barrier.
 #[derive(Clone, Debug, Default)]
 struct Standing {
     at: Nanos,
     requests: u64,
-    /// Of all requests: of a queue of n they grow as n² does.
+    /// Over all requests. With a queue of length n, it grows as n².
     response_ns: u128,
     service_ns: u128,
     sequential: u64,
     disks: Vec<Occupied>,
 }
 
-/// What has kept a disk from doing more.
+/// How long a disk has been occupied.
 #[derive(Clone, Copy, Debug)]
 struct Occupied {
-    /// Services, one after another.
+    /// Total time of services.
     busy_ns: u128,
-    /// Data on the link that its requests share.
+    /// Time in which the link shared by its requests carried data.
     link: Nanos,
 }
 
@@ -160,7 +162,7 @@ struct Machine<'a> {
     spec: &'a CollectiveSpec,
     window: u32,
     overlapped: bool,
-    /// Of even and of odd files.
+    /// Ownerships of even and of odd files.
     ownerships: [Rc<Ownership>; 2],
     places: Places,
     transfer: Nanos,
@@ -170,24 +172,25 @@ struct Machine<'a> {
     disks: Vec<DiskState>,
     touched: Vec<usize>,
     processors: Vec<Processor>,
-    /// Case A: a bit for each block, sorted by owner, that is there and not read.
+    /// Case A: for each block, sorted by owner, whether it has arrived and is unread.
     arrived: Vec<u64>,
-    /// Files whose places are known.
+    /// The number of files whose places have been prepared.
     prepared: u32,
-    /// Requests and exchanges that are not over.
+    /// Requests and exchanges in progress.
     in_flight: u64,
     at_barrier: usize,
     still_reading: usize,
     finished: usize,
-    /// Two-phase: blocks of the file submitted that are not there yet, and, extended, the next one to be taken.
+    /// Two-phase: blocks of the submitted file that are missing; for the extended method, the next block to be
+    /// taken.
     unread: u64,
     next_block: u64,
     barrier: Nanos,
-    /// From barriers until the last processor had its portion, of the files that count.
+    /// Time from barriers until the last processor has its portion, over the files that count.
     reading: Nanos,
-    /// All so far.
+    /// The counters now.
     now_at: Standing,
-    /// When what counts began, and ended.
+    /// The counters at the beginning and the end of the time that counts.
     from: Standing,
     to: Standing,
 }
@@ -216,7 +219,7 @@ impl<'a> Machine<'a> {
         let seed =
             |purpose: Purpose, index: usize| hash(&[spec.seed, purpose as u64, index as u64]);
         let order = match spec.method {
-            Method::DiskDirected => Order::Fifo, // Of a list that is sorted.
+            Method::DiskDirected => Order::Fifo, // The list is sorted.
             _ => spec.order,
         };
         let revolution = match &spec.disk {
@@ -315,13 +318,13 @@ impl<'a> Machine<'a> {
             }
             Event::Computed(processor) => self.computed(processor as usize),
         }
-        // The lead: what goes on is to be over before the first barrier opens.
+        // The first barrier opens only after all earlier requests are complete.
         if self.at_barrier == self.spec.processors && self.in_flight == 0 {
             self.open_barrier();
         }
     }
 
-    /// The lead begins.
+    /// Begins the time before the first file.
     fn begin(&mut self) {
         for p in 0..self.spec.processors {
             let lead = self.compute_time(p);
@@ -373,7 +376,8 @@ impl<'a> Machine<'a> {
         Nanos(self.spec.compute_ns(blocks) as u64)
     }
 
-    /// Of a file that is read, or disclosed. Shares are the same in all.
+    /// The ownership of a file that is being read or disclosed. The number of a processor's blocks is the same
+    /// for all files.
     fn ownership(&self, file: u32) -> &Rc<Ownership> {
         &self.ownerships[file as usize % 2]
     }
@@ -412,7 +416,7 @@ impl<'a> Machine<'a> {
         self.at_barrier = 0;
         self.still_reading = self.spec.processors;
         self.barrier = self.now;
-        // The lead, and in a steady state the first file, do not count.
+        // The time before the first file does not count, and in a steady state the first file does not either.
         if file == u32::from(self.spec.steady) {
             self.from = self.standing();
         }
@@ -440,7 +444,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processor `p` has read its portion; when all have, all go on.
+    /// Processor `p` has read its portion. When all have, they go on to compute.
     fn has_read(&mut self, p: usize) {
         self.processors[p].phase = Phase::HasRead;
         self.still_reading -= 1;
@@ -506,7 +510,7 @@ impl<'a> Machine<'a> {
 
     // Case B.
 
-    /// All have joined the collective read of `file`.
+    /// All processors have joined the collective read of `file`.
     fn submit(&mut self, file: u32) {
         self.prepare(file);
         self.unread = self.spec.file_blocks;
@@ -541,7 +545,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Two-phase extended: `p` takes the next blocks that nobody has taken, one of each disk.
+    /// Two-phase extended: `p` takes the next blocks that are not taken, one of each disk.
     fn take_piece(&mut self, p: usize, file: u32) {
         let from = self.next_block;
         let to = (from + self.spec.disks as u64).min(self.spec.file_blocks);
@@ -550,7 +554,7 @@ impl<'a> Machine<'a> {
         (from..to).for_each(|block| self.ask(file, block as u32, p as u32, 0));
     }
 
-    /// Two-phase: a block has been read for whomever it belongs to.
+    /// Two-phase: a block has been read, and will be exchanged if another processor owns it.
     fn exchange_later(&mut self, fetch: Fetch) {
         let owner = self.ownership(fetch.file).owner(fetch.block);
         let reader = fetch.reader as usize;
@@ -570,7 +574,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// A processor sends and takes in at the same time, to and from each of the others one message.
+    /// Exchanges blocks: a processor sends and receives at the same time, one message for each other processor.
     fn exchange(&mut self, p: usize) {
         let processor = &mut self.processors[p];
         let blocks = u64::from(processor.to_others.max(processor.from_others));
@@ -599,7 +603,7 @@ impl<'a> Machine<'a> {
 
     fn ask(&mut self, file: u32, block: u32, reader: u32, at: u32) {
         self.in_flight += 1;
-        // A start-up is the sender's: its requests leave one after another.
+        // The sender pays the start-up time, so its requests leave one after another.
         let sent = &mut self.processors[reader as usize].sent;
         *sent = self.now.max(*sent) + self.spec.network.startup;
         let came = *sent;
@@ -620,7 +624,7 @@ impl<'a> Machine<'a> {
         let index = self.disk_of(fetch.block);
         let disk = &mut self.disks[index];
         let (position, rank) = self.spec.place_in_queue(sector, disk.device.as_ref());
-        // The paper's disks know nothing of who waits.
+        // The paper's disks do not know which requests a processor waits for.
         disk.queue.push_ranked(Class::Prefetch, position, rank, fetch);
         self.touch(index);
     }
@@ -631,7 +635,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Disks to which something has happened begin what they can.
+    /// Lets all touched disks begin what they can.
     fn dispatch(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for index in touched.drain(..) {
@@ -654,11 +658,11 @@ impl<'a> Machine<'a> {
         self.touched = touched;
     }
 
-    /// What the drive's cache holds needs no seek, and goes first.
+    /// Requests that the drive's cache holds need no seek, and go first.
     fn next_of(&mut self, index: usize) -> Option<(Class, u64, Fetch)> {
         let DiskState { device, queue, .. } = &mut self.disks[index];
         let cached = device.cached();
-        // Blocks of which all is there.
+        // Only blocks that the cache holds completely.
         let end = (cached.end + 1).saturating_sub(self.spec.block_sectors);
         let place = |sector| self.spec.place_in_queue(sector, device.as_ref());
         queue.pop_holding(place(cached.start)..place(end))
@@ -682,7 +686,8 @@ impl<'a> Machine<'a> {
         self.push(at, Event::Delivered(fetch));
     }
 
-    /// Whether a disk waits until its block has been taken in: a drive has one cache, other devices a buffer for each slot.
+    /// Whether a disk waits until its block has been received: a drive has one cache, other devices a buffer
+    /// for each slot.
     fn holds_until_sent(&self) -> bool {
         self.spec.disk.slots() == 1
     }

@@ -1,18 +1,18 @@
-//! Collective reads: processors that together read one striped file after another, and compute between.
+//! Collective reads: processors that together read one striped file after another, and compute between files.
 //!
-//! Decides how long that takes, on modelled disks behind the project's queues, for each way of reading: demand only,
-//! informed prefetching of a fixed depth, disk-directed and two-phase I/O. After Madhyastha, Gibson and Faloutsos,
-//! "Informed Prefetching of Collective Input/Output Requests", 1999 (called *the paper* here; figures 4 and 6 are the
-//! loop). `docs/internals/collective.md` has the design.
+//! Simulates the time this takes, on modelled disks behind the project's queues. The ways of reading are demand
+//! only, informed prefetching of a fixed depth, disk-directed I/O and two-phase I/O. Based on Madhyastha,
+//! Gibson and Faloutsos, "Informed Prefetching of Collective Input/Output Requests", 1999 (*the paper* below;
+//! the loop is that of its figures 4 and 6). `docs/internals/collective.md` has the design.
 //!
-//! * [`pattern`]: which processor owns which block;
-//! * [`placement`]: where blocks lie on their disk;
+//! * [`pattern`]: the blocks of each processor;
+//! * [`placement`]: the places of blocks on their disks;
 //! * [`machine`]: the events of a run;
 //! * [`crossover`]: the least depth that equals a collective call, by simulation;
 //! * [`model`]: the paper's formulas;
-//! * [`recommend`]: the depth that they recommend.
+//! * [`recommend`]: the recommended depth, from these formulas and a few runs.
 //!
-//! Not here: writes, caches shared by processors, files of which only a part is read.
+//! Not here: writes, caches shared by processors, and files that are read in part.
 
 pub mod crossover;
 pub mod machine;
@@ -38,28 +38,29 @@ pub use machine::Served;
 pub use pattern::Pattern;
 pub use placement::Placement;
 
-/// Bytes of what the paper calls a MB: its file of 4 MB is 512 blocks of 8 KB, and its disk's 2.11 MB/s are a track
-/// of 36,864 bytes in a revolution and a skew of 8 sectors in 72.
+/// Bytes of the paper's MB: its file of 4 MB is 512 blocks of 8 KB, and its disk's 2.11 MB/s are a track of
+/// 36,864 bytes in one revolution and a skew of 8 sectors of 72.
 pub const MB: f64 = 1_048_576.0;
 
-/// How a file is read.
+/// The way a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Each processor asks for a block when it needs it.
+    /// Each processor requests a block when it needs it.
     Demand,
-    /// Each processor has its next blocks fetched.
+    /// Each processor has its next blocks fetched ahead.
     Prefetch,
-    /// Each disk has a sorted list of all (Kotz, 1997).
+    /// Each disk gets a sorted list of all its blocks (Kotz, 1997).
     DiskDirected,
-    /// Contiguous portions are read, and exchanged when all are there (del Rosario, Bordawekar and Choudhary, 1993).
+    /// Processors read contiguous portions, and exchange blocks when all are read (del Rosario, Bordawekar and
+    /// Choudhary, 1993).
     TwoPhase,
-    /// As that, but portions are small and taken in turn (after Thakur and Choudhary, 1995).
+    /// Like two-phase, but portions are small and taken in turn (after Thakur and Choudhary, 1995).
     TwoPhaseExtended,
 }
 
 impl Method {
-    /// All, in the order in which help texts list them.
+    /// All methods, in the order in which help texts list them.
     pub const ALL: [Method; 5] = [
         Method::Demand,
         Method::Prefetch,
@@ -79,7 +80,7 @@ impl Method {
         }
     }
 
-    /// Whether processors wait for a file as a whole.
+    /// Whether processors wait for the whole file.
     pub fn is_collective(self) -> bool {
         !matches!(self, Method::Demand | Method::Prefetch)
     }
@@ -102,19 +103,19 @@ impl FromStr for Method {
     }
 }
 
-/// Point-to-point messages.
+/// Costs of point-to-point messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
-    /// Of each message.
+    /// Start-up time of each message.
     pub startup: Nanos,
-    /// At which a node takes in, or sends, one block after another; infinite if that takes no time.
+    /// Rate at which a node sends or receives blocks, one after another; infinite if that takes no time.
     pub bytes_per_s: f64,
 }
 
 impl Network {
-    /// Takes no time.
+    /// A network that takes no time.
     pub const INSTANT: Network = Network { startup: Nanos::ZERO, bytes_per_s: f64::INFINITY };
-    /// Table 3 of the paper.
+    /// The network of the paper's table 3.
     pub const PAPER: Network = Network { startup: Nanos(25), bytes_per_s: 400.0 * MB };
 
     fn transfer(&self, bytes: u64) -> Nanos {
@@ -122,107 +123,110 @@ impl Network {
     }
 }
 
-/// A machine, its files, and how they are read.
+/// A machine, its files, and the way they are read.
 #[derive(Clone, Debug)]
 pub struct CollectiveSpec {
-    /// P.
+    /// Number of processors (P).
     pub processors: usize,
-    /// D.
+    /// Number of disks (D).
     pub disks: usize,
-    /// Each of them.
+    /// Parameters of each disk.
     pub disk: DiskParameters,
-    /// Of requests waiting at a disk; disk-directed I/O has its own.
+    /// The order of requests that wait at a disk. Disk-directed I/O sorts its own lists.
     pub order: Order,
-    /// Between processors and disks, and among processors.
+    /// The network between processors and disks, and among processors.
     pub network: Network,
-    /// B, of each file.
+    /// Blocks of each file (B).
     pub file_blocks: u64,
-    /// Size of a block.
+    /// Sectors of a block.
     pub block_sectors: u64,
-    /// How many files, one after another.
+    /// Number of files, read one after another.
     pub files: u32,
-    /// Whether one file before those and one after them are read too, and time counts from the second barrier to the last. If
-    /// not, it counts from the first barrier to the end, and what the first file has ahead is had for nothing, as in the paper.
+    /// Whether one more file is read before these and one after, and time counts from the second barrier to the
+    /// last. Otherwise time counts from the first barrier to the end, and blocks of the first file that are
+    /// fetched ahead cost nothing, as in the paper.
     pub steady: bool,
-    /// Whose blocks are whose.
+    /// The blocks of each processor.
     pub pattern: Pattern,
-    /// Where blocks lie on their disk.
+    /// The places of blocks on their disks.
     pub placement: Placement,
-    /// Of the sequential layout: whether a file lies anywhere, but in the same place on all disks, instead of after the
-    /// one before it. Then its beginning is not read ahead while nothing is asked for.
+    /// For the sequential layout: whether each file lies at a random place, the same on all disks, instead of
+    /// after the file before. Then idle disks do not read ahead into the next file.
     pub apart: bool,
-    /// Parts of a revolution by which each disk is turned against the one before; 0 if they turn in step.
+    /// How far each disk's rotation is ahead of the disk before, in revolutions; 0 if they rotate in step.
     pub turn: f64,
-    /// How they are read.
+    /// The way files are read.
     pub method: Method,
     /// Whether a file is read while the one before is computed on.
     pub overlapped: bool,
-    /// x: most prefetches of a processor that it has not read yet. Of `prefetch` alone; 0 is `demand`.
+    /// Blocks that a processor has requested ahead and not yet read, at most (x). Used by `prefetch` only; 0 is
+    /// the same as `demand`.
     pub depth: u64,
-    /// Computing on one file; each processor's part of it is that of its blocks, times P.
+    /// Computing on one file by a processor that has an equal share of it (B/P blocks); otherwise in
+    /// proportion.
     pub compute: Nanos,
-    /// Of ownerships, places and drawn latencies.
+    /// Seed of drawn ownerships, places and latencies.
     pub seed: u64,
 }
 
-/// Why a machine cannot be.
+/// Why a machine is impossible.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SpecError {
-    /// Something is nothing.
+    /// A number is 0.
     #[error("there must be at least one {0}")]
     None(&'static str),
-    /// More than a disk has.
+    /// A file has more blocks than fit on a disk.
     #[error(
         "{blocks} blocks of a file on each disk are more than the {slots} that it has room for; take more disks or a smaller file"
     )]
     TooLarge {
-        /// Of one file on a disk.
+        /// Blocks of one file on a disk.
         blocks: u64,
-        /// Places on the disk.
+        /// Places for blocks on a disk.
         slots: u64,
     },
-    /// A run holds some 150 bytes for each.
+    /// A file has too many blocks; a run holds about 150 bytes for each.
     #[error(
         "{0} blocks in a file are more than 2^26, which take 10 GB of memory; take larger blocks or a smaller file"
     )]
     TooMany(u64),
-    /// The aged layout's runs are of such blocks.
+    /// The aged layout needs blocks of 8 KiB.
     #[error("the aged layout is of blocks of 8 KiB; take those, or another layout")]
     Aged,
-    /// A list of owners is of another file, or another machine.
+    /// A list of owners does not fit the file or the machine.
     #[error(
         "the list of owners has {owners} entries, the largest {largest}; it must have {blocks}, one for each block, from 0 to {last}"
     )]
     Owners {
-        /// Entries.
+        /// Entries of the list.
         owners: usize,
-        /// The largest.
+        /// The largest entry.
         largest: u32,
         /// Blocks of the file.
         blocks: u64,
-        /// The last processor.
+        /// The number of the last processor.
         last: usize,
     },
-    /// More nanoseconds than are counted.
+    /// The run would overflow the count of nanoseconds.
     #[error(
         "the processor that computes longest takes {years:.0} years for all files, and no more than {:.0} are counted; take less computing, fewer files or more equal shares",
         COUNTED_NS as f64 / NS_A_YEAR
     )]
     TooLong {
-        /// Of its computing on all files.
+        /// Years of computing on all files.
         years: f64,
     },
 }
 
-/// Of computing on all files, nanoseconds: what there is besides has room in the rest.
+/// Limit of the computing on all files, in nanoseconds. The rest of the range is for everything else.
 const COUNTED_NS: u64 = u64::MAX / 4;
 
-/// Of 365.25 days.
+/// Nanoseconds of a year of 365.25 days.
 const NS_A_YEAR: f64 = 365.25 * 86_400.0 * 1e9;
 
 impl CollectiveSpec {
-    /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB, SSTF. A file of so many MB, read by
-    /// disk-directed I/O, without computing.
+    /// The paper's machine (tables 1 and 3): 8 HP 97560, 8 processors, blocks of 8 KB and SSTF. It reads a file
+    /// of `file_mb` MB by disk-directed I/O, without computing.
     pub fn paper(file_mb: u64) -> Self {
         CollectiveSpec {
             processors: 8,
@@ -246,10 +250,10 @@ impl CollectiveSpec {
         }
     }
 
-    /// Whether there can be such a machine.
+    /// Checks that the machine is possible.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// [`SpecError`] says what is wrong.
     pub fn check(&self) -> Result<(), SpecError> {
         let counts = [
             (self.processors as u64, "processor"),
@@ -291,8 +295,9 @@ impl CollectiveSpec {
         Ok(())
     }
 
-    /// By what a disk's queue sorts a block that begins at `sector`: a position, and a rank there. The shortest *seek* is the next
-    /// cylinder's; what lies in one is equally near, and goes in the order of its sectors.
+    /// The key by which a disk's queue sorts a block that begins at `sector`: a position, and a rank at equal
+    /// positions. For SSTF on a mechanical disk the position is the cylinder: blocks of one cylinder are
+    /// equally near, and go in the order of their sectors.
     fn place_in_queue(&self, sector: u64, device: &dyn Device) -> (u64, u32) {
         match (&self.disk, self.order) {
             (DiskParameters::Mechanical(spec), Order::Sstf) => {
@@ -308,35 +313,36 @@ impl CollectiveSpec {
         self.block_sectors * SECTOR_BYTES
     }
 
-    /// Those that count and those that do not.
+    /// Files that are read, including those that do not count.
     pub fn files_read(&self) -> u32 {
         self.files + if self.steady { 2 } else { 0 }
     }
 
-    /// B/P, rounded up.
+    /// Blocks of a processor on average (B/P), rounded up.
     pub fn share_blocks(&self) -> u64 {
         self.file_blocks.div_ceil(self.processors as u64)
     }
 
-    /// Blocks of the processor that has most: more depth than this makes no difference. [`check`](Self::check) must have
-    /// found nothing.
+    /// Blocks of the processor that has most; a greater depth makes no difference. [`check`](Self::check) must
+    /// have succeeded.
     pub fn largest_portion_blocks(&self) -> u64 {
         self.portions().into_iter().max().unwrap_or(0)
     }
 
-    /// How many blocks each processor has.
+    /// The number of blocks of each processor.
     fn portions(&self) -> Vec<u64> {
         let ownership = Ownership::new(&self.pattern, self.processors, self.file_blocks, self.seed);
         (0..self.processors).map(|p| u64::from(ownership.count(p))).collect()
     }
 
-    /// Most blocks that all processors together have fetched ahead at this depth: of each its portion at most. [`check`](Self::check)
-    /// must have found nothing.
+    /// Blocks that all processors together have fetched ahead at this depth, at most. [`check`](Self::check)
+    /// must have succeeded.
     pub fn ahead_blocks(&self, depth: u64) -> u64 {
         self.portions().into_iter().map(|portion| portion.min(depth)).sum()
     }
 
-    /// Memory for data, blocks, of all processors: B, what is ahead more, or 2B. [`check`](Self::check) must have found nothing.
+    /// Memory for data of all processors, in blocks: B and the blocks fetched ahead, or 2B if a collective call
+    /// is overlapped. [`check`](Self::check) must have succeeded.
     pub fn memory_blocks(&self) -> u64 {
         let ahead = match self.method {
             Method::Demand => 0,
@@ -347,57 +353,58 @@ impl CollectiveSpec {
         self.file_blocks + ahead
     }
 
-    /// Computing of a processor that has so many blocks of each file, nanoseconds.
+    /// Nanoseconds of computing of a processor that has `blocks` of each file.
     fn compute_ns(&self, blocks: u64) -> u128 {
         let own = u128::from(blocks) * self.processors as u128;
         u128::from(self.compute.0) * own / u128::from(self.file_blocks)
     }
 
-    /// Runs it. [`check`](Self::check) must have found nothing.
+    /// Runs the machine. [`check`](Self::check) must have succeeded.
     pub fn run(&self) -> CollectiveReport {
         self.run_observed(&mut |_| ())
     }
 
-    /// Runs it and tells `observe` of each service when it ends.
+    /// Runs the machine, and calls `observe` with each service when it ends.
     pub fn run_observed(&self, observe: &mut dyn FnMut(&Served)) -> CollectiveReport {
         machine::run(self, observe)
     }
 }
 
-/// What a run has come to. All but the bytes is of the time that counts: see [`CollectiveSpec::steady`].
+/// The result of a run, over the time that counts; see [`CollectiveSpec::steady`]. `bytes` does not depend on
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CollectiveReport {
     /// From barrier to barrier, or from the first barrier to the end of the last computing.
     pub elapsed: Nanos,
-    /// Of all files that count.
+    /// Bytes of all files that count.
     pub bytes: u64,
-    /// From each barrier until the last processor has its portion, of all files.
+    /// Time from each barrier until the last processor has its portion, over all files.
     pub reading: Nanos,
-    /// Requests begun.
+    /// Requests that disks began.
     pub requests: u64,
-    /// From a request's coming to its disk to its end, of all.
+    /// Sum over all requests of the time from arrival at the disk to the end.
     pub response_ns: u128,
-    /// From its beginning to its end, of all.
+    /// Sum over all requests of the time from the beginning of service to the end.
     pub service_ns: u128,
-    /// Requests that began where the one before on their disk had ended.
+    /// Requests that began where the previous one on their disk had ended.
     pub sequential: u64,
-    /// For how long the busiest disk was occupied: its services divided by how many it has at once, or data on the link that
-    /// these share, whichever is longer.
+    /// How long the busiest disk was occupied: its service times divided by its slots, or the time its link
+    /// carried data, whichever is longer.
     pub busiest: Nanos,
 }
 
 impl CollectiveReport {
-    /// Bytes by the time, in units of 2^20 a second.
+    /// Throughput in units of 2^20 bytes a second.
     pub fn throughput_mb_s(&self) -> f64 {
         self.bytes as f64 / MB / self.elapsed.as_secs()
     }
 
-    /// Mean time from a request's coming to its disk to its end, milliseconds.
+    /// Mean response time of a request, from its arrival at the disk to its end, in milliseconds.
     pub fn response_ms(&self) -> f64 {
         self.response_ns as f64 / 1e6 / self.requests.max(1) as f64
     }
 
-    /// Mean time from a request's beginning to its end, milliseconds.
+    /// Mean service time of a request, in milliseconds.
     pub fn service_ms(&self) -> f64 {
         self.service_ns as f64 / 1e6 / self.requests.max(1) as f64
     }

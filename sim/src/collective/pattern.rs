@@ -1,6 +1,6 @@
-//! Which processor owns which block of a file: the paper's figure 2, and section 5.4.1.
+//! The blocks of each processor in a file: the patterns of the paper's figure 2 and section 5.4.1.
 //!
-//! Every block has one owner. Processors read theirs in the file's order.
+//! Every block has one owner. Processors read their blocks in file order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use crate::random::SplitMix64;
 /// A way to divide a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Block b is processor b mod P's.
+    /// Block b belongs to processor b mod P.
     Interleaved,
     /// Contiguous portions.
     Block1d,
-    /// The file is a cube of blocks, cut into P boxes, as nearly cubes as P allows.
+    /// The file is a cube of blocks, cut into P boxes as close to cubes as P allows.
     Block3d,
-    /// Each block to one drawn uniformly among the processors that have not their share yet.
+    /// Each block goes to a processor drawn uniformly from those that do not have their share yet.
     Global,
     /// The owner of each block.
     Owners(Arc<Vec<u32>>),
 }
 
 impl Pattern {
-    /// Those that have a name.
+    /// The patterns that have a name.
     pub const NAMED: [Pattern; 4] =
         [Pattern::Interleaved, Pattern::Block1d, Pattern::Block3d, Pattern::Global];
 
@@ -55,7 +55,8 @@ impl Pattern {
     }
 }
 
-/// The owners of a cube's blocks, each of whose edges is divided into so many parts: the first is the one along which the file runs.
+/// The owners of the blocks of a cube. Each edge is divided into the given number of parts; the file runs along
+/// the first edge.
 pub(crate) fn cut_cube(blocks: u64, [px, py, pz]: [u64; 3]) -> Vec<u32> {
     let edge = cube_edge(blocks);
     let owner = |block: u64| {
@@ -66,13 +67,13 @@ pub(crate) fn cut_cube(blocks: u64, [px, py, pz]: [u64; 3]) -> Vec<u32> {
     (0..blocks).map(owner).collect()
 }
 
-/// The edge of the smallest cube that has room for so many blocks.
+/// The edge of the smallest cube that holds so many blocks.
 fn cube_edge(blocks: u64) -> u64 {
     let near = (blocks as f64).cbrt() as u64;
     (near.saturating_sub(1)..).find(|edge| edge.pow(3) >= blocks).unwrap_or(near)
 }
 
-/// Three factors of `processors` that are as nearly equal as can be, the largest last.
+/// The three most equal factors of `processors`, the largest last.
 fn boxes(processors: u64) -> [u64; 3] {
     let divisors = |n: u64| (1..=n).filter(move |d| n.is_multiple_of(*d));
     let triples = divisors(processors).take_while(|a| a.pow(3) <= processors).flat_map(|a| {
@@ -84,7 +85,7 @@ fn boxes(processors: u64) -> [u64; 3] {
 
 fn drawn(processors: usize, blocks: u64, seed: u64) -> Vec<u32> {
     let (share, more) = (blocks / processors as u64, blocks % processors as u64);
-    // Who has room, and for how many.
+    // Processors that can take more blocks, and how many.
     let room = |p: u64| share + u64::from(p < more);
     let mut free: Vec<(u32, u64)> =
         (0..processors as u64).map(|p| (p as u32, room(p))).filter(|(_, room)| *room > 0).collect();
@@ -119,18 +120,18 @@ impl FromStr for Pattern {
     }
 }
 
-/// A file divided.
+/// The ownership of a file's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     owners: Vec<u32>,
-    /// Blocks by owner, and within an owner ascending.
+    /// Blocks sorted by owner, and ascending within an owner.
     blocks: Vec<u32>,
-    /// Where each owner's begin, and where the last one's end.
+    /// The place of each owner's first block in `blocks`, and the end of the last owner's.
     starts: Vec<u32>,
 }
 
 impl Ownership {
-    /// `pattern` of a file of so many blocks.
+    /// Applies `pattern` to a file of `blocks`.
     pub fn new(pattern: &Pattern, processors: usize, blocks: u64, seed: u64) -> Self {
         let owners = pattern.owners(processors, blocks, seed);
         let mut starts = vec![0u32; processors + 1];
@@ -146,22 +147,22 @@ impl Ownership {
         Ownership { owners, blocks: by_owner, starts }
     }
 
-    /// Whose `block` is.
+    /// The owner of `block`.
     pub fn owner(&self, block: u32) -> usize {
         self.owners[block as usize] as usize
     }
 
-    /// How many blocks `processor` has.
+    /// The number of blocks of `processor`.
     pub fn count(&self, processor: usize) -> u32 {
         self.starts[processor + 1] - self.starts[processor]
     }
 
-    /// Those, ascending.
+    /// The blocks of `processor`, ascending.
     pub fn of(&self, processor: usize) -> &[u32] {
         &self.blocks[self.starts[processor] as usize..self.starts[processor + 1] as usize]
     }
 
-    /// The place of the first of them among all blocks, sorted by owner.
+    /// The place of the processor's first block among all blocks, sorted by owner.
     pub(super) fn start(&self, processor: usize) -> u32 {
         self.starts[processor]
     }

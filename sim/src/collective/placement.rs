@@ -1,7 +1,7 @@
-//! Where the blocks of a file lie on their disk.
+//! The places of a file's blocks on their disks.
 //!
-//! Places are counted in *slots* of one block. Sequential, random and aged places are computed when they are asked for;
-//! sorted random ones need all of a file's, and are kept for the two files that can be in flight.
+//! Places are counted in *slots* of one block. Sequential, random and aged places are computed on demand.
+//! Increasing places need all random places of a file; they are kept for the two files that can be in flight.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,25 +12,25 @@ use super::CollectiveSpec;
 use crate::layout::{FileId, Layout};
 use crate::random::{hash, mix};
 
-/// The aged layout's unit, sectors.
+/// Sectors of the aged layout's block.
 pub(super) const AGED_BLOCK_SECTORS: u64 = 16;
 
 /// A way to lay a file's blocks out on each disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// One after another; files too, or each anywhere ([`CollectiveSpec::apart`]).
+    /// One after another. Files follow one another, or lie at random places ([`CollectiveSpec::apart`]).
     Sequential,
-    /// Anywhere, none twice as long as there is room.
+    /// At random; no place is used twice while there is room.
     Random,
-    /// Where random ones are, but in the file's order.
+    /// At the same places as the random layout, but in file order.
     Increasing,
-    /// In runs of three blocks on average, anywhere; [`Layout::aged`].
+    /// In runs of three blocks on average, at random places; see [`Layout::aged`].
     Aged,
 }
 
 impl Placement {
-    /// All, in the order in which help texts list them.
+    /// All layouts, in the order in which help texts list them.
     pub const ALL: [Placement; 4] =
         [Placement::Sequential, Placement::Random, Placement::Increasing, Placement::Aged];
 
@@ -67,7 +67,7 @@ impl FromStr for Placement {
 pub(super) struct Places {
     placement: Placement,
     disks: u64,
-    /// Most blocks of a file on a disk.
+    /// Blocks of a file on a disk, at most.
     per_disk: u64,
     file_blocks: u64,
     block_sectors: u64,
@@ -75,7 +75,7 @@ pub(super) struct Places {
     seed: u64,
     apart: bool,
     aged: Layout,
-    /// Of the increasing layout: for each disk `per_disk` slots, for even and for odd files.
+    /// For the increasing layout: `per_disk` slots for each disk, of even and of odd files.
     sorted: [Vec<u32>; 2],
 }
 
@@ -96,7 +96,8 @@ impl Places {
         }
     }
 
-    /// To be called before the first block of a file is asked for, when all of the file two before have been.
+    /// Must be called before a file's first block is requested, and after all blocks of the file two before it
+    /// were.
     pub(super) fn prepare(&mut self, file: u32) {
         if self.placement != Placement::Increasing {
             return;
@@ -132,7 +133,7 @@ impl Places {
                 let id = FileId(hash(&[u64::from(file), disk]));
                 let offset = index * AGED_BLOCK_SECTORS * crate::SECTOR_BYTES;
                 let first = self.aged.extents(id, offset, crate::SECTOR_BYTES).next();
-                // A run may reach beyond the disk's end.
+                // A run may extend beyond the disk's end.
                 let last = (self.slots - 1) * self.block_sectors;
                 return first.map_or(0, |extent| extent.sector).min(last);
             }
@@ -146,8 +147,8 @@ impl Places {
     }
 }
 
-/// A permutation of the numbers below `count` that looks random: a Feistel network of four rounds over the next even
-/// power of two, walked until it comes below `count` (Black and Rogaway, 2002).
+/// A pseudorandom permutation of the numbers below `count`: a Feistel network of four rounds over the next even
+/// power of two, repeated until the result is below `count` (Black and Rogaway, 2002).
 fn permuted(number: u64, count: u64, seed: u64) -> u64 {
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
     let half = bits.div_ceil(2).max(1);

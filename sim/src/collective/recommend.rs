@@ -1,25 +1,27 @@
-//! How deep to prefetch: the least depth with which next to no throughput is lost. The paper's formulas, with what they leave out,
-//! *expect* a depth; a few runs of the simulator around it, and around D and 2D, find the least that does. Files of more than
-//! [`SEARCHED_BLOCKS`] blocks have to do with what is expected.
+//! How deep to prefetch: the least depth that loses almost no throughput. The paper's formulas, with some
+//! additions, give an *expected* depth. A few simulations around it, and at D, 2D and so on, find the least
+//! depth that suffices. Files of more than [`SEARCHED_BLOCKS`] blocks get the expected depth.
 //!
-//! Files are read as in figure 4 b, one after another without end. With x blocks ahead at each processor, of the P·x = A that are
-//! there at most:
+//! Files are read as in figure 4 b, one after another without end. With x blocks ahead at each processor, at
+//! most P·x = A blocks are there at the barrier:
 //!
-//! * *ahead* of the barrier the disks need `Q = A/D·t_q`, of which computing (`C`) hides what it can;
-//! * *after* it `R = (B − A)/D·t_r`, equation 3;
+//! * *ahead* of the barrier the disks need `Q = A/D·t_q`, which overlaps with computing (`C`);
+//! * *after* it they need `R = (B − A)/D·t_r`, as in equation 3;
 //! * so a file takes `C + R + max(0, Q − C) + W`.
 //!
-//! W is what all wait for the *last* request of a device without places, as long as anything is asked for after the barrier. `t_q`
-//! and `t_r`, a disk's times for a block, are those of [`model`](super::model) with what the paper leaves out there:
+//! W is the wait of all processors for the *last* request of a flat device, if anything is requested after the
+//! barrier. `t_q` and `t_r` are a disk's times for a block, as in [`model`](super::model), with additions:
 //!
 //! * the drive's overhead, and the network's time, for which the disk waits;
-//! * with few requests some disks have none: they are busy for `min(1, r)` of the time if portions go over the disks in turn,
-//!   and otherwise for `r / (r + 1/2)`: whoever comes to a busy disk comes, on average, in the middle of a service;
+//! * with few requests, some disks have none. They are busy for `min(1, r)` of the time if portions go over the
+//!   disks in turn. Otherwise it is `r / (r + 1/2)`: a request to a busy disk arrives, on average, in the
+//!   middle of a service;
 //! * P·x blocks that are all known are read in the disk's order.
 //!
-//! Depths above D are multiples of it: with less than a stripe more, contiguous portions are out of step with one another.
+//! Depths above D are multiples of D, since contiguous portions get out of step with less than a full stripe
+//! more.
 //!
-//! Not here: what pays for a collective call, for which the crossover has to be simulated ([`crossover`](super::crossover)).
+//! Not here: whether a collective call is better, which has to be simulated ([`crossover`](super::crossover)).
 
 use super::model::{
     cylinders, random_disk_ms, random_part, rotation_ms, sequential_disk_ms, transfer_ms,
@@ -29,19 +31,20 @@ use crate::device::DiskParameters;
 use crate::device::disk::DiskSpec;
 use crate::device::flat::{FlatSpec, Latency};
 
-/// Of the best that is expected, what a depth must reach to be recommended.
+/// Share of the best expected throughput that a depth must reach to be expected.
 const NEAR: f64 = 0.99;
 
-/// Of the best that was found by runs, what is enough: a little more than the 95 % that users are told, since a run is of few files.
+/// Share of the best simulated throughput that suffices. Slightly more than the 95 % that users are promised,
+/// since a run reads few files.
 const ENOUGH: f64 = 0.96;
 
-/// Blocks of a file up to which depths are tried: some seconds' runs at most.
+/// Blocks of the largest file for which depths are simulated: at most some seconds of work.
 pub const SEARCHED_BLOCKS: u64 = 1 << 17;
 
-/// Of the blocks of an aged file, those that lie behind the one before: runs are of three.
+/// Share of an aged file's blocks that follow the block before: runs have three blocks.
 const AGED_SEQUENTIAL: f64 = 2.0 / 3.0;
 
-/// A disk's times for a block, milliseconds, and W.
+/// A disk's times for a block in milliseconds: ahead of the barrier and after it; and W.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     ahead: f64,
@@ -49,7 +52,7 @@ struct Times {
     last: f64,
 }
 
-/// A machine, and how many blocks each processor has.
+/// A machine, the blocks of each processor, and the most of one processor.
 struct Expected<'a> {
     spec: &'a CollectiveSpec,
     portions: Vec<u64>,
@@ -63,20 +66,20 @@ impl<'a> Expected<'a> {
         Expected { spec, portions, largest }
     }
 
-    /// Whether each processor has disks of its own.
+    /// Whether no disk is shared by processors.
     fn owns_disks(&self) -> bool {
         self.spec.pattern == Pattern::Interleaved
             && self.spec.disks.is_multiple_of(self.spec.processors)
     }
 
-    /// Whether each disk's blocks are asked for in their order at any depth.
+    /// Whether each disk's blocks are requested in their order at any depth.
     fn in_step(&self) -> bool {
         self.owns_disks()
             || self.spec.pattern == Pattern::Interleaved
                 && self.spec.processors.is_multiple_of(self.spec.disks)
     }
 
-    /// The part of the time in which a disk is busy, with `requests` of them for each.
+    /// The share of time in which a disk is busy, with `requests` for each disk.
     fn busy(&self, requests: f64) -> f64 {
         match self.spec.pattern {
             Pattern::Interleaved | Pattern::Block1d => requests.min(1.0),
@@ -96,7 +99,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Requests side by side, until slots, the device's link or the processors' are the bound.
+    /// Requests run in parallel, limited by slots, by the device's link or by the processors' links.
     fn flat(&self, flat: &FlatSpec, depth: u64) -> Times {
         let (spec, bytes) = (self.spec, self.spec.block_bytes() as f64);
         let requests = depth as f64 * spec.processors as f64 / spec.disks as f64;
@@ -127,13 +130,13 @@ impl<'a> Expected<'a> {
                     + transfer_ms(disk, spec.block_sectors)
                     + rotation_ms(disk)
                     + disk.seek.time(gap.round() as u64).as_millis();
-                // Twice the 2D of the sequential layout: service times are irregular (section 5.5).
+                // Twice the 2D of the sequential layout, since service times are irregular (section 5.5).
                 let part = if self.in_step() { 1.0 } else { (x / (4.0 * disks)).min(1.0) };
                 let each = between(part, sorted, random) / busy;
                 (each, each)
             }
             Placement::Aged => {
-                // A run's next block is known if its owner has asked for so much.
+                // The next block of a run is known if its owner has requested as far.
                 let known = match spec.pattern {
                     _ if all_known || self.in_step() => 1.0,
                     Pattern::Interleaved | Pattern::Block1d => (1.0 - disks / x).max(0.0),
@@ -151,7 +154,7 @@ impl<'a> Expected<'a> {
                         let each = between(random_part(spec, disk, x), scattered, sequential);
                         (sequential, each / busy)
                     }
-                    // Section 4.3 and 5.5: D begins to suffice, 2D does.
+                    // Sections 4.3 and 5.5: depth D begins to suffice, and 2D does.
                     _ => {
                         let stripes = (x / disks).floor().min(2.0) / 2.0;
                         let to_portions =
@@ -165,12 +168,12 @@ impl<'a> Expected<'a> {
         Times { ahead, after, last: 0.0 }
     }
 
-    /// Blocks that are ahead of the barrier.
+    /// Blocks that are requested before the barrier.
     fn asked(&self, depth: u64) -> f64 {
         self.portions.iter().map(|&portion| portion.min(depth)).sum::<u64>() as f64
     }
 
-    /// Of whoever has most.
+    /// Computing time of the processor that has most blocks, in milliseconds.
     fn compute_ms(&self) -> f64 {
         let share = self.spec.file_blocks as f64 / self.spec.processors as f64;
         self.spec.compute.as_millis() * self.largest as f64 / share
@@ -186,7 +189,8 @@ impl<'a> Expected<'a> {
         blocks * spec.block_bytes() as f64 / MB / (file_ms / 1e3)
     }
 
-    /// 1 to the largest portion, at most 3 % apart where that is a multiple of D or of 1.
+    /// Depths from 1 to the largest portion, at most 3 % apart, or to the next multiple of D above D and the
+    /// next number below.
     fn depths(&self) -> impl Iterator<Item = u64> {
         let (disks, largest) = (self.spec.disks as u64, self.largest);
         let next = move |&depth: &u64| {
@@ -198,7 +202,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// Mean time to the first byte, milliseconds.
+/// Mean time to the first byte, in milliseconds.
 fn mean_ms(flat: &FlatSpec) -> f64 {
     match flat.latency {
         Latency::Constant { latency_ms } => latency_ms,
@@ -207,7 +211,8 @@ fn mean_ms(flat: &FlatSpec) -> f64 {
     }
 }
 
-/// The same of the last of some twenty requests, for which a barrier waits: of a log-normal distribution some three means.
+/// Time to the first byte of the slowest of about twenty requests, for which a barrier waits, in milliseconds.
+/// For a log-normal distribution, about three means.
 fn longest_ms(flat: &FlatSpec) -> f64 {
     match flat.latency {
         Latency::Constant { latency_ms } => latency_ms,
@@ -216,13 +221,14 @@ fn longest_ms(flat: &FlatSpec) -> f64 {
     }
 }
 
-/// What is expected of prefetching so deep, of the next file too, MB/s.
+/// Expected throughput in MB/s with prefetching to this depth, also of the next file.
 pub fn expected_throughput_mb_s(spec: &CollectiveSpec, depth: u64) -> f64 {
     Expected::new(spec).throughput_mb_s(depth)
 }
 
-/// The least depth from which next to no more is expected of any other. For `spec`'s layout, pattern, P, D, device, size of files
-/// and computing, in a steady state; its method and depth do not matter. At most the largest portion.
+/// The least depth whose expected throughput is almost the best, in a steady state; at most the largest
+/// portion. Depends on `spec`'s layout, pattern, P, D, device, file size and computing, and not on its method
+/// and depth.
 pub fn expected_depth(spec: &CollectiveSpec) -> u64 {
     let expected = Expected::new(spec);
     let depths: Vec<(u64, f64)> =
@@ -234,9 +240,8 @@ pub fn expected_depth(spec: &CollectiveSpec) -> u64 {
         .map_or(1, |(depth, _)| depth)
 }
 
-/// The answer to "how deep must I prefetch?": the least depth at each processor, blocks, that was found to bring
-/// 96 % of the best. As [`expected_depth`], of which it is a correction: some ten runs of one to eight files, and of one
-/// before and one after them.
+/// The least depth at each processor, in blocks, that reaches 96 % of the best throughput in simulation. It
+/// corrects [`expected_depth`] by about ten runs of one to eight files, and one file before and one after them.
 pub fn recommended_depth(spec: &CollectiveSpec) -> u64 {
     let expected = expected_depth(spec);
     if spec.file_blocks > SEARCHED_BLOCKS {
@@ -260,7 +265,7 @@ pub fn recommended_depth(spec: &CollectiveSpec) -> u64 {
         }
         below = depth;
     }
-    // Above D, multiples of it, where there is one between.
+    // Above D only multiples of D, if one lies between.
     while above > below + (below / 4).max(1) {
         let middle = below.midpoint(above);
         let stripes = middle / disks * disks;
@@ -275,7 +280,8 @@ mod tests {
     use super::*;
     use foretell_policy::Nanos;
 
-    /// Blocks ahead and after: 512 blocks on 8 disks, at what the drive, the arm at a cylinder's end and the network take.
+    /// Blocks ahead and after: 512 blocks on 8 disks, at the time of the drive, of the seek at a cylinder's end
+    /// and of the network.
     #[test]
     fn a_file_takes_what_is_ahead_after_and_computed() {
         let mut spec = CollectiveSpec::paper(4);
@@ -298,15 +304,15 @@ mod tests {
     #[test]
     fn recommendations_are_no_more_than_the_largest_portion() {
         let spec = CollectiveSpec { files: 1000, ..CollectiveSpec::paper(4) };
-        assert_eq!(expected_depth(&spec), 1); // Disks are all that counts, and they are in step.
+        assert_eq!(expected_depth(&spec), 1); // Only the disks matter, and they are in step.
         assert_eq!(recommended_depth(&spec), 1);
         let mut portions =
             CollectiveSpec { pattern: Pattern::Block1d, file_blocks: 1 << 17, ..spec };
         assert!((16..=64).contains(&expected_depth(&portions)));
         portions.file_blocks = 512;
-        portions.compute = Nanos::from_millis(220.0); // As much computing as reading: all ahead, nearly.
+        portions.compute = Nanos::from_millis(220.0); // As much computing as reading: nearly all blocks ahead.
         assert!((56..=64).contains(&expected_depth(&portions)));
-        // Boxes of a file of 13 by 13 by 13 blocks: the largest has 7 by 7 by 7.
+        // Boxes of a file of 13 by 13 by 13 blocks; the largest box has 7 by 7 by 7.
         let boxes =
             CollectiveSpec { pattern: Pattern::Block3d, file_blocks: 2197, ..portions.clone() };
         assert!((256..=343).contains(&expected_depth(&boxes)));

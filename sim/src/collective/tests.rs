@@ -1,4 +1,4 @@
-//! What must hold of any run.
+//! Properties of every run.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::device::flat::{FlatSpec, Latency};
 use crate::random::SplitMix64;
 
-/// One millisecond for anything, one thing at a time.
+/// A device that takes one millisecond for any request, one at a time.
 fn unit_time() -> DiskParameters {
     DiskParameters::Flat(FlatSpec {
         latency: Latency::Constant { latency_ms: 1.0 },
@@ -19,7 +19,7 @@ fn unit_time() -> DiskParameters {
     })
 }
 
-/// Section 4.3's machine.
+/// The machine of section 4.3.
 fn ideal(processors: usize, disks: usize, owners: Vec<u32>, depth: u64) -> CollectiveSpec {
     CollectiveSpec {
         processors,
@@ -53,7 +53,7 @@ fn waits_of_a_long_queue_of_a_slow_device_are_added_up() {
     assert!((report.response_ms() / mean_ms - 1.0).abs() < 0.01, "{}", report.response_ms());
 }
 
-/// The first block that its disk serves after a later one of the same file, if there is one.
+/// The first block that a disk serves after a later block of the same file, if there is one.
 fn out_of_order(spec: &CollectiveSpec) -> Option<u32> {
     let mut last = vec![None; spec.disks];
     let mut found = None;
@@ -67,7 +67,7 @@ fn out_of_order(spec: &CollectiveSpec) -> Option<u32> {
     found
 }
 
-/// A file of 1 to 12 stripes, and a piece of one, each block anybody's; some processors are likelier than others.
+/// A file of 1 to 12 stripes and a part of one, with random owners; some processors are likelier than others.
 fn random_owners(random: &mut SplitMix64, processors: usize, disks: usize) -> Vec<u32> {
     let blocks = 1 + random.below(12 * disks as u64);
     let skew = random.below(3);
@@ -75,7 +75,7 @@ fn random_owners(random: &mut SplitMix64, processors: usize, disks: usize) -> Ve
     let mut owner = draw(random);
     let mut owners = Vec::new();
     for _ in 0..blocks {
-        // Runs of one owner are what needs depth.
+        // Runs of one owner are what makes depth necessary.
         if skew == 0 || random.below(2 * disks as u64) < skew {
             owner = draw(random);
         }
@@ -105,7 +105,8 @@ fn depth_d_makes_every_disk_sequential() {
     assert!(with_fewer > 1000, "{with_fewer}");
 }
 
-/// The queue of a disk with an arm, which section 4.3's has not: the nearest cylinder, the lower of two, and in it sector by sector.
+/// The queue of a disk with an arm, which section 4.3 does not have: the nearest cylinder, the lower of two,
+/// and sector by sector within it.
 #[test]
 fn the_shortest_seek_is_counted_in_cylinders() {
     let DiskParameters::Mechanical(disk) = DiskParameters::hp97560_stored() else {
@@ -135,7 +136,7 @@ fn the_shortest_seek_is_counted_in_cylinders() {
     assert!(left.is_empty() && shared > 500, "{shared} of one cylinder");
 }
 
-/// Of all ownerships of so many stripes by two processors with equal shares, the first that is read out of order.
+/// The first ownership of so many stripes by two processors with equal shares that is read out of order.
 fn counter_example(disks: usize, stripes: usize, depth: u64) -> Option<Vec<u32>> {
     let blocks = stripes * disks;
     let equal = |bits: &u32| bits.count_ones() as usize == blocks / 2;
@@ -151,7 +152,7 @@ fn depth_d_less_one_does_not() {
         assert!(counter_example(disks, stripes, depth - 1).is_some(), "{disks}");
         assert_eq!(counter_example(disks, stripes, depth), None, "{disks}");
     }
-    // The one of `docs/internals/collective.md`.
+    // The example of `docs/internals/collective.md`.
     let found = counter_example(4, 3, 3).expect("there is one");
     assert_eq!(found, [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
     let mut last_disk = Vec::new();
@@ -213,7 +214,7 @@ proptest! {
         let slots = spec.disk.slots() as u128;
         let of_slots = Nanos((busy_ns.into_iter().max().unwrap_or(0) / slots) as u64);
         if !spec.steady && !spec.overlapped {
-            // Only a link is occupied while slots are free.
+            // A link can be occupied while slots are free.
             prop_assert!(report.busiest >= of_slots);
             prop_assert!(report.busiest == of_slots || slots > 1);
         } else if slots == 1 {
@@ -221,7 +222,7 @@ proptest! {
         }
         prop_assert!(report.busiest <= report.elapsed);
         prop_assert_eq!(report, spec.run());
-        // Nobody computes faster, and whoever reads alone waits for all.
+        // No processor computes faster than it should, and memory has its bound.
         let compute = Nanos(spec.compute.0 * u64::from(spec.files));
         let rounding = Nanos(u64::from(spec.files));
         prop_assert!(report.elapsed + rounding >= compute);
@@ -229,7 +230,7 @@ proptest! {
     }
 }
 
-/// Two processors, two disks, eight blocks of 1 ms each, 6 ms of computing, three files.
+/// Two processors, two disks, eight blocks of 1 ms each, 6 ms of computing, and three files.
 #[test]
 fn times_that_are_worked_out_by_hand() {
     let of = |method, overlapped, depth| {
@@ -243,19 +244,19 @@ fn times_that_are_worked_out_by_hand() {
         };
         spec.run().elapsed.as_millis()
     };
-    // Block by block: both read from the same disk at first, each then from the other's.
+    // Block by block: both processors read from the same disk first, and then from the other one.
     assert_eq!(of(Method::Demand, false, 0), 3.0 * (5.0 + 6.0));
     assert_eq!(of(Method::Prefetch, false, 1), 3.0 * (5.0 + 6.0));
-    // Four blocks a disk.
+    // Each disk serves four blocks.
     assert_eq!(of(Method::Prefetch, false, 4), 3.0 * (4.0 + 6.0));
     assert_eq!(of(Method::DiskDirected, false, 0), 3.0 * (4.0 + 6.0));
     assert_eq!(of(Method::TwoPhase, false, 0), 3.0 * (4.0 + 6.0));
     assert_eq!(of(Method::TwoPhaseExtended, false, 0), 3.0 * (4.0 + 6.0));
-    // All of it while computing.
+    // All blocks are read while computing.
     assert_eq!(of(Method::Prefetch, true, 4), 3.0 * 6.0);
     assert_eq!(of(Method::DiskDirected, true, 0), 3.0 * 6.0);
     assert_eq!(of(Method::TwoPhase, true, 0), 3.0 * 6.0);
-    // Two of four each are there at the barrier; the other two are on both disks.
+    // Two of each processor's four blocks are there at the barrier; the other two lie on both disks.
     assert_eq!(of(Method::Prefetch, true, 2), 3.0 * (2.0 + 6.0));
 }
 
@@ -268,9 +269,9 @@ fn two_phases_pay_for_the_exchange() {
         network,
         ..ideal(2, 2, vec![0, 1, 0, 1, 0, 1, 0, 1], 0)
     };
-    // Asking 1. A disk is free when its block has been taken in: the first one at 1, 4, 7 and 10, the second, whose blocks wait for
-    // those of the first, at 1, 5, 8 and 11; its last one is read at 12, on its way at 13, and there at 14. Then two blocks in
-    // one message, 1 + 2.
+    // Requests take 1 ms. A disk is free when its block has been received: the first disk at 1, 4, 7 and 10,
+    // the second, whose blocks wait for those of the first, at 1, 5, 8 and 11. Its last block is read at 12, is
+    // in transit at 13, and arrives at 14. Then two blocks are exchanged in one message, 1 + 2.
     assert_eq!(spec.run().elapsed.as_millis(), 14.0 + 3.0);
 }
 
@@ -291,7 +292,8 @@ fn what_cannot_be_is_refused() {
     let aged =
         |spec: &mut CollectiveSpec| (spec.placement, spec.block_sectors) = (Placement::Aged, 8);
     assert!(refused(&aged).contains("8 KiB"));
-    // A block of one of 65,536 processors: an hour for each of them is seven years for that one, eighty times.
+    // One of 65,536 processors has the only block. With an hour for an equal share, it computes seven years a
+    // file.
     let mut long = CollectiveSpec { processors: 65_536, file_blocks: 1, files: 19, ..good };
     long.compute = Nanos::from_secs(3600.0);
     assert_eq!(long.check(), Ok(()));
@@ -304,7 +306,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn who_has_few_blocks_has_few_ahead() {
-    // Of 16 blocks 13, 2 and 1, and one processor without any.
+    // The processors have 13, 2, 1 and 0 of 16 blocks.
     let owners: Vec<u32> = [vec![0; 13], vec![1; 2], vec![2]].concat();
     let spec = ideal(4, 2, owners, 4);
     assert_eq!([0, 1, 2, 4, 13, 99].map(|depth| spec.ahead_blocks(depth)), [0, 3, 5, 7, 16, 16]);

@@ -1,4 +1,4 @@
-//! What was recorded, whatever the format: who opened and read what, and when.
+//! The recorded actions, independent of the format: which reader opened and read which file, and when.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,65 +14,64 @@ use crate::random::hash;
 use crate::trace::recording::{PathIndex, Recording, What, Whom};
 use crate::trace::{Fault, Trace, TraceError, touched};
 
-/// Bytes of a folder that its listing reads.
+/// Bytes that are read to list a folder.
 const FOLDER_BYTES: u64 = 4096;
 
-/// One thing that a program did.
+/// One action of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// Who.
+    /// The reader that did it.
     pub reader: ReaderId,
-    /// When it began, since the beginning of the recording.
+    /// Its beginning, from the beginning of the recording.
     pub began: Nanos,
-    /// How long it took; 0 where that was not recorded.
+    /// Its duration; 0 if not recorded.
     pub took: Nanos,
-    /// What.
+    /// Its kind.
     pub deed: Deed,
 }
 
 /// The kinds of [`Act`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// A file was opened: its inode was needed.
+    /// A file was opened, which needs its inode.
     Open(FileId),
-    /// A name was looked up, and not for reading: the inode was needed.
+    /// A name was looked up without being read, which needs its inode.
     Look(FileId),
-    /// These bytes were read; at least one, and none beyond byte 2^63.
+    /// At least one byte was read, and none beyond byte 2^63.
     Read {
         /// The file.
         file: FileId,
         /// The first byte.
         offset_bytes: u64,
-        /// How many bytes.
+        /// The number of bytes.
         length_bytes: u64,
     },
-    /// The program disclosed that it will read these bytes; 0 of them: all to the end of the file.
+    /// The program disclosed that it will read these bytes.
     Disclose {
         /// The file.
         file: FileId,
         /// The first byte.
         offset_bytes: u64,
-        /// How many bytes.
+        /// The number of bytes; 0 means to the end of the file.
         length_bytes: u64,
     },
-    /// Another reader was made, which begins then.
+    /// Another reader was created, which begins then.
     Fork {
-        /// Who.
+        /// The new reader.
         child: ReaderId,
-        /// Whether this lasts until the child has begun a program of its own.
+        /// Whether the creator waits until the child executes a program.
         waits: bool,
     },
-    /// The program waited until somebody else had done something.
+    /// The program waited for another process to act.
     Wait(Whom),
-    /// A name was looked up that is not there, or what was read had come to its end. Its time was a device's, if
-    /// anybody's.
+    /// A lookup of a missing name, or a read at the end of a file. Its time was that of a device, if any.
     Nothing,
-    /// Something else: its time is the program's own.
+    /// Anything else; its time is the program's own.
     Other,
 }
 
 impl Deed {
-    /// The file that it is about.
+    /// The file that the action is about.
     fn file_mut(&mut self) -> Option<&mut FileId> {
         match self {
             Deed::Open(file)
@@ -83,7 +82,7 @@ impl Deed {
         }
     }
 
-    /// The file and the blocks of it that it reads, if it is a read; some.
+    /// For a read, the file and its blocks that are read.
     pub(super) fn range_read(self, block_bytes: u64) -> Option<(FileId, Range<u64>)> {
         let Deed::Read { file, offset_bytes, length_bytes } = self else { return None };
         let touched = touched(offset_bytes, length_bytes, block_bytes);
@@ -91,7 +90,7 @@ impl Deed {
         Some((file, first..first + blocks))
     }
 
-    /// The blocks that it reads, in ascending order.
+    /// The blocks that are read, in ascending order.
     pub(super) fn blocks_read(self, block_bytes: u64) -> impl Iterator<Item = Block> {
         let read = self.range_read(block_bytes);
         let blocks =
@@ -103,36 +102,36 @@ impl Deed {
 /// A recording; see the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// In the order in which they began.
+    /// Actions, in the order of their beginnings.
     pub acts: Vec<Act>,
-    /// Sizes of all files, bytes.
+    /// Sizes of all files, in bytes.
     pub files: HashMap<FileId, u64>,
-    /// Whether it is known how long acts took: otherwise times are those of the waiting, too.
+    /// Whether durations are known. Otherwise the times between actions include waiting.
     pub has_durations: bool,
 }
 
-/// A file that is still there.
+/// A file that still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The number of the file system's device.
     pub device: u64,
-    /// The file's number there.
+    /// The file's inode number.
     pub inode: u64,
-    /// Its size.
+    /// The file's size.
     pub size_bytes: u64,
 }
 
-/// What tells a file from others.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     /// Device and inode.
     Known(u64, u64),
-    /// A number for the name of one that is not there any more.
+    /// A hash of the name of a file that no longer exists.
     Gone(u64),
 }
 
-/// The numbers of files: of those on the device where most are, their inodes, which is what layouts place them by; of the
-/// others a hash, so that equal inodes of two devices are two files.
+/// The numbers of files. On the device that has most of them these are the inode numbers, which layouts use to
+/// place files. Elsewhere they are hashes, so that equal inodes of two devices are two files.
 fn numbers(files: &[(Identity, u64)]) -> Vec<FileId> {
     let mut on: BTreeMap<u64, usize> = BTreeMap::new();
     for (identity, _) in files {
@@ -150,15 +149,15 @@ fn numbers(files: &[(Identity, u64)]) -> Vec<FileId> {
 }
 
 impl Activity {
-    /// What a whole program did. Only what lies below `root` counts, if there is one: all else is the program's
-    /// own time. `known` tells of files that are still there; others are taken to be as large as what was
-    /// read of them.
+    /// The actions of whole programs. With a `root`, only files below it count, and everything else is the
+    /// program's own time. `known` looks up files that still exist; all others get the size that their reads
+    /// show.
     pub fn of_recording(
         recording: &Recording,
         root: Option<&Path>,
         known: impl Fn(&Path) -> Option<Known>,
     ) -> Self {
-        // Numbers are known when all files are: till then a file is its place among them.
+        // Until the numbers of all files can be computed, a file is identified by its place in the list.
         let mut found: HashMap<PathBuf, FileId> = HashMap::new();
         let mut identities: Vec<(Identity, u64)> = Vec::new();
         let mut identify = |path: &Path| -> FileId {
@@ -185,11 +184,11 @@ impl Activity {
             let counts = |path: &Path| root.is_none_or(|root| path.starts_with(root));
             match call.what {
                 What::Open(index) | What::Look(index) if counts(path(index)) => {
-                    // The folders on the way are looked up before it. The root is known to all.
+                    // The folders on the way are looked up before the file. The root counts as known.
                     let below = path(index).ancestors().take_while(|&at| Some(at) != root);
                     folders.extend(below.take(if root.is_some() { usize::MAX } else { 1 }));
                     if folders.is_empty() {
-                        push(Deed::Nothing); // The root: its time was a device's.
+                        push(Deed::Nothing); // The root: the time was that of a device.
                     }
                     let is_opened = matches!(call.what, What::Open(_));
                     for at in folders.drain(..).rev() {
@@ -216,7 +215,7 @@ impl Activity {
                     }
                 }
                 What::Missing(index) if counts(path(index)) => {
-                    // Those on the way were looked up all the same.
+                    // The folders on the way were looked up all the same.
                     let below = path(index).ancestors().take_while(|&at| Some(at) != root);
                     folders.extend(below.skip(1).take(if root.is_some() { usize::MAX } else { 0 }));
                     for at in folders.drain(..).rev() {
@@ -247,16 +246,16 @@ impl Activity {
         activity
     }
 
-    /// A recording of reads alone, in blocks of `block_bytes`.
+    /// A recording of reads only, in blocks of `block_bytes`.
     ///
     /// # Errors
-    /// As for [`Trace`]; [`Fault::Beyond`]: no file has so many blocks of this size; [`TraceError::TooLong`]: more reads than
-    /// a run has blocks.
+    /// As for [`Trace`]. [`Fault::Beyond`]: no file has so many blocks of this size. [`TraceError::TooLong`]:
+    /// more reads than a run may have blocks.
     pub fn of_trace(mut trace: Trace, block_bytes: u64) -> Result<Self, TraceError> {
         let mut activity = Activity::default();
         while let Some(read) = trace.next() {
             let read = read?;
-            // Each is of a block at least.
+            // Each read has at least one block.
             if activity.acts.len() as u64 == BLOCKS_MAX {
                 return Err(trace.too_long(BLOCKS_MAX));
             }
@@ -270,22 +269,22 @@ impl Activity {
         Ok(activity)
     }
 
-    /// How large `file` is; 0 if it is unknown.
+    /// The size of `file`; 0 if unknown.
     pub fn size_bytes(&self, file: FileId) -> u64 {
         self.files.get(&file).copied().unwrap_or(0)
     }
 
-    /// Whether anything is read at all.
+    /// Whether there is any read.
     pub fn has_reads(&self) -> bool {
         self.acts.iter().any(|act| matches!(act.deed, Deed::Read { .. }))
     }
 
-    /// Whether anything was disclosed.
+    /// Whether there is any disclosure.
     pub fn has_disclosures(&self) -> bool {
         self.acts.iter().any(|act| matches!(act.deed, Deed::Disclose { .. }))
     }
 
-    /// Files are at least as large as what was read of them.
+    /// Grows files to the size that their reads show.
     fn grow_files(&mut self) {
         for act in &self.acts {
             if let Deed::Read { file, offset_bytes, length_bytes } = act.deed {
@@ -296,7 +295,7 @@ impl Activity {
     }
 }
 
-/// A number for a file that is not there any more.
+/// A number for a file that no longer exists.
 fn hash_path(path: &Path) -> u64 {
     let text: &OsStr = path.as_os_str();
     let words: Vec<u64> = text.as_bytes().iter().map(|&byte| u64::from(byte)).collect();

@@ -1,27 +1,28 @@
-//! Who began by whom, and who waited for whom: what ties the programs of a recording together.
+//! The links between the readers of a recording: which created which, and which waited for which.
 //!
-//! * A reader that was made by another one begins when that has come to the [fork](Deed::Fork).
-//! * A [wait](Deed::Wait) for the end of a child that is known ends when the child has done its last act.
-//! * What is read from a pipe must have been written: a read waits for the write to it that has the read's last byte, and
-//!   where that is not known (not all that was written is recorded) for the last one that began before the
-//!   read's end. Its time is the program's own if the write began before the read. A write waits for a read of its pipe
-//!   if one began within it, the last of those, and it took [as long as that](FULL_PIPE_MIN).
-//! * Any other wait ends with that act of another reader which was the last to begin before the wait's end: when it has
-//!   been done, if it had been by then, and otherwise when it begins. If nobody else began anything in the time, the
-//!   wait was for a timer or for somebody outside the recording, and is the program's own time. So is one for a child
-//!   of which this cannot be told.
+//! * A reader that another one created begins at the creator's [fork](Deed::Fork).
+//! * A [wait](Deed::Wait) for the end of a known child ends with the child's last act.
+//! * A read from a pipe waits for the write that contributed its last byte. If that write was not recorded, it
+//!   waits for the last write that began before the read's end. If the write began before the read, the read's
+//!   time is the program's own. A write waits for the last read of its pipe that began during the write, if the
+//!   write took [long enough](FULL_PIPE_MIN).
+//! * Any other wait ends with the act of another reader that was the last to begin before the wait's end. If
+//!   that act had ended by then, the wait ends at its end, otherwise at its beginning. If no other reader began
+//!   an act during the wait, it was for a timer or for a process outside the recording, and is the program's
+//!   own time. The same holds for a wait for a child that is not known.
 //!
-//! **Nobody waits for ever.** Two things happen to each act: it begins, when the program has done all before it, and it
-//! is done. Let *n* be the number of an act in the recording, and *E* the number of the first act that began after it
-//! had been done, and no later one than the reader's next. What happens is put in an order: all that belongs to a lower
-//! number comes first, the beginning of act *n* belonging to *n* and its end to *E*; of what belongs to one number the ends
-//! come first, by their recorded times, and of those of one time that of the later act. What anything needs has come
-//! before it in this order:
-//! * a beginning needs the end of the reader's act before, whose *E* is *n* at most, or a fork of lower number;
-//! * an end needs its own beginning (*n* < *E*), and that for which is waited: a beginning of lower number than *E*, or
-//!   an end that comes before it in this very order ([`Done`]); nothing else is waited for.
+//! **No reader waits for ever.** Each act has two events: it begins, after all earlier acts of its program, and
+//! it ends. Let *n* be the number of an act in the recording. Let *E* be the number of the first act that began
+//! after act *n* had ended, but at most the number of the reader's next act. All events are ordered by a
+//! number: the beginning of act *n* has the number *n*, and its end has *E*. Within one number, ends come
+//! before the beginning, ordered by their recorded times, and at equal times the later act first. Every event
+//! depends only on events before it in this order:
+//! * a beginning depends on the end of the reader's previous act, whose *E* is at most *n*, or on a fork with a
+//!   lower number;
+//! * an end depends on its own beginning (*n* < *E*), and on the event that is waited for: a beginning with a
+//!   number below *E*, or an end that comes before it in this order ([`Done`]). Nothing else is waited for.
 //!
-//! So there is no circle, whatever the times of the recording are.
+//! So there is no circular wait, whatever the recorded times.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -32,24 +33,25 @@ use super::activity::{Act, Deed};
 use crate::machine::program::MarkId;
 use crate::trace::recording::Whom;
 
-/// How long a write to a full pipe takes at least: shorter ones had room, whoever read meanwhile.
+/// Least duration of a write that found its pipe full. Shorter ones had room, even if the pipe was read
+/// meanwhile.
 const FULL_PIPE_MIN: Nanos = Nanos(1_000_000);
 
 /// A reader of a recording.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) id: ReaderId,
-    /// The numbers of its acts, in their order; not empty.
+    /// The numbers of its acts, in order; not empty.
     pub(super) own: Vec<usize>,
-    /// The acts of which it discloses the reads: its own and those of all whom it and they made, unless it was made
-    /// itself. `None`: its own.
+    /// The acts whose reads it discloses, if these are not just its own. The first reader of a family discloses
+    /// for all its descendants, and those disclose nothing.
     told: Option<Vec<usize>>,
-    /// When it began, if nobody made it; otherwise when the first of those who did began, before which it cannot be.
+    /// Its recorded beginning. For a reader that another one created, the beginning of the first of its family.
     pub(super) start: Nanos,
 }
 
 impl Reader {
-    /// See [`told`](Self::told).
+    /// The acts whose reads it discloses.
     pub(super) fn told(&self) -> &[usize] {
         self.told.as_deref().unwrap_or(&self.own)
     }
@@ -69,20 +71,20 @@ pub(super) fn readers(acts: &[Act]) -> Vec<Reader> {
     readers
 }
 
-/// What ties readers together; acts are meant by their numbers.
+/// The links between readers. Acts are identified by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// The forks by which readers came to do these acts, their first ones.
+    /// For the first act of each created reader, the fork that created it.
     forks: HashMap<usize, usize>,
-    /// What acts wait for.
+    /// What each waiting act waits for.
     awaits: HashMap<usize, MarkId>,
-    /// Those of them whose time is the program's own nevertheless.
+    /// Waiting acts whose time is nevertheless the program's own.
     short: HashSet<usize>,
-    /// All that is waited for.
+    /// All events that are waited for.
     awaited: HashSet<MarkId>,
 }
 
-/// When an act is done, in the order of the [module](self).
+/// The end of an act, ordered as in the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Done {
     before: usize,
@@ -91,7 +93,8 @@ struct Done {
 }
 
 impl Links {
-    /// Those of `readers`, who did `acts`; their starts become those of who made them.
+    /// The links between `readers`, which did `acts`. Sets the starts of created readers to those of their
+    /// families.
     pub(super) fn new(acts: &[Act], readers: &mut [Reader]) -> Self {
         let mut links = Links::default();
         let ties = |act: &Act| matches!(act.deed, Deed::Fork { .. } | Deed::Wait(_));
@@ -126,11 +129,11 @@ impl Links {
         let own = |reader: ReaderId| own.get(&reader).copied().unwrap_or_default();
         for (number, act) in acts.iter().enumerate() {
             let end = done(number);
-            // Nobody is waited for in vain: see the module.
+            // No wait is circular: see the module.
             let either = |other: usize| {
                 if done(other) < end { end_of(other) } else { beginning(other) }
             };
-            // The last before the end. Between two acts of a reader there are others' only.
+            // The last act before the end. Between two acts of a reader, there are only others' acts.
             let last_of = |own: &[usize]| {
                 own[..own.partition_point(|&other| other < end.before)].last().copied()
             };
@@ -177,7 +180,7 @@ impl Links {
                 links.awaited.insert(mark);
             }
         }
-        // Whoever made others came before them: the first of a family is known to all of it.
+        // Creators come before their children, so the first reader of each family is known.
         let mut firsts: HashMap<ReaderId, usize> = HashMap::new();
         for place in 0..readers.len() {
             let first = match links.forks.get(&readers[place].own[0]) {
@@ -200,42 +203,42 @@ impl Links {
         links
     }
 
-    /// Whether any reader was made by another.
+    /// Whether any reader was created by another.
     pub(super) fn has_forks(&self) -> bool {
         !self.forks.is_empty()
     }
 
-    /// What the reader must wait for before it does this act, the first of its life.
+    /// The event that a reader waits for before this act, the first of its life.
     pub(super) fn fork_of(&self, act: usize) -> Option<MarkId> {
         self.forks.get(&act).map(|&fork| beginning(fork))
     }
 
-    /// What this act waits for.
+    /// The event that this act waits for.
     pub(super) fn awaited_by(&self, act: usize) -> Option<MarkId> {
         self.awaits.get(&act).copied()
     }
 
-    /// Whether its time is but that of waiting.
+    /// Whether the act's time is only waiting.
     pub(super) fn is_wait(&self, act: usize) -> bool {
         self.awaits.contains_key(&act) && !self.short.contains(&act)
     }
 
-    /// What others wait for of this act's beginning.
+    /// The mark of this act's beginning, if another act waits for it.
     pub(super) fn begun(&self, act: usize) -> Option<MarkId> {
         Some(beginning(act)).filter(|mark| self.awaited.contains(mark))
     }
 
-    /// What others wait for of this act's end.
+    /// The mark of this act's end, if another act waits for it.
     pub(super) fn done(&self, act: usize) -> Option<MarkId> {
         Some(end_of(act)).filter(|mark| self.awaited.contains(mark))
     }
 }
 
-/// Acts at one end of a pipe.
+/// The acts at one end of a pipe.
 #[derive(Debug, Default)]
 struct End {
     acts: Vec<usize>,
-    /// After each of them, the bytes of all till then.
+    /// For each of them, the total of bytes up to and including it.
     bytes: Vec<u64>,
 }
 
@@ -251,16 +254,16 @@ impl End {
         self.acts.binary_search(&act).map_or(0, |at| self.bytes[at])
     }
 
-    /// The first act with which there were so many bytes.
+    /// The first act at which the total reaches `bytes`.
     fn first_to(&self, bytes: u64) -> Option<usize> {
         self.acts.get(self.bytes.partition_point(|&all| all < bytes)).copied()
     }
 }
 
-/// By the numbers of pipes.
+/// Ends of pipes, by the pipes' numbers.
 type Pipes = HashMap<u64, End>;
 
-/// Nobody's end.
+/// The end of a pipe without acts.
 static NO_END: End = End { acts: Vec::new(), bytes: Vec::new() };
 
 fn of_pipe(pipes: &Pipes, pipe: u64) -> &End {

@@ -1,24 +1,25 @@
-//! A recorded run again, on another machine: what hints, memory, disks or another store would buy.
+//! Runs a recording on another machine, to predict the gain of hints, memory, disks or another store.
 //!
-//! A recording becomes a program for each reader: between two of its calls it works for as long as it did, and
-//! what it reads is read again, from the devices and through the policy that are asked for. So what is
-//! predicted rests on three things that were recorded (which bytes, in which order, how much work between) and
-//! on the model for the rest.
+//! Each reader of a recording becomes a program. Between two of its calls it works for as long as it did in the
+//! recording, and its reads go through the given policy to the given devices. So a prediction takes three
+//! things from the recording (the bytes read, their order, and the work between them), and the rest from the
+//! model.
 //!
-//! * [`activity`]: what was recorded, whatever the format;
-//! * `links`: which reader began by which, and which waited for which;
-//! * [`steps`]: from there to programs, with or without disclosures.
+//! * [`activity`]: the recorded actions, independent of the format;
+//! * `links`: which reader created which, and which waited for which;
+//! * [`steps`]: makes programs of them, with or without disclosures.
 //!
-//! A result has three bounds beside it: a program cannot end before its own work is done, nor a device before it has
-//! served what it was asked for, and no policy fetches fewer blocks than one that knows all reads (of one program, whose
-//! order is known). A result below one of them is a bug and ends the run with a panic.
+//! A result has three bounds. No program ends before its own work is done. No device ends before it has served
+//! its requests. No policy fetches fewer blocks than one that knows all reads; this bound exists for a single
+//! program, whose order is known. A result below a bound is a bug, and ends the run with a panic.
 //!
-//! Of several processes, each begins when another one has come to make it, and waits for the others where it did:
-//! that is neither work nor stall. Whom it waited for is known of the ends of children, and of pipes that the
-//! recording tells; otherwise it is taken to be the last who had begun anything by then. What lay between that and the end of the wait is lost.
+//! If several processes were recorded, each begins when its parent creates it, and waits for others where it
+//! did in the recording. Such waits are neither work nor stall. The recording shows which process ended a wait
+//! for a child, or for a pipe with a known number. Any other wait is taken to end with the last act that
+//! another process had begun by then. The time from that act to the end of the wait is dropped.
 //!
-//! What is not modelled: writes, waits that the recording did not have (but for what is read from a pipe, which
-//! must have been written), and what the processor does worse when it is shared.
+//! Not modelled: writes; waits that were not recorded, except that a pipe must be written before it is read;
+//! and the slowdown of shared processors.
 
 pub mod activity;
 mod links;
@@ -46,25 +47,26 @@ use crate::offline::belady::Belady;
 use activity::Activity;
 use links::{Links, Reader};
 
-/// The one device: all files lie there.
+/// The one device, which holds all files.
 pub(crate) const DEVICE: DeviceId = DeviceId(0);
 
-/// Lookups under way at once, as at `foretell run`, whose page-cache driver has so many threads for a device (`THREADS_MAX` of
-/// its pool). Advice takes such a thread, too, but mostly does not wait, and takes none here.
+/// Lookups in flight at once. `foretell run` has as many: its page-cache driver uses so many threads for a
+/// device (`THREADS_MAX` of its pool). Advice takes such a thread too, but mostly does not wait, so it takes
+/// none here.
 const LOOKUPS_MAX: usize = 64;
 
-/// What is disclosed.
+/// What is disclosed to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disclosed {
     /// Nothing.
     None,
-    /// All that a program will read, before it begins.
+    /// All reads of a program, before it begins.
     All,
-    /// The files that it will read from, as wholes, before it begins: what `foretell run` knows from arguments.
+    /// The files that a program reads, as wholes, before it begins: what `foretell run` learns from arguments.
     Files,
-    /// What the program itself disclosed to the kernel, when it did: by posix_fadvise or readahead.
+    /// What the program itself disclosed to the kernel, at the same moment, by posix_fadvise or readahead.
     Recorded,
-    /// Each read, this many reads before it.
+    /// Each read, this number of reads ahead of it.
     Ahead(u64),
 }
 
@@ -97,7 +99,7 @@ impl FromStr for Disclosed {
     }
 }
 
-/// How files lie on the disks; see [`Layout`].
+/// How files are placed on the disks; see [`Layout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
     /// One after another, by their numbers.
@@ -106,25 +108,25 @@ pub enum Placing {
     Aged,
 }
 
-/// Processor times of the machine that is asked about.
+/// Processor times of the modelled machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Recorded work and the times below are so many times as long.
+    /// Factor on recorded work and on the times below.
     pub factor: f64,
-    /// Of each recorded gap between two calls, what the recorder took.
+    /// The recorder's own time, subtracted from each recorded gap between two calls.
     pub overhead: Nanos,
-    /// Between two reads, where the recording does not say how long calls took.
+    /// Time between two reads, if the recording lacks durations of calls.
     pub think: Nanos,
     /// Reading a block that is in memory (`T_hit`).
     pub hit: Nanos,
-    /// Beginning a fetch and taking its end (`T_driver`).
+    /// Starting and completing a fetch (`T_driver`).
     pub driver: Nanos,
-    /// Opening a file whose inode is known.
+    /// Opening a file whose inode is in memory.
     pub open: Nanos,
 }
 
 impl Default for Work {
-    /// What they are on a machine of 2026, and no time between reads.
+    /// Times of a machine of 2026, and no time between reads.
     fn default() -> Self {
         let micros = |us: u64| Nanos(us * 1000);
         Work {
@@ -138,95 +140,96 @@ impl Default for Work {
     }
 }
 
-/// The machine on which the recording is run again.
+/// The modelled machine, and how the recording runs on it.
 #[derive(Clone, Debug)]
 pub struct ReplaySpec {
-    /// What decides.
+    /// The policy.
     pub rules: Rules,
-    /// What it is told.
+    /// What the policy is told.
     pub disclosed: Disclosed,
-    /// Memory for blocks, bytes.
+    /// Memory for blocks, in bytes.
     pub cache_bytes: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Each disk.
+    /// The parameters of each disk.
     pub disk: DiskParameters,
-    /// How many.
+    /// Number of disks.
     pub disks: usize,
-    /// Bytes of a file on one disk before the next disk's turn.
+    /// The stripe unit: bytes on one disk before the next disk follows.
     pub stripe_bytes: u64,
-    /// Order in which waiting requests go to a disk.
+    /// The order in which waiting requests go to a disk.
     pub order: Order,
     /// Requests that a disk holds at once.
     pub outstanding: usize,
-    /// How files lie.
+    /// How files are placed.
     pub placing: Placing,
-    /// Decides places of the aged layout, and drawn latencies.
+    /// Seed of the aged layout and of drawn latencies.
     pub seed: u64,
     /// Whether the first open of a file reads its inode.
     pub inodes: bool,
-    /// What is read ahead of what is not disclosed.
+    /// Read-ahead of reads that are not disclosed.
     pub read_ahead: Option<ReadAheadSpec>,
     /// Processor times.
     pub work: Work,
 }
 
-/// What a replay has come to. Seconds are of the machine that was asked about.
+/// The result of a replay. Seconds are those of the modelled machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayResult {
-    /// Until the last program had ended.
+    /// From the first program's start to the last one's end.
     pub elapsed_s: f64,
-    /// Work of all programs.
+    /// Work of all programs together.
     pub cpu_s: f64,
-    /// Waiting of all programs for devices.
+    /// Time in which programs waited for devices, all together.
     pub stall_s: f64,
     /// Blocks read.
     pub reads: u64,
-    /// Found in memory, where they had been read before.
+    /// Of these, in memory because of an earlier read.
     pub hits: u64,
-    /// Found in memory, because they were fetched ahead of the read.
+    /// Of these, in memory because they were fetched ahead.
     pub ahead: u64,
-    /// Found on their way.
+    /// Of these, in flight.
     pub late: u64,
-    /// Not found.
+    /// Of these, fetched by their own read.
     pub misses: u64,
-    /// Files and folders opened or looked at, and those of them that waited for an inode.
+    /// Files and folders opened or looked up, and those of them that waited for an inode.
     pub opens: u64,
     /// See `opens`.
     pub inode_waits: u64,
-    /// Blocks fetched ahead of reads, read-ahead included, and those of them that nobody read.
+    /// Blocks fetched ahead of reads, including read-ahead, and those of them that were not read.
     pub prefetched: u64,
     /// See `prefetched`.
     pub wasted: u64,
     /// Requests to disks.
     pub requests: u64,
-    /// Bytes read of disks.
+    /// Bytes read from disks.
     pub bytes: u64,
-    /// Share of the time in which a disk was busy, on average and of the busiest; of devices that serve several requests at
-    /// once the share of their slots, or that of the link that these share, whichever is more.
+    /// Share of the time in which a disk was busy: the mean, and the busiest disk. For devices that serve
+    /// several requests at once, it is the share of their slots or of their link, whichever is greater.
     pub busy_share: f64,
     /// See `busy_share`.
     pub busiest_share: f64,
-    /// The longest work of one program: no program ends before its own.
+    /// The longest work of one program. No program ends before its own work.
     pub bound_cpu_s: f64,
-    /// Service times of the busiest disk, or what its link took for the data.
+    /// Service time of the busiest disk, or the time its link carried data.
     pub bound_disk_s: f64,
-    /// The fewest blocks that a cache of this size, and one buffer more to read past it, has to fetch for these reads
-    /// in this order; none where several programs read, whose order is not known beforehand.
+    /// The fewest blocks that a cache of this size has to fetch for these reads in this order, with one extra
+    /// buffer for reads past the cache. `None` if several programs read, since their order is not known in
+    /// advance.
     pub bound_fetches: Option<u64>,
 }
 
-/// The longest work, and the longest waiting, of a run: the clock counts nanoseconds up to 584 years.
+/// The longest work and the longest waiting of a run, in years. The clock counts nanoseconds up to 584 years.
 const YEARS_MAX: f64 = 100.0;
 const YEAR_NS: f64 = 1e9 * 3600.0 * 24.0 * 365.0;
 
-/// A run would go on for longer than there is time for.
+/// The run would take too long.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TooLong {
-    /// The programs' work.
+    /// The programs' work is too long, in years.
     #[error("{0:.0} years of work, and a run has {YEARS_MAX} at most")]
     Work(f64),
-    /// Their requests, if none was served beside another.
+    /// Their requests would take too long one after another, in years.
     #[error("requests of {0:.0} years on this disk, and a run has {YEARS_MAX} at most")]
     Requests(f64),
     /// They read too many blocks.
@@ -234,46 +237,47 @@ pub enum TooLong {
         "reads {blocks} blocks, each counted as often as it is read, and a run has {BLOCKS_MAX} at most"
     )]
     Blocks {
-        /// How many.
+        /// The number of blocks, each counted as often as it is read.
         blocks: u64,
-        /// Bytes of a block with which they are few enough, if there are any.
+        /// A block size, in bytes, with which they are few enough; `None` if there is none.
         enough_bytes: Option<u64>,
     },
 }
 
-/// Blocks read in a run, at most: each takes some microseconds, and what MIN fetches for it some 30 bytes.
+/// Blocks read in a run, at most. Each takes some microseconds, and MIN's count about 30 bytes.
 pub const BLOCKS_MAX: u64 = 1 << 25;
 
-/// The largest block whose size is proposed.
+/// The largest block size that is proposed, in bytes.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// What was recorded, as the runs of a sweep have it in common.
+/// A recording prepared for the runs of a sweep.
 #[derive(Debug)]
 pub struct Recorded<'a> {
     activity: &'a Activity,
     readers: Vec<Reader>,
     links: Links,
-    /// What MIN fetches, by the bytes of a block and the blocks of the cache.
+    /// MIN's fetches, by block size in bytes and cache size in blocks.
     fewest: Mutex<HashMap<(u64, u64), u64>>,
 }
 
 impl<'a> Recorded<'a> {
-    /// What `activity` holds, by readers.
+    /// Prepares `activity`: its readers, and the links between them.
     pub fn new(activity: &'a Activity) -> Self {
         let mut readers = links::readers(&activity.acts);
         let links = Links::new(&activity.acts, &mut readers);
         Recorded { activity, readers, links, fewest: Mutex::default() }
     }
 
-    /// Bytes of all its files.
+    /// Bytes of all files.
     pub fn size_bytes(&self) -> u64 {
         self.activity.files.values().fold(0, |sum, &size| sum.saturating_add(size))
     }
 
-    /// What Belady's MIN fetches for the only reader, if it does not read too much to count; counted once, whoever asks.
+    /// The fetches of Belady's MIN for a single reader. Computed once for each size; `None` if there are
+    /// several readers.
     fn fewest_fetches(&self, block_bytes: u64, capacity_blocks: u64) -> Option<u64> {
         let [_] = &self.readers[..] else { return None };
-        // Who comes meanwhile waits: to count takes memory.
+        // Other threads wait for the lock, so that only one count at a time takes memory.
         let mut fewest = self.fewest.lock().expect("nothing fails with the lock held");
         let count = fewest.entry((block_bytes, capacity_blocks)).or_insert_with(|| {
             let blocks =
@@ -283,7 +287,7 @@ impl<'a> Recorded<'a> {
         Some(*count)
     }
 
-    /// Blocks that are read, each as often as it is.
+    /// Blocks that are read; a block counts as often as it is read.
     fn blocks_read(&self, block_bytes: u64) -> u64 {
         let ranges = self.activity.acts.iter().filter_map(|act| act.deed.range_read(block_bytes));
         ranges.fold(0, |sum, (_, blocks)| sum.saturating_add(blocks.end - blocks.start))
@@ -291,10 +295,10 @@ impl<'a> Recorded<'a> {
 }
 
 impl ReplaySpec {
-    /// Whether what was recorded can be run.
+    /// Checks that the recording can be run.
     ///
     /// # Errors
-    /// [`TooLong`]: the run would go on for longer than the clock does, or than anybody waits.
+    /// [`TooLong`]: the run would overflow the clock, or take too long in reality.
     pub fn check(&self, recorded: &Recorded) -> Result<(), TooLong> {
         let blocks = recorded.blocks_read(self.block_bytes);
         if blocks > BLOCKS_MAX {
@@ -307,19 +311,19 @@ impl ReplaySpec {
         if years > YEARS_MAX {
             return Err(TooLong::Work(years));
         }
-        // An inode or two for each act, and each block fetched twice.
+        // At most two inodes for each act, and two fetches of each block.
         let requests = 2.0 * (recorded.activity.acts.len() as f64 + blocks as f64);
         let years = requests * self.disk.longest_request_ns(self.block_bytes) / YEAR_NS;
         if years > YEARS_MAX { Err(TooLong::Requests(years)) } else { Ok(()) }
     }
 
-    /// Bytes of the disks, if the files of the recording take more: then some lie where others do.
+    /// The capacity of the disks in bytes, if the recorded files take more. Then some files share places.
     pub fn too_small(&self, recorded: &Recorded) -> Option<u64> {
         let volume_bytes = self.volume_sectors().saturating_mul(crate::SECTOR_BYTES);
         (recorded.size_bytes() > volume_bytes).then_some(volume_bytes)
     }
 
-    /// Runs what was recorded, if that [can be](Self::check).
+    /// Runs the recording, which must pass [`check`](Self::check).
     pub fn run(&self, recorded: &Recorded) -> ReplayResult {
         let report = self.machine(recorded).run(self.programs(recorded));
         let capacity_blocks = (self.cache_bytes / self.block_bytes).max(1);
@@ -377,7 +381,7 @@ impl ReplaySpec {
             metadata,
             read_ahead: self.read_ahead,
             reads_ahead_of_hints: self.disclosed == Disclosed::Recorded,
-            // The first of a family discloses for all of it.
+            // The first reader of a family discloses the reads of all its members.
             readers: if recorded.links.has_forks() { Readers::Anybody } else { Readers::Hinter },
             sizes_bytes: activity.files.clone(),
             names: activity.files.keys().map(name).collect::<HashMap<_, _>>(),
@@ -386,20 +390,20 @@ impl ReplaySpec {
         }
     }
 
-    /// Whether depths are tried, as by the manager: the policies of the papers try none, nor does a kernel, neither
-    /// with its own read-ahead nor with advice.
+    /// Whether the policy tries depths, as under the manager. The papers' policies do not, and neither does a
+    /// kernel with read-ahead or advice.
     fn tries_depths(&self) -> bool {
         use Disclosed::{Ahead, All, Files};
         matches!(self.disclosed, Files | All | Ahead(_)) && self.rules == Rules::FORETELL
     }
 
-    /// Whether inodes cost a read: where no open was recorded, nobody waits for them.
+    /// Whether inodes cost a read. If no open was recorded, nothing waits for inodes.
     fn reads_inodes(&self, recorded: &Activity) -> bool {
         use activity::Deed::{Look, Open};
         self.inodes && recorded.acts.iter().any(|act| matches!(act.deed, Open(_) | Look(_)))
     }
 
-    /// A time of the recording's machine on this one.
+    /// A time of the recording's machine, converted to the modelled one.
     fn scaled(&self, work: Nanos) -> Nanos {
         Nanos((work.0 as f64 * self.work.factor) as u64)
     }

@@ -1,4 +1,4 @@
-//! From what was recorded to the steps of programs.
+//! Turns a recording into the steps of programs.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ struct Read {
     segment: Segment,
 }
 
-/// What `reader` did, as a program.
+/// The acts of `reader`, as a program.
 pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -> Program {
     let (activity, links) = (recorded.activity, &recorded.links);
     let read = |&number: &usize| match activity.acts[number].deed {
@@ -33,7 +33,7 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
     let names = spec.reads_inodes(activity);
     let by_name =
         |file: FileId| if names { Target::Name(NameId(file.0)) } else { by_number(activity, file) };
-    // Who has named a file has it looked up; what it tells of it later needs no name.
+    // The first hint for a file looks up its name; later ones need no name.
     let mut named = HashSet::new();
     let mut by_name_once = |file: FileId| match named.insert(file) {
         true => by_name(file),
@@ -106,10 +106,10 @@ pub(super) fn program(spec: &ReplaySpec, recorded: &Recorded, reader: &Reader) -
     Program::new(name, reader.id, Box::new(steps.into_iter())).starting_at(start)
 }
 
-/// The files that are read, in the order of their first reads: again for each time that one is opened again and read, as
-/// an argument that is given twice is.
+/// The files that are read, in the order of their first reads. A file that is opened and read again is
+/// repeated, like an argument that is given twice.
 fn files_opened(deeds: impl Iterator<Item = Deed>) -> impl Iterator<Item = FileId> {
-    // Those that were read since they were opened last.
+    // Files read since their last open.
     let mut named = HashSet::new();
     deeds.filter_map(move |deed| match deed {
         Deed::Open(file) => {
@@ -121,19 +121,19 @@ fn files_opened(deeds: impl Iterator<Item = Deed>) -> impl Iterator<Item = FileI
     })
 }
 
-/// When `reader` starts, or, if another makes it, a moment before that.
+/// The start of `reader`, or, if another one creates it, some moment before it.
 fn start(spec: &ReplaySpec, activity: &Activity, reader: &Reader) -> Nanos {
     spec.scaled(if activity.has_durations { reader.start } else { Nanos::ZERO })
 }
 
-/// An act, by its number, and the work that it is and that comes before it, on the recording's machine.
+/// The number of an act, the work before it, and the work within it, on the recording's machine.
 struct Worked {
     act: usize,
     before: Nanos,
     within: Nanos,
 }
 
-/// What `reader` did.
+/// The acts of `reader`, each with its work.
 fn with_work<'a>(
     spec: &'a ReplaySpec,
     recorded: &'a Recorded,
@@ -154,7 +154,7 @@ fn with_work<'a>(
         };
         let is_own = match act.deed {
             Deed::Open(_) | Deed::Look(_) | Deed::Read { .. } | Deed::Nothing => false,
-            // Advice takes the time that it is told in, whether it is taken or not.
+            // Advice takes the recorded time, whether or not it is used here.
             Deed::Disclose { .. } | Deed::Other => true,
             Deed::Fork { .. } | Deed::Wait(_) => !links.is_wait(number),
         };
@@ -164,7 +164,7 @@ fn with_work<'a>(
     })
 }
 
-/// When the last program starts, and after that the work of all of them for what they do themselves, nanoseconds.
+/// An upper bound of a run's work, in nanoseconds: the last program's start, and then the work of all programs.
 pub(super) fn work_ns_max(spec: &ReplaySpec, recorded: &Recorded) -> f64 {
     let [hit, driver, open] = [spec.work.hit, spec.work.driver, spec.work.open];
     let (read, open) = (spec.scaled(hit).0 + spec.scaled(driver).0, spec.scaled(open).0);
@@ -195,7 +195,7 @@ fn by_number(activity: &Activity, file: FileId) -> Target {
     Target::File { file, size_bytes: activity.size_bytes(file) }
 }
 
-/// The disclosures of these reads: one for reads of one file that follow one another.
+/// The disclosures of these reads; consecutive reads of one file share one.
 fn hints(reads: &[Read], mut target: impl FnMut(FileId) -> Target) -> Vec<Step> {
     let of_one_file = reads.chunk_by(|one, next| one.file == next.file);
     let parts = of_one_file.flat_map(|reads| reads.chunks(SEGMENTS_MAX));

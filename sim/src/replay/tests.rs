@@ -33,7 +33,7 @@ fn spec() -> ReplaySpec {
     }
 }
 
-/// Files of these sizes opened and read whole by calls of 96 KiB, with `cpu` of work before each call.
+/// Opens files of these sizes and reads each whole, by calls of 96 KiB, with `cpu` of work before each call.
 fn searched(sizes_bytes: &[u64], cpu: Nanos, waited: Nanos) -> Activity {
     let (mut acts, mut now) = (Vec::new(), Nanos::ZERO);
     let mut push = |deed| {
@@ -63,7 +63,7 @@ fn work_is_that_of_the_recording_times_the_factor_less_the_recorder() {
     let activity = searched(&[5000; 40], Nanos(2 * MS), Nanos(MS));
     let idle = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
     let work_s = |work: Work| ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity)).cpu_s;
-    // The first gap is the start of the program.
+    // The first gap is the program's start.
     assert!((work_s(idle) - 79.0 * 0.002).abs() < 1e-9);
     assert!((work_s(Work { factor: 3.0, ..idle }) - 79.0 * 0.006).abs() < 1e-9);
     assert!((work_s(Work { overhead: Nanos(MS), ..idle }) - 79.0 * 0.001).abs() < 1e-9);
@@ -86,7 +86,7 @@ fn more_work_than_a_clock_counts_is_refused() {
     assert_eq!((check(1.0, 1000), check(1e6, 10)), (Ok(()), Ok(())));
     let error = check(1e6, 1000).expect_err("40 times 31 years");
     assert!(error == "1268 years of work, and a run has 100 at most", "{error}");
-    // One program after another has started is not one after another.
+    // Many programs that start late do not run one after another, so their starts do not add up.
     let many = |reader| Act {
         reader: ReaderId(reader),
         began: Nanos(MS * 1000 * 3600 * 24 * 365),
@@ -98,7 +98,7 @@ fn more_work_than_a_clock_counts_is_refused() {
     assert_eq!(spec().check(&Recorded::new(&late)), Ok(()));
 }
 
-/// A device of so many slots and of a latency.
+/// A device with `slots` and a constant latency.
 fn flat(slots: usize, latency_ms: f64) -> DiskParameters {
     let text = format!(
         "model = \"flat\"\nbandwidth_mb_per_s = 100.0\nslots = {slots}\ncapacity_gib = 1000\n\
@@ -190,7 +190,7 @@ fn more_reads_ahead_than_there_are_is_all() {
     assert_eq!(of(u64::MAX), of(40));
 }
 
-/// Calls of 16 KiB all over a file.
+/// Calls of 16 KiB at random places of a file.
 fn at_random(reads: u64) -> Activity {
     let mut activity = searched(&[256 << 20], Nanos(MS), Nanos::ZERO);
     activity.acts.truncate(1);
@@ -219,7 +219,7 @@ fn what_is_read_at_random_is_read_by_calls_and_nothing_ahead_of_it() {
         let parts = run(block_bytes, read_ahead, 1);
         assert_eq!((parts.bytes, parts.requests), (whole.bytes, whole.requests));
         assert!((parts.elapsed_s / whole.elapsed_s - 1.0).abs() < 0.05, "{parts:?} {whole:?}");
-        // Disks do not help, and do no harm.
+        // More disks neither help nor harm.
         let more = run(block_bytes, read_ahead, 4);
         assert!(more.elapsed_s < 1.02 * parts.elapsed_s, "{more:?} {parts:?}");
     }
@@ -227,8 +227,8 @@ fn what_is_read_at_random_is_read_by_calls_and_nothing_ahead_of_it() {
 
 #[test]
 fn depths_are_tried_as_by_the_manager() {
-    // Data beside inodes on one disk, which in their order come from the drive's buffer: two fetches at a time are the best, and
-    // that is found out.
+    // Data beside inodes on one disk. In order, both come from the drive's buffer. Two fetches in flight are
+    // best, and the policy finds that out.
     let activity = searched(&[6000; 2000], Nanos(MS / 10), Nanos::ZERO);
     let run = |disks, rules, disclosed| {
         let spec = ReplaySpec { disks, rules, disclosed, placing: Placing::Sequential, ..spec() };
@@ -238,7 +238,7 @@ fn depths_are_tried_as_by_the_manager() {
     let (untried, tried) =
         (run(1, Rules::TIP2, Disclosed::Files), run(1, Rules::FORETELL, Disclosed::Files));
     assert!(untried > 2.0 * plain && tried < 1.15 * plain, "{plain} {untried} {tried}");
-    // Of many disks that costs next to nothing.
+    // On many disks the trials cost next to nothing.
     let (untried, tried) =
         (run(8, Rules::TIP2, Disclosed::Files), run(8, Rules::FORETELL, Disclosed::Files));
     assert!(tried < 1.03 * untried, "{untried} {tried}");
@@ -256,7 +256,7 @@ fn a_file_that_is_given_twice_is_disclosed_twice() {
     let (none, files, all) = (run(Disclosed::None), run(Disclosed::Files), run(Disclosed::All));
     assert!(files.elapsed_s < none.elapsed_s, "{files:?} {none:?}");
     assert!((files.elapsed_s / all.elapsed_s - 1.0).abs() < 0.02, "{files:?} {all:?}");
-    // A part of the file stays for the second pass.
+    // A part of the file stays in memory for the second pass.
     assert!(files.bytes < none.bytes, "{files:?} {none:?}");
 }
 
@@ -270,10 +270,10 @@ fn hints_and_disks_help_as_they_should() {
     assert_eq!(plain.bytes, hinted.bytes);
     assert!(hinted.elapsed_s * 4.0 < plain.elapsed_s, "{hinted:?} {plain:?}");
     assert!(hinted.elapsed_s < 1.3 * hinted.bound_disk_s.max(hinted.bound_cpu_s), "{hinted:?}");
-    // One program that waits for each read has nothing of more disks.
+    // One program that waits for each read gains nothing from more disks.
     let alone = run(1, Disclosed::None);
     assert!((alone.elapsed_s / plain.elapsed_s - 1.0).abs() < 0.1);
-    // The next inode is not disclosed by a number, but data is.
+    // Disclosures by number do not include the next inode, but include data.
     let ahead = run(8, Disclosed::Ahead(10));
     assert!(ahead.elapsed_s < plain.elapsed_s && ahead.elapsed_s > hinted.elapsed_s, "{ahead:?}");
 }
@@ -312,11 +312,11 @@ fn a_whole_file_is_one_request_of_what_it_has() {
     let activity = searched(&[100_000], Nanos(MS), Nanos::ZERO);
     let flat = ReplaySpec { placing: Placing::Sequential, disks: 1, ..spec() };
     let result = flat.run(&Recorded::new(&activity));
-    // Its inode, and 25 pages.
+    // The inode, and 25 pages.
     assert_eq!((result.requests, result.bytes), (2, 26 * 4096));
     let without =
         ReplaySpec { read_ahead: None, inodes: false, ..flat }.run(&Recorded::new(&activity));
-    // One for each call.
+    // One request for each call.
     assert_eq!((without.requests, without.bytes), (2, 25 * 4096));
 }
 
@@ -336,7 +336,7 @@ fn memory_that_holds_the_data_saves_the_second_pass() {
         (result.bound_fetches, result.prefetched + result.misses)
     };
     assert_eq!(bound(8), (Some(512), 512));
-    // One of four files fits: MIN keeps a quarter, and so does no LRU.
+    // One of four files fits: MIN keeps a quarter of the data, and LRU keeps none.
     let (least, fetched) = bound(1);
     assert!(least.is_some_and(|least| (890..=fetched).contains(&least)), "{least:?} {fetched}");
 }
@@ -374,12 +374,12 @@ fn what_strace_recorded_below_the_root_counts() {
     let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
     let result = ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity));
     assert_eq!((result.reads, result.opens, result.inode_waits), (2, 4, 3));
-    // All but the waits below the root: 4 ms before the first, and 1 ms between them.
+    // Everything but the waits below the root: 4 ms before the first read, and 1 ms between the reads.
     assert!((result.cpu_s - 0.008).abs() < 1e-4, "{}", result.cpu_s);
     assert_eq!(read(None).acts.iter().filter(|act| act.deed != Deed::Other).count(), 7);
 }
 
-/// The time of what was not there, or at its end, or known to all, is the time of the disk that was recorded.
+/// Lookups of missing names, reads at the end of a file and lookups of the root take the recorded disk's time.
 #[test]
 fn what_brings_nothing_is_no_work() {
     let text = concat!(
@@ -394,9 +394,9 @@ fn what_brings_nothing_is_no_work() {
     let activity = Activity::of_recording(&recording, Some(Path::new("/data")), |_| None);
     let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
     let result = ReplaySpec { work, ..spec() }.run(&Recorded::new(&activity));
-    // What lies elsewhere is the program's own time.
+    // Reads elsewhere are the program's own time.
     assert!((result.cpu_s - 0.020).abs() < 1e-9, "{result:?}");
-    // The folder of what is missing was looked up.
+    // The folder of the missing name was looked up.
     assert_eq!((result.opens, result.inode_waits), (3, 3));
 }
 
@@ -432,7 +432,7 @@ fn what_the_program_disclosed_is_disclosed_if_asked_for() {
     let mut activity = searched(&[200_000; 20], Nanos(MS), Nanos::ZERO);
     let disclose = |at: usize| {
         let Act { reader, began, .. } = activity.acts[0];
-        // Half of them to the end of the file, half of them by their lengths.
+        // Half of them to the end of the file, half with a length.
         let length_bytes = if at.is_multiple_of(2) { 0 } else { 200_000 };
         let deed = Deed::Disclose { file: FileId(100 + at as u64), offset_bytes: 0, length_bytes };
         Act { reader, began, took: Nanos::ZERO, deed }
@@ -440,13 +440,13 @@ fn what_the_program_disclosed_is_disclosed_if_asked_for() {
     let disclosed: Vec<Act> = (0..20).map(disclose).collect();
     activity.acts.splice(0..0, disclosed);
     assert!(activity.has_disclosures());
-    // Rules by which no depths are tried with hints, as a kernel tries none with advice.
+    // TIP2 tries no depths with hints, as a kernel tries none with advice.
     let untried = ReplaySpec { rules: Rules::TIP2, inodes: false, read_ahead: None, ..spec() };
     let run =
         |disclosed| ReplaySpec { disclosed, ..untried.clone() }.run(&Recorded::new(&activity));
     let (none, recorded, all) =
         (run(Disclosed::None), run(Disclosed::Recorded), run(Disclosed::All));
-    // Without, the last call of each file is for one block.
+    // Without disclosures, the last call of each file is for one block.
     assert_eq!((none.misses, recorded.prefetched), (20, 20 * 25));
     assert!(recorded.elapsed_s < 0.5 * none.elapsed_s, "{recorded:?} {none:?}");
     assert_eq!(recorded.elapsed_s, all.elapsed_s);
@@ -527,7 +527,7 @@ fn what_runs_have_in_common_is_counted_once() {
         (Some(39), Some(39), Some(39))
     );
     assert_eq!(recorded.fewest.lock().expect("no panic").len(), 2);
-    // Readers take turns, and their acts stay in order.
+    // Readers take turns, and all acts stay in order.
     for (at, act) in activity.acts.iter_mut().enumerate() {
         act.reader = ReaderId([5, 3, 5, 4][at % 4]);
     }
@@ -549,7 +549,8 @@ fn hints_are_known_by_name() {
     }
 }
 
-/// Acts of `reader`, one after another from `began` on, with so many milliseconds before each and for each.
+/// Acts of `reader`, in sequence from `began` on; each has a time before it, a duration and a deed, in
+/// milliseconds.
 fn of_reader(reader: u64, mut began: u64, acts: &[(u64, u64, Deed)]) -> Vec<Act> {
     let act = |&(before, took, deed): &(u64, u64, Deed)| {
         let act = Act {
@@ -570,7 +571,7 @@ fn together(readers: impl IntoIterator<Item = Vec<Act>>) -> Activity {
     Activity { acts, has_durations: true, ..Activity::default() }
 }
 
-/// Work is what was recorded, and nothing else.
+/// A machine on which all work is recorded work.
 fn only_recorded() -> ReplaySpec {
     let work = Work { hit: Nanos::ZERO, driver: Nanos::ZERO, open: Nanos::ZERO, ..Work::default() };
     ReplaySpec { work, ..spec() }
@@ -626,8 +627,8 @@ fn a_shell_gains_what_its_programs_gain() {
         let alone: Vec<ReplayResult> = parts.iter().map(run).collect();
         let both = run(&shell);
         let sum = |of: fn(&ReplayResult) -> f64| alone.iter().map(of).sum::<f64>();
-        // The shell's own millisecond for each; the first gap of a child is not its own. What is disclosed is disclosed
-        // of both at once.
+        // The shell works 1 ms for each child; the first gap of a child is not its own. With disclosures, both
+        // children's files are disclosed at once.
         let share = both.elapsed_s / sum(|one| one.elapsed_s);
         let least = if disclosed == Disclosed::None { 0.95 } else { 0.8 };
         assert!((least..1.05).contains(&share), "{both:?} {alone:?}");
@@ -638,7 +639,7 @@ fn a_shell_gains_what_its_programs_gain() {
     assert!(elapsed(Disclosed::All) * 2.0 < elapsed(Disclosed::None));
 }
 
-/// Each program reads one file: there is nothing to be had ahead but for who knows them all.
+/// Each program reads one file, so only a reader that knows all of them can disclose ahead.
 #[test]
 fn the_first_of_a_family_discloses_for_all_of_it() {
     let parts: Vec<Activity> = (0..40)
@@ -662,7 +663,7 @@ fn the_first_of_a_family_discloses_for_all_of_it() {
     }
 }
 
-/// What one process has disclosed is not read ahead of by another, which would do so at the cost of what is disclosed.
+/// One process's disclosures keep another process from reading ahead, which would compete with them.
 #[test]
 fn what_a_family_discloses_is_not_read_ahead_too() {
     let parts: Vec<Activity> = (0..10)
@@ -694,16 +695,16 @@ fn a_child_begins_with_the_fork_and_its_parent_waits_for_its_end() {
         let fork = (5, 4, Deed::Fork { child: ReaderId(2), waits });
         let wait = (1, 90, Deed::Wait(Whom::Child(ReaderId(2))));
         let parent = of_reader(1, 0, &[(0, 0, Deed::Other), fork, wait, (3, 0, Deed::Other)]);
-        // It is made at 5 ms; its first call is at `first`.
+        // The child is created at 5 ms; its first call is at `first`.
         let child = of_reader(2, first, &[(0, 2, Deed::Other), (20, 10, Deed::Other)]);
         only_recorded().run(&Recorded::new(&together([parent, child])))
     };
-    // 5 to the fork, 32 of the child, and 3 after the wait.
+    // 5 ms to the fork, 32 of the child, and 3 after the wait.
     let result = run(false, 7);
     assert!((result.elapsed_s - 0.040).abs() < 1e-9, "{result:?}");
     assert!((result.cpu_s - (0.005 + 0.004 + 0.001 + 0.032 + 0.003)).abs() < 1e-9, "{result:?}");
     assert_eq!((result.stall_s, result.bound_cpu_s), (0.0, 0.032));
-    // With vfork, the parent's 4 ms are a wait for the first 2 of the child.
+    // With vfork, 4 ms of the parent are a wait for the child's first 2 ms.
     let result = run(true, 6);
     assert!((result.elapsed_s - 0.040).abs() < 1e-9, "{result:?}");
     assert!((result.cpu_s - (0.005 + 0.001 + 0.032 + 0.003)).abs() < 1e-9, "{result:?}");
@@ -729,7 +730,7 @@ fn a_consumer_ends_just_after_its_producer() {
         let alone = Activity { acts: alone, ..activity.clone() };
         let [both, alone] = [&activity, &alone].map(|activity| spec.run(&Recorded::new(activity)));
         assert!((0.0..0.005).contains(&(both.elapsed_s - alone.elapsed_s)), "{both:?} {alone:?}");
-        // 100 ms of its own; waits are nobody's work.
+        // 100 ms of its own; waits count as no program's work.
         assert!((both.cpu_s - alone.cpu_s - 0.100).abs() < 1e-9, "{both:?} {alone:?}");
         assert_eq!(both.stall_s, alone.stall_s);
         both.elapsed_s
@@ -738,7 +739,8 @@ fn a_consumer_ends_just_after_its_producer() {
     assert!(run(Disclosed::All, 4) < 0.5 * plain);
 }
 
-/// A producer that was far ahead when it was recorded, and is not on a slow disk: each item is taken when it is there.
+/// The producer was far ahead in the recording, and is not on a slow disk: each item is taken as soon as it is
+/// there.
 #[test]
 fn a_read_of_a_pipe_waits_for_the_bytes_that_it_has() {
     const ITEMS: u64 = 16;
@@ -758,7 +760,7 @@ fn a_read_of_a_pipe_waits_for_the_bytes_that_it_has() {
     let result = spec.run(&Recorded::new(&activity));
     let alone = activity.acts.iter().filter(|act| act.reader == ReaderId(1)).copied().collect();
     let alone = spec.run(&Recorded::new(&Activity { acts: alone, ..activity }));
-    // An item takes the disk longer than it takes the consumer, which is through with the last one 10 ms after it came.
+    // The disk takes longer for an item than the consumer, which ends 10 ms after the last item.
     assert!(alone.elapsed_s > 0.010 * ITEMS as f64, "{alone:?}");
     assert!((result.elapsed_s - alone.elapsed_s - 0.010).abs() < 0.002, "{result:?} {alone:?}");
 }
@@ -791,7 +793,7 @@ fn a_number_that_is_given_again_is_another_child() {
     let children = [of_reader(2, 3, &life), of_reader(2, 55, &life)];
     let result = only_recorded()
         .run(&Recorded::new(&together([vec![], parent].into_iter().chain(children))));
-    // The first gap of the parent is its start; 42 ms between the lives are not the child's work.
+    // The first gap of the parent is its start; the 42 ms between the two lives are not the child's work.
     assert!((result.cpu_s - (0.001 + 0.010 + 0.030 + 0.002 + 0.010)).abs() < 1e-9, "{result:?}");
     assert!(
         (result.elapsed_s - (0.001 + 0.010 + 0.030 + 0.001 + 0.010)).abs() < 1e-9,
@@ -799,7 +801,8 @@ fn a_number_that_is_given_again_is_another_child() {
     );
 }
 
-/// Of up to five readers, with times that recordings have not: many at once, and calls that overlap those after them.
+/// Acts of up to five readers, with times that no recording has: many at once, and calls that overlap the next
+/// ones.
 fn acts() -> impl Strategy<Value = Activity> {
     let act = (0u64..5, 0u64..6, 0u64..300_000, 1u64..200_000, 0u64..20, 0u64..60, 0..11);
     prop::collection::vec(act, 1..60).prop_map(|acts| {
@@ -831,7 +834,7 @@ fn acts() -> impl Strategy<Value = Activity> {
     })
 }
 
-/// Cases of a property: those of the environment, if it says so.
+/// The cases of a property: those of the environment if set, otherwise `usual`.
 fn cases(usual: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { usual };
@@ -841,8 +844,8 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Whatever is recorded and asked for, all programs finish, no bound is beaten (the run would
-    /// panic), and a run is the same twice.
+    /// With any recording and options, all programs finish, no bound is beaten (that would panic), and two runs
+    /// are equal.
     #[test]
     fn every_recording_runs_to_its_end_on_every_machine(
         activity in acts(),
