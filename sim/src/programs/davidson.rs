@@ -1,7 +1,7 @@
 //! A file in sequence, again and again: the Davidson algorithm of TIP 1995, section 3.6.
 //!
-//! Each iteration multiplies with a sparse matrix of 17 MB that is kept in a file, and discloses at its start that the
-//! next one will read all of it.
+//! Each iteration multiplies by a sparse matrix of 17 MB that is kept in a file. At its start, it discloses
+//! that the next iteration will read the whole file.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -14,7 +14,7 @@ pub const MATRIX_BYTES: u64 = 17 << 20;
 /// The program.
 #[derive(Clone, Copy, Debug)]
 pub struct Davidson {
-    /// Iterations.
+    /// Number of iterations.
     pub passes: u32,
     /// Work on each block.
     pub block_cpu: Nanos,

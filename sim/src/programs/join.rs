@@ -1,13 +1,14 @@
 //! A join by an index: Postgres of TIP 1995, section 3.4.
 //!
-//! The outer relation of 20,000 tuples (3.2 MB) is read in sequence; for each tuple the index of the inner relation
-//! (5 MB) is asked, and one in five finds a tuple in the inner relation of 200,000 (32 MB). As it comes, the
-//! inner tuple is read at once. With the loop split, the first loop asks the index only and remembers
-//! addresses; the second reads the outer relation again, and the inner tuples, which can be disclosed.
+//! The outer relation of 20,000 tuples (3.2 MB) is read in sequence. For each tuple, the index (5 MB) of the
+//! inner relation is searched. One search in five finds a tuple in the inner relation of 200,000 tuples (32
+//! MB). In the standard form, that tuple is read at once. With the loop split, the first loop only searches the
+//! index and remembers addresses. The second loop reads the outer relation again, and the inner tuples, which
+//! can be disclosed.
 //!
-//! The index is a tree of three levels: a root, a level below it, and leaves. Keys of the outer relation are uniform in a
-//! range five times as wide as the inner relation has tuples, each with a key of its own: see [`InnerKeys`]. What is
-//! written is left out: it goes to memory, behind the program's back.
+//! The index is a tree of three levels: a root, an intermediate level, and leaves. Keys of the outer relation
+//! are uniform over a range that is five times the number of inner tuples; each inner tuple has its own key
+//! (see [`InnerKeys`]). Writes are left out: they go to memory, in the background.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -17,28 +18,28 @@ use crate::random::SplitMix64;
 
 /// Tuples of the outer relation.
 pub const OUTER_TUPLES: u64 = 20_000;
-/// Bytes of the outer relation, the inner one, and its index.
+/// Bytes of the outer relation, of the inner one, and of its index.
 pub const RELATIONS_BYTES: [u64; 3] = [3_200_000, 32_000_000, 5_000_000];
 /// Tuples of the inner relation.
 pub const INNER_TUPLES: u64 = 200_000;
-/// One outer tuple in so many finds an inner one.
+/// One outer tuple in this number finds an inner one.
 pub const MATCH: u64 = 5;
-/// Entries in a block of the index above its leaves.
+/// Entries of an index block above the leaves.
 const FANOUT: u64 = 256;
 
-/// How the join is done.
+/// The form of the join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     /// In one loop.
     Standard,
     /// In two loops.
     Split,
-    /// In two loops, and what they read in known order is disclosed.
+    /// In two loops, and all reads whose order is known are disclosed.
     Disclosed,
 }
 
 impl Loop {
-    /// All of them, in the paper's order.
+    /// All forms, in the paper's order.
     pub const ALL: [Loop; 3] = [Loop::Standard, Loop::Split, Loop::Disclosed];
 
     /// Its name.
@@ -51,19 +52,21 @@ impl Loop {
     }
 }
 
-/// Which keys of those that the outer relation may have are the inner one's. The paper says that one in five finds a
-/// match, not why.
+/// Which of the possible outer keys the inner relation has. The paper says that one in five finds a match, but
+/// not why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InnerKeys {
-    /// The first. All beyond them lead to the index's last leaf, and each other leaf is asked for by its matches alone: 6 to 7
-    /// times, where an inner block is once. Inner blocks push leaves out of the cache.
+    /// The first fifth. All others lead to the index's last leaf. Each other leaf is read only for its matches,
+    /// 6 to 7 times, and an inner block about once. Inner blocks evict leaves from the cache.
     First,
-    /// One in five, so that keys without a match are between the others. A leaf is asked for 33 times, and few are pushed out.
+    /// Every fifth key, so that keys without a match lie between the others. Each leaf is read 33 times, and
+    /// few are evicted.
     Between,
 }
 
 impl InnerKeys {
-    /// The leaf, of so many, that leads to a key below [`MATCH`] · [`INNER_TUPLES`], and whether the inner relation has it.
+    /// The leaf, of `leaves`, that leads to a key below [`MATCH`] · [`INNER_TUPLES`], and whether the inner
+    /// relation has that key.
     fn find(self, key: u64, leaves: u64) -> (u64, bool) {
         match self {
             InnerKeys::First => ((key * leaves / INNER_TUPLES).min(leaves - 1), key < INNER_TUPLES),
@@ -77,32 +80,31 @@ impl InnerKeys {
 /// The program.
 #[derive(Clone, Copy, Debug)]
 pub struct Join {
-    /// How.
+    /// The form of the join.
     pub form: Loop,
-    /// Work on each outer tuple, its lookup included.
+    /// Work on each outer tuple, including its index search.
     pub tuple_cpu: Nanos,
     /// Work on each match.
     pub match_cpu: Nanos,
     /// Which keys match.
     pub inner_keys: InnerKeys,
-    /// One match in so many goes on in the next block; 0: none does. The paper does not say.
+    /// One match in this number extends into the next block; 0 for none. The paper does not say.
     pub matches_per_chain: u64,
-    /// What lies between the relations, which are side by side, and the index: sectors of the volume. The paper does
-    /// not say.
+    /// Sectors between the relations, which lie side by side, and the index. The paper does not say.
     pub index_away_sectors: u64,
     /// See [`Volume::new`].
     pub pitch_sectors: u64,
-    /// Decides keys.
+    /// Seed of the keys.
     pub seed: u64,
 }
 
-/// What a tuple of the outer relation leads to.
+/// A tuple of the outer relation, and the blocks that it leads to.
 #[derive(Clone, Copy, Debug)]
 struct Tuple {
     outer: u64,
-    /// Blocks of the index, from the root on.
+    /// Blocks of the index, from the root down.
     index: [u64; 3],
-    /// First block of the inner relation, and how many.
+    /// First block in the inner relation, and number of blocks.
     inner: Option<(u64, u64)>,
 }
 
@@ -158,7 +160,7 @@ impl Join {
         (0..OUTER_TUPLES).map(tuple).collect()
     }
 
-    /// Of all tuples the index, and what it leads to if that is not left to the second loop.
+    /// Searches the index for all tuples, and in the standard form reads the matches.
     fn first_loop(&self, tuples: &[Tuple], [outer, inner, index]: [StoredFile; 3]) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut last = None;
@@ -175,7 +177,7 @@ impl Join {
         steps
     }
 
-    /// The outer relation again, block by block, and the inner blocks it leads to.
+    /// Reads the outer relation again, block by block, with the inner blocks that it leads to.
     fn second_loop(
         &self,
         tuples: &[Tuple],
@@ -212,7 +214,8 @@ mod tests {
     /// Leaves of an index of this size.
     const LEAVES: u64 = 607;
 
-    /// How many outer keys, of all that there may be, lead to each leaf: without a tuple, and with one.
+    /// For each leaf, how many of all possible outer keys lead to it: those without a match, and those with
+    /// one.
     fn by_leaf(keys: InnerKeys) -> [Vec<u64>; 2] {
         let mut counts = [(); 2].map(|()| vec![0; LEAVES as usize]);
         for key in 0..MATCH * INNER_TUPLES {
@@ -269,7 +272,7 @@ mod tests {
             assert!(matches.iter().all(|(first, blocks)| first + blocks <= inner.blocks));
             assert!(tuples.is_sorted_by_key(|tuple| tuple.outer));
             assert!(tuples.iter().all(|tuple| tuple.outer < outer.blocks));
-            // The root, a block of the level below, and a leaf: of all of them.
+            // Each search reads the root, a block of the intermediate level, and a leaf.
             let leaves = index.blocks - LEAVES..index.blocks;
             for &Tuple { index, .. } in &tuples {
                 assert!(index[0] == 0 && (1..leaves.start).contains(&index[1]), "{index:?}");

@@ -1,4 +1,4 @@
-//! The programs of the TIP papers, each a function of its parameters and a seed to steps and files.
+//! The programs of the TIP papers, each as a function from parameters and a seed to steps and files.
 //!
 //! | program | reads | paper |
 //! |---|---|---|
@@ -8,9 +8,9 @@
 //! | [`speech`] | bursts of lookups in a large model: Sphinx | 1995 section 3.5 |
 //! | [`davidson`] | a file in sequence, again and again | 1995 section 3.6 |
 //!
-//! What a paper states is a default of the parameters, named after its table or section; what it does not state
-//! is a parameter that whoever runs the program has to give. Times are of the program alone: what reading, opening
-//! and fetching cost is the machine's.
+//! Values that a paper states are constants, named after its table or section. Other values are parameters
+//! without a default. Times are those of the program alone; reading, opening and fetching cost the machine's
+//! times.
 
 pub mod davidson;
 pub mod join;
@@ -29,32 +29,32 @@ use crate::machine::directory::Directories;
 use crate::machine::program::{Program, StoredFile};
 use crate::random::SplitMix64;
 
-/// Bytes of a block of all of these file systems.
+/// Bytes of a block in all of these file systems.
 pub const BLOCK_BYTES: u64 = 8192;
-/// What all files lie on.
+/// The device of all files.
 pub const DEVICE: DeviceId = DeviceId(0);
 
 /// Inodes of 128 bytes in a block.
 const INODES_PER_BLOCK: u64 = BLOCK_BYTES / 128;
-/// From one directory's inodes to those of the next: room for 4,096.
+/// Sectors from one directory's inodes to the next directory's: room for 4,096 inodes.
 const INODE_TABLE_SECTORS: u64 = 64 * BLOCK_SECTORS;
 
-/// Bytes of the name of a directory of the root. It does not matter: the root has few of them.
+/// Bytes of a directory's name in the root. The number does not matter, since the root has few entries.
 const ROOT_NAME_BYTES: u64 = 8;
 
 /// Programs, and the files that they read.
 pub struct Workload {
-    /// They start together.
+    /// The programs, which start together.
     pub programs: Vec<Program>,
     /// Their files.
     pub volume: Volume,
 }
 
-/// A program whose files are put into the volume.
+/// Makes a program, and puts its files into the volume.
 pub type InVolume<'a> = dyn Fn(&mut Volume, ReaderId) -> Program + 'a;
 
 impl Workload {
-    /// These programs, with the readers 1, 2, …, on a volume of their own; see [`Volume::new`].
+    /// Makes these programs, with the readers 1, 2, …, on a new volume; see [`Volume::new`].
     pub fn of(pitch_sectors: u64, programs: &[&InVolume<'_>]) -> Self {
         let mut volume = Volume::new(pitch_sectors);
         let made =
@@ -63,41 +63,42 @@ impl Workload {
     }
 }
 
-/// A file system that was just made, and is filled from its beginning.
+/// A newly made file system, which is filled from its beginning.
 #[derive(Clone, Debug)]
 pub struct Volume {
     pitch_sectors: u64,
     next_sector: u64,
     next_file: u64,
-    /// Where each file lies.
+    /// The place of each file.
     pub places: HashMap<PlacedFile, Place>,
-    /// Their sizes, bytes.
+    /// Sizes of the files, in bytes.
     pub sizes_bytes: HashMap<FileId, u64>,
-    /// Directories that are laid out too.
+    /// Directories whose contents have places too.
     pub directories: Directories,
     root: Option<FileId>,
 }
 
-/// How the files of a directory follow one another.
+/// The order and distances of a directory's files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scattering {
-    /// The share of them that lie in each other's places, by chance; the others lie in the order in which they are read.
+    /// Share of the files that change places at random. The others lie in the order in which they are read.
     pub shuffled: f64,
-    /// The room they take in the volume, as a multiple of their own: what lies between is not theirs.
+    /// Room that the files take in the volume, as a multiple of their own size. The rest is gaps.
     pub spread: f64,
-    /// The groups of cylinders that they are divided among; none if one has room for all.
+    /// The cylinder groups that the files are divided among; `None` if one has room for all.
     pub groups: Option<Groups>,
-    /// Bytes of each of their names, if the directory and the way to it from the root are laid out too.
+    /// Bytes of each file's name, if the directory and its path from the root have places too.
     pub name_bytes: Option<u64>,
 }
 
-/// Groups of cylinders of FFS. A directory's files are in its own group while that has inodes; then in the next one, the second from there,
-/// the fourth from there and so on, by FFS's quadratic rehash. Their data is where their inodes are.
+/// Cylinder groups of FFS. A directory's files go to its own group while that has inodes. Then FFS's quadratic
+/// rehash takes the next group, the second after that, the fourth after that, and so on. Data lies in the group
+/// of its inode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Groups {
-    /// From one to the next: more than the files that have their inodes there take.
+    /// Sectors from one group to the next; more than the files of a group take.
     pub sectors: u64,
-    /// Inodes of each.
+    /// Inodes of each group.
     pub inodes: u64,
 }
 
@@ -110,7 +111,7 @@ impl Scattering {
 }
 
 impl Volume {
-    /// An empty one, in which a file's blocks begin `pitch_sectors` apart; at least a block's 16.
+    /// An empty volume. The blocks of a file begin `pitch_sectors` apart, at least the 16 sectors of a block.
     pub fn new(pitch_sectors: u64) -> Self {
         assert!(pitch_sectors >= BLOCK_SECTORS, "blocks do not overlap");
         Volume {
@@ -124,27 +125,27 @@ impl Volume {
         }
     }
 
-    /// A file of its own, in one piece.
+    /// A single file, in one piece.
     pub fn file(&mut self, size_bytes: u64) -> StoredFile {
         self.directory(&[size_bytes], Scattering::IN_ORDER, &mut SplitMix64::new(0))[0]
     }
 
-    /// Lets what comes next lie in a group of cylinders of its own.
+    /// Makes the next file begin in a new cylinder group.
     pub fn begin_group(&mut self) {
         self.next_sector = self.next_sector.next_multiple_of(GROUP_SECTORS);
     }
 
-    /// Lets what comes next lie so many sectors behind what was there before.
+    /// Leaves a gap of `sectors` before the next file.
     pub fn leave_room(&mut self, sectors: u64) {
         self.next_sector += sectors;
     }
 
-    /// The sector behind all that is there.
+    /// The sector after all files.
     pub fn end_sector(&self) -> u64 {
         self.next_sector
     }
 
-    /// Files of these sizes: their inodes together, and their data behind.
+    /// Files of these sizes: their inodes together, followed by their data.
     pub fn directory(
         &mut self,
         sizes_bytes: &[u64],
@@ -158,7 +159,7 @@ impl Volume {
         shuffle(&mut order, shuffled, random);
         let mut files = vec![None; sizes_bytes.len()];
         let first_file = self.take_ids(sizes_bytes.len() as u64);
-        // A directory that is laid out has the first inode.
+        // A directory that has a place takes the first inode.
         let of_group = groups.map_or(usize::MAX, |it| it.inodes as usize);
         let (own, others) =
             order.split_at(order.len().min(of_group - usize::from(directory.is_some())));
@@ -184,7 +185,7 @@ impl Volume {
                 self.sizes_bytes.insert(file, size_bytes);
                 files[at] =
                     Some(StoredFile { file, device: DEVICE, blocks, block_bytes: BLOCK_BYTES });
-                // Whole pitches, so that no block lies across the border of a stripe unit.
+                // Whole pitches, so that no block crosses the border of a stripe unit.
                 let gap = 2.0 * (spread - 1.0) * random.unit() * blocks as f64;
                 let after = blocks + blocks / SECTION_BLOCKS * GAP_BLOCKS + gap.round() as u64;
                 next += after * self.pitch_sectors;
@@ -197,7 +198,7 @@ impl Volume {
         files.into_iter().map(|file| file.expect("each has had its turn")).collect()
     }
 
-    /// So many numbers of files; the first.
+    /// Reserves `count` file numbers, and returns the first.
     fn take_ids(&mut self, count: u64) -> u64 {
         self.next_file += count;
         self.next_file - count
@@ -208,7 +209,7 @@ impl Volume {
         self.places.insert(PlacedFile(file.0), place);
     }
 
-    /// A name at the end of a directory. Its blocks lie where there is `room` when they are needed, in its group.
+    /// Adds a name to a directory. A new block of the directory is placed at `room`, in its group.
     fn put_name(&mut self, directory: FileId, file: FileId, name_bytes: u64, room: &mut u64) {
         let block = FileId(self.next_file);
         self.directories.add(directory, file, name_bytes, || block);
@@ -219,7 +220,7 @@ impl Volume {
         }
     }
 
-    /// A directory of the root, in a group of cylinders of its own, as FFS does it.
+    /// A directory in the root, with its own cylinder group, as in FFS.
     fn new_directory(&mut self, groups: Option<Groups>) -> FileId {
         let root = self.root.unwrap_or_else(|| {
             let root = FileId(self.take_ids(1));
@@ -241,7 +242,7 @@ impl Volume {
     }
 }
 
-/// `share` of the items are put in each other's places; any order of them is as likely as any other.
+/// Permutes a random `share` of the items among themselves, each order with equal probability.
 fn shuffle<T>(items: &mut [T], share: f64, random: &mut SplitMix64) {
     assert!((0.0..=1.0).contains(&share), "a share of {share}");
     let mut moved: Vec<usize> = (0..items.len()).collect();
@@ -310,7 +311,8 @@ mod tests {
         let block = |at: usize| place(volume.directories.blocks(directory)[at]).first_sector;
         let first = |at: usize| place(files[at].file).first_sector;
         assert_eq!([block(0), first(0)], [data, data + 16]);
-        // 335 names are in the first block. The third begins when the files are in another group, and lies in this one.
+        // The first block holds 335 names. The third begins when files go to another group, but lies in this
+        // one.
         assert_eq!([first(334), block(1), first(335)], [335, 336, 337].map(|at| data + at * 16));
         assert_eq!([first(382), block(2)], [384, 385].map(|at| data + at * 16));
         assert_eq!(first(383), data + 32_768);

@@ -1,9 +1,10 @@
 //! Text search through a set of files: `agrep` of TIP 1994, section 3.1, and TIP 1995, section 3.2.
 //!
-//! It opens one file after another in the order of its arguments and reads each from beginning to end. What it
-//! discloses are the names, in that order. TIP resolves a name when it comes to prefetching the file, in the
-//! foreground and at the cost of an open, and stops when so many blocks are prefetched and unread; so a
-//! program of the simulator discloses a file when there is room for it, and opens it then.
+//! It opens one file after another, in the order of its arguments, and reads each from beginning to end. It
+//! discloses the names, in that order. TIP resolves a name when it begins to prefetch the file. It does so in
+//! the foreground, at the cost of an open, and only while fewer than a given number of blocks are prefetched
+//! and unread. The simulated program therefore discloses a file when there is room for it, and opens it at that
+//! moment.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -13,18 +14,18 @@ use crate::random::SplitMix64;
 
 use super::{BLOCK_BYTES, DEVICE};
 
-/// A set of files that is searched.
+/// A set of files to be searched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileSet {
     /// Its name in the paper.
     pub name: &'static str,
-    /// How many files.
+    /// Number of files.
     pub files: u64,
-    /// How many blocks of 8 KB they take.
+    /// Number of blocks of 8 KB.
     pub blocks: u64,
 }
 
-/// Table 1 of TIP 1994.
+/// The sets of TIP 1994, table 1.
 pub const SETS_1994: [FileSet; 4] = [
     FileSet { name: "X11 includes", files: 139, blocks: 198 },
     FileSet { name: "bboard, mail", files: 158, blocks: 218 },
@@ -32,7 +33,7 @@ pub const SETS_1994: [FileSet; 4] = [
     FileSet { name: "man pages", files: 834, blocks: 892 },
 ];
 
-/// Section 3.2 of TIP 1995.
+/// The sets of TIP 1995, section 3.2.
 pub const SETS_1995: [FileSet; 4] = [
     FileSet { name: "wood", files: 224, blocks: 358 },
     FileSet { name: "man3", files: 1352, blocks: 1556 },
@@ -40,18 +41,19 @@ pub const SETS_1995: [FileSet; 4] = [
     FileSet { name: "kern", files: 107, blocks: 183 },
 ];
 
-/// The start of a program that is not in memory, and neither is the way to it; libraries are. It lies in a file system of its own, which
-/// for simplicity shares the disks of the files that are searched.
+/// The cold start of a program: neither it nor its path is in memory, but its libraries are. It lies in its own
+/// file system, which for simplicity shares the disks of the searched files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColdStart {
-    /// Directories that lead to it, the root among them: each lies in a group of its own, and its inode and one block are read.
+    /// Directories of its path, including the root. Each lies in its own group, and its inode and one block are
+    /// read.
     pub directories: u64,
-    /// Its pages in the order in which they are touched: a fault reads its own page only.
+    /// Its pages, in the order of their first use. A fault reads only its own page.
     pub pages: &'static [u64],
 }
 
 impl ColdStart {
-    /// Puts directories and the program into `volume`, and reads them.
+    /// Puts the directories and the program into `volume`, and reads them.
     fn steps(self, volume: &mut Volume) -> Vec<Step> {
         let mut steps = Vec::new();
         for _ in 0..self.directories {
@@ -59,7 +61,7 @@ impl ColdStart {
             let directory = volume.file(BLOCK_BYTES);
             steps.extend([Step::Open(directory.file, DEVICE), directory.read(0)]);
         }
-        // Each page is a file by itself beside the others, so that nothing is read ahead.
+        // Each page is a file of its own, side by side, so that there is no read-ahead.
         let pages = self.pages.iter().max().map_or(0, |last| last + 1);
         let sizes_bytes = vec![BLOCK_BYTES; pages as usize];
         let no_draws = &mut SplitMix64::new(0);
@@ -73,19 +75,20 @@ impl ColdStart {
 /// A search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// What is searched.
+    /// The set of files.
     pub set: FileSet,
-    /// How its files lie.
+    /// The places of its files.
     pub scattering: Scattering,
     /// Work on each block.
     pub block_cpu: Nanos,
-    /// What is read of the program itself; none: all of it is in memory.
+    /// The reads of the program's own file; `None` if all of it is in memory.
     pub cold_start: Option<ColdStart>,
-    /// Discloses the names, as long as so many blocks are disclosed and not read; 0: discloses nothing.
+    /// Names are disclosed while fewer than this number of blocks are disclosed and unread. With 0, nothing is
+    /// disclosed.
     pub disclosed_blocks: u64,
-    /// From a file's blocks to the next; see [`Volume::new`].
+    /// Distance of a file's blocks; see [`Volume::new`].
     pub pitch_sectors: u64,
-    /// Decides sizes and places.
+    /// Seed of sizes and places.
     pub seed: u64,
 }
 
@@ -128,11 +131,12 @@ impl Search {
     }
 }
 
-/// Sizes that add up to the set's blocks: each file has one, and the others go to files by chance, to large ones
-/// rather than to small ones. The last block of a file is as full as chance will have it.
+/// Random sizes that add up to the set's blocks. Each file has one block; each further block goes to a file
+/// with a probability in proportion to its blocks so far. The last block of each file is filled to a random
+/// degree.
 fn sizes_bytes(set: FileSet, random: &mut SplitMix64) -> Vec<u64> {
     let mut blocks = vec![1u64; set.files as usize];
-    // Who owns each of the blocks so far: a new one goes to the owner of one drawn from them.
+    // The owner of each block so far. A new block goes to the owner of a randomly drawn one.
     let mut owners: Vec<usize> = (0..blocks.len()).collect();
     for _ in set.files..set.blocks {
         let owner = owners[random.below(owners.len() as u64) as usize];
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(files[..4], inodes);
         let pages = [(program, "inode"), (program, "block"), (program + 2, "block")];
         assert_eq!((&files[4..7], files[7]), (&pages[..], (program + 1, "block")));
-        // Groups of their own; pages side by side.
+        // Each directory has its own group; pages lie side by side.
         let place = |file| places[&crate::layout::FileId(file)];
         let group = |file| place(file).inode_sector / crate::layout::GROUP_SECTORS;
         assert!(group(one) < group(two));

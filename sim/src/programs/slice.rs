@@ -1,8 +1,8 @@
 //! A plane through a volume of data: XDataSlice of TIP 1994, section 3.2, and TIP 1995, section 3.3.
 //!
-//! The data are cubes of 4-byte values in blocks of 16 × 16 × 8 values, 8 KB each, stored with Z first: the blocks
-//! of one column along Z lie together, the columns of one Y behind one another, and so on. A plane reads the blocks
-//! that it meets in the order of the file, and then colours the pixels.
+//! The data are cubes of 4-byte values, in blocks of 16 × 16 × 8 values (8 KB), stored with Z first: the blocks
+//! of a column along Z are contiguous, followed by the next column along Y, and so on. The program reads the
+//! blocks that a plane meets, in file order, and then colours the pixels.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -10,22 +10,22 @@ use super::{BLOCK_BYTES, Volume, Workload};
 use crate::machine::program::{Program, Step, StoredFile};
 use crate::random::SplitMix64;
 
-/// What a plane is parallel to.
+/// The orientation of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// One piece of the file.
+    /// Meets one contiguous piece of the file.
     Yz,
-    /// Whole columns.
+    /// Meets whole columns.
     Xz,
-    /// A block of each column.
+    /// Meets one block of each column.
     Xy,
 }
 
 impl Plane {
-    /// All, as in the papers' tables.
+    /// All orientations, in the order of the papers' tables.
     pub const ALL: [Plane; 3] = [Plane::Yz, Plane::Xz, Plane::Xy];
 
-    /// Its name there.
+    /// The name in those tables.
     pub fn name(self) -> &'static str {
         match self {
             Plane::Yz => "Y-Z",
@@ -43,17 +43,17 @@ const BLOCK_VALUES: [u64; 3] = [16, 16, 8];
 pub struct Slice {
     /// Values along each side of the cube: 300 in 1994, 512 in 1995.
     pub side: u64,
-    /// Which plane.
+    /// The orientation of the plane.
     pub plane: Plane,
     /// Work on each block, on average.
     pub block_cpu: Nanos,
-    /// Work on the picture: before the first read, and, for most of it, after the last.
+    /// Work on the picture: a quarter before the first read, and the rest after the last.
     pub picture_cpu: Nanos,
-    /// Whether the blocks are disclosed before the first is read.
+    /// Whether all blocks are disclosed before the first read.
     pub disclosed: bool,
     /// See [`Volume::new`].
     pub pitch_sectors: u64,
-    /// Decides where the plane lies.
+    /// Seed of the plane's position.
     pub seed: u64,
 }
 
@@ -101,7 +101,7 @@ impl Slice {
         }
         let mut random = SplitMix64::new(!self.seed);
         for block in blocks {
-            // Half to one and a half of it: no two blocks take the same work, and no disk turns in step with it.
+            // Half to one and a half times the mean, so that the work stays out of step with a disk's rotation.
             let work = self.block_cpu.0 / 2 + random.below(self.block_cpu.0);
             steps.extend([file.read(block), Step::Compute(Nanos(work))]);
         }

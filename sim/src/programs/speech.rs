@@ -1,9 +1,9 @@
 //! Speech recognition: Sphinx of TIP 1995, section 3.5.
 //!
-//! For each 10 ms of an utterance of 18 seconds, in each of three passes, the program works, and then looks up what
-//! words are likely to follow in a language model of several hundred megabytes. Of about 100 ranges that it
-//! needs, all but a few are in a cache of its own; how many are not varies much. Those are read from the file, one
-//! after another, and can be disclosed together before the first is read.
+//! An utterance of 18 seconds is processed in three passes. For each frame of 10 ms, the program works, and
+//! then looks up the likely next words in a language model of several hundred megabytes. It needs about 100
+//! ranges of the model. All but a few are in a cache of its own; the number of missing ones varies much. These
+//! are read from the file one after another, and can be disclosed together before the first read.
 
 use foretell_policy::{Nanos, ReaderId};
 
@@ -23,15 +23,15 @@ pub const MODEL_BYTES: u64 = 200 << 20;
 pub struct Speech {
     /// Work on each frame.
     pub frame_cpu: Nanos,
-    /// One frame in so many reads from the file.
+    /// One frame in this number reads from the file.
     pub frames_per_burst: u64,
-    /// Reads of such a frame, on average; they are distributed geometrically.
+    /// Mean number of reads of such a frame; the distribution is geometric.
     pub burst_reads: f64,
     /// Whether a frame's reads are disclosed before the first of them.
     pub disclosed: bool,
     /// See [`Volume::new`].
     pub pitch_sectors: u64,
-    /// Decides what is read.
+    /// Seed of the reads.
     pub seed: u64,
 }
 
@@ -59,7 +59,8 @@ impl Speech {
             }
             let draw = (1.0 - random.unit()).ln() / (1.0 - 1.0 / self.burst_reads).ln();
             let reads = 1 + draw as usize;
-            // The likely words change from frame to frame: pairs of a word lie together, words do not.
+            // Likely words change from frame to frame. The pairs of one word lie together; different words do
+            // not.
             let wanted: Vec<u64> = (0..reads).map(|_| random.below(blocks)).collect();
             if self.disclosed {
                 steps.push(Step::Hint(model.hint_blocks(wanted.iter().copied())));
